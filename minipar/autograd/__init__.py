@@ -1,0 +1,32 @@
+"""Automatic differentiation: Tensor, Function, and the operations of an MLP and a GPT.
+
+Read `engine.py` first; then any file of operations, each with its derivative beside it.
+"""
+
+from . import operators as _operators  # noqa: F401 (gives Tensor its operators)
+from .attention import fused_attention, scaled_dot_product_attention
+from .elementwise import astype, dropout, exp, gelu, log, relu, sqrt, tanh, where
+from .engine import Function, GradientSlot, Tensor, backward, no_grad, saved_tensors_hooks
+from .gradcheck import gradcheck
+from .meter import Meter, current_meter
+from .normalize import count_targets, cross_entropy, layer_norm, log_softmax, softmax
+from .products import embedding, linear, matmul
+from .shaping import (
+    broadcast_to,
+    concatenate,
+    getitem,
+    max,
+    mean,
+    reshape,
+    split,
+    sum,
+    transpose,
+)
+
+__all__ = [
+    "Function", "GradientSlot", "Meter", "Tensor", "astype", "backward", "broadcast_to",
+    "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout", "embedding", "exp",
+    "fused_attention", "getitem", "gelu", "gradcheck", "layer_norm", "linear", "log", "log_softmax",
+    "matmul", "max", "mean", "no_grad", "relu", "reshape", "saved_tensors_hooks",
+    "scaled_dot_product_attention", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
+]

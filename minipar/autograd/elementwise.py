@@ -1,0 +1,338 @@
+"""Operations on one element at a time, and arithmetic with broadcasting.
+
+Each class holds an operation and its derivative, g standing for dL/dy.  Scalars stay Python floats,
+so that float32 stays float32 (NEP 50).
+"""
+
+import math
+
+import numpy as np
+
+from ..backend import Array, blocks
+from .engine import Function, Tensor
+
+BROADCAST = "shapes that broadcast: equal, or 1, axis by axis from the right"
+
+
+def unbroadcast(grad: Array, shape: tuple[int, ...]) -> Array:
+    """Sum `grad` over the axes that broadcasting added to or stretched from `shape`."""
+    if grad.shape == shape:
+        return grad
+    grad = np.sum(grad, axis=tuple(range(grad.ndim - len(shape))))
+    stretched = tuple(i for i, n in enumerate(shape) if n == 1 and grad.shape[i] != 1)
+    return np.sum(grad, axis=stretched, keepdims=True) if stretched else grad
+
+
+def rows(x: Array) -> Array:
+    """(..., n) as (rows, n)."""
+    if x.ndim == 2:
+        return x
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+class Add(Function):
+    """y = a + b;  da = g, db = g."""
+
+    rule = BROADCAST
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.shapes = np.shape(a), np.shape(b)
+        return a + b
+
+    @staticmethod
+    def backward(ctx, g):
+        return [lambda s=s: unbroadcast(g, s) for s in ctx.shapes]
+
+
+class Subtract(Function):
+    """y = a - b;  da = g, db = -g."""
+
+    rule = BROADCAST
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.shapes = np.shape(a), np.shape(b)
+        return a - b
+
+    @staticmethod
+    def backward(ctx, g):
+        a_shape, b_shape = ctx.shapes
+        return [lambda: unbroadcast(g, a_shape), lambda: -unbroadcast(g, b_shape)]
+
+
+class Multiply(Function):
+    """y = a b;  da = g b, db = g a."""
+
+    rule = BROADCAST
+
+    @staticmethod
+    def forward(ctx, a, b):
+        need_a, need_b = ctx.needs_grad
+        ctx.shapes = np.shape(a), np.shape(b)
+        ctx.save(a if need_b else None, b if need_a else None)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, g):
+        (a, b), (a_shape, b_shape) = ctx.saved, ctx.shapes
+        return [lambda: unbroadcast(g * b(), a_shape), lambda: unbroadcast(g * a(), b_shape)]
+
+
+class Divide(Function):
+    """y = a / b;  da = g / b, db = -g a / b²."""
+
+    rule = BROADCAST
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.shapes = np.shape(a), np.shape(b)
+        ctx.save(a if ctx.needs_grad[1] else None, b)
+        return a / b
+
+    @staticmethod
+    def backward(ctx, g):
+        (a, b), (a_shape, b_shape) = ctx.saved, ctx.shapes
+
+        def db():
+            divisor = b()
+            return unbroadcast(-g * a() / (divisor * divisor), b_shape)
+        return [lambda: unbroadcast(g / b(), a_shape), db]
+
+
+class Power(Function):
+    """y = xᵖ for a number p;  dx = g p xᵖ⁻¹."""
+
+    @staticmethod
+    def forward(ctx, x, p):
+        ctx.save(x)
+        ctx.p = p
+        return x**p
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,), p = ctx.saved, ctx.p
+        return [lambda: g * (p * x() ** (p - 1))]
+
+
+class Exp(Function):
+    """y = eˣ;  dx = g y."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = np.exp(x)
+        ctx.save(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved
+        return [lambda: g * y()]
+
+
+class Log(Function):
+    """y = ln x;  dx = g / x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save(x)
+        return np.log(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved
+        return [lambda: g / x()]
+
+
+class Tanh(Function):
+    """y = tanh x;  dx = g (1 - y²)."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = np.tanh(x)
+        ctx.save(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved
+
+        def dx():
+            square = np.square(y())
+            return g * (1 - square)
+        return [dx]
+
+
+class Sqrt(Function):
+    """y = √x;  dx = g / (2 y)."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = np.sqrt(x)
+        ctx.save(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved
+        return [lambda: g / (2 * y())]
+
+
+class Relu(Function):
+    """y = max(x, 0);  dx = g where x > 0.  Saves y, which the next layer saves too, not x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = np.maximum(x, 0)
+        ctx.save(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved
+        return [lambda: g * (y() > 0)]
+
+
+class Gelu(Function):
+    """y = x p with p = (1 + tanh u) / 2, u = a x + b x³, a = √(2/π), b = 0.044715 a.
+
+    Hendrycks & Gimpel 2016, equation 2 (the tanh form).  Saves its derivative
+    p + x dp/dx = p + 2 y (1 - p) (a + 3 b x²) rather than x: one array either way, and no second
+    tanh.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        a = math.sqrt(2 / math.pi)
+        b = 0.044715 * a
+        need_slope = ctx.needs_grad[0]
+        if not x.ndim:
+            raise ValueError("gelu of a 0-d tensor: give it at least one axis")
+        y = np.empty_like(x)
+        slope = np.empty_like(x) if need_slope else x
+        for x_, y_, slope_ in blocks(rows(x), rows(y), rows(slope)):
+            square = x_ * x_
+            p = square * b
+            p += a
+            p *= x_
+            np.tanh(p, out=p)
+            p *= 0.5
+            p += 0.5
+            np.multiply(x_, p, out=y_)
+            if need_slope:
+                square *= 6 * b
+                square += 2 * a
+                square *= y_
+                np.subtract(1, p, out=slope_)
+                slope_ *= square
+                slope_ += p
+        ctx.save(slope)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (slope,) = ctx.saved
+        return [lambda: g * slope()]
+
+
+class Where(Function):
+    """y = a where condition, else b;  da = g where condition, db = g elsewhere."""
+
+    rule = BROADCAST
+
+    @staticmethod
+    def forward(ctx, condition, a, b):
+        ctx.shapes = np.shape(a), np.shape(b)
+        ctx.save(condition)
+        return np.where(condition, a, b)
+
+    @staticmethod
+    def backward(ctx, g):
+        (condition,), (a_shape, b_shape) = ctx.saved, ctx.shapes
+        return [None, lambda: unbroadcast(g * condition(), a_shape),
+                lambda: unbroadcast(g * ~condition(), b_shape)]
+
+
+class Dropout(Function):
+    """y = x keep / (1 - rate) with a mask of booleans;  dx = g keep / (1 - rate)."""
+
+    rule = "x and a boolean mask that broadcasts to it"
+
+    @staticmethod
+    def forward(ctx, x, keep, rate):
+        ctx.save(keep)
+        ctx.scale = 1 / (1 - rate)
+        y = x * keep
+        y *= ctx.scale
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (keep,), scale = ctx.saved, ctx.scale
+
+        def dx():
+            d = g * keep()
+            d *= scale
+            return d
+        return [dx, None]
+
+
+class AsType(Function):
+    """The same numbers in another dtype;  dx = g in the dtype of x."""
+
+    @staticmethod
+    def forward(ctx, x, dtype):
+        ctx.dtype = x.dtype
+        return x.astype(dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        dtype = ctx.dtype
+        return [lambda: g.astype(dtype)]
+
+
+def exp(x: Tensor) -> Tensor:
+    """eˣ, element by element."""
+    return Exp.apply(x)
+
+
+def log(x: Tensor) -> Tensor:
+    """ln x, element by element."""
+    return Log.apply(x)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """tanh x, element by element."""
+    return Tanh.apply(x)
+
+
+def sqrt(x: Tensor) -> Tensor:
+    """√x, element by element."""
+    return Sqrt.apply(x)
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0), element by element."""
+    return Relu.apply(x)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The tanh form of the Gaussian error linear unit, of x (..., n)."""
+    return Gelu.apply(x)
+
+
+def where(condition: Array, a: Tensor, b: Tensor) -> Tensor:
+    """`a` where the boolean `condition` holds, `b` elsewhere."""
+    return Where.apply(condition, a, b)
+
+
+def dropout(x: Tensor, keep: Array, rate: float) -> Tensor:
+    """x with the elements where `keep` is False set to 0, the others scaled by 1 / (1 - rate)."""
+    if not 0 <= rate < 1:
+        raise ValueError(f"dropout: rate {rate} is not in [0, 1)")
+    return Dropout.apply(x, keep, rate=rate)
+
+
+def astype(x: Tensor, dtype: np.dtype) -> Tensor:
+    """x in another floating-point dtype."""
+    return AsType.apply(x, dtype=dtype)

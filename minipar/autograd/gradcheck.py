@@ -1,0 +1,52 @@
+"""Is a derivative right?  Compare it with what finite differences say.
+
+For y = f(x) and any fixed direction r, the gradient of Σ r y with respect to one element of x is
+(Σ r f(x + ε e) - Σ r f(x - ε e)) / 2ε, up to O(ε²).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .engine import Tensor, no_grad
+
+
+def gradcheck(function: Callable[..., Tensor], *inputs: Tensor, epsilon: float = 1e-6,
+              tolerance: float = 1e-7, seed: int = 0) -> float:
+    """The worst error of the gradients of `function(*inputs)`, relative to their largest element.
+
+    Every element of every input that requires a gradient is moved by ± epsilon, so keep them small;
+    they must be float64.  Raises AssertionError, naming input and element, above `tolerance`.
+    """
+    checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    for x in checked:
+        if x.dtype != np.float64:
+            raise TypeError(f"gradcheck needs float64 (an error of 1e-16), not {x.dtype}")
+        x.grad = None
+    out = function(*inputs)
+    direction = np.random.default_rng(seed).standard_normal(out.shape)
+    out.backward(direction)
+
+    def value() -> float:
+        with no_grad():
+            return float(np.sum(function(*inputs).data * direction))
+
+    worst = 0.0
+    for number, x in enumerate(checked):
+        gradient = np.zeros_like(x.data) if x.grad is None else x.grad
+        scale = max(1.0, float(np.max(np.abs(gradient), initial=0)))
+        for index in np.ndindex(x.shape):
+            kept = x.data[index]
+            x.data[index] = kept + epsilon
+            above = value()
+            x.data[index] = kept - epsilon
+            below = value()
+            x.data[index] = kept
+            difference = (above - below) / (2 * epsilon)
+            error = abs(difference - gradient[index]) / scale
+            worst = max(worst, error)
+            if not error <= tolerance:
+                raise AssertionError(
+                    f"the gradient of input {number} at {index} is {gradient[index]:.9g}, finite "
+                    f"differences say {difference:.9g} (error {error:.2g} > {tolerance:g})")
+    return worst

@@ -1,0 +1,46 @@
+"""All-gather: everyone gives one chunk, everyone gets all of them.
+
+    before   rank 0: a       rank 1: b       rank 2: c
+    after    rank 0: a b c   rank 1: a b c   rank 2: a b c
+"""
+
+import numpy as np
+
+from ...backend import Array
+from ..communicator import Communicator
+from .chunks import axis_first, chunk_bounds, neighbours
+
+
+def ring(comm: Communicator, chunks: list[Array]) -> None:
+    """p - 1 rounds, n(p-1)/p bytes: every chunk travels once around the ring.
+
+        round 0   rank r sends its own chunk r to rank r+1
+        round 1   rank r passes on chunk r-1, which it has just received, …
+
+    In place: before, chunks[rank] is this rank's own; afterwards all are filled.
+    Chan, Heimlich, Purkayastha & van de Geijn 2007, section 4.2.
+    """
+    after, before = neighbours(comm)
+    p, r = comm.size, comm.rank
+    for step in range(p - 1):
+        comm.sendrecv(chunks[(r - step) % p], after, chunks[(r - step - 1) % p], before)
+
+
+def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None = None) -> Array:
+    """The arrays of all ranks, one after the other along `dim`.
+
+    Every rank gives the same length, or, with `total`, its piece of `total` by `chunk_bounds`.
+    Raises ValueError if this rank's length is not that.
+    """
+    piece = axis_first(array, dim)
+    total = piece.shape[0] * comm.size if total is None else total
+    bounds = chunk_bounds(total, comm.size)
+    start, stop = bounds[comm.rank]
+    if piece.shape[0] != stop - start:
+        raise ValueError(f"rank {comm.rank} of {comm.size} has length {piece.shape[0]} along axis "
+                         f"{dim}; its piece of {total} is {stop - start}")
+    whole = np.empty_like(piece, shape=(total, *piece.shape[1:]))
+    whole[start:stop] = piece
+    with comm.labelled("all_gather"):
+        ring(comm, [whole[start:stop] for start, stop in bounds])
+    return np.moveaxis(whole, 0, dim)

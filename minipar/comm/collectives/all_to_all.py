@@ -1,0 +1,38 @@
+"""All-to-all: rank r's chunk number s becomes rank s's chunk number r, a transpose over ranks.
+
+    before   rank 0: a0 a1 a2    rank 1: b0 b1 b2    rank 2: c0 c1 c2
+    after    rank 0: a0 b0 c0    rank 1: a1 b1 c1    rank 2: a2 b2 c2
+"""
+
+import numpy as np
+
+from ...backend import Array
+from ..communicator import Communicator
+from .chunks import axis_first, chunk_bounds
+
+
+def pairwise(comm: Communicator, outgoing: list[Array], incoming: list[Array]) -> None:
+    """p - 1 rounds, n(p-1)/p bytes: in round k rank r sends to r + k and receives from r - k.
+
+    Thakur, Rabenseifner & Gropp 2005, section 4.4.
+    """
+    p, r = comm.size, comm.rank
+    incoming[r][...] = outgoing[r]
+    for k in range(1, p):
+        comm.sendrecv(outgoing[(r + k) % p], (r + k) % p, incoming[(r - k) % p], (r - k) % p)
+
+
+def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim: int = 0) -> Array:
+    """Cut `array` along `split_dim`, exchange, join what came along `concat_dim`.
+
+    Raises ValueError if the number of ranks does not divide the axis `split_dim`.
+    """
+    p, length = comm.size, array.shape[split_dim]
+    if length % p:
+        raise ValueError(f"axis {split_dim} of length {length} does not divide among {p} ranks")
+    work = axis_first(array, split_dim)
+    outgoing = [work[start:stop] for start, stop in chunk_bounds(length, p)]
+    incoming = [np.empty_like(piece) for piece in outgoing]
+    with comm.labelled("all_to_all"):
+        pairwise(comm, outgoing, incoming)
+    return np.concatenate([np.moveaxis(piece, 0, split_dim) for piece in incoming], concat_dim)

@@ -1,0 +1,46 @@
+"""What every collective shares: how a total is cut among ranks, and how two arrays are combined."""
+
+import numpy as np
+
+from ...backend import Array
+from ..communicator import Communicator
+
+OPERATORS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def chunk_bounds(total: int, num_chunks: int) -> list[tuple[int, int]]:
+    """(start, stop) of each of `num_chunks` pieces of `total`, larger ones first.
+
+    The rule of np.array_split: 6 over 4 gives 2, 2, 1, 1 (torch.chunk gives 2, 2, 2, 0).
+    """
+    small, extra = divmod(total, num_chunks)
+    bounds, start = [], 0
+    for i in range(num_chunks):
+        stop = start + small + (i < extra)
+        bounds.append((start, stop))
+        start = stop
+    return bounds
+
+
+def find_operator(op: str):
+    """The ufunc of a reduction.  Raises ValueError for an unknown one."""
+    if op not in OPERATORS:
+        raise ValueError(f"unknown reduction {op!r}: choose from {', '.join(OPERATORS)}")
+    return OPERATORS[op]
+
+
+def find_algorithm(algorithms: dict, name: str):
+    """One of a collective's algorithms by name.  Raises ValueError for an unknown one."""
+    if name not in algorithms:
+        raise ValueError(f"unknown algorithm {name!r}: choose from {', '.join(algorithms)}")
+    return algorithms[name]
+
+
+def neighbours(comm: Communicator) -> tuple[int, int]:
+    """The ranks after and before this one on the ring."""
+    return (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+
+def axis_first(array: Array, dim: int) -> Array:
+    """A contiguous array with axis `dim` moved to the front, so that its chunks are contiguous."""
+    return np.ascontiguousarray(np.moveaxis(array, dim, 0))

@@ -1,0 +1,45 @@
+"""Reduce-scatter: everyone gives p chunks, rank r gets the sum of all the chunks number r.
+
+    before   rank 0: a0 a1 a2    rank 1: b0 b1 b2    rank 2: c0 c1 c2
+    after    rank 0: Σ0          rank 1: Σ1          rank 2: Σ2
+"""
+
+import numpy as np
+
+from ...backend import Array
+from ..communicator import Communicator
+from .chunks import axis_first, chunk_bounds, find_operator, neighbours
+
+
+def ring(comm: Communicator, chunks: list[Array], combine) -> None:
+    """p - 1 rounds, n(p-1)/p bytes: each partial sum travels once around the ring and ends at home.
+
+        round 0   rank r sends chunk r-1 to rank r+1, which adds its own
+        round 1   rank r passes on chunk r-2, …   until chunk r arrives at rank r, complete
+
+    In place: afterwards chunks[rank] holds the result, the others partial sums.
+    Patarasuk & Yuan 2009, section 3.
+    """
+    after, before = neighbours(comm)
+    p, r = comm.size, comm.rank
+    incoming = np.empty_like(chunks[0], shape=max((c.shape for c in chunks), key=lambda s: s[:1]))
+    for step in range(p - 1):
+        mine = chunks[(r - step - 2) % p]
+        arrived = incoming[:mine.shape[0]]
+        comm.sendrecv(chunks[(r - step - 1) % p], after, arrived, before)
+        combine(mine, arrived, out=mine)
+
+
+def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "sum") -> Array:
+    """The reduction over all ranks of `array`, of which rank r gets the r-th piece along `dim`.
+
+    Pieces are cut by `chunk_bounds`.  `array` is not changed.
+    """
+    combine = find_operator(op)
+    work = axis_first(array, dim)
+    work = work.copy() if np.shares_memory(work, array) else work
+    bounds = chunk_bounds(work.shape[0], comm.size)
+    with comm.labelled("reduce_scatter"):
+        ring(comm, [work[start:stop] for start, stop in bounds], combine)
+    start, stop = bounds[comm.rank]
+    return np.moveaxis(work[start:stop], 0, dim)

@@ -1,0 +1,92 @@
+"""The Communicator: the only door through which bytes reach another rank.
+
+    comm.send(array, dest=1)          comm.recv(out, source=0)
+
+A program is a function main(comm), and runs unchanged on real MPI processes (`mpi.py`) and on a
+simulated cluster inside one process (`simulated.py`).  Messages between two ranks with the same tag
+arrive in the order they were sent.  A send may block until it is received, at any size (*rendezvous*):
+a program that relies on buffering hangs one day, and here it is told so at once.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from ..backend import Array
+from .trace import Trace
+
+
+class Request(Protocol):
+    """A send or receive under way.  Its array must not be touched before `wait` returns."""
+
+    def wait(self) -> None:
+        """Block until it is done."""
+
+    def test(self) -> bool:
+        """Whether it is done, without blocking."""
+
+
+class Communicator:
+    """`size` ranks that can talk to each other, of which this is number `rank`.
+
+    `world_rank` is this rank's number in the whole world, `trace` its log of events or None.
+    """
+
+    rank: int
+    size: int
+    world_rank: int
+    trace: Trace | None
+    label: str = ""         # what messages sent now are part of; set with `labelled`
+
+    def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
+        """Begin to send `array`."""
+        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+
+    def irecv(self, out: Array, source: int, tag: int = 0) -> Request:
+        """Begin to receive into `out`, which must have the dtype and size of what was sent."""
+        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+
+    def send(self, array: Array, dest: int, tag: int = 0) -> None:
+        """Send `array` to `dest`; may block until it is received."""
+        self.isend(array, dest, tag).wait()
+
+    def recv(self, out: Array, source: int, tag: int = 0) -> None:
+        """Receive into `out` from `source`; blocks until it is there."""
+        self.irecv(out, source, tag).wait()
+
+    def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
+        """Send `array` to `dest` while receiving `out` from `source`: the safe way to exchange."""
+        receiving = self.irecv(out, source, tag)
+        self.isend(array, dest, tag).wait()
+        receiving.wait()
+
+    def split(self, color: int | None, key: int | None = None) -> "Communicator | None":
+        """Called by all: those of one colour become a communicator, ordered by key (by rank).
+
+        None for those whose colour is None.
+        """
+        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+
+    def now(self) -> float:
+        """Seconds on this rank's clock: virtual time on a simulated cluster, else the wall's."""
+        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+
+    def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
+        """Told of computation that just took `seconds` of real time: traced, and on a simulated
+        cluster it is what makes virtual time pass."""
+
+    @contextmanager
+    def labelled(self, label: str) -> Iterator[None]:
+        """Context in which messages are part of `label`, unless they are part of something."""
+        outer = self.label
+        self.label = outer or label
+        try:
+            yield
+        finally:
+            self.label = outer
+
+    def check_peer(self, peer: int, role: str) -> None:
+        """Refuse a rank that is none of this communicator's."""
+        if not 0 <= peer < self.size:
+            raise ValueError(f"{role}={peer} is no rank of this communicator: it has "
+                             f"0 … {self.size - 1}")

@@ -1,0 +1,51 @@
+"""A deadlock of simulated ranks as a sentence: who waits, for what, from whom, at which line."""
+
+from pathlib import Path
+from types import FrameType
+
+HERE = str(Path(__file__).parent)
+
+
+class Deadlock(RuntimeError):
+    """No rank can go on."""
+
+
+class Closed(dict):
+    """Stands for the queues of a run that is over: a `finally` block must not communicate."""
+
+    def _refuse(self, *args):
+        raise RuntimeError("this run is over: its communicators can no longer be used")
+
+    pop = setdefault = __setitem__ = _refuse
+
+
+def source_line(frame: FrameType | None) -> str:
+    """The innermost line outside `minipar.comm` of a suspended rank, as file:line."""
+    while frame is not None and (frame.f_code.co_filename.startswith(HERE)
+                                 or frame.f_code.co_filename.endswith("contextlib.py")):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "an unknown line"
+
+
+def describe_stuck(stuck: list, cluster, most: int = 16) -> str:
+    """A line for each stuck rank of a simulated cluster."""
+    pending = {}
+    for kind, requests in (("send to", cluster.sends), ("receive from", cluster.recvs)):
+        for (group, source, dest, tag), request in requests.items():
+            peer = cluster.groups[group][dest if kind == "send to" else source]
+            while request is not None:
+                part_of = f", part of {request.label}" if request.label else ""
+                pending[id(request)] = (f"to {kind} rank {peer} (tag {tag}, "
+                                        f"{request.array.nbytes} bytes{part_of})")
+                request = request.behind
+    lines = []
+    for rank in stuck[:most]:
+        waiting = rank.waiting
+        what = waiting if isinstance(waiting, str) else pending.get(id(waiting), "for a message")
+        lines.append(f"rank {rank.number} waits {what} at {source_line(rank.greenlet.gr_frame)}")
+    if len(stuck) > most:
+        lines.append(f"and {len(stuck) - most} more ranks")
+    return ("deadlock: no rank can go on\n  " + "\n  ".join(lines)
+            + "\nEvery send needs its receive, in an order that lets both be reached: try sendrecv, "
+              "or let one rank receive first.")
+

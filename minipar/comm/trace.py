@@ -1,0 +1,92 @@
+"""What happened, when, on which rank: a list of messages and a list of computations.
+
+A message is recorded once, by its sender:  (source, dest, bytes, label, posted, start, end)
+A span is time that a rank computed:        (rank, name, start, end)
+
+In all other time a rank waited.  Ranks are world numbers, times are seconds of the rank's own clock.
+The label of a message is the collective that sent it; "control" marks bookkeeping (token counts,
+traces), which the formulas leave out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Message(NamedTuple):
+    """One message; see the module's docstring."""
+
+    source: int
+    dest: int
+    num_bytes: int
+    label: str
+    posted: float
+    start: float
+    end: float
+
+
+class Span(NamedTuple):
+    """Time that a rank computed; see the module's docstring."""
+
+    rank: int
+    name: str
+    start: float
+    end: float
+
+
+@dataclass
+class Trace:
+    """The log of one rank, or of all of them together.
+
+    Events are appended as plain tuples (a named one takes eight times as long to make);
+    `select` and `named_spans` give their fields names.
+    """
+
+    messages: list[tuple] = field(default_factory=list)
+    spans: list[tuple] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Forget what happened so far."""
+        self.messages.clear()
+        self.spans.clear()
+
+    def select(self, rank: int | None = None, label: str | None = None) -> list[Message]:
+        """The messages sent by `rank` (by all) under `label` (under any but "control")."""
+        return [m for m in map(Message._make, self.messages) if rank in (None, m.source)
+                and (m.label == label if label else m.label != "control")]
+
+    def named_spans(self) -> list[Span]:
+        """The spans, their fields by name."""
+        return [Span._make(span) for span in self.spans]
+
+    def bytes_sent(self, rank: int | None = None, label: str | None = None) -> int:
+        """Bytes sent by `rank` (by all) under `label` (under any but "control")."""
+        return sum(m.num_bytes for m in self.select(rank, label))
+
+    def num_sent(self, rank: int | None = None, label: str | None = None) -> int:
+        """Messages sent by `rank` (by all) under `label` (under any but "control")."""
+        return len(self.select(rank, label))
+
+    def duration(self) -> float:
+        """Seconds from the first event to the last."""
+        times = [t for event in (*self.messages, *self.spans) for t in event[-2:]]
+        return max(times) - min(times) if times else 0.0
+
+    @classmethod
+    def merged(cls, traces: Iterable["Trace"]) -> "Trace":
+        """The events of several ranks in one trace."""
+        whole = cls()
+        for trace in traces:
+            whole.messages += trace.messages
+            whole.spans += trace.spans
+        return whole
+
+    def as_lists(self) -> list:
+        """Plain lists, to be written as JSON."""
+        return [self.messages, self.spans]
+
+    @classmethod
+    def from_lists(cls, lists: list) -> "Trace":
+        """The inverse of `as_lists`."""
+        messages, spans = lists
+        return cls([tuple(m) for m in messages], [tuple(s) for s in spans])

@@ -1,0 +1,94 @@
+"""The one place that reads environment variables and asks the machine what it has.
+
+Everything here works before NumPy or MPI is imported, so that a wrong set-up is found before it
+can hang.
+"""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+# What each launcher tells the processes it starts: (launcher, size, rank, ranks on this machine).
+_LAUNCHERS = (
+    ("openmpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("mpich", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
+)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What the launcher that started this process says of it."""
+
+    launcher: str
+    size: int
+    rank: int
+    local_size: int
+
+
+def launched() -> Launched | None:
+    """Who started this process and as which rank; None when it runs alone, without `mpirun`."""
+    for launcher, size, rank, local_size in _LAUNCHERS:
+        if size in os.environ:
+            num_ranks = int(os.environ[size])
+            return Launched(launcher, num_ranks, int(os.environ.get(rank, 0)),
+                            int(os.environ.get(local_size, num_ranks)))
+    return None
+
+
+def num_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def blas_threads() -> int:
+    """Threads for one rank's matrix products: the user's OMP_NUM_THREADS, or its share of cores."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    world = launched()
+    return max(1, num_cores() // (world.local_size if world else 1))
+
+
+def wait_limit() -> float:
+    """Seconds that a real rank waits in one MPI call before it reports and ends the run."""
+    return float(os.environ.get("MINIPAR_TIMEOUT", "300"))
+
+
+def test_limits() -> tuple[float, float]:
+    """Seconds that a test may take on real ranks; seconds that ranks may stay after one failed."""
+    return (float(os.environ.get("MINIPAR_TEST_TIMEOUT", "60")),
+            float(os.environ.get("MINIPAR_TEST_GRACE", "3")))
+
+
+def find_mpirun() -> str | None:
+    """The `mpirun` that belongs to this Python: the environment's own before the one on PATH."""
+    for name in ("mpirun", "mpiexec"):
+        beside = Path(sys.executable).parent / name     # not resolved: stay in the virtual environment
+        if beside.exists():
+            return str(beside)
+    return shutil.which("mpirun") or shutil.which("mpiexec")
+
+
+def mpirun_environment() -> dict[str, str]:
+    """The environment in which to start `mpirun` from Python, whichever MPI it is.
+
+    A launcher's own variables are left out, so that a process which is itself a rank can start
+    another world; Open MPI is told that root and more ranks than cores are meant.
+    """
+    inherited = {name: value for name, value in os.environ.items()
+                 if not name.startswith(("PMI", "PMIX", "OMPI_COMM", "MPI_LOCAL", "HYDI", "HYDRA"))}
+    return {**inherited,
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+
+
+def prepare_mpi() -> None:
+    """Settings that an MPI library reads when it starts: ranks that wait give up their core."""
+    world = launched()
+    if world and world.local_size > num_cores():
+        os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")      # MPICH
+        os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")      # Open MPI

@@ -1,0 +1,120 @@
+"""One program, two worlds: `launch(main)` runs main(comm) on every rank there is.
+
+    mpirun -n 4 python program.py       four processes, real MPI
+    python program.py --ranks 4         four simulated ranks in this process, virtual time
+
+A failure on one rank ends all of them at once, with that rank's traceback and a non-zero exit.
+"""
+
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from .autograd import Meter
+from .comm import Cluster, Communicator, Deadlock
+from .environment import blas_threads, launched
+
+
+class UsageError(Exception):
+    """A mistake of the user's: one line that says what was expected, what came, how to fix it."""
+
+
+def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any]:
+    """`main` with every operation reported to its communicator, which traces it or lets virtual
+    time pass."""
+    def run(comm: Communicator) -> Any:
+        def done(started: float, name: str, phase: str, flops: int, num_bytes: int) -> None:
+            comm.work(f"{name} {phase}", flops, num_bytes, time.perf_counter() - started)
+        with Meter(time.perf_counter, done).running():
+            return main(comm)
+    return run
+
+
+def simulate(main: Callable[[Communicator], Any], cluster: Cluster) -> tuple[list, float]:
+    """Run main(comm) on every rank of `cluster`, computation taking its virtual time.
+
+    Returns (what each rank returned, seconds of virtual time).
+    """
+    return cluster.run(metered(main))
+
+
+def launch(main: Callable[[Communicator], Any], num_ranks: int = 4,
+           cluster: Cluster | None = None) -> Any:
+    """Run main(comm) on every rank; return what it returned here (simulated: on rank 0).
+
+    Under `mpirun` ranks are processes.  Alone they are simulated: as many as `--ranks N` on the
+    command line says (it is removed from sys.argv), else those of `cluster`, else `num_ranks`.
+    """
+    threadpool_limits(blas_threads())
+    if launched():
+        return _launch_mpi(main)
+    try:
+        asked = ranks_option(sys.argv)
+        if cluster is None or asked is not None:
+            cluster = Cluster(asked or num_ranks)
+        return simulate(main, cluster)[0][0]
+    except UsageError as error:
+        sys.exit(report_usage(error))
+    except Deadlock as error:
+        print(f"minipar: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def ranks_option(argv: list[str]) -> int | None:
+    """Take `--ranks N` out of the command line; None if it is not there."""
+    for i, word in enumerate(argv):
+        name, _, value = word.partition("=")
+        if name != "--ranks":
+            continue
+        value = value or (argv[i + 1] if i + 1 < len(argv) else "")
+        if not value.isdigit() or int(value) < 1:
+            raise UsageError(f"--ranks takes a positive whole number, not {value!r}: "
+                             "for example --ranks 4")
+        del argv[i:i + 1 if "=" in word else i + 2]
+        return int(value)
+    return None
+
+
+def report_usage(error: Exception) -> int:
+    """Print a usage error once, on rank 0; return the exit status, 2."""
+    world = launched()
+    if not world or world.rank == 0:
+        print(f"minipar: {error}", file=sys.stderr, flush=True)
+    return 2
+
+
+def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
+    from .comm.mpi import import_mpi, world_communicator
+    try:
+        MPI = import_mpi()
+    except RuntimeError as error:
+        sys.exit(report_usage(error))
+    comm = world_communicator()
+    try:
+        return main(comm)
+    except BaseException as error:      # whatever it is: the other ranks must not wait for this one
+        _end_all(MPI, comm, error)
+        raise
+
+
+def _end_all(MPI: Any, comm: Communicator, error: BaseException) -> None:
+    """Say what happened on this rank and end every rank, with a non-zero exit status."""
+    code = 1
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if code == 0:
+            return
+        what = f"called sys.exit({error.code!r})"
+    elif isinstance(error, KeyboardInterrupt):
+        code, what = 130, "was interrupted"
+    elif isinstance(error, UsageError):
+        code, what = 2, str(error)
+    else:
+        what = "failed:\n" + traceback.format_exc()
+    sys.stdout.flush()
+    print(f"minipar: rank {comm.rank} of {comm.size} {what}", file=sys.stderr, flush=True)
+    MPI.COMM_WORLD.Abort(code)

@@ -1,0 +1,1 @@
+"""Memory: what is kept, counted exactly."""

@@ -1,0 +1,11 @@
+"""Models: modules, layers, MLP and GPT.  None of them knows of parallelism."""
+
+from .gpt import GPT, GPTConfig
+from .layers import Activation, Dropout, Embedding, LayerNorm, Linear
+from .mlp import MLP
+from .module import Module, ModuleList, Parameter, Sequential, normal, ones, zeros
+from .slab import Segment, Slab
+
+__all__ = ["GPT", "MLP", "Activation", "Dropout", "Embedding", "GPTConfig", "LayerNorm", "Linear",
+           "Module", "ModuleList", "Parameter", "Segment", "Sequential", "Slab", "normal", "ones",
+           "zeros"]

@@ -1,0 +1,137 @@
+"""GPT-2: a language model of identical blocks (Radford et al. 2019; names as in its code).
+
+    ids ─▶ wte + wpe ─▶ h.0 ─▶ h.1 ─▶ … ─▶ ln_f ─▶ head ─▶ logits
+                         │
+            x ─┬─▶ ln_1 ─▶ attn ─▶ + ─┬─▶ ln_2 ─▶ mlp ─▶ + ─▶
+               └──────────────────────┘└─────────────────┘       pre-norm, residual
+
+b = batch, t = time (sequence), d = width, h = heads, v = vocabulary, L = layers.
+"""
+
+import math
+from dataclasses import dataclass
+
+from .. import autograd as ag
+from ..autograd import Tensor
+from ..backend import Array
+from .layers import Dropout, Embedding, LayerNorm, Linear
+from .module import Module, normal
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """Sizes of a GPT.  Raises ValueError for sizes that cannot work, saying which."""
+
+    vocab_size: int
+    context: int = 128
+    num_layers: int = 4
+    num_heads: int = 4
+    width: int = 128
+    num_kv_heads: int | None = None     # fewer than num_heads: grouped-query attention
+    dropout: float = 0.0
+    tied: bool = True                   # the head shares the weights of the token embedding
+
+    def __post_init__(self):
+        for name in ("vocab_size", "context", "num_layers", "num_heads", "width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.width % self.num_heads:
+            raise ValueError(f"a width of {self.width} does not divide into {self.num_heads} "
+                             f"heads: choose a width that is a multiple of {self.num_heads}")
+        if self.num_kv_heads is not None and (self.num_kv_heads < 1
+                                              or self.num_heads % self.num_kv_heads):
+            raise ValueError(f"{self.num_heads} heads cannot share {self.num_kv_heads} heads of "
+                             "keys and values evenly: choose a divisor")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"a dropout rate is in [0, 1), not {self.dropout}")
+
+
+class Attention(Module):
+    """Causal self-attention: x (b, t, d) → (b, t, d)."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        d, self.heads = config.width, config.num_heads
+        self.kv_heads = config.num_kv_heads or config.num_heads
+        self.c_attn = Linear(d, d + 2 * self.kv_heads * (d // self.heads), initial=normal(0.02))
+        self.c_proj = Linear(d, d, initial=normal(0.02 / math.sqrt(2 * config.num_layers)))
+        self.attn_dropout, self.resid_dropout = Dropout(config.dropout), Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        time = x.shape[1]
+        qkv = self.c_attn(x)                                                # (b, t, 3d)
+        keep = self.attn_dropout.mask(qkv.data, (self.heads, time, time))
+        x = ag.fused_attention(qkv, self.heads, self.kv_heads, keep=keep,
+                               rate=self.attn_dropout.rate)                 # (b, t, d)
+        return self.resid_dropout(self.c_proj(x))
+
+
+class FeedForward(Module):
+    """Two layers with a GELU between: x (b, t, d) → (b, t, 4d) → (b, t, d)."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        d = config.width
+        self.c_fc = Linear(d, 4 * d, initial=normal(0.02))
+        self.c_proj = Linear(4 * d, d, initial=normal(0.02 / math.sqrt(2 * config.num_layers)))
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return self.dropout(self.c_proj(ag.gelu(self.c_fc(x))))
+
+
+class Block(Module):
+    """x (b, t, d) → (b, t, d): attention mixes positions, the MLP works on each by itself."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        self.ln_1, self.attn = LayerNorm(config.width), Attention(config)
+        self.ln_2, self.mlp = LayerNorm(config.width), FeedForward(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT(Module):
+    """ids (b, t) → logits (b, t, v)."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        self.config = config
+        self.wte = Embedding(config.vocab_size, config.width)
+        self.wpe = Embedding(config.context, config.width)
+        self.drop = Dropout(config.dropout)
+        self.h = [Block(config) for _ in range(config.num_layers)]
+        self.ln_f = LayerNorm(config.width)
+        if not config.tied:
+            self.lm_head = Linear(config.width, config.vocab_size, bias=False,
+                                  initial=normal(0.02))
+
+    def embed(self, ids: Array) -> Tensor:
+        """ids (b, t) → x (b, t, d)."""
+        time = ids.shape[1]
+        if time > self.config.context:
+            raise ValueError(f"a sequence of {time} tokens is longer than the model's context of "
+                             f"{self.config.context}: shorten it, or build the model with "
+                             f"context={time}")
+        return self.drop(self.wte(ids) + self.wpe.weight[:time])
+
+    def head(self, x: Tensor) -> Tensor:
+        """x (b, t, d) → logits (b, t, v)."""
+        x = self.ln_f(x)
+        return ag.linear(x, self.wte.weight.T) if self.config.tied else self.lm_head(x)
+
+    def forward(self, ids: Array) -> Tensor:
+        """See the class.  Raises ValueError if t is longer than the context."""
+        x = self.embed(ids)
+        for block in self.h:
+            x = block(x)
+        return self.head(x)
+
+    def loss(self, ids: Array, targets: Array, num_targets: float | None = None) -> Tensor:
+        """Cross-entropy in nats of targets (b, t), summed and divided by `num_targets`."""
+        return ag.cross_entropy(self(ids), targets, num_targets)

@@ -1,0 +1,98 @@
+"""Layers: the smallest modules.  x (..., in) means any leading axes."""
+
+import math
+
+from .. import autograd as ag
+from ..autograd import Tensor
+from ..backend import Array, like
+from ..random import current_step, dropout_mask
+from .module import Initializer, Module, Parameter, normal, ones, zeros
+
+
+class Linear(Module):
+    """x (..., in) → x weight + bias (..., out), with weight (in, out) and bias (out,)."""
+
+    def __init__(self, num_in: int, num_out: int, bias: bool = True,
+                 initial: Initializer | None = None):
+        super().__init__()
+        self.weight = Parameter((num_in, num_out), initial or normal(math.sqrt(1 / num_in)))
+        self.has_bias = bias
+        if bias:
+            self.bias = Parameter((num_out,), zeros)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return ag.linear(x, self.weight, self.bias if self.has_bias else None)
+
+
+class Embedding(Module):
+    """ids (...) → their rows (..., width) of a table (num_rows, width)."""
+
+    def __init__(self, num_rows: int, width: int, initial: Initializer | None = None):
+        super().__init__()
+        self.weight = Parameter((num_rows, width), initial or normal(0.02))
+
+    def forward(self, ids: Array) -> Tensor:
+        """See the class."""
+        return ag.embedding(self.weight, ids)
+
+
+class LayerNorm(Module):
+    """x (..., width) with every row brought to mean 0, variance 1; times weight, plus bias."""
+
+    def __init__(self, width: int, epsilon: float = 1e-5):
+        super().__init__()
+        self.weight, self.bias = Parameter((width,), ones), Parameter((width,), zeros)
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return ag.layer_norm(x, self.weight, self.bias, self.epsilon)
+
+
+class Dropout(Module):
+    """While training, sets elements to 0 with probability `rate` and scales the others up.
+
+    Training means inside `random.training_step`, which says the seed, the step and the global
+    number of each sample of the batch: from these and the layer's name the mask follows, on
+    whichever rank the sample is.  The first axis of x is the batch.
+    """
+
+    def __init__(self, rate: float):
+        super().__init__()
+        if not 0 <= rate < 1:
+            raise ValueError(f"a dropout rate is in [0, 1), not {rate}")
+        self.rate = rate
+
+    def mask(self, x: Array, shape: tuple[int, ...]) -> Array | None:
+        """Which elements of (batch, *shape) to keep; None when not training.  x decides where."""
+        step = current_step()
+        if step is None or not self.rate:
+            return None
+        if len(step.samples) != x.shape[0]:
+            raise ValueError(f"training_step() names {len(step.samples)} samples, but the batch "
+                             f"has {x.shape[0]}: give it the samples of this batch")
+        keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate)
+        return like(keep, x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        keep = self.mask(x.data, x.shape[1:])
+        return x if keep is None else ag.dropout(x, keep, self.rate)
+
+
+class Activation(Module):
+    """An element-wise function as a module: relu, gelu or tanh."""
+
+    KINDS = {"relu": ag.relu, "gelu": ag.gelu, "tanh": ag.tanh}
+
+    def __init__(self, kind: str):
+        super().__init__()
+        if kind not in self.KINDS:
+            raise ValueError(f"unknown activation {kind!r}: choose from {', '.join(self.KINDS)}")
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return self.KINDS[self.kind](x)
+

@@ -1,0 +1,35 @@
+"""The multi-layer perceptron: linear layers with a non-linearity between them."""
+
+import math
+from collections.abc import Sequence
+
+from ..autograd import Tensor, cross_entropy
+from ..backend import Array
+from .layers import Activation, Dropout, Linear
+from .module import Sequential, normal
+
+
+class MLP(Sequential):
+    """x (batch, sizes[0]) → (batch, sizes[-1]).
+
+    `MLP([64, 32, 10])` is Linear, activation, Linear; its parameters are `0.weight`, `0.bias`,
+    `2.weight`, `2.bias`.  Weights start at a standard deviation of √(2 / fan-in), He et al. 2015.
+    """
+
+    def __init__(self, sizes: Sequence[int], activation: str = "relu", dropout: float = 0.0):
+        if len(sizes) < 2 or any(size < 1 for size in sizes):
+            raise ValueError(f"an MLP needs at least two positive sizes, e.g. [64, 32, 10], not "
+                             f"{list(sizes)}")
+        layers = []
+        for i, (num_in, num_out) in enumerate(zip(sizes, sizes[1:])):
+            if i:
+                layers.append(Activation(activation))
+                if dropout:
+                    layers.append(Dropout(dropout))
+            layers.append(Linear(num_in, num_out, initial=normal(math.sqrt(2 / num_in))))
+        super().__init__(*layers)
+        self.sizes = tuple(sizes)
+
+    def loss(self, x: Array, labels: Array, num_targets: float | None = None) -> Tensor:
+        """Cross-entropy of the labels (batch,), summed and divided by `num_targets`."""
+        return cross_entropy(self(Tensor(x)), labels, num_targets)

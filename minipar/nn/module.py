@@ -1,0 +1,196 @@
+"""Modules: trees of parameters with stable names, and nothing about parallelism.
+
+A new model has shapes but no numbers (its parameters are shape-only arrays): a model of any size
+costs nothing to build, and can be run to count what it would cost.  `initialize` gives it numbers,
+each parameter drawn from a generator seeded by its own name, so that every layout of a model over
+any number of ranks starts from the same values.
+
+A strategy changes a model from outside: `transform_parameters` puts a function, such as a
+collective, between a parameter and everyone who uses it.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..autograd.engine import GradientSlot, Tensor
+from ..backend import Array, like, to_host
+from ..random import generator
+from ..shape_array import ShapeArray
+
+Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+
+def zeros(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Initial values 0."""
+    return np.zeros(shape)
+
+
+def ones(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Initial values 1."""
+    return np.ones(shape)
+
+
+def normal(std: float) -> Initializer:
+    """Initial values from the normal distribution of mean 0."""
+    return lambda rng, shape: rng.standard_normal(shape) * std
+
+
+class Parameter(Tensor):
+    """A leaf of a model: a Tensor that always takes a gradient and knows its initial values."""
+
+    __slots__ = ("initial",)
+
+    def __init__(self, shape: tuple[int, ...], initial: Initializer):
+        super().__init__(ShapeArray(shape, np.float32))
+        self.edge = GradientSlot(weight_only=True)
+        self.initial = initial
+
+    @property
+    def initialized(self) -> bool:
+        """Whether it has numbers, not only a shape."""
+        return not isinstance(self.data, ShapeArray)
+
+
+class Module:
+    """A part of a model.  Assign Parameters, Modules and lists of Modules; define `forward`."""
+
+    def __init__(self):
+        self.__dict__.update(_parameters={}, _modules={}, _transforms=[], full_name="", slabs=[])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, list) and value and all(isinstance(v, Module) for v in value):
+            value = ModuleList(value)
+        for kind, store in ((Parameter, self._parameters), (Module, self._modules)):
+            if isinstance(value, kind):
+                store[name] = value
+                return
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """Called where ordinary look-up failed: parameters, through their transforms; modules."""
+        own = self.__dict__
+        if name in own.get("_parameters", ()):
+            value = own["_parameters"][name]
+            for transform in own["_transforms"]:
+                value = transform(value)
+            return value
+        if name in own.get("_modules", ()):
+            return own["_modules"][name]
+        known = [*own, *own.get("_parameters", ()), *own.get("_modules", ()), *dir(type(self))]
+        close = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], 1)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}"
+                             + (f": did you mean {close[0]!r}?" if close else ""))
+
+    def forward(self, *inputs: Any) -> Tensor:
+        """What the module computes; each subclass defines its own."""
+        raise TypeError(f"{type(self).__name__} defines no forward()")
+
+    def __call__(self, *inputs: Any, **options: Any) -> Tensor:
+        return self.forward(*inputs, **options)
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, "Module"]]:
+        """This module and all below it, each with its full name, in the order of assignment."""
+        yield prefix, self
+        for name, module in self._modules.items():
+            yield from module.named_modules(f"{prefix}.{name}" if prefix else name)
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Every parameter once, under the first of its full names."""
+        seen = set()
+        for prefix, module in self.named_modules():
+            for name, parameter in module._parameters.items():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield f"{prefix}.{name}" if prefix else name, parameter
+
+    def parameters(self) -> list[Parameter]:
+        """Every parameter once."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    def num_parameters(self) -> int:
+        """How many numbers there are to learn."""
+        return sum(parameter.size for parameter in self.parameters())
+
+    def transform_parameters(self, transform: Callable[[Tensor], Tensor]) -> None:
+        """From now on whoever uses a parameter of this module gets `transform(parameter)`."""
+        for _, module in self.named_modules():
+            module._transforms.append(transform)
+
+    def initialize(self, seed: int = 0, dtype: Any = np.float32, array: Array = None):
+        """Give every parameter its initial values, in one flat slab; return self.
+
+        Values are drawn in float64 from a generator seeded by (seed, full name), so they do not
+        depend on dtype, layout or order.  `array` (default a NumPy array) decides where they live:
+        a CuPy array on its GPU; a shape-only array has no numbers and keeps it so.
+        """
+        from .slab import Slab      # slabs hold Parameters
+        for name, module in self.named_modules():
+            module.full_name = name
+        array = np.empty(0) if array is None else array
+        slab = Slab(self.named_parameters(), np.empty_like(array, shape=0, dtype=dtype))
+        for segment, parameter in zip(slab.segments, slab.parameters):
+            if not isinstance(array, ShapeArray):
+                values = parameter.initial(generator(seed, segment.name), segment.global_shape)
+                part = values[tuple(slice(*bounds) for bounds in segment.box)]
+                parameter.data[...] = like(part.astype(dtype), array)
+        self.slabs = [slab]
+        return self
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every parameter by its full name."""
+        return {name: np.array(to_host(p.data)) for name, p in self.named_parameters()}
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Copy the values in.
+
+        Raises ValueError, and changes nothing, if an entry is missing, left over or of another
+        shape; the message names all of them.
+        """
+        own = dict(self.named_parameters())
+        wrong = [f"missing {name}" for name in own if name not in state]
+        wrong += [f"unexpected {name}" for name in state if name not in own]
+        wrong += [f"{name} has shape {state[name].shape}, expected {own[name].shape}"
+                  for name in own if name in state and state[name].shape != own[name].shape]
+        if wrong:
+            raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
+        for name, parameter in own.items():
+            parameter.data[...] = like(state[name].astype(parameter.dtype), parameter.data)
+
+
+class ModuleList(Module):
+    """Modules named by their position: h.0, h.1, …"""
+
+    def __init__(self, modules: list[Module]):
+        super().__init__()
+        self._modules.update({str(i): module for i, module in enumerate(modules)})
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __getitem__(self, index: int) -> Module:
+        return list(self._modules.values())[index]
+
+
+class Sequential(ModuleList):
+    """Modules applied one after the other."""
+
+    def __init__(self, *modules: Module):
+        super().__init__(list(modules))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output of the last module."""
+        for module in self:
+            x = module(x)
+        return x
+

@@ -1,0 +1,81 @@
+"""Slabs: the parameters of a unit live in one flat array, and their gradients in another.
+
+    slab.data  [ wte.weight            | h.0.ln_1.weight | h.0.ln_1.bias | h.0.attn… ]
+    slab.grad  [ its gradient          | …               |               |           ]
+                 └ a Parameter's .data and .grad are views, reshaped, of its segment
+
+One message, one optimizer loop, one checkpoint array instead of hundreds; and sharding a model over
+N ranks is cutting one array into N pieces.  Each segment knows where it belongs, so whoever
+communicates, clips, steps or saves reads segments and never guesses shapes.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..backend import Array
+from .module import Parameter
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Where one parameter is in its slab, and which part of the whole parameter it is.
+
+    `box` is a (start, stop) pair for each axis of the global parameter; `replicated` names the mesh
+    axes along which every rank holds the same values.
+    """
+
+    name: str
+    start: int
+    stop: int
+    box: tuple[tuple[int, int], ...]
+    global_shape: tuple[int, ...]
+    replicated: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the part that is here."""
+        return tuple(stop - start for start, stop in self.box)
+
+
+class Slab:
+    """The flat arrays behind `parameters`, (name, Parameter) pairs, which become views of them.
+
+    What the parameters held is copied in.  `like` decides the kind of array (NumPy, CuPy or
+    shape-only) and its dtype.
+    """
+
+    def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
+        self.parameters: list[Parameter] = []
+        self.segments: list[Segment] = []
+        named, start = list(parameters), 0
+        for name, parameter in named:
+            box = tuple((0, n) for n in parameter.shape)
+            stop = start + math.prod(parameter.shape)
+            self.segments.append(Segment(name, start, stop, box, parameter.shape))
+            self.parameters.append(parameter)
+            start = stop
+        self.data: Array = np.empty_like(like, shape=start)
+        self.grad: Array = np.zeros_like(like, shape=start)
+        for segment, parameter in zip(self.segments, self.parameters):
+            view = self.data[segment.start:segment.stop].reshape(segment.shape)
+            if parameter.initialized:
+                view[...] = parameter.data.astype(view.dtype)
+            parameter.data = view
+            parameter.slot.grad = None
+            parameter.slot.buffer = self.grad[segment.start:segment.stop].reshape(segment.shape)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients: the next backward writes instead of adding."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def complete_grad(self) -> Array:
+        """The flat gradient, with zeros for parameters that received none since `zero_grad`."""
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.slot.buffer[...] = 0
+                parameter.grad = parameter.slot.buffer
+        return self.grad

@@ -1,0 +1,66 @@
+"""Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019), with PyTorch's defaults.
+
+    m ← β₁ m + (1 - β₁) g            m̂ = m / (1 - β₁ᵗ)
+    v ← β₂ v + (1 - β₂) g²           v̂ = v / (1 - β₂ᵗ)
+    p ← p - lr m̂ / (√v̂ + ε)
+
+Both corrections are folded into two numbers per step: with s = √(1 - β₂ᵗ) the update is
+(lr s / (1 - β₁ᵗ)) m / (√v + ε s).
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..nn.slab import Slab
+from .optimizer import Optimizer
+
+
+class Adam(Optimizer):
+    """Adam; `weight_decay` adds weight_decay · p to the gradient."""
+
+    state_names = ("first_moment", "second_moment")
+    flops_per_parameter = 12
+    default_decay, decoupled = 0.0, False
+
+    def __init__(self, slabs: Sequence[Slab], lr: float = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
+                 weight_decay: float | None = None):
+        super().__init__(slabs, lr)
+        self.betas, self.epsilon = betas, epsilon
+        self.weight_decay = self.default_decay if weight_decay is None else weight_decay
+
+    def begin(self):
+        """The two numbers of the module's docstring."""
+        beta1, beta2 = self.betas
+        s = math.sqrt(1 - beta2**self.num_steps)
+        self._rate = self.lr * s / (1 - beta1**self.num_steps)
+        self._epsilon = self.epsilon * s
+
+    def update(self, p, g, scratch, m, v):
+        """See the module's docstring."""
+        beta1, beta2 = self.betas
+        scratch, decayed = scratch
+        if self.weight_decay and not self.decoupled:
+            g = np.add(np.multiply(p, self.weight_decay, out=decayed), g, out=decayed)
+        np.multiply(g, 1 - beta1, out=scratch)
+        m *= beta1
+        m += scratch
+        np.multiply(g, g, out=scratch)
+        scratch *= 1 - beta2
+        v *= beta2
+        v += scratch
+        np.sqrt(v, out=scratch)
+        scratch += self._epsilon
+        np.divide(m, scratch, out=scratch)
+        scratch *= self._rate
+        if self.weight_decay and self.decoupled:
+            p *= 1 - self.lr * self.weight_decay
+        p -= scratch
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p shrinks by lr · weight_decay, beside the gradient."""
+
+    default_decay, decoupled = 0.01, True

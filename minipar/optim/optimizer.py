@@ -1,0 +1,61 @@
+"""Optimizers: one loop over flat slabs, in place, a cache-sized block at a time.
+
+A block of parameters, gradients and states goes through all the passes of the update while it is
+in the L2 cache; a scratch block serves every step, so a step allocates nothing.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..autograd.meter import current_meter
+from ..backend import Array, blocks
+from ..nn.slab import Slab
+
+
+class Optimizer:
+    """`slabs` is `model.slabs`.  A subclass names its states and defines `update`.
+
+    `lr` may be set between steps.  A parameter that received no gradient counts as gradient 0.
+    """
+
+    state_names: tuple[str, ...] = ()
+    flops_per_parameter = 0
+
+    def __init__(self, slabs: Sequence[Slab], lr: float):
+        if not slabs:
+            raise ValueError("no parameters: call model.initialize(seed) before the optimizer")
+        if lr < 0:
+            raise ValueError(f"a learning rate is not negative, not {lr}")
+        self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
+        self.states: list[dict[str, Array]] = [
+            {name: np.zeros_like(slab.data) for name in self.state_names} for slab in slabs]
+        self._scratch = [np.empty_like(slab.data, shape=(2, next(blocks(slab.data))[0].size))
+                         for slab in slabs]
+
+    def begin(self) -> None:
+        """What changes from step to step, worked out once for all blocks."""
+
+    def update(self, p: Array, g: Array, scratch: Array, *states: Array) -> None:
+        """Change one block of parameters `p` (n,) in place; `g` is only read, scratch is (2, n)."""
+        raise TypeError(f"{type(self).__name__} defines no update()")
+
+    def step(self) -> None:
+        """Move the parameters along their gradients."""
+        self.num_steps += 1
+        self.begin()
+        meter = current_meter()
+        for slab, state, scratch in zip(self.slabs, self.states, self._scratch):
+            start = meter.start() if meter else None
+            grad = slab.complete_grad()
+            for p, g, *states in blocks(slab.data, grad, *state.values()):
+                self.update(p, g, scratch[:, :p.shape[0]], *states)
+            if meter:
+                meter.stop(start, type(self).__name__, "optimizer",
+                           self.flops_per_parameter * slab.data.size,
+                           (slab.data, grad, *state.values()))
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for slab in self.slabs:
+            slab.zero_grad()

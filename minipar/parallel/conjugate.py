@@ -1,0 +1,133 @@
+"""Conjugate pairs: collectives as differentiable operations, each the backward of its partner.
+
+A collective is linear, so its backward is its transpose, which is another collective.  The types say
+how a value is spread over the ranks of `comm` (V and P values differ from rank to rank):
+
+    I  invariant   the same value everywhere, used once         its gradient: I
+    R  replicate   the same value everywhere, each rank's use   its gradient: P
+                   of it is its own and contributes
+    V  varying     every rank has another part                  its gradient: V
+    P  partial     the value is the sum over the ranks          its gradient: R
+
+    operation        forward          backward         types      where it stands
+    copy_to          identity         all-reduce       I → R      DDP on weights; Megatron's f
+    reduce_from      all-reduce       identity         P → I      Megatron's g
+    scatter_to       split            all-gather       I → V
+    gather_from      all-gather       split            V → I
+    all_gather       all-gather       reduce-scatter   V → R      FSDP; sequence parallelism
+    reduce_scatter   reduce-scatter   all-gather       P → V      sequence parallelism
+    all_to_all       all-to-all       all-to-all       V → V      experts; Ulysses
+
+A pair is right if ⟨A x, y⟩ = ⟨x, Aᵀ y⟩, which is how it is tested.  f and g: Shoeybi et al. 2019
+(Megatron-LM), figure 3; the all-gather pair: Korthikanti et al. 2022, figure 5.
+"""
+
+from collections.abc import Callable
+
+from ..autograd import Function, Tensor
+from ..backend import Array
+from ..comm import Communicator, collectives
+
+
+def conjugate(forward: Callable, backward: Callable) -> tuple[type[Function], type[Function]]:
+    """Two differentiable operations, each the other's backward.
+
+    `forward(comm, array, **options)` and `backward(comm, array, **options)` are plain functions on
+    arrays; both get the same options, among them `shape`, that of the input of `forward`.
+    """
+    def operation(there: Callable, back: Callable) -> type[Function]:
+        class Collective(Function):
+            @staticmethod
+            def flops(ctx, out, array):
+                return 0, [0]
+
+            @staticmethod
+            def forward(ctx, array, comm, **options):
+                ctx.comm, ctx.options = comm, options
+                return there(comm, array, **options)
+
+            @staticmethod
+            def backward(ctx, g):
+                comm, options = ctx.comm, ctx.options
+                return [lambda: back(comm, g, **options)]
+        return Collective
+    return operation(forward, backward), operation(backward, forward)
+
+
+def _identity(comm: Communicator, array: Array) -> Array:
+    return array
+
+
+def _all_reduce(comm: Communicator, array: Array) -> Array:
+    return collectives.all_reduce(comm, array)
+
+
+def _split(comm: Communicator, array: Array, dim: int, total: int) -> Array:
+    """This rank's piece along `dim`."""
+    start, stop = collectives.chunk_bounds(total, comm.size)[comm.rank]
+    return array[(slice(None),) * dim + (slice(start, stop),)]
+
+
+def _all_gather(comm: Communicator, array: Array, dim: int, total: int) -> Array:
+    return collectives.all_gather(comm, array, dim, total)
+
+
+def _reduce_scatter(comm: Communicator, array: Array, dim: int, total: int) -> Array:
+    return collectives.reduce_scatter(comm, array, dim)
+
+
+def _exchange(comm: Communicator, array: Array, split_dim: int, concat_dim: int) -> Array:
+    return collectives.all_to_all(comm, array, split_dim, concat_dim)
+
+
+def _exchange_back(comm: Communicator, array: Array, split_dim: int, concat_dim: int) -> Array:
+    return collectives.all_to_all(comm, array, concat_dim, split_dim)
+
+
+CopyTo, ReduceFrom = conjugate(_identity, _all_reduce)
+ScatterTo, GatherFrom = conjugate(_split, _all_gather)
+AllGather, ReduceScatter = conjugate(_all_gather, _reduce_scatter)
+AllToAll, _AllToAllBack = conjugate(_exchange, _exchange_back)
+for _name, _operation in (("CopyTo", CopyTo), ("ReduceFrom", ReduceFrom), ("AllToAll", AllToAll),
+                          ("ScatterTo", ScatterTo), ("GatherFrom", GatherFrom),
+                          ("AllGather", AllGather), ("ReduceScatter", ReduceScatter)):
+    _operation.__name__ = _name         # as it appears in traces and error messages
+
+
+def copy_to(x: Tensor, comm: Communicator) -> Tensor:
+    """I → R: x itself; gradients are summed over the ranks.  On a weight this is data parallelism."""
+    return CopyTo.apply(x, comm=comm)
+
+
+def reduce_from(x: Tensor, comm: Communicator) -> Tensor:
+    """P → I: the sum of x over the ranks; the gradient goes to everyone as it is."""
+    return ReduceFrom.apply(x, comm=comm)
+
+
+def scatter_to(x: Tensor, comm: Communicator, dim: int = 0) -> Tensor:
+    """I → V: this rank's piece of x along `dim`, cut by `chunk_bounds`."""
+    return ScatterTo.apply(x, comm=comm, dim=dim % x.ndim, total=x.shape[dim])
+
+
+def gather_from(x: Tensor, comm: Communicator, dim: int = 0, total: int | None = None) -> Tensor:
+    """V → I: all pieces along `dim`, for uses that are the same on every rank.
+
+    `total` is the length of the whole where pieces are uneven; so for `all_gather`.
+    """
+    return GatherFrom.apply(x, comm=comm, dim=dim % x.ndim, total=total or x.shape[dim] * comm.size)
+
+
+def all_gather(x: Tensor, comm: Communicator, dim: int = 0, total: int | None = None) -> Tensor:
+    """V → R: all pieces along `dim`, for uses that differ: their gradients are summed."""
+    return AllGather.apply(x, comm=comm, dim=dim % x.ndim, total=total or x.shape[dim] * comm.size)
+
+
+def reduce_scatter(x: Tensor, comm: Communicator, dim: int = 0) -> Tensor:
+    """P → V: this rank's piece along `dim` of the sum of x over the ranks."""
+    return ReduceScatter.apply(x, comm=comm, dim=dim % x.ndim, total=x.shape[dim])
+
+
+def all_to_all(x: Tensor, comm: Communicator, split_dim: int, concat_dim: int) -> Tensor:
+    """V → V: cut x along `split_dim`, exchange, join along `concat_dim`."""
+    return AllToAll.apply(x, comm=comm, split_dim=split_dim % x.ndim,
+                          concat_dim=concat_dim % x.ndim)

@@ -1,0 +1,125 @@
+"""Everything random, by name: what is drawn depends on what it is for, not on who draws it or when.
+
+    generator(seed, "h.0.attn.c_attn.weight")   the same numbers on every rank, layout and platform
+
+Dropout masks come from one endless stream of 16-bit numbers for each (seed, step, layer).  Sample s
+of the global batch owns the numbers s·size … (s+1)·size of it, size being its elements:
+
+    stream   | sample 0     | sample 1     | sample 2     | …
+                              └ a rank jumps to the part that it holds, and draws only that
+
+Philox makes the k-th number from k alone, so a jump costs nothing, every layout of a model drops
+what one process drops, and recomputing a layer in backward needs no saved state.
+
+Source: Salmon, Moraes, Dror & Shaw, Parallel random numbers: as easy as 1, 2, 3 (2011).
+"""
+
+import json
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+NUMBERS_PER_COUNT = 16      # one count of Philox makes 256 bits: sixteen 16-bit numbers
+
+
+def _key(seed: int, *names: str | int) -> int:
+    """128 bits that depend on the seed and every name; never Python's hash(), which is salted."""
+    try:
+        plain = [n if isinstance(n, str) else int(operator.index(n)) for n in (seed, *names)]
+    except TypeError:
+        raise ValueError(f"a seed is an integer and names are strings or integers, not "
+                         f"{(seed, *names)}: convert with int() or str()") from None
+    # JSON keeps 1 apart from "1", and ("a", "b") from ("ab",).
+    return int.from_bytes(blake2b(json.dumps(plain).encode(), digest_size=16).digest(), "little")
+
+
+def generator(seed: int, *names: str | int) -> np.random.Generator:
+    """A generator for one purpose, such as one parameter, that `names` (strings, integers) name.
+
+    Raises ValueError for names of another type.
+    """
+    return np.random.Generator(np.random.Philox(key=_key(seed, *names)))
+
+
+def _numbers(key: int, start: int, stop: int) -> np.ndarray:
+    """The uint16 numbers `start` … `stop` of the stream that belongs to `key`: (stop - start,)."""
+    count, skip = divmod(start, NUMBERS_PER_COUNT)
+    length = stop - start
+    words = np.random.Philox(key=key, counter=count).random_raw(-(-(skip + length) // 4))
+    return words.astype("<u8", copy=False).view("<u2")[skip:skip + length]
+
+
+def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.ndarray,
+                 shape: tuple[int, ...], rate: float,
+                 box: tuple[slice, ...] | None = None) -> np.ndarray:
+    """Which elements to keep, each with probability 1 - rate: boolean, (len(samples), *shape).
+
+    `samples` are the global numbers of the samples, `shape` is the whole shape of one, and `box`,
+    a slice for each of its leading axes, the part that is wanted: equal to mask[:, *box] of the
+    whole.  The probability is rounded to a multiple of 2⁻¹⁶.  Raises ValueError for a rate that
+    is not in [0, 1), for negative samples and for a box that does not fit.
+    """
+    samples, box = np.asarray(samples), tuple(box or ())
+    if not 0 <= rate < 1:
+        raise ValueError(f"a dropout rate is in [0, 1), not {rate}")
+    if samples.ndim != 1 or samples.size and (samples.dtype.kind not in "iu" or samples.min() < 0):
+        raise ValueError(f"samples are global sample numbers 0, 1, …, one axis, not {samples!r}")
+    if len(box) > len(shape) or not all(isinstance(part, slice) for part in box):
+        raise ValueError(f"a box is one slice for each leading axis of {shape}, not {box}")
+    key, threshold = _key(seed, step, "dropout", layer), round(rate * 2**16)
+    size, start, part = math.prod(shape), 0, tuple(shape)
+    rows = range(shape[0])[box[0]] if box else range(0)
+    if box and rows.step == 1 and len(rows) < shape[0]:
+        # A stretch of each sample: only that is drawn, one sample at a time.
+        start, part = rows.start * math.prod(shape[1:]), (len(rows), *shape[1:])
+        box, runs = (slice(None), *box[1:]), samples[:, None]
+    else:
+        # Samples in a row own one stretch of the stream: it is drawn at once.
+        runs = np.split(samples, np.flatnonzero(np.diff(samples) != 1) + 1)
+    keep = np.empty((len(samples), math.prod(part)), dtype=bool)
+    done = 0
+    for run in runs:
+        if run.size:
+            first = int(run[0]) * size + start
+            numbers = _numbers(key, first, first + run.size * keep.shape[1])
+            keep[done:done + run.size] = numbers.reshape(run.size, -1) >= threshold
+            done += run.size
+    return np.ascontiguousarray(keep.reshape(len(samples), *part)[:, *box])
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingStep:
+    """What dropout needs to know of a training step.
+
+    `samples` holds the global sample number of each row of the batch that is being computed.
+    """
+
+    seed: int
+    step: int
+    samples: np.ndarray
+
+
+# A context variable, because every rank of the simulated cluster has a context of its own.
+_step: ContextVar[TrainingStep | None] = ContextVar("training_step", default=None)
+
+
+def current_step() -> TrainingStep | None:
+    """The training step that this context is in; None outside of one: dropout then does nothing."""
+    return _step.get()
+
+
+@contextmanager
+def training_step(seed: int, step: int,
+                  samples: Sequence[int] | np.ndarray) -> Iterator[TrainingStep]:
+    """Context in which layers drop out, for the `samples` (global numbers) of this batch."""
+    token = _step.set(TrainingStep(seed, step, np.array(samples, dtype=np.int64)))
+    try:
+        yield _step.get()
+    finally:
+        _step.reset(token)

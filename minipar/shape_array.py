@@ -1,0 +1,190 @@
+"""Arrays that have a shape and a dtype but no numbers: run a model to learn what a run costs.
+
+    memory = Memory()
+    x = ShapeArray((2048, 12288), np.float32, memory)       # 100 MB that are never allocated
+    y = np.exp(x) @ w                                       # y.shape, y.dtype, memory.peak
+
+NumPy hands every ufunc to `__array_ufunc__` and every other public function to
+`__array_function__` below, which work out the shape by `shape_rules.py`; so code written for NumPy
+runs unchanged, and what would need numbers is refused with a sentence.  Views are asked of a
+stand-in: one element that NumPy believes to be the whole array, which it slices and reshapes
+without looking at it.  A new array is C-contiguous, and a reshape that NumPy can only do
+by copying is a copy here too.
+
+Source: NEP 13 (`__array_ufunc__`), NEP 18 (`__array_function__`), NEP 50 (dtypes of results).
+"""
+
+import math
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.lib.stride_tricks import as_strided
+
+from . import shape_rules as rules
+
+
+class Memory:
+    """Bytes of the shape-only arrays that are alive now (`live`) and at most so far (`peak`)."""
+
+    def __init__(self):
+        self.live = self.peak = 0
+
+    def add(self, num_bytes: int) -> None:
+        """An array of so many bytes came, or (negative) went."""
+        self.live += num_bytes
+        self.peak = max(self.peak, self.live)
+
+
+class ShapeArray(NDArrayOperatorsMixin):
+    """An array of `shape` and `dtype` without data.
+
+    What is computed from it inherits its `memory`, to which every array that is no view adds its
+    bytes while it is alive.  A view holds the owner of the bytes as `base`.
+    """
+
+    base = memory = None    # until __init__ is through, so that __del__ finds nothing to return
+
+    def __init__(self, shape: int | tuple[int, ...], dtype: Any, memory: Memory | None = None,
+                 base: "ShapeArray | None" = None, strides: tuple[int, ...] | None = None):
+        shape = shape if isinstance(shape, tuple | list) else (shape,)
+        self.shape = tuple([operator.index(n) for n in shape])
+        if any(n < 0 for n in self.shape):
+            raise ValueError(f"sizes are not negative: got shape {self.shape}")
+        self.dtype = np.dtype(dtype)
+        self.strides = strides or tuple([self.dtype.itemsize * math.prod(self.shape[i + 1:])
+                                         for i in range(len(self.shape))])
+        if base is not None:
+            self.base, self.memory = base if base.base is None else base.base, base.memory
+        elif memory is not None:
+            memory.add(self.nbytes)
+            self.memory = memory
+
+    def __del__(self):
+        if self.memory is not None and self.base is None:
+            self.memory.add(-self.nbytes)
+
+    ndim = property(lambda self: len(self.shape))
+    size = property(lambda self: math.prod(self.shape))
+    itemsize = property(lambda self: self.dtype.itemsize)
+    nbytes = property(lambda self: self.size * self.dtype.itemsize)
+    flags = property(lambda self: self._stand_in().flags)
+    T = property(lambda self: self.transpose())
+
+    def __repr__(self) -> str:
+        return f"ShapeArray({self.shape}, {self.dtype})"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator["ShapeArray"]:
+        return (self[i] for i in range(len(self)))
+
+    def _refuse(self, *args, **kwargs):
+        raise TypeError(f"{self!r} has no numbers: keep values out of control flow, and make arrays"
+                        " with np.empty_like(x, shape=...) so that x decides where they live")
+
+    __array__ = __bool__ = __int__ = __float__ = __complex__ = __index__ = tolist = item = _refuse
+
+    # ---- views
+
+    def _stand_in(self) -> np.ndarray:
+        return as_strided(np.zeros((), self.dtype), self.shape, self.strides)
+
+    def _view(self, view: np.ndarray) -> "ShapeArray":
+        return ShapeArray(view.shape, view.dtype, base=self, strides=view.strides)
+
+    def __getitem__(self, index: Any) -> "ShapeArray":
+        parts = index if isinstance(index, tuple) else (index,)
+        for part in parts:
+            if isinstance(part, bool) or not (part is None or part is Ellipsis or isinstance(
+                    part, int | slice | np.integer)):
+                raise TypeError(f"an index of integers and slices was expected, not {part!r}: use "
+                                "np.where for masks, np.take or np.take_along_axis for rows")
+        if not any(part is Ellipsis for part in parts):
+            parts = (*parts, Ellipsis)                      # a view even where all are integers
+        return self._view(self._stand_in()[parts])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        rules.copyto(self[index], value, casting="unsafe")
+
+    def reshape(self, *shape: Any, order: str = "C") -> "ShapeArray":
+        """A view of another shape; a copy where the elements are not in the right order."""
+        if order != "C":
+            raise ValueError(f"only order='C' is known, not {order!r}")
+        shape = np.broadcast_to(np.int8(), self.shape).reshape(*shape).shape    # -1; its errors
+        view = self._stand_in()
+        try:
+            if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+                view = view.reshape(shape, copy=False)
+            else:
+                view.shape = shape
+        except (ValueError, AttributeError):
+            return self.new_array(shape)
+        return self._view(view)
+
+    def ravel(self) -> "ShapeArray":
+        """All elements in a row: a view if they lie so, else a copy."""
+        return self.reshape(-1) if self.flags.c_contiguous else self.new_array(self.size)
+
+    def transpose(self, *axes: Any) -> "ShapeArray":
+        """A view with the axes in another order; reversed if none are given."""
+        return self._view(self._stand_in().transpose(*axes))
+
+    def swapaxes(self, axis1: int, axis2: int) -> "ShapeArray":
+        """A view with two axes exchanged."""
+        return self._view(self._stand_in().swapaxes(axis1, axis2))
+
+    def squeeze(self, axis: int | tuple[int, ...] | None = None) -> "ShapeArray":
+        """A view without the axes of length 1."""
+        return self._view(self._stand_in().squeeze(axis))
+
+    def view(self, dtype: Any = None) -> "ShapeArray":
+        """A view; with `dtype`, the same bytes read as another type."""
+        return self._view(self._stand_in().view(dtype or self.dtype))
+
+    # ---- new arrays
+
+    def new_array(self, shape: Any, dtype: Any = None) -> "ShapeArray":
+        """Another array in the same memory; of the same dtype if none is given."""
+        return ShapeArray(shape, self.dtype if dtype is None else dtype, self.memory)
+
+    def copy(self, order: str = "C") -> "ShapeArray":
+        """A new array of the same shape and dtype."""
+        return self.new_array(self.shape)
+
+    def __copy__(self):
+        return self.copy()
+
+    def __deepcopy__(self, memo):
+        return self.copy()
+
+    def astype(self, dtype: Any, copy: bool = True) -> "ShapeArray":
+        """A new array of another dtype; itself if nothing changes and `copy` is false."""
+        return self.new_array(self.shape, dtype) if copy or np.dtype(dtype) != self.dtype else self
+
+    def fill(self, value: Any) -> None:
+        """Nothing to do: there are no numbers."""
+
+    sum, prod = rules.reduction(np.add), rules.reduction(np.multiply)
+    max, min = rules.reduction(np.maximum), rules.reduction(np.minimum)
+    mean = rules.mean
+
+    # ---- NumPy's protocols
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        rule = {"__call__": rules.call, "reduce": rules.reduce}.get(method)
+        return NotImplemented if rule is None else rule(ufunc, *inputs, **options)
+
+    def __array_function__(self, func, types, args, kwargs):
+        if func in rules.CREATORS:                            # np.zeros(shape, like=x)
+            return rules.CREATORS[func](self, *args, **kwargs)
+        if func in rules.VIEWS:
+            result = func(args[0]._stand_in(), *args[1:], **kwargs)
+            return [args[0]._view(view) for view in result] if isinstance(result, list) else (
+                args[0]._view(result))
+        return rules.HANDLERS[func](*args, **kwargs) if func in rules.HANDLERS else NotImplemented

@@ -1,0 +1,247 @@
+"""The plugin in every process of an MPI job: the ranks run each test together.
+
+    rank 0    announce "started" --> run --> wait for all, merge --> announce "verdict" --> report
+    rank 1..  wait for "started" --> run --> post own result     --> wait for "verdict"
+
+Rank 0 speaks for all; the others are silent. Serial tests run on rank 0 alone. Whoever waits
+looks at the board (see board.py) and sleeps in between: ranks often share a core.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol  # what xdist and others build upon, too
+from _pytest.terminal import TerminalReporter
+
+from minipar.testing import segments, verdict
+from minipar.testing.board import POLL, Announcements, Board, wait_until
+from minipar.testing.watchdog import BACKSTOP, States, Watchdog
+from minipar.testing.worlds import ranks_needed
+
+NO_ANSWER = "    (no answer: it is in C code that keeps Python's lock, or its process is stopped)"
+
+
+class Ranks:
+    """Runs the tests of this session in step with the other ranks."""
+
+    def __init__(self, config: pytest.Config, mpi: Any):
+        self.config = config
+        self.mpi = mpi                              # mpi4py.MPI
+        self.rank, self.size = mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size
+        results = config.getoption("--mpi-results")
+        self.has_parent = results is not None
+        self.board = Board(Path(results) if self.has_parent else self._new_results())
+        self.announcements = Announcements(self.board.results)
+        self.watchdog = Watchdog(self.board, self.rank, self._on_stuck)
+        self.begun = time.monotonic()
+        self.is_over = False                        # rank 0 has said so
+        self.number = 0                             # of the test that runs now
+        self.item: pytest.Item | None = None
+        if self.rank > 0:
+            self._be_quiet()
+
+    # Before the tests: do all ranks have the same ones?
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Skip what needs more ranks; leave serial tests to rank 0."""
+        for item in items:
+            needed = ranks_needed(item) or 0
+            if needed > self.size:
+                item.add_marker(pytest.mark.skip(
+                    f"needs {needed} ranks and this run has {self.size}: "
+                    f"mpirun -n {needed} python -m pytest --only-mpi"))
+        if self.rank > 0:
+            items[:] = [item for item in items if ranks_needed(item) is not None]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Go on only if all ranks have collected the same tests; else they would mix them up."""
+        if self.config.option.collectonly:
+            return
+        own = [item.nodeid for item in session.items if ranks_needed(item) is not None]
+        self.board.post(self.rank, status="collected", tests=own, errors=session.testsfailed)
+        if self.rank == 0:
+            problem = self._compare_collections(own, session.testsfailed)
+            self.board.announce("collected", problem=problem)
+        else:
+            problem = self._listen("collected").get("problem", "rank 0 has ended")
+        if problem:
+            session.shouldfail = problem
+            raise session.Failed(problem)
+
+    def _compare_collections(self, own: list[str], errors: int) -> str:
+        """What is wrong with the other ranks' tests; empty if nothing is."""
+        wait_until(lambda: all(self.board.state(r) for r in range(self.size)), self.watchdog.limit)
+        for rank in range(1, self.size):
+            state = self.board.state(rank)
+            if state.get("status") != "collected":
+                return f"rank {rank} did not get as far as the tests"
+            if state["errors"] != errors:
+                return (f"rank {rank} had {state['errors']} errors in collecting the tests, "
+                        f"rank 0 had {errors}")
+            if state["tests"] != own:
+                return (f"rank {rank} collected other tests, or in another order, than rank 0: "
+                        "does a parameter come from a set, or from a random number?")
+        return ""
+
+    # The tests.
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        """Run a test here and with the other ranks; report their common verdict."""
+        together = ranks_needed(item) is not None
+        if self.rank == 0:
+            self.number += 1
+        else:
+            started = self._listen("started")
+            if started["event"] == "over":
+                item.session.shouldstop = "rank 0 has ended"
+                return True
+            self.number = started["number"]
+        self.item = item
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        self.watchdog.begin(self.number, range(self.size) if together else [0])
+        if together and self.rank == 0:
+            self.board.announce("started", number=self.number, nodeid=item.nodeid)
+        reports = self._run(item, nextitem)
+        if together:
+            reports = self._verdict(item)
+        self.watchdog.end()
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _run(self, item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+        """Run the test on this rank and post what came out."""
+        try:
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        except (KeyboardInterrupt, pytest.exit.Exception) as leaving:
+            # This rank ends its session. The others learn it as a failure, and do not wait long.
+            text = f"{type(leaving).__name__}: {leaving} (it ended the session of this rank)"
+            self._post([verdict.failure(item, "call", text)])
+            self.watchdog.end()
+            raise
+        self._post(reports)
+        return reports
+
+    def _post(self, reports: list[pytest.TestReport]) -> None:
+        failed = any(report.failed for report in reports)
+        self.watchdog.finish(verdict.pack(self.config, reports), failed)
+
+    def _verdict(self, item: pytest.Item) -> list[pytest.TestReport]:
+        """What all ranks together make of the test."""
+        if self.rank > 0:
+            return verdict.unpack(self.config, self._listen("verdict").get("reports", []))
+        reports = verdict.merge(item, self._reports(self.watchdog.wait_for_team()))
+        self._announce_verdict(item, reports)
+        return reports
+
+    def _reports(self, states: States) -> dict[int, list[pytest.TestReport]]:
+        """The reports of the ranks that have finished."""
+        return {rank: verdict.unpack(self.config, state["reports"])
+                for rank, state in states.items() if "reports" in state}
+
+    def _announce_verdict(self, item: pytest.Item, reports: list[pytest.TestReport],
+                          last: bool = False) -> None:
+        self.board.announce("verdict", nodeid=item.nodeid, last=last,
+                            reports=verdict.pack(self.config, reports))
+
+    # The watchdog's thread on rank 0 comes here; the main thread may be blocked for good.
+
+    def _on_stuck(self, states: States, limit: str, seconds: float) -> None:
+        """Some ranks do not come back from the test: report that, and end the job."""
+        item = self.item
+        assert item is not None
+        stacks = {r: s.get("stack", NO_ANSWER) for r, s in states.items() if "reports" not in s}
+        report = verdict.stuck(item, stacks, self._reports(states), limit, seconds)
+        self._announce_verdict(item, [report], last=True)
+        if not self.has_parent:
+            self._close_session(item, report)
+        self._abort()
+
+    def _close_session(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Print what pytest prints at the end, in place of the main thread."""
+        self.config.pluginmanager.getplugin("capturemanager").suspend_global_capture(in_=True)
+        item.ihook.pytest_runtest_logreport(report=report)
+        left = len(item.session.items) - item.session.items.index(item) - 1
+        item.session.shouldfail = (f"stuck ranks can only be ended with their whole job; "
+                                   f"{left} tests did not run")
+        manager = self.config.pluginmanager
+        # Without pytest's runner: it would tear down fixtures that the main thread still uses.
+        finish = manager.subset_hook_caller("pytest_sessionfinish", [manager.getplugin("runner")])
+        finish(session=item.session, exitstatus=pytest.ExitCode.TESTS_FAILED)
+        manager.getplugin("terminalreporter").flush()
+        shutil.rmtree(self.board.directory, ignore_errors=True)
+
+    def _abort(self) -> None:
+        """End all ranks; MPI's own words about it would only hide ours."""
+        segments.remove_own()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        self.mpi.COMM_WORLD.Abort(1)
+
+    # The end.
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Rank 0 says that it is over; the others wait for it asleep, not in MPI's finalize."""
+        if self.rank == 0:
+            self.board.announce("over")
+            return
+        self.board.post(self.rank, **self.board.state(self.rank) | {"left": True})
+        self._listen("over")
+        if session.exitstatus not in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+            session.exitstatus = pytest.ExitCode.OK         # rank 0 speaks for all
+
+    def pytest_unconfigure(self) -> None:
+        """End the ranks that cannot leave; remove the board."""
+        if self.rank > 0:
+            return
+        others = range(1, self.size)
+        left = wait_until(lambda: all(self.board.state(r).get("left") for r in others),
+                          self.watchdog.grace + 1)
+        if not self.has_parent:
+            shutil.rmtree(self.board.directory, ignore_errors=True)
+        if not left:
+            self._abort()
+
+    # Odds and ends.
+
+    def _new_results(self) -> Path:
+        """A board of our own, where no parent has made one: rank 0 makes it for all."""
+        if self.rank == 0:
+            results = Path(tempfile.mkdtemp(prefix="minipar-tests-"), "results")
+            results.touch()
+        else:
+            results = None
+        return self.mpi.COMM_WORLD.bcast(results)
+
+    def _be_quiet(self) -> None:
+        """Let this rank's pytest write to nowhere."""
+        manager = self.config.pluginmanager
+        manager.unregister(name="terminalreporter")
+        nowhere = open(os.devnull, "w")             # noqa: SIM115 -- used until the process ends
+        manager.register(TerminalReporter(self.config, nowhere), "terminalreporter")
+
+    def _listen(self, event: str) -> dict[str, Any]:
+        """Wait for an announcement of rank 0: for this event, or for the end of all."""
+        while not self.is_over:
+            said = self.announcements.next()
+            self.is_over = said is not None and said["event"] == "over"
+            if said is not None and said["event"] == event:
+                return said
+            last_sign = self.board.state(0).get("at", self.begun)
+            if time.monotonic() - last_sign > self.watchdog.limit + self.watchdog.grace + BACKSTOP:
+                print(f"rank {self.rank}: no sign of life from rank 0", file=sys.__stderr__,
+                      flush=True)
+                self._abort()
+            if said is None:
+                time.sleep(POLL)
+        return {"event": "over"}

@@ -1,0 +1,69 @@
+"""One test body for both worlds: N simulated ranks in this process, or N real ranks under MPI.
+
+    @worlds(1, 2, 3, mpi=(4,))             # simulated with 1, 2 and 3 ranks; on 4 real ranks
+    def test_sum(world):
+        def body(comm):                    # what every rank does, its asserts included
+            assert comm.size == world.size
+            return comm.rank
+        world.run(body)
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+
+class SimulatedWorld:
+    """A world of `size` ranks simulated in this process."""
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def run(self, body: Callable[[Any], Any]) -> list[Any]:
+        """Run body(comm) on every rank; the values it returned, by rank."""
+        from minipar.comm.simulated import Cluster
+        results, _seconds = Cluster(self.size).run(body)
+        return results
+
+
+class MPIWorld:
+    """A world of `size` real ranks: the first ones of the MPI job that this process belongs to."""
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def run(self, body: Callable[[Any], Any]) -> list[Any]:
+        """Run body(comm) on the first `size` ranks; the values that *this process* has.
+
+        That is one value, its own, or none where the job has more ranks than this world. An
+        assert about all ranks therefore belongs into the body, behind a collective.
+        """
+        from minipar.comm.mpi import world_communicator
+        job = world_communicator()
+        # A new communicator for each run: what a failed test has left unread never gets into it.
+        comm = job.split(0 if job.rank < self.size else None)
+        if comm is None:
+            return []
+        result = body(comm)
+        comm.mpi_comm.Free()            # MPICH has room for some 2000
+        return [result]
+
+
+def worlds(*sizes: int, mpi: Sequence[int] = (4,)) -> pytest.MarkDecorator:
+    """Run a test once per world: simulated with each of `sizes`, on real ranks with each of `mpi`.
+
+    The test takes an argument `world`, which has `size` and `run(body)`.
+    """
+    simulated = [pytest.param(SimulatedWorld(n), id=f"sim-{n}") for n in sizes]
+    real = [pytest.param(MPIWorld(n), id=f"mpi-{n}", marks=pytest.mark.mpi(min_size=n))
+            for n in mpi]
+    return pytest.mark.parametrize("world", simulated + real)
+
+
+def ranks_needed(item: pytest.Item) -> int | None:
+    """How many real ranks a test asks for (0: any number); None for a serial test."""
+    marks = list(item.iter_markers("mpi"))
+    if not marks:
+        return None
+    return max(int(mark.kwargs.get("min_size") or 0) for mark in marks)
