@@ -87,8 +87,9 @@ def mpirun_environment() -> dict[str, str]:
 
 
 def prepare_mpi() -> None:
-    """Settings that an MPI library reads when it starts: ranks that wait give up their core."""
+    """Settings that an MPI library reads when it starts."""
+    os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")      # we say it, and better
     world = launched()
-    if world and world.local_size > num_cores():
+    if world and world.local_size > num_cores():                        # who waits yields its core
         os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")      # MPICH
         os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")      # Open MPI

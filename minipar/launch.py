@@ -20,7 +20,14 @@ from .environment import blas_threads, launched
 
 
 class UsageError(Exception):
-    """A mistake of the user's: one line that says what was expected, what came, how to fix it."""
+    """A mistake of the user's: one line that says what was expected, what came, how to fix it.
+
+    Raised on every rank alike; `status` is the exit status.
+    """
+
+    def __init__(self, message: str, status: int = 2):
+        super().__init__(message)
+        self.status = status
 
 
 def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any]:
@@ -80,11 +87,11 @@ def ranks_option(argv: list[str]) -> int | None:
 
 
 def report_usage(error: Exception) -> int:
-    """Print a usage error once, on rank 0; return the exit status, 2."""
+    """Print an error that all ranks have, once, on rank 0; return the exit status, 2 or its own."""
     world = launched()
     if not world or world.rank == 0:
         print(f"minipar: {error}", file=sys.stderr, flush=True)
-    return 2
+    return getattr(error, "status", 2)
 
 
 def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
@@ -112,9 +119,12 @@ def _end_all(MPI: Any, comm: Communicator, error: BaseException) -> None:
     elif isinstance(error, KeyboardInterrupt):
         code, what = 130, "was interrupted"
     elif isinstance(error, UsageError):
-        code, what = 2, str(error)
+        code, what = error.status, str(error)
+        if comm.rank:
+            time.sleep(1)       # rank 0 has most likely made the same mistake, and says so for all
     else:
         what = "failed:\n" + traceback.format_exc()
     sys.stdout.flush()
-    print(f"minipar: rank {comm.rank} of {comm.size} {what}", file=sys.stderr, flush=True)
+    who = "" if isinstance(error, UsageError) else f"rank {comm.rank} of {comm.size} "
+    print(f"minipar: {who}{what}", file=sys.stderr, flush=True)
     MPI.COMM_WORLD.Abort(code)

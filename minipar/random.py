@@ -42,7 +42,8 @@ def _key(seed: int, *names: str | int) -> int:
 def generator(seed: int, *names: str | int) -> np.random.Generator:
     """A generator for one purpose, such as one parameter, that `names` (strings, integers) name.
 
-    Raises ValueError for names of another type.
+    The bits never change; what NumPy makes of them, a new version of NumPy may (NEP 19).  Raises
+    ValueError for names of another type.
     """
     return np.random.Generator(np.random.Philox(key=_key(seed, *names)))
 

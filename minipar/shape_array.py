@@ -25,6 +25,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from . import shape_rules as rules
 
+RESHAPE_CAN_REFUSE = np.lib.NumpyVersion(np.__version__) >= "2.1.0"     # to copy: copy=False
+
 
 class Memory:
     """Bytes of the shape-only arrays that are alive now (`live`) and at most so far (`peak`)."""
@@ -119,7 +121,7 @@ class ShapeArray(NDArrayOperatorsMixin):
         shape = np.broadcast_to(np.int8(), self.shape).reshape(*shape).shape    # -1; its errors
         view = self._stand_in()
         try:
-            if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+            if RESHAPE_CAN_REFUSE:
                 view = view.reshape(shape, copy=False)
             else:
                 view.shape = shape

@@ -11,6 +11,7 @@ TypeError that names it.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,23 +31,22 @@ def _result(shape: Any, dtype: Any, sources: Any, out: Any = None, casting: str 
         known = [a for a in sources if is_shape_only(a)]
         return next((a for a in known if a.memory is not None), known[0]).new_array(shape, dtype)
     if not is_shape_only(out):
-        raise TypeError(f"a result without numbers cannot be put into out= of type "
-                        f"{type(out).__name__}: make it with np.empty_like of an operand")
+        raise TypeError("a result without numbers cannot be put into out= with numbers: make it "
+                        "with np.empty_like of an operand")
     if out.shape != tuple(shape):
         raise ValueError(f"the result has shape {tuple(shape)}, but out= has {out.shape}")
     if not np.can_cast(dtype, out.dtype, casting):
-        raise TypeError(f"the result is {np.dtype(dtype)}, which out= of {out.dtype} cannot hold "
-                        f"by casting {casting!r}: use astype")
+        raise TypeError(f"the result is {dtype}, but out= holds {out.dtype}: convert with astype")
     return out
 
 
 # ---- ufuncs
 
-def call(ufunc, *inputs, out=None, dtype=None, where=True, casting="same_kind", **options):
+def call(ufunc: np.ufunc, *inputs: Any, out: tuple | None = None, dtype: Any = None,
+         where: Any = True, casting: str = "same_kind", **options: Any) -> Any:
     """ufunc(*inputs), element by element or (matmul) matrix by matrix."""
     if options or ufunc.signature and ufunc is not np.matmul:
-        raise TypeError(f"np.{ufunc.__name__}{' with ' if options else ''}{', '.join(options)} is "
-                        "not known for shape-only arrays")
+        raise TypeError(f"np.{ufunc.__name__} {[*options]} is not known for shape-only arrays")
     arrays = [a if hasattr(a, "dtype") else np.asarray(a) for a in inputs]
     types = [type(a) if type(a) in (int, float, complex) else array.dtype     # a weak scalar
              for a, array in zip(inputs, arrays)]
@@ -70,8 +70,7 @@ def _matmul_shape(a: Shape, b: Shape) -> Shape:
     first, second = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
     if first[-1] != second[-2]:
         raise ValueError(f"matmul: {a} @ {b}: the inner sizes {first[-1]} and {second[-2]} differ")
-    rows, columns = first[-2:-1] if len(a) > 1 else (), second[-1:] if len(b) > 1 else ()
-    return (*np.broadcast_shapes(first[:-2], second[:-2]), *rows, *columns)
+    return (*np.broadcast_shapes(first[:-2], second[:-2]), *a[-2:-1], *b[1:][-1:])
 
 
 def reduced_shape(shape: Shape, axis: int | Shape | None, keepdims: bool = False) -> Shape:
@@ -80,13 +79,14 @@ def reduced_shape(shape: Shape, axis: int | Shape | None, keepdims: bool = False
     return tuple([1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes])
 
 
-def reduce(ufunc, array, axis=0, dtype=None, out=None, keepdims=False, initial=None, where=True):
+def reduce(ufunc: np.ufunc, array: Any, axis: int | Shape | None = 0, dtype: Any = None,
+           out: tuple | None = None, keepdims: bool = False, initial: Any = None,
+           where: Any = True) -> Any:
     """ufunc.reduce: sums, maxima, products along axes."""
     shape = reduced_shape(array.shape, axis, keepdims)
     if ufunc.identity is None and initial is None and 0 in array.shape and 0 not in shape:
         raise ValueError(f"{ufunc.__name__} of no elements: shape {array.shape} along axis {axis}")
-    if dtype is None:
-        dtype = ufunc.resolve_dtypes((None, array.dtype, None), reduction=True)[-1]
+    dtype = dtype or ufunc.resolve_dtypes((None, array.dtype, None), reduction=True)[-1]
     return _result(shape, dtype, (array, where), out[0] if out else None)
 
 
@@ -95,7 +95,7 @@ def reduction(ufunc: np.ufunc) -> Callable:
     return lambda a, axis=None, **options: ufunc.reduce(a, axis=axis, **options)
 
 
-def mean(a, axis=None, dtype=None, **options):
+def mean(a: Any, axis: int | Shape | None = None, dtype: Any = None, **options: Any) -> Any:
     """np.mean: integers become float64."""
     return np.add.reduce(a, axis=axis, **options, dtype=dtype or (
         a.dtype if a.dtype.kind in "fc" else np.float64))
@@ -113,8 +113,7 @@ def _einsum(spec, *operands, out=None, dtype=None, optimize=False):
     if not arrow or len(terms) != len(operands):
         raise ValueError(f"einsum {spec!r} of {len(operands)} operands: expected one term for each "
                          "and an explicit '->'")
-    sizes: dict[str, int] = {}
-    dots: Shape = ()                                        # the axes that "..." stands for
+    sizes, dots = {}, ()                                    # of the letters; of what "..." is
     for term, shape in zip(terms, map(np.shape, operands)):
         before, ellipsis, after = term.partition("...")
         end = len(shape) - len(after)
@@ -150,19 +149,20 @@ def _clip(a, a_min=None, a_max=None, out=None):
     return _broadcast(arrays, arrays, out)
 
 
-def _check_fits(shape: Shape, whole: Shape) -> None:
-    while len(shape) > len(whole) and shape[0] == 1:        # NumPy drops leading ones
+def _check_fits(src: Any, dst: Any, whole: Shape) -> None:
+    if not is_shape_only(dst):
+        raise TypeError(f"no numbers to put into the {type(dst).__name__} of shape {dst.shape}")
+    shape = np.shape(src)
+    while len(shape) > len(whole) and shape[0] == 1:    # NumPy drops leading ones
         shape = shape[1:]
     if len(shape) > len(whole) or any(n not in (1, m) for n, m in zip(shape[::-1], whole[::-1])):
         raise ValueError(f"values of shape {shape} do not fit into shape {whole}")
 
 
-def copyto(dst, src, casting="same_kind", where=True):
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """np.copyto: checks that `src` fits into `dst`."""
-    if not is_shape_only(dst):
-        raise TypeError(f"{src!r} has no numbers to put into {type(dst).__name__} {dst.shape}")
-    _check_fits(np.shape(src), dst.shape)
-    _check_fits(np.shape(where), dst.shape)
+    _check_fits(src, dst, dst.shape)
+    _check_fits(where, dst, dst.shape)
     weak = type(src) in (int, float, complex) and np.result_type(dst.dtype, src) == dst.dtype
     dtype = src.dtype if hasattr(src, "dtype") else np.asarray(src).dtype
     if not weak and not np.can_cast(dtype, dst.dtype, casting):
@@ -192,9 +192,7 @@ def _take_along_axis(arr, indices, axis=-1):
 
 
 def _put_along_axis(arr, indices, values, axis):
-    if not is_shape_only(arr):
-        raise TypeError(f"no numbers to put into {type(arr).__name__} of shape {arr.shape}")
-    _check_fits(np.shape(values), _along_axis(arr.shape, indices.shape, axis))
+    _check_fits(values, arr, _along_axis(arr.shape, indices.shape, axis))
 
 
 def _concatenate(arrays, axis=0, out=None, dtype=None, casting="same_kind"):
@@ -206,24 +204,20 @@ def _concatenate(arrays, axis=0, out=None, dtype=None, casting="same_kind"):
     return _result(shape, dtype or _result_type(*arrays), arrays, out, casting)
 
 
-def _stack(arrays, axis=0, out=None, dtype=None, casting="same_kind"):
+def _stack(arrays, axis=0, **options):
     if len(set(map(np.shape, arrays))) > 1:
         raise ValueError(f"stack: shapes differ: {[*map(np.shape, arrays)]}")
-    return np.concatenate([np.expand_dims(a, axis) for a in arrays], axis, out, dtype=dtype,
-                          casting=casting)
+    return np.concatenate([np.expand_dims(a, axis) for a in arrays], axis, **options)
 
 
 def _like(a, dtype=None, order="K", subok=True, shape=None, device=None):
     return a.new_array(a.shape if shape is None else shape, dtype)
 
 
-def _ascontiguousarray(a, dtype=None):
-    return a.astype(dtype or a.dtype, copy=not a.flags.c_contiguous)
-
-
-def _asarray(like, values, dtype=None, **options):
+def _asarray(like, values, dtype=None, contiguous=False, **options):
     if is_shape_only(values):
-        return values.astype(dtype or values.dtype, copy=False)
+        copy = contiguous and not values.flags.c_contiguous
+        return values.astype(dtype or values.dtype, copy=copy)
     return like.new_array(np.shape(values), dtype or np.asarray(values).dtype)
 
 
@@ -233,7 +227,7 @@ CREATORS: dict[Callable, Callable] = {
         like.new_array(shape, dtype))),
     np.full: lambda like, shape, fill_value, dtype=None, **options: (
         like.new_array(shape, dtype or np.asarray(fill_value).dtype)),
-    np.asarray: _asarray,
+    np.asarray: _asarray, np.ascontiguousarray: partial(_asarray, contiguous=True),
 }
 VIEWS = {np.transpose, np.swapaxes, np.moveaxis, np.expand_dims, np.squeeze, np.broadcast_to,
          np.split, np.array_split, np.flip}
@@ -247,13 +241,10 @@ HANDLERS: dict[Callable, Callable] = {
     np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
     np.sum: reduction(np.add), np.prod: reduction(np.multiply), np.max: reduction(np.maximum),
     np.min: reduction(np.minimum), np.any: reduction(np.logical_or),
-    np.all: reduction(np.logical_and), np.mean: mean,
+    np.all: reduction(np.logical_and), np.mean: mean, np.einsum: _einsum, np.copyto: copyto,
     np.full_like: lambda a, fill_value, *args, **options: _like(a, *args, **options),
-    np.copy: lambda a, order="K", subok=False: a.copy(),
-    np.ascontiguousarray: _ascontiguousarray,       # reached as np.ascontiguousarray(x, like=x)
+    np.copy: lambda a, **options: a.copy(), np.ravel: lambda a: a.ravel(),
     np.reshape: lambda a, shape, **options: a.reshape(shape, **options),
-    np.ravel: lambda a, order="C": a.ravel(),
     np.concatenate: _concatenate, np.stack: _stack, np.where: _where, np.clip: _clip,
-    np.einsum: _einsum, np.copyto: copyto, np.take: _take,
-    np.take_along_axis: _take_along_axis, np.put_along_axis: _put_along_axis,
+    np.take: _take, np.take_along_axis: _take_along_axis, np.put_along_axis: _put_along_axis,
 }

@@ -119,11 +119,11 @@ def test_writing_into_an_array_with_numbers_is_refused():
     x, host = ShapeArray((3,), F), np.zeros(3, np.float32)
     with pytest.raises(TypeError, match="without numbers cannot be put into out="):
         host += x
-    with pytest.raises(TypeError, match="has no numbers to put into ndarray"):
+    with pytest.raises(TypeError, match="no numbers to put into the ndarray"):
         np.copyto(host, x)
     with pytest.raises(TypeError, match="has no numbers"):
         host[...] = x
-    with pytest.raises(TypeError, match="no numbers to put into ndarray"):
+    with pytest.raises(TypeError, match="no numbers to put into the ndarray"):
         np.put_along_axis(host, ShapeArray((3,), I), 0, axis=0)
 
 

@@ -29,13 +29,12 @@ class Request(Protocol):
 class Communicator:
     """`size` ranks that can talk to each other, of which this is number `rank`.
 
-    `world_rank` is this rank's number in the whole world, `trace` its log of events or None.
+    `world_rank` is this rank's number in the whole world.
     """
 
     rank: int
     size: int
     world_rank: int
-    trace: Trace | None
     label: str = ""         # what messages sent now are part of; set with `labelled`
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
@@ -74,6 +73,21 @@ class Communicator:
     def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
         """Told of computation that just took `seconds` of real time: traced, and on a simulated
         cluster it is what makes virtual time pass."""
+
+    @property
+    def trace(self) -> Trace | None:
+        """The log of this rank's events, on whichever communicator; None while nobody asks."""
+        return self.me.trace
+
+    def start_trace(self) -> None:
+        """Log this rank's messages and computations from now on."""
+        self.me.log_to(Trace())
+
+    def stop_trace(self) -> Trace:
+        """Stop; return what was logged."""
+        trace = self.me.trace
+        self.me.log_to(None)
+        return trace
 
     @contextmanager
     def labelled(self, label: str) -> Iterator[None]:

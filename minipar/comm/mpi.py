@@ -17,6 +17,18 @@ from .trace import Trace
 from .watchdog import Watchdog
 
 
+class Process:
+    """What all communicators of one process share."""
+
+    def __init__(self, MPI, rank: int, size: int):
+        self.number, self.watchdog = rank, Watchdog(MPI, rank, size)
+        self.trace: Trace | None = None
+
+    def log_to(self, trace: Trace | None) -> None:
+        """Log events there from now on, or nowhere."""
+        self.trace = trace
+
+
 class MPIRequest:
     """See Request."""
 
@@ -31,7 +43,7 @@ class MPIRequest:
         if self.done:
             return
         comm, status = self.comm, self.comm.MPI.Status()
-        with comm.watchdog.watching(self.description):
+        with comm.me.watchdog.watching(self.description):
             try:
                 self.request.Wait(status)
             except comm.MPI.Exception as error:
@@ -73,11 +85,9 @@ class MPIRequest:
 class MPICommunicator(Communicator):
     """See Communicator; `mpi_comm` is mpi4py's."""
 
-    def __init__(self, mpi_comm, MPI, world_rank: int, members: list[int], watchdog: Watchdog,
-                 trace: Trace | None = None):
-        self.mpi_comm, self.MPI, self.watchdog, self.trace = mpi_comm, MPI, watchdog, trace
-        self.rank, self.size = mpi_comm.Get_rank(), mpi_comm.Get_size()
-        self.world_rank, self.members = world_rank, members
+    def __init__(self, mpi_comm, MPI, me: Process, members: list[int]):
+        self.mpi_comm, self.MPI, self.me, self.members = mpi_comm, MPI, me, members
+        self.rank, self.size, self.world_rank = mpi_comm.Get_rank(), mpi_comm.Get_size(), me.number
 
     def now(self) -> float:
         """Seconds of the machine's monotonic clock."""
@@ -111,12 +121,12 @@ class MPICommunicator(Communicator):
     def split(self, color: int | None, key: int | None = None) -> "MPICommunicator | None":
         """See Communicator."""
         no_color = self.MPI.UNDEFINED if color is None else color
-        with self.watchdog.watching(("split", None, None, 0, self.label)):
+        with self.me.watchdog.watching(("split", None, None, 0, self.label)):
             part = self.mpi_comm.Split(no_color, self.rank if key is None else key)
             if color is None:
                 return None
             members = part.allgather(self.world_rank)
-        return MPICommunicator(part, self.MPI, self.world_rank, members, self.watchdog, self.trace)
+        return MPICommunicator(part, self.MPI, self.me, members)
 
 
 @functools.cache
@@ -147,5 +157,5 @@ def world_communicator() -> MPICommunicator:
     """All ranks that `mpirun` started."""
     MPI = import_mpi()
     comm = MPI.COMM_WORLD.Dup()     # our messages never meet those of other libraries
-    return MPICommunicator(comm, MPI, comm.Get_rank(), list(range(comm.Get_size())),
-                           Watchdog(MPI, comm.Get_rank(), comm.Get_size()))
+    size = comm.Get_size()
+    return MPICommunicator(comm, MPI, Process(MPI, comm.Get_rank(), size), list(range(size)))

@@ -33,11 +33,16 @@ class Rank:
                  "messages")
 
     def __init__(self, number: int, trace: Trace | None):
-        self.number, self.trace = number, trace
-        self.messages = trace.messages if trace is not None else None
+        self.number = number
+        self.log_to(trace)
         self.clock = self.port_out = self.port_in = 0.0
         self.greenlet: greenlet | None = None
         self.waiting: SimulatedRequest | str | None = None
+
+    def log_to(self, trace: Trace | None) -> None:
+        """Log events there from now on, or nowhere."""
+        self.trace = trace
+        self.messages = trace.messages if trace is not None else None
 
 
 class SimulatedRequest:
@@ -187,7 +192,7 @@ class SimulatedCommunicator(Communicator):
     def __init__(self, cluster: Cluster, me: Rank, rank: int, group: int):
         self.cluster, self.me, self.rank, self.group = cluster, me, rank, group
         self.size = len(cluster.groups[group])
-        self.world_rank, self.trace = me.number, me.trace
+        self.world_rank = me.number
         self._num_splits = 0
 
     def now(self) -> float:

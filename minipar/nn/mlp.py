@@ -30,6 +30,10 @@ class MLP(Sequential):
         super().__init__(*layers)
         self.sizes = tuple(sizes)
 
+    def logits(self, x: Array) -> Tensor:
+        """The output for an array x (batch, sizes[0])."""
+        return self(Tensor(x))
+
     def loss(self, x: Array, labels: Array, num_targets: float | None = None) -> Tensor:
         """Cross-entropy of the labels (batch,), summed and divided by `num_targets`."""
-        return cross_entropy(self(Tensor(x)), labels, num_targets)
+        return cross_entropy(self.logits(x), labels, num_targets)

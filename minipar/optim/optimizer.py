@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..autograd.meter import current_meter
-from ..backend import Array, blocks
+from ..backend import Array, blocks, like, to_host
 from ..nn.slab import Slab
 
 
@@ -59,3 +59,27 @@ class Optimizer:
         """Forget the gradients."""
         for slab in self.slabs:
             slab.zero_grad()
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every state of every parameter, as "state/parameter name"."""
+        return {f"{name}/{segment.name}":
+                np.array(to_host(values[segment.start:segment.stop])).reshape(segment.shape)
+                for slab, state in zip(self.slabs, self.states)
+                for name, values in state.items() for segment in slab.segments}
+
+    def load_state_dict(self, state: dict[str, np.ndarray], num_steps: int) -> None:
+        """Copy the states in; `num_steps` steps were taken.
+
+        Raises ValueError, naming it, for a state that is missing or of another shape.
+        """
+        for slab, own in zip(self.slabs, self.states):
+            for name, values in own.items():
+                for segment in slab.segments:
+                    key = f"{name}/{segment.name}"
+                    if key not in state or state[key].shape != segment.shape:
+                        raise ValueError(f"the optimizer needs {key} of shape {segment.shape}, "
+                                         f"which the checkpoint does not have: resume with the "
+                                         "optimizer that wrote it")
+                    part = values[segment.start:segment.stop]
+                    part[...] = like(state[key].reshape(-1).astype(values.dtype), values)
+        self.num_steps = num_steps

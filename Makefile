@@ -1,0 +1,72 @@
+# minipar: two commands on a bare machine are `make demo` and `make test`.
+# Needs git, make and python3 >= 3.11; everything else, MPI included, comes from PyPI into .venv.
+
+PYTHON ?= python3
+# Which MPI: "wheel" (default) installs MPICH from PyPI; "system" uses the one you have (a
+# cluster's, conda's, Open MPI), with `make demo MPI=system MPIRUN=/path/to/mpirun`.
+MPI ?= wheel
+VENV ?= .venv
+RANKS ?= 4
+PY := $(VENV)/bin/python
+EXTRAS := $(if $(filter system,$(MPI)),system-mpi,mpi),dev
+MPIRUN ?= $(if $(filter system,$(MPI)),mpirun,$(VENV)/bin/mpirun)
+READY := $(VENV)/.ready-$(MPI)
+
+# Open MPI refuses root and more ranks than cores unless it is told that both are meant.
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
+
+.PHONY: help setup demo test test-all test-mpi test-peers lessons lint bench docs clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY)  ## make .venv with minipar and all it needs
+
+$(READY): setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "minipar needs Python >= 3.11, but $(PYTHON) is older: make setup PYTHON=python3.12"; exit 2; }
+	@rm -f $(VENV)/.ready-*
+	@# Debian's python3 may come without ensurepip: then pip from outside fills the environment.
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; \
+	  then $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --editable '.[$(EXTRAS)]'; \
+	  else $(PYTHON) -m venv --without-pip $(VENV) && \
+	    $(PYTHON) -m pip --python $(PY) install --quiet --editable '.[$(EXTRAS)]'; fi
+	@touch $@
+
+demo: $(READY)  ## train a GPT on four MPI ranks, with pictures and a sample
+	$(MPIRUN) -n $(RANKS) $(PY) -m minipar train --mesh dp=$(RANKS) --steps 150 --sample 300 \
+	  --verify 3 --out out/demo
+
+test: $(READY)  ## all tests: simulated ranks, then real MPI ranks
+	$(PY) -m pytest
+
+test-all: $(READY)  ## the long sweeps too
+	$(PY) -m pytest -m "slow or not slow"
+
+test-mpi: $(READY)  ## only the tests on real MPI ranks
+	$(PY) -m pytest -m mpi
+
+test-peers: $(READY)  ## PyTorch (a CPU build, installed now) as oracle
+	$(PY) -m pip install --quiet 'torch==2.13.0'
+	$(PY) -m pytest tests/peers
+
+lessons: $(READY)  ## run every lesson on four MPI ranks
+	@set -e; for lesson in lessons/[0-9]*.py; do echo "== $$lesson"; \
+	  $(MPIRUN) -n $(RANKS) $(PY) $$lesson; done
+
+lint: $(READY)  ## style
+	$(PY) -m ruff check .
+
+bench: $(READY)  ## measure against PyTorch (if installed) and hand-written NumPy
+	$(PY) -m minipar bench
+
+docs: $(READY)  ## build the site into site/
+	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs]'
+	$(PY) -m mkdocs build --strict
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) out site build .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,52 @@
+"""The command line: `minipar train | doctor | exercise | bench` (or `python -m minipar …`)."""
+
+import argparse
+import sys
+
+from . import __version__
+from .launch import UsageError, report_usage
+
+DESCRIPTION = "Distributed training from scratch, in NumPy/CuPy and MPI."
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, saying what is wrong in one line, once for all ranks, and exiting with 2."""
+
+    def error(self, message: str) -> None:
+        """Called by argparse for a wrong command line."""
+        sys.exit(report_usage(UsageError(f"{message} ({self.prog} --help lists the options)")))
+
+
+def make_parser() -> Parser:
+    """The parser of the whole command line."""
+    from . import train
+    parser = Parser(prog="minipar", description=DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"minipar {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    train.add_arguments(commands.add_parser("train", help="train a GPT or an MLP, data parallel"))
+    commands.add_parser("doctor", help="what is installed, and whether MPI fits together")
+    for name, text in (("exercise", "course exercises: list, start, check, hint"),
+                       ("bench", "measure against PyTorch and hand-written NumPy")):
+        commands.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command of `argv` (sys.argv[1:]); return the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        if argv[:1] == ["exercise"]:
+            from . import exercises
+            return exercises.main(argv[1:])
+        if argv[:1] == ["bench"]:
+            from . import bench
+            return bench.main(argv[1:])
+        options = make_parser().parse_args(argv)
+        if options.command == "doctor":
+            from . import doctor
+            return doctor.main()
+        from . import train
+        train.main(options)
+        return 0
+    except UsageError as error:
+        return report_usage(error)

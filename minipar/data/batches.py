@@ -1,0 +1,125 @@
+"""Batches without state: which one comes at a step follows from the number of the step.
+
+    global batch of step 3:   sample  18  19 │ 20  21 │ 22 │ 23       6 samples over 4 ranks
+                              rank         0 │      1 │  2 │  3       `.shard(rank, 4)`
+
+A run resumes by knowing its step.  Every rank works out the same global batch and keeps its rows,
+so the shards, put one after the other, are what one process would have got.
+"""
+
+import copy
+import math
+from typing import Self
+
+import numpy as np
+
+from ..random import generator
+
+
+def shard_range(total: int, rank: int, num_ranks: int) -> range:
+    """Which of `total` things in a row belong to `rank`: the rule of np.array_split.
+
+    Sizes differ by at most 1, the larger ones first; a rank may get none.  Raises ValueError for a
+    rank that is not in 0 … num_ranks - 1.
+    """
+    if not 0 <= rank < num_ranks or total < 0:
+        raise ValueError(f"expected a rank in 0 … num_ranks - 1 and a total >= 0, not rank {rank} "
+                         f"of {num_ranks} and total {total}")
+    size, num_larger = divmod(total, num_ranks)
+    start = rank * size + min(rank, num_larger)
+    return range(start, start + size + (rank < num_larger))
+
+
+class _Sharded:
+    """Which rows of each global batch are kept: all, or after `shard` those of one rank."""
+
+    _shards: tuple[tuple[int, int], ...] = ()
+
+    def shard(self, rank: int, num_ranks: int) -> Self:
+        """The same batches, of which `rank` gets its part by `shard_range`; shards of shards too.
+
+        A rank may get 0 rows: arrays of length 0.
+        """
+        shard_range(0, rank, num_ranks)         # says at once what is wrong
+        part = copy.copy(self)
+        part._shards = (*self._shards, (rank, num_ranks))
+        return part
+
+    def _rows(self, size: int) -> np.ndarray:
+        rows = np.arange(size)
+        for rank, num_ranks in self._shards:
+            part = shard_range(len(rows), rank, num_ranks)
+            rows = rows[part.start:part.stop]
+        return rows
+
+
+def _check_batch(batch_size: int) -> None:
+    if batch_size < 1:
+        raise ValueError(f"a batch has at least one sample, not batch_size {batch_size}")
+
+
+def _check_step(step: int) -> None:
+    if step < 0:
+        raise ValueError(f"steps are counted 0, 1, …, not {step}")
+
+
+class TextBatches(_Sharded):
+    """Windows of `context` tokens from random places of `ids` (n,), to predict each next token.
+
+    `split` is "train", the first `fraction` of the ids, or "validation", the rest.  Raises
+    ValueError if that is shorter than context + 1.
+    """
+
+    def __init__(self, ids: np.ndarray, context: int, batch_size: int, seed: int,
+                 split: str = "train", fraction: float = 0.9):
+        _check_batch(batch_size)
+        if split not in ("train", "validation") or not 0 < fraction <= 1 or context < 1:
+            raise ValueError("expected split 'train' or 'validation', fraction in (0, 1] and "
+                             f"context >= 1, not {split!r}, {fraction} and {context}")
+        ids = np.asarray(ids)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise ValueError(f"ids are integers along one axis, not {ids.shape} {ids.dtype}")
+        cut = round(len(ids) * fraction)
+        self.ids = ids[:cut] if split == "train" else ids[cut:]
+        if len(self.ids) < context + 1:
+            raise ValueError(f"the {split} part has {len(self.ids)} of {len(ids)} tokens, but "
+                             f"context {context} needs at least {context + 1}: give a longer text "
+                             "or a smaller context")
+        self.context, self.batch_size = context, batch_size
+        self.seed, self.split = seed, split
+
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inputs (b, context), targets (b, context) and global sample numbers (b,) of a step."""
+        _check_step(step)
+        draw = generator(self.seed, "text batches", self.split, step)
+        starts = draw.integers(0, len(self.ids) - self.context, self.batch_size)
+        rows = self._rows(self.batch_size)
+        places = starts[rows, None] + np.arange(self.context)
+        return self.ids[places], self.ids[places + 1], step * self.batch_size + rows
+
+
+class Batches(_Sharded):
+    """Every sample of x (n, …) and y (n, …) once an epoch, each epoch in an order of its own.
+
+    The last batch of an epoch is smaller if batch_size does not divide n.  Raises ValueError if
+    there are no samples or x and y differ in length.
+    """
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, batch_size: int, seed: int):
+        _check_batch(batch_size)
+        if len(x) != len(y) or not len(x):
+            raise ValueError(f"expected one y for each x, and at least one, not {len(x)} x and "
+                             f"{len(y)} y")
+        self.x, self.y = np.asarray(x), np.asarray(y)
+        self.batch_size, self.seed = batch_size, seed
+        self.steps_per_epoch = math.ceil(len(x) / batch_size)
+
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """x (b, …), y (b, …) and global sample numbers (b,) of a step, counted over all epochs."""
+        _check_step(step)
+        epoch, index = divmod(step, self.steps_per_epoch)
+        order = generator(self.seed, "batches", epoch).permutation(len(self.x))
+        start = index * self.batch_size
+        chosen = order[start:start + self.batch_size]
+        rows = self._rows(len(chosen))
+        return self.x[chosen[rows]], self.y[chosen[rows]], epoch * len(self.x) + start + rows

@@ -1,0 +1,86 @@
+"""Text as numbers: where to get some without a download, and one id for each character."""
+
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+
+def documentation_text() -> str:
+    """Python's own documentation of its language, about half a megabyte of English.
+
+    Every installation carries it; it differs between versions of Python.  Raises FileNotFoundError
+    where it was left out.
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise FileNotFoundError("this Python carries no pydoc_data.topics: install its "
+                                "documentation or use read_text(path)") from None
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file in UTF-8.
+
+    Raises FileNotFoundError for a missing file, ValueError for one that is empty or no text.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no file {path}: give the path of a text file")
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file: give the path of a text file")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x} at "
+                         f"{error.start}): convert it, for example with iconv -t utf-8") from None
+    if not text:
+        raise ValueError(f"{path} is empty: give a file with text in it")
+    return text
+
+
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+
+
+class CharacterVocabulary:
+    """Ids for characters: id i stands for `characters[i]`.
+
+    `characters` are distinct and sorted by code point, so that two vocabularies of the same
+    characters agree.  Raises ValueError if they are not, or if there are none.
+    """
+
+    def __init__(self, characters: str):
+        if not characters or characters != "".join(sorted(set(characters))):
+            raise ValueError("a vocabulary is one or more characters, sorted, each once, not "
+                             f"{characters[:20]!r}: make it with CharacterVocabulary.from_text")
+        self.characters = characters
+        self._codes = _code_points(characters)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """The vocabulary of the characters that occur in `text`."""
+        return cls("".join(sorted(set(text))))
+
+    def __len__(self) -> int:
+        return len(self.characters)
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids of a text: (len(text),) int64.  Raises ValueError for an unknown character."""
+        codes = _code_points(text)
+        ids = np.minimum(np.searchsorted(self._codes, codes), len(self) - 1)
+        unknown = np.flatnonzero(self._codes[ids] != codes)
+        if unknown.size:
+            raise ValueError(f"character {text[unknown[0]]!r} at position {unknown[0]} is not "
+                             f"among the {len(self)} of this vocabulary: make it from a text that "
+                             "has it, or leave it out")
+        return ids
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of `ids` (n,).  Raises ValueError for an id that no character has."""
+        ids = np.asarray(ids)
+        if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= len(self)):
+            raise ValueError(f"expected integers in 0 … {len(self) - 1}, not {ids.dtype} in "
+                             f"{ids.min()} … {ids.max()}")
+        return self._codes[ids.astype(np.int64)].tobytes().decode("utf-32-le", "surrogatepass")

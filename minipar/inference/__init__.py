@@ -1,0 +1,5 @@
+"""Using a trained model."""
+
+from .generate import generate
+
+__all__ = ["generate"]

@@ -1,0 +1,57 @@
+"""`minipar train`: a GPT or an MLP, data parallel over all ranks there are."""
+
+import argparse
+
+from rich.console import Console
+
+from ..backend import keep_freed_memory
+from ..comm import Cluster, Communicator
+from ..environment import launched
+from ..launch import launch
+from . import options as choices
+from .loop import begin, distance_to_one_rank, load_checkpoint, train
+from .report import ProgressBar, draw, introduce
+from .tasks import make_task
+
+add_arguments = choices.add_arguments
+
+
+def main(options: argparse.Namespace) -> None:
+    """Train as `options` say.  Raises UsageError for what can be known before the ranks start."""
+    choices.check(options)
+    num_ranks = choices.choose_world(options)
+    task = make_task(options)
+    if options.resume is not None:
+        load_checkpoint(options, task)      # a mistake is found now, before MPI starts
+    keep_freed_memory()
+    cluster = None if launched() else Cluster(num_ranks)
+    launch(lambda comm: run_on(comm, options), cluster=cluster)
+
+
+def run_on(comm: Communicator, options: argparse.Namespace) -> None:
+    """The whole program of one rank."""
+    console = Console(stderr=False, soft_wrap=True)
+    run = begin(options, make_task(options))
+    kind = "MPI" if launched() else "simulated"
+    world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
+    if comm.rank == 0:
+        introduce(run, world, console)
+    with ProgressBar(comm, run, console) as progress:
+        train(comm, run, progress)
+    if comm.rank == 0:
+        console.print(f"final loss {run.losses[-1]:.3f}; {run.task.summary(run.model)}",
+                      highlight=False)
+        if options.sample:
+            console.rule("a sample")
+            console.print(run.task.sample(run.model), markup=False, highlight=False)
+            console.rule()
+        if options.out is not None:
+            for picture in draw(run, world, options.out):
+                console.print(f"picture: {picture}", highlight=False)
+            console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", highlight=False)
+    if options.verify:
+        distance = distance_to_one_rank(comm, options, make_task)
+        if distance is not None:
+            verdict = "the same" if distance < 1e-10 else "NOT the same"
+            console.print(f"{verdict}: after {options.verify} steps in float64, {world} are "
+                          f"{distance:.1e} (relative) from one rank", highlight=False)

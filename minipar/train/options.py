@@ -1,0 +1,138 @@
+"""What `minipar train` can be told, and every mistake that can be found before the ranks start."""
+
+import argparse
+import math
+from pathlib import Path
+
+from ..environment import launched
+from ..launch import UsageError
+from ..nn import GPTConfig
+
+OPTIMIZERS = ("adamw", "adam", "sgd")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `minipar train`."""
+    model = parser.add_argument_group("model")
+    model.add_argument("--layers", type=int, default=4, help="blocks of the GPT (4)")
+    model.add_argument("--heads", type=int, default=4, help="attention heads (4)")
+    model.add_argument("--kv-heads", type=int, help="heads of keys and values (as many as --heads)")
+    model.add_argument("--width", type=int, default=128, help="width of the model (128)")
+    model.add_argument("--context", type=int, default=64, help="tokens the model sees at once (64)")
+    model.add_argument("--untied", action="store_true",
+                       help="give the head weights of its own, not those of the token embedding")
+    model.add_argument("--hidden", default="128,64", metavar="SIZES",
+                       help="hidden sizes of the MLP that --data digits trains (128,64)")
+    model.add_argument("--dropout", type=float, default=0.0, help="dropout rate (0)")
+    data = parser.add_argument_group("data")
+    data.add_argument("--data", default="docs", metavar="docs|digits|synthetic|PATH",
+                      help="Python's own documentation (default), handwritten digits, a made-up "
+                           "language with a known best loss, or any text file")
+    data.add_argument("--batch", type=int, default=32, help="samples a step, over all ranks (32)")
+    run = parser.add_argument_group("run")
+    run.add_argument("--steps", type=int, default=200, help="optimizer steps (200)")
+    run.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
+    run.add_argument("--lr", type=float, default=None,
+                     help="peak learning rate (3e-3; sgd: 0.1)")
+    run.add_argument("--warmup", type=int, default=None, help="warm-up steps (a tenth of --steps)")
+    run.add_argument("--weight-decay", type=float, default=None)
+    run.add_argument("--momentum", type=float, default=0.9, help="momentum of sgd (0.9)")
+    run.add_argument("--clip", type=float, default=1.0, help="global gradient norm (1; 0: off)")
+    run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    run.add_argument("--mesh", metavar="dp=N", help="how ranks are laid out: dp=N, data parallel "
+                                                    "over N ranks (default: all there are)")
+    run.add_argument("--ranks", type=int, metavar="N",
+                     help="without mpirun: simulate N ranks in this process (1)")
+    files = parser.add_argument_group("results")
+    files.add_argument("--out", type=Path, metavar="DIR",
+                       help="write checkpoints, the loss curve and a timeline there")
+    files.add_argument("--save-every", type=int, default=0, metavar="N",
+                       help="also write a checkpoint every N steps")
+    files.add_argument("--resume", type=Path, metavar="DIR", help="go on from a checkpoint")
+    files.add_argument("--sample", type=int, default=0, metavar="N",
+                       help="print N characters of generated text at the end")
+    files.add_argument("--prompt", default="\n", help="what the sample goes on from")
+    files.add_argument("--temperature", type=float, default=0.8)
+    files.add_argument("--verify", type=int, default=0, metavar="N",
+                       help="at the end, repeat the first N steps in float64 on all ranks and on "
+                            "one, and print how far apart they are")
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """ "dp=4" as {"dp": 4}.  Raises UsageError for another form, axis or size."""
+    sizes = {}
+    for part in text.split(","):
+        axis, _, size = part.partition("=")
+        if not size.isdigit() or int(size) < 1:
+            raise UsageError(f"--mesh {text}: expected axis=size, for example dp=4, not {part!r}")
+        if axis != "dp":
+            raise UsageError(f"--mesh {text}: no axis {axis!r}, only dp (data parallel): "
+                             "for example --mesh dp=4")
+        if axis in sizes:
+            raise UsageError(f"--mesh {text}: axis {axis} is given twice")
+        sizes[axis] = int(size)
+    return sizes
+
+
+def choose_world(options: argparse.Namespace) -> int:
+    """How many ranks there will be.  Raises UsageError if the mesh is not the world."""
+    world = launched()
+    if world and options.ranks is not None:
+        raise UsageError(f"--ranks simulates ranks without mpirun, but mpirun started "
+                         f"{world.size}: leave one of the two out")
+    given = world.size if world else options.ranks
+    if given is not None and given < 1:
+        raise UsageError(f"--ranks takes a positive whole number, not {given}")
+    if options.mesh is None:
+        return given or 1
+    num_ranks = math.prod(parse_mesh(options.mesh).values())
+    if given is not None and given != num_ranks:
+        raise UsageError(f"--mesh {options.mesh} is for {num_ranks} ranks, but there are {given}: "
+                         f"say --mesh dp={given}, or start {num_ranks} ranks "
+                         f"(mpirun -n {num_ranks} …)")
+    return num_ranks
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse numbers that cannot work.  Raises UsageError."""
+    for name, least in (("steps", 1), ("batch", 1), ("sample", 0), ("verify", 0), ("save_every", 0),
+                        ("seed", 0)):
+        if getattr(options, name) < least:
+            raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, not "
+                             f"{getattr(options, name)}")
+    for name in ("lr", "temperature", "clip", "weight_decay", "momentum", "warmup"):
+        value = getattr(options, name)
+        if value is not None and not (0 <= value < math.inf):
+            raise UsageError(f"--{name.replace('_', '-')} must not be negative, not {value}")
+    if options.save_every and options.out is None:
+        raise UsageError("--save-every needs a folder: add --out DIR")
+    if options.out is not None and options.out.exists() and not options.out.is_dir():
+        raise UsageError(f"--out {options.out} is a file: give a folder")
+    if options.sample and options.data == "digits":
+        raise UsageError("--sample generates text, but --data digits trains a classifier: "
+                         "leave --sample out")
+    if options.lr is None:
+        options.lr = 0.1 if options.optimizer == "sgd" else 3e-3
+    if options.warmup is None:
+        options.warmup = options.steps // 10
+    if options.warmup >= options.steps and options.warmup:
+        raise UsageError(f"--warmup {options.warmup} must be less than --steps {options.steps}")
+
+
+def gpt_config(options: argparse.Namespace, vocab_size: int) -> GPTConfig:
+    """The model that the options describe.  Raises UsageError for sizes that cannot work."""
+    try:
+        return GPTConfig(vocab_size, options.context, options.layers, options.heads, options.width,
+                         options.kv_heads, options.dropout, not options.untied)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def hidden_sizes(options: argparse.Namespace) -> list[int]:
+    """--hidden as numbers.  Raises UsageError for anything else."""
+    sizes = options.hidden.split(",") if options.hidden else []
+    if any(not size.isdigit() or int(size) < 1 for size in sizes):
+        raise UsageError(f"--hidden takes sizes separated by commas, for example 128,64, not "
+                         f"{options.hidden!r}")
+    return [int(size) for size in sizes]

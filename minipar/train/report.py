@@ -1,0 +1,83 @@
+"""What a training run shows: a progress bar, pictures, a sample, how far it is from one rank."""
+
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from ..comm import Communicator
+from ..viz.curves import draw_loss
+from ..viz.timeline import draw_timeline
+from .loop import Run
+
+
+class ProgressBar:
+    """Loss, tokens (or samples) a second and the time that is left; on rank 0 only.
+
+    Where the output is no terminal, a line now and then instead.
+    """
+
+    def __init__(self, comm: Communicator, run: Run, console: Console):
+        self.comm, self.run, self.console = comm, run, console
+        batches = run.task.batches
+        self.per_step = batches.batch_size * getattr(batches, "context", 1)
+        self.unit = "tokens" if hasattr(batches, "context") else "images"
+        self.last = None
+        self.bar = Progress(TextColumn("step"), MofNCompleteColumn(), BarColumn(),
+                            TextColumn("{task.description}"), TimeRemainingColumn(),
+                            console=console, transient=True,
+                            disable=comm.rank != 0 or not console.is_terminal)
+
+    def __enter__(self) -> "ProgressBar":
+        self.bar.__enter__()
+        self.task = self.bar.add_task("", total=self.run.options.steps,
+                                      completed=self.run.first_step)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.__exit__(*exception)
+
+    def __call__(self, step: int, loss: float) -> None:
+        """Called after each step."""
+        now, total = self.bar.get_time(), self.run.options.steps
+        rate = 0.0 if self.last is None else self.per_step / max(now - self.last, 1e-9)
+        self.last = now
+        self.smooth = rate if not hasattr(self, "smooth") else 0.9 * self.smooth + 0.1 * rate
+        text = f"loss {loss:.3f}  {self.smooth:,.0f} {self.unit}/s"
+        self.bar.update(self.task, advance=1, description=text)
+        every = max(1, total // 5)
+        if self.comm.rank == 0 and not self.console.is_terminal \
+                and ((step + 1) % every == 0 or step + 1 == total):
+            self.console.print(f"step {step + 1}/{total}  {text}", highlight=False)
+
+
+def introduce(run: Run, world: str, console: Console) -> None:
+    """What is trained, on what, where; rank 0 only."""
+    options = run.options
+    description = run.task.describe()["model"]
+    sizes = ", ".join(f"{name} {value}" for name, value in description.items()
+                      if value is not None)
+    console.print(f"[bold]minipar train[/]: {type(run.model).__name__} of "
+                  f"{run.model.num_parameters():,} parameters ({sizes}) on {options.data}, {world}, "
+                  f"{options.dtype}", highlight=False)
+    if run.first_step:
+        console.print(f"resumed from {options.resume} after {run.first_step} steps")
+
+
+def draw(run: Run, world: str, out: Path) -> list[Path]:
+    """The loss curve and one step's timeline, into `out`; rank 0 only."""
+    steps = np.arange(1, len(run.losses) + 1)
+    name = f"{type(run.model).__name__} on {run.options.data}"
+    pictures = [draw_loss(steps, run.losses, out / "loss.png", title=f"{name}, {world}",
+                          reference=run.task.reference_loss())]
+    if run.trace is not None and (run.trace.spans or run.trace.messages):
+        pictures.append(draw_timeline(run.trace, out / "timeline.png", arrows=False,
+                                      title=f"One training step: {name}, {world}"))
+    return pictures

@@ -1,0 +1,169 @@
+"""What can be trained on: a task brings its model, its batches and what to show of the result."""
+
+import argparse
+import math
+from typing import Protocol
+
+import numpy as np
+
+from ..autograd import no_grad
+from ..checkpoint import Checkpoint
+from ..data import (
+    Batches,
+    CharacterVocabulary,
+    TextBatches,
+    digits,
+    documentation_text,
+    read_text,
+    synthetic_sequence,
+)
+from ..inference import generate
+from ..launch import UsageError
+from ..nn import GPT, MLP, Module
+from .options import gpt_config, hidden_sizes
+
+SYNTHETIC_TOKENS, SYNTHETIC_NOISE, SYNTHETIC_LENGTH = 16, 0.2, 200_000
+
+
+class Task(Protocol):
+    """A model to train and the data to train it on."""
+
+    batches: TextBatches | Batches
+
+    def build(self) -> Module:
+        """A new model, without numbers."""
+
+    def describe(self) -> dict:
+        """What a checkpoint has to say for the run to be repeated or resumed."""
+
+    def reference_loss(self) -> tuple[float, str]:
+        """A loss in nats to compare with, and what it is."""
+
+    def summary(self, model: Module) -> str:
+        """One line on how well the model does on data it has not seen."""
+
+
+class LanguageTask:
+    """Predict the next character of a text, or the next token of the synthetic language."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options, self.optimal_loss = options, None
+        if options.data == "synthetic":
+            made = synthetic_sequence(SYNTHETIC_LENGTH, SYNTHETIC_TOKENS, SYNTHETIC_NOISE,
+                                      options.seed)
+            self.vocabulary = CharacterVocabulary("ABCDEFGHIJKLMNOP")
+            ids, self.optimal_loss = made.ids, made.optimal_loss
+        else:
+            text = documentation_text() if options.data == "docs" else read_text(options.data)
+            self.vocabulary = CharacterVocabulary.from_text(text)
+            ids = self.vocabulary.encode(text)
+        self.config = gpt_config(options, len(self.vocabulary))
+        self.batches = TextBatches(ids, options.context, options.batch, options.seed)
+        self.validation = TextBatches(ids, options.context, 32, options.seed, "validation")
+        if options.sample:
+            self._prompt()          # an unknown character is found now, not after the training
+
+    def build(self) -> GPT:
+        """See Task."""
+        return GPT(self.config)
+
+    def describe(self) -> dict:
+        """See Task."""
+        return {"data": self.options.data, "vocabulary": self.vocabulary.characters,
+                "model": vars(self.config)}
+
+    def reference_loss(self) -> tuple[float, str]:
+        """See Task."""
+        if self.optimal_loss is not None:
+            return self.optimal_loss, "the best possible"
+        return math.log(len(self.vocabulary)), "guessing evenly"
+
+    def summary(self, model: GPT) -> str:
+        """See Task."""
+        with no_grad():
+            losses = [float(model.loss(*self.validation.batch(i)[:2]).data) for i in range(4)]
+        nats = float(np.mean(losses))
+        text = f"validation loss {nats:.3f} nats = {nats / np.log(2):.2f} bits per character"
+        if self.optimal_loss is not None:
+            text += f" (the best possible is {self.optimal_loss:.3f} nats)"
+        return text
+
+    def _prompt(self) -> np.ndarray:
+        prompt = self.options.prompt.encode().decode("unicode_escape")
+        if self.options.data == "synthetic" and prompt == "\n":
+            prompt = "A"
+        try:
+            ids = self.vocabulary.encode(prompt)
+        except ValueError as error:
+            raise UsageError(f"--prompt: {error}") from error
+        if not ids.size:
+            raise UsageError("--prompt must have at least one character")
+        return ids
+
+    def sample(self, model: GPT) -> str:
+        """Generated text, after the prompt."""
+        tokens = generate(model, self._prompt(), self.options.sample, self.options.temperature,
+                          self.options.seed)
+        return self.vocabulary.decode(np.array(list(tokens), np.int64))
+
+
+class DigitsTask:
+    """Recognize handwritten digits with an MLP."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options, self.data = options, digits()
+        self.sizes = [self.data.train_x.shape[1], *hidden_sizes(options), 10]
+        x = self.data.train_x.astype(options.dtype)
+        self.batches = Batches(x, self.data.train_y, options.batch, options.seed)
+
+    def build(self) -> MLP:
+        """See Task."""
+        return MLP(self.sizes, dropout=self.options.dropout)
+
+    def describe(self) -> dict:
+        """See Task."""
+        return {"data": "digits", "model": {"sizes": self.sizes}}
+
+    def reference_loss(self) -> tuple[float, str]:
+        """See Task."""
+        return math.log(10), "guessing evenly"
+
+    def summary(self, model: MLP) -> str:
+        """See Task."""
+        with no_grad():
+            logits = model.logits(self.data.test_x.astype(self.options.dtype))
+        correct = np.argmax(logits.data, axis=1) == self.data.test_y
+        return f"{np.mean(correct):.1%} of {correct.size} digits it has not seen are recognized"
+
+
+def make_task(options: argparse.Namespace) -> LanguageTask | DigitsTask:
+    """The task that --data names.  Raises UsageError, saying what is wrong with it."""
+    try:
+        return DigitsTask(options) if options.data == "digits" else LanguageTask(options)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+
+
+def check_resume(task: Task, checkpoint: Checkpoint, options: argparse.Namespace) -> None:
+    """Refuse to go on from a checkpoint of another model or data.  Raises UsageError."""
+    ours, theirs = task.describe(), checkpoint.description
+    for what, mend in (("vocabulary", "give the --data it was trained on"),
+                       ("model", "give the sizes it was trained with")):
+        if ours.get(what) != theirs.get(what):
+            raise UsageError(f"--resume {options.resume}: the {what} of the checkpoint differs, "
+                             f"{_difference(theirs.get(what), ours.get(what))}: {mend}")
+    if theirs["optimizer"] != options.optimizer:
+        raise UsageError(f"--resume {options.resume}: the checkpoint was trained with "
+                         f"--optimizer {theirs['optimizer']}, not {options.optimizer}")
+    if theirs["step"] >= options.steps:
+        raise UsageError(f"--resume {options.resume}: {theirs['step']} steps are done already: "
+                         f"ask for more with --steps {theirs['step'] + options.steps}")
+
+
+def _difference(theirs: object, ours: object) -> str:
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        keys = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
+        return ", ".join(f"{key} is {theirs.get(key)}, not {ours.get(key)}" for key in keys)
+    if isinstance(theirs, str) and isinstance(ours, str):
+        return f"{len(theirs)} characters against {len(ours)} in --data"
+    return "it is of another kind"
