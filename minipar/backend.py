@@ -1,7 +1,7 @@
 """The seam between NumPy and CuPy: the few places that NumPy's protocols do not reach.
 
-Everywhere else the code calls `np.*` on whatever array comes: `np.exp(x)` of a CuPy array runs on the
-GPU, and of a shape-only array (`shape_array.py`) only works out a shape.  The array decides.
+Everywhere else the code calls `np.*` on whatever array comes: `np.exp(x)` of a CuPy array runs on
+the GPU, and of a shape-only array (`shape_array.py`) only works out a shape.  The array decides.
 """
 
 import ctypes

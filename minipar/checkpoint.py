@@ -77,7 +77,11 @@ def load(path: Path) -> Checkpoint:
     path = path / "checkpoint.npz" if path.is_dir() else path
     if not path.exists():
         raise CheckpointError(f"no checkpoint at {path}: give the folder that --out named")
+    previous = path.with_name("checkpoint.previous.npz")
+    rescue = f"; the one before is {previous}" if previous.exists() else ""
     try:
+        if not zipfile.is_zipfile(path):
+            raise zipfile.BadZipFile("it is no whole .npz file")
         with np.load(path) as stored:
             arrays = {name: stored[name] for name in stored.files}
         description = json.loads(arrays.pop("description").tobytes())
@@ -87,10 +91,8 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} was not written by this version of minipar: give a "
                               "checkpoint that `minipar train --out` made") from error
     except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
-        previous = path.with_name("checkpoint.previous.npz")
-        rescue = f"; the one before is {previous}" if previous.exists() else ""
-        raise CheckpointError(f"{path} is truncated or damaged ({error}): resume from another "
-                              f"one{rescue}") from error
+        raise CheckpointError(f"{path} is truncated, damaged or no checkpoint ({error}): resume "
+                              f"from another one{rescue}") from error
     parts = {kind: {name.removeprefix(f"{kind}/"): array for name, array in arrays.items()
                     if name.startswith(f"{kind}/")} for kind in ("model", "optimizer")}
     return Checkpoint(parts["model"], parts["optimizer"], description)

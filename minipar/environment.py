@@ -67,7 +67,7 @@ def test_limits() -> tuple[float, float]:
 def find_mpirun() -> str | None:
     """The `mpirun` that belongs to this Python: the environment's own before the one on PATH."""
     for name in ("mpirun", "mpiexec"):
-        beside = Path(sys.executable).parent / name     # not resolved: stay in the virtual environment
+        beside = Path(sys.executable).parent / name     # not resolved: that would leave a venv
         if beside.exists():
             return str(beside)
     return shutil.which("mpirun") or shutil.which("mpiexec")

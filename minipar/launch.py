@@ -103,9 +103,21 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
     comm = world_communicator()
     try:
         return main(comm)
+    except UsageError as error:
+        if _all_arrive(comm, seconds=2):        # every rank has it: end in good order, one line
+            sys.exit(report_usage(error))
+        _end_all(MPI, comm, error)
     except BaseException as error:      # whatever it is: the other ranks must not wait for this one
         _end_all(MPI, comm, error)
         raise
+
+
+def _all_arrive(comm: Communicator, seconds: float) -> bool:
+    """Whether every rank comes here within so many seconds."""
+    arriving, deadline = comm.mpi_comm.Ibarrier(), time.monotonic() + seconds
+    while not (arrived := arriving.Test()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return arrived
 
 
 def _end_all(MPI: Any, comm: Communicator, error: BaseException) -> None:
@@ -119,12 +131,9 @@ def _end_all(MPI: Any, comm: Communicator, error: BaseException) -> None:
     elif isinstance(error, KeyboardInterrupt):
         code, what = 130, "was interrupted"
     elif isinstance(error, UsageError):
-        code, what = error.status, str(error)
-        if comm.rank:
-            time.sleep(1)       # rank 0 has most likely made the same mistake, and says so for all
+        code, what = error.status, f"alone: {error}"
     else:
         what = "failed:\n" + traceback.format_exc()
     sys.stdout.flush()
-    who = "" if isinstance(error, UsageError) else f"rank {comm.rank} of {comm.size} "
-    print(f"minipar: {who}{what}", file=sys.stderr, flush=True)
+    print(f"minipar: rank {comm.rank} of {comm.size} {what}", file=sys.stderr, flush=True)
     MPI.COMM_WORLD.Abort(code)

@@ -4,8 +4,16 @@
                    └┬┘  └┬┘  └┬┘     k and v (Ainslie et al. 2023); with as many heads of k and v as
     heads of k, v:  0    1    2      of q it is ordinary multi-head attention.
 
-Inside, q is (batch, kv heads, group, queries, d) and k, v are (batch, kv heads, 1, keys, d).  A
-cache-sized piece of the batch at a time goes through the whole chain.  Saves the probabilities.
+Inside, q is (batch, kv heads, group, queries, d) and k, v are (batch, kv heads, 1, keys, d).
+
+    keys     0 ····· 63 64 ··· 127      A causal query sees no later key, so a block of queries goes
+    queries  0 ┌───────┐                only with the keys up to its own end: of t² products, a bit
+            63 │ ╲     │                more than half are computed and kept.  A cache-sized piece of
+            64 ├───────┼───────┐        the batch at a time goes through the whole chain.
+           127 │       │ ╲     │
+
+Saves the weights E = exp(S - max), before they are divided by their sum: P = E / Σ E is never made,
+because rows of d numbers are shorter to divide than rows of keys.
 """
 
 import math
@@ -17,61 +25,90 @@ from .engine import Function, Tensor
 from .normalize import row_dot, row_sum
 
 MASKED = -1e30      # exp(MASKED - max) is 0 in float32 and float64
+QUERIES = 64        # in a block: fewer save more of the masked half, but make smaller products
+
+
+def _query_blocks(num_queries: int, num_keys: int, causal: bool) -> list[tuple[slice, slice]]:
+    """Blocks of queries, each with the keys that its last query may see: all, for the very last."""
+    if not causal:
+        return [(slice(0, num_queries), slice(0, num_keys))]
+    ends = [*range(QUERIES, num_queries, QUERIES), num_queries]
+    return [(slice(start, end), slice(0, end + num_keys - num_queries))
+            for start, end in zip([0, *ends], ends)]
 
 
 def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal: bool,
-            scale: float) -> Array:
-    """Fill `out`, of the shape of q, with the attention; return the probabilities.
+            scale: float) -> tuple[Array, list[Array]]:
+    """Fill `out`, of the shape of q, with the attention; return 1 / Σ E and the blocks of E.
 
-    `keep` is a dropout mask of the shape of the probabilities, whose survivors grow by `scale`.
+    `keep` is a dropout mask (…, queries, keys) of weights, whose survivors grow by `scale`.
     """
-    num_queries, num_keys = q.shape[-2], k.shape[-2]
-    p = np.empty_like(q, shape=(*q.shape[:-1], num_keys))
-    future = np.full_like(q, MASKED, shape=(num_queries, num_keys))
-    future = np.triu(future, 1 + num_keys - num_queries)    # the last query sees every key
     shrink = 1 / math.sqrt(q.shape[-1])
-    for p_, q_, k_, v_, out_, keep_ in blocks(p, q, k, v, out, p if keep is None else keep):
-        np.matmul(q_ * shrink, k_.swapaxes(-1, -2), out=p_)
-        if causal:
-            p_ += future
-        p_ -= np.max(p_, axis=-1, keepdims=True)
-        np.exp(p_, out=p_)
-        p_ /= row_sum(p_)
-        np.matmul(p_ if keep is None else p_ * keep_ * scale, v_, out=out_)
-    return p
+    inverse = np.empty_like(q, shape=(*q.shape[:-1], 1))
+    weights = []
+    for queries, keys in _query_blocks(q.shape[-2], k.shape[-2], causal):
+        size = queries.stop - queries.start
+        e = np.empty_like(q, shape=(*q.shape[:-2], size, keys.stop))
+        future = np.triu(np.full_like(q, MASKED, shape=(size, size)), 1)
+        for e_, q_, k_, v_, out_, inverse_, keep_ in blocks(
+                e, q[..., queries, :], k[..., keys, :], v[..., keys, :], out[..., queries, :],
+                inverse[..., queries, :], e if keep is None else keep[..., queries, keys]):
+            np.matmul(q_ * shrink, k_.swapaxes(-1, -2), out=e_)
+            if causal:
+                e_[..., keys.stop - size:] += future
+            e_ -= np.max(e_, axis=-1, keepdims=True)
+            np.exp(e_, out=e_)
+            np.divide(1, row_sum(e_), out=inverse_)
+            np.matmul(e_ if keep is None else e_ * keep_ * scale, v_, out=out_)
+            out_ *= inverse_
+        weights.append(e)
+    return inverse, weights
 
 
-def _attend_backward(g: Array, q: Array, k: Array, v: Array, p: Array, keep: Array | None,
-                     scale: float, dq: Array, dk: Array, dv: Array) -> None:
-    """Fill dq, dk, dv.  With P the probabilities and S = q kᵀ/√d:
+def _attend_backward(g: Array, q: Array, k: Array, v: Array, out: Array, keep: Array | None,
+                     causal: bool, scale: float, inverse: Array, weights: list[Array],
+                     dq: Array, dk: Array, dv: Array) -> None:
+    """Fill dq, dk, dv.  With S = q kᵀ/√d, its softmax P = E / Σ E, and y = P v the output:
 
     dv = Pᵀ g,   dP = g vᵀ,   dS = P (dP - Σ dP P),   dq = dS k/√d,   dk = dSᵀ q/√d.
+
+    Two sums over keys become sums over d: Σ dP P = Σ g y (Dao et al. 2022, appendix B.4), and
+    g / Σ E takes the place of g, so that E takes the place of P.
     """
-    group = q.shape[2]
     shrink = 1 / math.sqrt(q.shape[-1])
+    seen = 0                # keys that already received a gradient: the last block sees all
 
-    def shared(product: Array) -> Array:
-        """Heads of q that share a head of k and v add up their gradients."""
-        return np.sum(product, axis=2, keepdims=True)
-
-    for g_, q_, k_, v_, p_, keep_, dq_, dk_, dv_ in blocks(
-            g, q, k, v, p, p if keep is None else keep, dq, dk, dv):
-        ds = g_ @ v_.swapaxes(-1, -2)
-        used = p_
-        if keep is not None:
-            used = p_ * keep_ * scale
-            ds *= keep_
-            ds *= scale
-        ds -= row_dot(ds, p_)
-        ds *= p_
-        ds *= shrink
-        np.matmul(ds, k_, out=dq_)
-        if group == 1:
-            np.matmul(used.swapaxes(-1, -2), g_, out=dv_)
-            np.matmul(ds.swapaxes(-1, -2), q_, out=dk_)
+    def add(total: Array, product: Array) -> None:
+        """Heads of q that share a head of k and v add up their gradients; so do blocks."""
+        if q.shape[2] > 1:
+            product = np.sum(product, axis=2, keepdims=True)
+        if seen:
+            total += product
         else:
-            dv_[...] = shared(used.swapaxes(-1, -2) @ g_)
-            dk_[...] = shared(ds.swapaxes(-1, -2) @ q_)
+            total[...] = product
+
+    for (queries, keys), e in reversed(list(zip(
+            _query_blocks(q.shape[-2], k.shape[-2], causal), weights))):
+        for e_, g_, q_, k_, v_, out_, inverse_, keep_, dq_, dk_, dv_ in blocks(
+                e, g[..., queries, :], q[..., queries, :], k[..., keys, :], v[..., keys, :],
+                out[..., queries, :], inverse[..., queries, :],
+                e if keep is None else keep[..., queries, keys],
+                dq[..., queries, :], dk[..., keys, :], dv[..., keys, :]):
+            g_ = g_ * inverse_
+            ds = g_ @ v_.swapaxes(-1, -2)
+            used = e_
+            if keep is not None:
+                used = e_ * keep_ * scale
+                ds *= keep_
+                ds *= scale
+            ds -= row_dot(g_, out_)
+            ds *= e_
+            add(dv_, used.swapaxes(-1, -2) @ g_)
+            np.matmul(ds, k_, out=dq_)
+            dq_ *= shrink
+            q_ = q_ * shrink
+            add(dk_, ds.swapaxes(-1, -2) @ q_)
+        seen = keys.stop
 
 
 def _count_flops(out_size: int, num_keys: int) -> tuple[int, int]:
@@ -105,19 +142,19 @@ class Attention(Function):
         ctx.scale = 1 / (1 - rate)
         out = np.empty_like(q)
         q_, k_, v_ = Attention._grouped(q, k, v)
-        p_shape = (*q_.shape[:-1], k.shape[2])
-        keep = None if keep is None else keep.reshape(p_shape)
-        p = _attend(q_, k_, v_, out.reshape(q_.shape), keep, causal, ctx.scale)
-        ctx.save(q, k, v, p, keep)
+        keep = None if keep is None else keep.reshape(*q_.shape[:-1], k.shape[2])
+        inverse, weights = _attend(q_, k_, v_, out.reshape(q_.shape), keep, causal, ctx.scale)
+        ctx.causal = causal
+        ctx.save(q, k, v, out, keep, inverse, *weights)
         return out
 
     @staticmethod
     def backward(ctx, g):
-        q, k, v, p, keep = [saved() for saved in ctx.saved]
+        q, k, v, out, keep, inverse, *weights = [saved() for saved in ctx.saved]
         dq, dk, dv = np.empty_like(q), np.empty_like(k), np.empty_like(v)
         q_, k_, v_ = Attention._grouped(q, k, v)
-        dq_, dk_, dv_ = Attention._grouped(dq, dk, dv)
-        _attend_backward(g.reshape(q_.shape), q_, k_, v_, p, keep, ctx.scale, dq_, dk_, dv_)
+        _attend_backward(g.reshape(q_.shape), q_, k_, v_, out.reshape(q_.shape), keep, ctx.causal,
+                         ctx.scale, inverse, weights, *Attention._grouped(dq, dk, dv))
         return [dq, dk, dv, None]
 
 
@@ -137,12 +174,18 @@ class FusedAttention(Function):
     @staticmethod
     def _split(qkv, heads, kv_heads):
         """Views q (batch, kv heads, group, time, d) and k, v (batch, kv heads, 1, time, d)."""
-        batch, time, width = qkv.shape
+        width = qkv.shape[2]
         d = width // (heads + 2 * kv_heads)
         ends = (0, heads * d, (heads + kv_heads) * d, width)
-        groups = (heads // kv_heads, 1, 1)
-        return [qkv[:, :, start:end].reshape(batch, time, kv_heads, group, d)
-                .transpose(0, 2, 3, 1, 4) for start, end, group in zip(ends, ends[1:], groups)]
+        return [FusedAttention._heads(qkv[:, :, start:end], kv_heads, d)
+                for start, end in zip(ends, ends[1:])]
+
+    @staticmethod
+    def _heads(x, kv_heads, d):
+        """x (batch, time, heads · d) as (batch, kv heads, group, time, d)."""
+        batch, time, width = x.shape
+        return (x.reshape(batch, time, kv_heads, width // (kv_heads * d), d)
+                .transpose(0, 2, 3, 1, 4))
 
     @staticmethod
     def forward(ctx, qkv, keep, heads, kv_heads, causal, rate):
@@ -151,23 +194,22 @@ class FusedAttention(Function):
                              f"{heads} heads and {kv_heads} kv heads")
         q, k, v = FusedAttention._split(qkv, heads, kv_heads)
         batch, time, d = qkv.shape[0], qkv.shape[1], q.shape[-1]
-        ctx.heads, ctx.kv_heads, ctx.scale = heads, kv_heads, 1 / (1 - rate)
+        ctx.heads, ctx.kv_heads, ctx.causal, ctx.scale = heads, kv_heads, causal, 1 / (1 - rate)
         out = np.empty_like(qkv, shape=(batch, time, heads * d))
-        out_ = out.reshape(batch, time, kv_heads, heads // kv_heads, d).transpose(0, 2, 3, 1, 4)
         keep = None if keep is None else keep.reshape(*q.shape[:-1], time)
-        p = _attend(q, k, v, out_, keep, causal, ctx.scale)
-        ctx.save(qkv, p, keep)
+        inverse, weights = _attend(q, k, v, FusedAttention._heads(out, kv_heads, d), keep, causal,
+                                   ctx.scale)
+        ctx.save(qkv, out, keep, inverse, *weights)
         return out
 
     @staticmethod
     def backward(ctx, g):
-        qkv, p, keep = [saved() for saved in ctx.saved]
+        qkv, out, keep, inverse, *weights = [saved() for saved in ctx.saved]
         dqkv = np.empty_like(qkv)
         q, k, v = FusedAttention._split(qkv, ctx.heads, ctx.kv_heads)
-        dq, dk, dv = FusedAttention._split(dqkv, ctx.heads, ctx.kv_heads)
-        batch, kv_heads, group, time, d = q.shape
-        g_ = g.reshape(batch, time, kv_heads, group, d).transpose(0, 2, 3, 1, 4)
-        _attend_backward(g_, q, k, v, p, keep, ctx.scale, dq, dk, dv)
+        out, g = (FusedAttention._heads(x, ctx.kv_heads, q.shape[-1]) for x in (out, g))
+        _attend_backward(g, q, k, v, out, keep, ctx.causal, ctx.scale, inverse, weights,
+                         *FusedAttention._split(dqkv, ctx.heads, ctx.kv_heads))
         return [dqkv, None]
 
 

@@ -242,6 +242,8 @@ class Where(Function):
 
     @staticmethod
     def forward(ctx, condition, a, b):
+        if not hasattr(condition, "dtype") or condition.dtype.kind != "b":
+            raise TypeError("the condition is an array of booleans")
         ctx.shapes = np.shape(a), np.shape(b)
         ctx.save(condition)
         return np.where(condition, a, b)
@@ -260,6 +262,8 @@ class Dropout(Function):
 
     @staticmethod
     def forward(ctx, x, keep, rate):
+        if np.broadcast_shapes(x.shape, keep.shape) != x.shape:
+            raise ValueError("the mask has more elements than x")
         ctx.save(keep)
         ctx.scale = 1 / (1 - rate)
         y = x * keep

@@ -5,7 +5,7 @@
     w ──┘
 
 A node points at other nodes and at the gradient slots of leaves, never at a Tensor: an activation
-that nobody saved, or a weight that was gathered for one use, is freed as soon as the model drops it.
+that nobody saved, or a weight that was gathered for one use, is freed when the model drops it.
 What was saved is freed as soon as the walk has passed its node.
 
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
@@ -14,7 +14,7 @@ Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -58,8 +58,8 @@ def saved_tensors_hooks(pack: Callable[[Array], Any], unpack: Callable[[Any], Ar
 class GradientSlot:
     """Where the gradient of a leaf is summed up.
 
-    `buffer`, if given, is where `grad` lives: a view of a flat slab.  Each function in `ready_hooks`
-    is called with the slot when the last contribution of a backward pass has been added.
+    `buffer`, if given, is where `grad` lives: a view of a flat slab.  Each of `ready_hooks` is
+    called with the slot when the last contribution of a backward pass has been added.
     `weight_only` is True for parameters: work that only leads there may be deferred.
     """
 
@@ -83,16 +83,21 @@ class GradientSlot:
 
 
 class Node:
-    """One call of a Function.  `edges` lead to what made its inputs; None where no gradient goes."""
+    """One call of a Function.  `edges` lead to what made its inputs; None where no gradient goes.
+
+    `weight_only`: made of parameters and constants alone (a cast, a mask, a gather), not of data.
+    Tensors that need no gradient are data, plain arrays and numbers are constants.
+    """
 
     __slots__ = ("function", "ctx", "edges", "weight_only", "__weakref__")
 
-    def __init__(self, function: type["Function"], ctx: "Context", edges: list["Edge | None"]):
+    def __init__(self, function: type["Function"], ctx: "Context", edges: list["Edge | None"],
+                 has_data: bool):
         self.function, self.ctx, self.edges = function, ctx, edges
-        self.weight_only = all(edge is None or edge.weight_only for edge in edges)
+        self.weight_only = not has_data and all(edge is None or edge.weight_only for edge in edges)
 
 
-Edge = Union[Node, GradientSlot]
+Edge = Node | GradientSlot
 
 
 class Tensor:
@@ -188,8 +193,8 @@ class Function:
 
     `forward(ctx, *arrays, **options) -> array`, and `backward(ctx, grad) -> [one entry per input]`:
     an array, None where no gradient goes, or a function of no arguments that returns the array and
-    is called only if that gradient is wanted, perhaps much later.  Such a function never closes over
-    `ctx`, so that it keeps alive only what it needs.  `rule` says what shapes are accepted.
+    is called only if that gradient is wanted, perhaps much later.  Such a function never closes
+    over `ctx`, so that it keeps alive only what it needs.  `rule` says what shapes are accepted.
     """
 
     rule = ""
@@ -208,23 +213,29 @@ class Function:
         ctx = Context([edge is not None for edge in edges])
         meter = current_meter()
         try:
-            _check_dtypes(arrays)
+            dtype = _common_dtype(arrays)
             start = meter.start() if meter else None
             out = Tensor(cls.forward(ctx, *arrays, **options))
+            if dtype not in (None, out.dtype) and out.dtype.kind == "f" and "dtype" not in options:
+                raise TypeError(f"{dtype} became {out.dtype}: convert with astype what is mixed in")
         except (ValueError, TypeError, IndexError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
+            kind = next(k for k in (TypeError, ValueError, IndexError) if isinstance(error, k))
             raise kind(f"{cls.__name__}: {error}; got {_describe(arrays)}"
                        + (f"; expected {cls.rule}" if cls.rule else "")) from error
         if meter:
             forward_flops, ctx.backward_flops = cls.flops(ctx, out.data, *arrays)
             meter.stop(start, cls.__name__, "forward", forward_flops, (*arrays, out.data))
         if any(ctx.needs_grad):
-            out.edge = Node(cls, ctx, edges)
+            has_data = any(isinstance(x, Tensor) and x.edge is None for x in inputs)
+            out.edge = Node(cls, ctx, edges, has_data)
         return out
 
 
-def _check_dtypes(arrays: list[Array]) -> None:
-    """Mixed precisions are an error: float32 * float64 would silently double every later cost."""
+def _common_dtype(arrays: list[Array]) -> np.dtype | None:
+    """The floating-point dtype of `arrays`, None if there is none.
+
+    Mixed precisions are an error: float32 * float64 would silently double every later cost.
+    """
     found = None
     for array in arrays:
         dtype = getattr(array, "dtype", None)
@@ -232,6 +243,7 @@ def _check_dtypes(arrays: list[Array]) -> None:
             if found is not None and dtype != found:
                 raise TypeError(f"{found} and {dtype} do not mix: convert one with astype")
             found = dtype
+    return found
 
 
 def _describe(arrays: list[Array]) -> str:
@@ -255,6 +267,9 @@ def backward(root: Tensor, grad: Array | None = None,
             raise RuntimeError(f"backward() of a tensor of shape {root.shape} needs the gradient "
                                "of the same shape: only a single number has the obvious one, 1")
         grad = np.ones_like(root.data)
+    elif (grad.shape, grad.dtype) != (root.shape, root.dtype):
+        raise ValueError(f"backward() of a tensor {root.shape} {root.dtype} needs a gradient of "
+                         f"the same shape and dtype, not {grad.shape} {grad.dtype}")
     waiting = _count_consumers(root.edge)
     sums: dict[Edge, Array] = {}
     ours: set[Edge] = set()         # sums that were allocated here, and may be added to in place

@@ -34,6 +34,9 @@ def gradcheck(function: Callable[..., Tensor], *inputs: Tensor, epsilon: float =
     worst = 0.0
     for number, x in enumerate(checked):
         gradient = np.zeros_like(x.data) if x.grad is None else x.grad
+        if gradient.shape != x.shape:
+            raise AssertionError(f"the gradient of input {number} has shape {gradient.shape}, the "
+                                 f"input {x.shape}")
         scale = max(1.0, float(np.max(np.abs(gradient), initial=0)))
         for index in np.ndindex(x.shape):
             kept = x.data[index]

@@ -67,7 +67,8 @@ class LogSoftmax(Function):
 class LayerNorm(Function):
     """y = u gain + bias with u = (x - mean) / √(variance + ε), over the last axis.
 
-    With d = g gain:  dx = (d - mean(d) - u mean(d u)) / √(variance + ε), dgain = Σ g u, dbias = Σ g.
+    With d = g gain:  dx = (d - mean(d) - u mean(d u)) / √(variance + ε),
+    dgain = Σ g u, dbias = Σ g over all rows.
     Ba, Kiros & Hinton 2016, equation 3.
     """
 
@@ -149,7 +150,7 @@ def log_softmax(x: Tensor) -> Tensor:
 
 
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, epsilon: float = 1e-5) -> Tensor:
-    """x (..., n) with every row brought to mean 0 and variance 1, then times gain plus bias (n,)."""
+    """x (..., n), every row brought to mean 0 and variance 1, then times gain plus bias (n,)."""
     return LayerNorm.apply(x, gain, bias, epsilon=epsilon)
 
 

@@ -19,7 +19,7 @@ class MatMul(Function):
 
     @staticmethod
     def forward(ctx, a, b):
-        if a.ndim < 2 or b.ndim < 2:
+        if np.ndim(a) < 2 or np.ndim(b) < 2:
             raise ValueError("both need at least two axes: reshape a vector to (1, n) or (n, 1)")
         ctx.shapes = a.shape, b.shape
         ctx.save(a if ctx.needs_grad[1] else None, b if ctx.needs_grad[0] else None)
@@ -51,6 +51,8 @@ class Linear(Function):
         if w.ndim != 2 or x.shape[-1] != w.shape[0]:
             raise ValueError(f"the last axis of x has {x.shape[-1]} elements, the weight takes "
                              f"{w.shape[0]}")
+        if bias is not None and bias.shape != w.shape[1:]:
+            raise ValueError(f"the bias has shape {bias.shape}, the weight gives {w.shape[1:]}")
         ctx.save(x if need_w else None, w if need_x else None)
         y = rows(x) @ w
         if bias is not None:
@@ -79,6 +81,8 @@ class Embedding(Function):
 
     @staticmethod
     def forward(ctx, table, ids):
+        if table.ndim != 2:
+            raise ValueError("the table has two axes")
         if ids.dtype.kind not in "iu":
             raise TypeError(f"ids are row numbers: integers, not {ids.dtype}")
         check_ids(ids, table.shape[0], "ids")
@@ -104,4 +108,4 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def embedding(table: Tensor, ids: Array) -> Tensor:
     """Rows of the table (rows, width), picked by ids (...) → (..., width)."""
-    return Embedding.apply(table, ids)
+    return Embedding.apply(table, Tensor(ids))      # ids are data: what they pick is no weight

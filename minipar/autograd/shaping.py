@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from ..backend import add_at
 from .elementwise import unbroadcast
@@ -83,9 +84,10 @@ class Transpose(_View):
 
     @staticmethod
     def forward(ctx, x, axes):
-        axes = tuple(a % x.ndim for a in axes)
+        y = x.transpose(axes)
+        axes = [a % x.ndim for a in axes]
         ctx.inverse = sorted(range(x.ndim), key=axes.__getitem__)
-        return x.transpose(axes)
+        return y
 
     @staticmethod
     def backward(ctx, g):
@@ -110,7 +112,7 @@ class BroadcastTo(_View):
 
 
 class GetItem(_View):
-    """y = x[index];  dx = g at the index, 0 elsewhere (added up where an element is taken twice)."""
+    """y = x[index];  dx = g at the index (added up where it takes an element twice), else 0."""
 
     rule = "an index within the shape"
 
@@ -162,7 +164,7 @@ def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The mean of x over `axis` (an int, several, or None for all)."""
-    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = range(x.ndim) if axis is None else normalize_axis_tuple(axis, x.ndim, "mean: axis")
     count = math.prod(x.shape[a] for a in axes)
     if not count:
         raise ValueError(f"mean: no elements along axis {axis} of shape {x.shape}")
@@ -201,11 +203,11 @@ def concatenate(pieces: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 def split(x: Tensor, num_pieces: int, axis: int = 0) -> list[Tensor]:
     """x cut into equal pieces along `axis`.  Raises ValueError if the length does not divide."""
-    axis %= x.ndim
+    axis = normalize_axis_index(axis, x.ndim, "split")
     length = x.shape[axis]
-    if length % num_pieces:
+    if num_pieces < 1 or length % num_pieces:
         raise ValueError(f"split: axis {axis} of length {length} does not divide into "
                          f"{num_pieces} equal pieces")
     step = length // num_pieces
     before = (slice(None),) * axis
-    return [getitem(x, (*before, slice(i, i + step))) for i in range(0, length, step)]
+    return [getitem(x, (*before, slice(i * step, (i + 1) * step))) for i in range(num_pieces)]

@@ -4,8 +4,8 @@
 
 A program is a function main(comm), and runs unchanged on real MPI processes (`mpi.py`) and on a
 simulated cluster inside one process (`simulated.py`).  Messages between two ranks with the same tag
-arrive in the order they were sent.  A send may block until it is received, at any size (*rendezvous*):
-a program that relies on buffering hangs one day, and here it is told so at once.
+arrive in the order they were sent.  A send may block until it is received, at any size
+(*rendezvous*): a program that relies on buffering hangs one day, and here it is told so at once.
 """
 
 from collections.abc import Iterator

@@ -46,6 +46,6 @@ def describe_stuck(stuck: list, cluster, most: int = 16) -> str:
     if len(stuck) > most:
         lines.append(f"and {len(stuck) - most} more ranks")
     return ("deadlock: no rank can go on\n  " + "\n  ".join(lines)
-            + "\nEvery send needs its receive, in an order that lets both be reached: try sendrecv, "
-              "or let one rank receive first.")
+            + "\nEvery send needs its receive, in an order that lets both be reached: try "
+              "sendrecv, or let one rank receive first.")
 

@@ -1,6 +1,6 @@
 """A Communicator over real MPI processes, through mpi4py.
 
-Messages are plain bytes, so every dtype travels; an array that is not contiguous, or that lives on a
+Messages are plain bytes, so every dtype travels; an array that is not contiguous, or lives on a
 GPU, is staged through a host buffer.  Every wait is watched (`watchdog.py`): none is endless.
 """
 
@@ -147,8 +147,8 @@ def import_mpi():
         library = MPI.Get_library_version().splitlines()[0]
         raise RuntimeError(
             f"{world.launcher}'s mpirun started {world.size} processes, but the MPI library that "
-            f"mpi4py loads ({library}) sees {MPI.COMM_WORLD.Get_size()}: use the mpirun that belongs "
-            f"to it, perhaps {sys.prefix}/bin/mpirun (python -m minipar doctor says more)")
+            f"mpi4py loads ({library}) sees {MPI.COMM_WORLD.Get_size()}: use the mpirun that "
+            f"belongs to it, perhaps {sys.prefix}/bin/mpirun (python -m minipar doctor says more)")
     return MPI
 
 

@@ -6,8 +6,8 @@ sender's array into the receiver's and says when both are done:
     start = the latest of: send posted, receive posted, sender's port free, receiver's port free
     end   = start + bytes / bandwidth            both are done at end + latency
 
-So a send that nobody receives blocks at any size (*rendezvous*), no message is ever buffered, and if
-no rank can go on that is a deadlock, known at once.  With `eager=n`, messages smaller than n bytes
+So a send that nobody receives blocks at any size (*rendezvous*), no message is ever buffered, and
+if no rank can go on that is a deadlock, known at once.  With `eager=n`, messages smaller than n bytes
 are buffered and their sends are done at once, as MPI libraries do.
 """
 
@@ -121,7 +121,8 @@ class Cluster:
         if array.dtype is not out.dtype and array.dtype != out.dtype or out.nbytes != num_bytes:
             raise ValueError(
                 f"rank {dest.number} receives into {out.dtype} {out.shape}, but rank "
-                f"{source.number} sends {array.dtype} {array.shape}: sizes and dtypes must be equal")
+                f"{source.number} sends {array.dtype} {array.shape}: "
+                "sizes and dtypes must be equal")
         try:
             out[...] = array
         except ValueError:              # as many elements, in another shape
@@ -156,7 +157,7 @@ class Cluster:
             try:
                 results[rank.number] = main(SimulatedCommunicator(self, rank, rank.number, 0))
             except Exception as error:
-                error.add_note(f"on rank {rank.number} of {self.num_ranks} of the simulated cluster")
+                error.add_note(f"on rank {rank.number} of {self.num_ranks} simulated ranks")
                 raise
 
         collecting = gc.isenabled()

@@ -28,7 +28,7 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
         with no_grad():
             logits = to_host(model(ids[None, -model.config.context:]).data)[0, -1]
         if temperature:
-            gumbel = draw.gumbel(size=logits.size)  # the argmax of logits + Gumbel noise is a sample
+            gumbel = draw.gumbel(size=logits.size)  # argmax of logits + Gumbel noise: a sample
             token = int(np.argmax(logits / temperature + gumbel))
         else:
             token = int(np.argmax(logits))

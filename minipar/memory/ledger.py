@@ -1,6 +1,6 @@
 """The ledger of saved activations: which bytes wait for backward, now and at the peak.
 
-Nothing but `ctx.save` keeps an activation alive, so whoever hooks into it sees them all.  The ledger
+Nothing but `ctx.save` keeps an activation alive, so who hooks into it sees them all.  The ledger
 counts storages, each once, from its first save to its last release: two views of one array are one
 storage.  Parameters are no activations; they are left out.
 """

@@ -3,7 +3,8 @@
 from .gpt import GPT, GPTConfig
 from .layers import Activation, Dropout, Embedding, LayerNorm, Linear
 from .mlp import MLP
-from .module import Module, ModuleList, Parameter, Sequential, normal, ones, zeros
+from .module import Module, ModuleList, Sequential
+from .parameter import Parameter, normal, ones, zeros
 from .slab import Segment, Slab
 
 __all__ = ["GPT", "MLP", "Activation", "Dropout", "Embedding", "GPTConfig", "LayerNorm", "Linear",

@@ -15,7 +15,8 @@ from .. import autograd as ag
 from ..autograd import Tensor
 from ..backend import Array
 from .layers import Dropout, Embedding, LayerNorm, Linear
-from .module import Module, normal
+from .module import Module
+from .parameter import normal
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 import math
 
+import numpy as np
+
 from .. import autograd as ag
 from ..autograd import Tensor
 from ..backend import Array, like
 from ..random import current_step, dropout_mask
-from .module import Initializer, Module, Parameter, normal, ones, zeros
+from ..shape_array import ShapeArray
+from .module import Module
+from .parameter import Initializer, Parameter, normal, ones, zeros
 
 
 class Linear(Module):
@@ -72,6 +76,8 @@ class Dropout(Module):
         if len(step.samples) != x.shape[0]:
             raise ValueError(f"training_step() names {len(step.samples)} samples, but the batch "
                              f"has {x.shape[0]}: give it the samples of this batch")
+        if isinstance(x, ShapeArray):
+            return np.empty_like(x, shape=(x.shape[0], *shape), dtype=bool)
         keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate)
         return like(keep, x)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from ..autograd import Tensor, cross_entropy
 from ..backend import Array
 from .layers import Activation, Dropout, Linear
-from .module import Sequential, normal
+from .module import Sequential
+from .parameter import normal
 
 
 class MLP(Sequential):

@@ -15,43 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.engine import GradientSlot, Tensor
+from ..autograd import Tensor
 from ..backend import Array, like, to_host
 from ..random import generator
 from ..shape_array import ShapeArray
-
-Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-
-
-def zeros(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Initial values 0."""
-    return np.zeros(shape)
-
-
-def ones(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Initial values 1."""
-    return np.ones(shape)
-
-
-def normal(std: float) -> Initializer:
-    """Initial values from the normal distribution of mean 0."""
-    return lambda rng, shape: rng.standard_normal(shape) * std
-
-
-class Parameter(Tensor):
-    """A leaf of a model: a Tensor that always takes a gradient and knows its initial values."""
-
-    __slots__ = ("initial",)
-
-    def __init__(self, shape: tuple[int, ...], initial: Initializer):
-        super().__init__(ShapeArray(shape, np.float32))
-        self.edge = GradientSlot(weight_only=True)
-        self.initial = initial
-
-    @property
-    def initialized(self) -> bool:
-        """Whether it has numbers, not only a shape."""
-        return not isinstance(self.data, ShapeArray)
+from .parameter import Parameter
+from .slab import Slab
 
 
 class Module:
@@ -89,6 +58,7 @@ class Module:
         raise TypeError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
+        """Run `forward`."""
         return self.forward(*inputs, **options)
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, "Module"]]:
@@ -126,7 +96,6 @@ class Module:
         depend on dtype, layout or order.  `array` (default a NumPy array) decides where they live:
         a CuPy array on its GPU; a shape-only array has no numbers and keeps it so.
         """
-        from .slab import Slab      # slabs hold Parameters
         for name, module in self.named_modules():
             module.full_name = name
         array = np.empty(0) if array is None else array

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backend import Array
-from .module import Parameter
+from .parameter import Parameter
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,33 @@
 """Clipping by the global norm of all gradients (Pascanu, Mikolov & Bengio 2013)."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import blocks
+from ..backend import Array, blocks, is_host
 from ..nn.slab import Slab
 
 
-def grad_norm(slabs: Sequence[Slab]) -> float:
-    """√(Σ g²) over all gradients; the squares are added up in float64 whatever the dtype."""
+def grad_norm(slabs: Sequence[Slab]) -> Array:
+    """√(Σ g²) over all gradients, one float64; squares are summed in float64 whatever the dtype."""
     total = 0.0
     for slab in slabs:
         for (g,) in blocks(slab.complete_grad()):
             total = total + np.einsum("i,i->", g, g, dtype=np.float64)
-    return math.sqrt(total)
+    return np.sqrt(total)
 
 
-def clip_grad_norm(slabs: Sequence[Slab], max_norm: float) -> float:
+def clip_grad_norm(slabs: Sequence[Slab], max_norm: float) -> Array:
     """Scale all gradients down to a global norm of `max_norm`; return the norm before.
 
-    PyTorch's equation: the factor is min(1, max_norm / (norm + 1e-6)).
+    PyTorch's equation: the factor is min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity
+    or a NaN are left as they are: the norm says so, and no factor could mend them.
     """
     if max_norm <= 0:
         raise ValueError(f"max_norm must be positive, not {max_norm}")
     norm = grad_norm(slabs)
     factor = max_norm / (norm + 1e-6)
-    if factor < 1:
+    if not is_host(factor) or 0 < factor < 1:
         for slab in slabs:
-            slab.grad *= factor
+            slab.grad *= np.minimum(factor, 1).astype(slab.grad.dtype)
     return norm

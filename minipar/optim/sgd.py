@@ -1,6 +1,7 @@
 """Stochastic gradient descent, with momentum (Polyak 1964) and Nesterov's (Sutskever et al. 2013).
 
-    g ← g + weight_decay p,   v ← momentum v + g,   p ← p - lr v     (Nesterov: p - lr (g + momentum v))
+    g ← g + weight_decay p,   v ← momentum v + g,   p ← p - lr v
+                                                    p ← p - lr (g + momentum v)     with Nesterov
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Conjugate pairs: collectives as differentiable operations, each the backward of its partner.
 
-A collective is linear, so its backward is its transpose, which is another collective.  The types say
-how a value is spread over the ranks of `comm` (V and P values differ from rank to rank):
+A collective is linear, so its backward is its transpose, which is another collective.  The types
+say how a value is spread over the ranks of `comm` (V and P values differ from rank to rank):
 
     I  invariant   the same value everywhere, used once         its gradient: I
     R  replicate   the same value everywhere, each rank's use   its gradient: P
@@ -95,7 +95,7 @@ for _name, _operation in (("CopyTo", CopyTo), ("ReduceFrom", ReduceFrom), ("AllT
 
 
 def copy_to(x: Tensor, comm: Communicator) -> Tensor:
-    """I → R: x itself; gradients are summed over the ranks.  On a weight this is data parallelism."""
+    """I → R: x itself; gradients are summed over the ranks.  On a weight: data parallelism."""
     return CopyTo.apply(x, comm=comm)
 
 

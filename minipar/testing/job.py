@@ -7,6 +7,7 @@
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,9 @@ from minipar.testing import segments
 from minipar.testing.board import Announcements, wait_until
 
 PATIENCE = 5.0      # seconds that a job has to end by itself, and then to obey a signal
-_MACHINERY = (f"{os.sep}_pytest{os.sep}", f"{os.sep}pluggy{os.sep}", "<frozen ")
+_MACHINERY = tuple(part.replace("/", os.sep) for part in (
+    "/_pytest/", "/pytest/__main__.py", "/pluggy/", "/minipar/testing/", "/threading.py",
+    "<frozen "))
 
 
 class Job:
@@ -59,8 +62,9 @@ class Job:
         return f"signal {-status}" if status < 0 else f"exit status {status}"
 
     def last_words(self, lines: int = 40) -> str:
-        """The end of its output, without the inside of pytest."""
+        """The end of its output, without what pytest and we do in it."""
         text = (self.directory / "output").read_text(errors="replace")
+        text = re.sub("^=+ MPI Information =+$.*?^mpi4py config:.*?$", "", text, flags=re.M | re.S)
         kept = [line for line in text.splitlines() if not any(m in line for m in _MACHINERY)]
         return "\n".join(kept[-lines:]).strip() or (
             "(nothing: did a rank leave by os._exit, or was it killed?)")
@@ -87,9 +91,9 @@ class Job:
             finally:
                 self._signal(signal.SIGKILL)
                 self._process.wait()
-        if self._process.returncode != 0:
-            # Ranks whose mpirun was killed end a moment later, and only then let go.
-            wait_until(lambda: segments.remove_orphans(self._segments_before), 1.0)
+        # mpirun ends after its ranks; but if it was killed itself, they end a moment later.
+        patience = 2.0 if self._process.returncode < 0 else 0.0
+        wait_until(lambda: segments.remove_orphans(self._segments_before), patience)
 
     def _signal(self, number: int) -> None:
         if not self.has_ended():

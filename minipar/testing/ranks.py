@@ -40,13 +40,12 @@ class Ranks:
         self.announcements = Announcements(self.board.results)
         self.watchdog = Watchdog(self.board, self.rank, self._on_stuck)
         self.begun = time.monotonic()
+        self.errors: list[str] = []                 # of collecting the tests
         self.is_over = False                        # rank 0 has said so
         self.number = 0                             # of the test that runs now
         self.item: pytest.Item | None = None
         if self.rank > 0:
             self._be_quiet()
-
-    # Before the tests: do all ranks have the same ones?
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -66,9 +65,9 @@ class Ranks:
         if self.config.option.collectonly:
             return
         own = [item.nodeid for item in session.items if ranks_needed(item) is not None]
-        self.board.post(self.rank, status="collected", tests=own, errors=session.testsfailed)
+        self.board.post(self.rank, status="collected", tests=own, errors=self.errors)
         if self.rank == 0:
-            problem = self._compare_collections(own, session.testsfailed)
+            problem = self._compare_collections(own)
             self.board.announce("collected", problem=problem)
         else:
             problem = self._listen("collected").get("problem", "rank 0 has ended")
@@ -76,22 +75,25 @@ class Ranks:
             session.shouldfail = problem
             raise session.Failed(problem)
 
-    def _compare_collections(self, own: list[str], errors: int) -> str:
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Remember why something could not be collected."""
+        if report.failed:
+            self.errors.append(report.longreprtext.splitlines()[-1].removeprefix("E").strip())
+
+    def _compare_collections(self, own: list[str]) -> str:
         """What is wrong with the other ranks' tests; empty if nothing is."""
         wait_until(lambda: all(self.board.state(r) for r in range(self.size)), self.watchdog.limit)
         for rank in range(1, self.size):
             state = self.board.state(rank)
+            if state.get("errors") != self.errors:
+                return (f"ranks differ in what they could not collect; rank 0: {self.errors}, "
+                        f"rank {rank}: {state.get('errors', 'no answer')}")
             if state.get("status") != "collected":
                 return f"rank {rank} did not get as far as the tests"
-            if state["errors"] != errors:
-                return (f"rank {rank} had {state['errors']} errors in collecting the tests, "
-                        f"rank 0 had {errors}")
             if state["tests"] != own:
                 return (f"rank {rank} collected other tests, or in another order, than rank 0: "
                         "does a parameter come from a set, or from a random number?")
         return ""
-
-    # The tests.
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
@@ -145,7 +147,6 @@ class Ranks:
         return reports
 
     def _reports(self, states: States) -> dict[int, list[pytest.TestReport]]:
-        """The reports of the ranks that have finished."""
         return {rank: verdict.unpack(self.config, state["reports"])
                 for rank, state in states.items() if "reports" in state}
 
@@ -195,7 +196,8 @@ class Ranks:
         if self.rank == 0:
             self.board.announce("over")
             return
-        self.board.post(self.rank, **self.board.state(self.rank) | {"left": True})
+        last_state = self.board.state(self.rank)
+        self.board.post(self.rank, **last_state | {"left": True, "errors": self.errors})
         self._listen("over")
         if session.exitstatus not in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
             session.exitstatus = pytest.ExitCode.OK         # rank 0 speaks for all

@@ -2,6 +2,7 @@
 
 import argparse
 
+import numpy as np
 from rich.console import Console
 
 from ..backend import keep_freed_memory
@@ -36,8 +37,8 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
     if comm.rank == 0:
         introduce(run, world, console)
-    with ProgressBar(comm, run, console) as progress:
-        train(comm, run, progress)
+    with ProgressBar(comm, run, console) as progress, np.errstate(over="ignore", invalid="ignore"):
+        train(comm, run, progress)          # which reports a loss that is no number itself
     if comm.rank == 0:
         console.print(f"final loss {run.losses[-1]:.3f}; {run.task.summary(run.model)}",
                       highlight=False)

@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="write checkpoints, the loss curve and a timeline there")
     files.add_argument("--save-every", type=int, default=0, metavar="N",
                        help="also write a checkpoint every N steps")
-    files.add_argument("--resume", type=Path, metavar="DIR", help="go on from a checkpoint")
+    files.add_argument("--resume", type=Path, metavar="DIR",
+                       help="go on from the checkpoint there, and write there if no --out is given")
     files.add_argument("--sample", type=int, default=0, metavar="N",
                        help="print N characters of generated text at the end")
     files.add_argument("--prompt", default="\n", help="what the sample goes on from")
@@ -105,6 +106,8 @@ def check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and not (0 <= value < math.inf):
             raise UsageError(f"--{name.replace('_', '-')} must not be negative, not {value}")
+    if options.out is None and options.resume is not None and options.resume.is_dir():
+        options.out = options.resume            # the run goes on where it is
     if options.save_every and options.out is None:
         raise UsageError("--save-every needs a folder: add --out DIR")
     if options.out is not None and options.out.exists() and not options.out.is_dir():

@@ -65,8 +65,8 @@ def introduce(run: Run, world: str, console: Console) -> None:
     sizes = ", ".join(f"{name} {value}" for name, value in description.items()
                       if value is not None)
     console.print(f"[bold]minipar train[/]: {type(run.model).__name__} of "
-                  f"{run.model.num_parameters():,} parameters ({sizes}) on {options.data}, {world}, "
-                  f"{options.dtype}", highlight=False)
+                  f"{run.model.num_parameters():,} parameters ({sizes}) on {options.data}, "
+                  f"{world}, {options.dtype}", highlight=False)
     if run.first_step:
         console.print(f"resumed from {options.resume} after {run.first_step} steps")
 

@@ -89,7 +89,7 @@ class LanguageTask:
         return text
 
     def _prompt(self) -> np.ndarray:
-        prompt = self.options.prompt.encode().decode("unicode_escape")
+        prompt = self.options.prompt.replace("\\n", "\n")
         if self.options.data == "synthetic" and prompt == "\n":
             prompt = "A"
         try:

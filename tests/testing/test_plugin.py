@@ -50,8 +50,8 @@ class Sandbox:
         (folder / "test_it.py").write_text(HEADER + tests)
         # Also where this test itself runs on a rank, the new pytest must not take itself for one.
         self.environment = environment.mpirun_environment() | {
-            "TMPDIR": str(self.temporary), "MINIPAR_TEST_TIMEOUT": "2",
-            "MINIPAR_TEST_GRACE": "0.3", "COLUMNS": "150"}
+            "TMPDIR": str(self.temporary), "MINIPAR_TEST_TIMEOUT": "3",
+            "MINIPAR_TEST_GRACE": "0.5", "COLUMNS": "150"}
         for name in ("PYTEST_ADDOPTS", "CI"):
             self.environment.pop(name, None)
 
@@ -234,7 +234,7 @@ class TestPlainPytest:
 
     def test_ends_ranks_that_wait_for_one_that_failed(self, every_kind):
         text = section(every_kind.output, "test_peers_wait")
-        assert text.startswith("rank 1 of 3 failed; ranks 0, 2 still waited 0.3 s later")
+        assert text.startswith("rank 1 of 3 failed; ranks 0, 2 still waited 0.5 s later")
         assert "ValueError: left the others alone" in text
         assert "ranks 0, 2 still wait here" in text
         assert "in test_peers_wait\n    world().barrier()" in text
@@ -242,7 +242,7 @@ class TestPlainPytest:
 
     def test_ends_a_deadlock(self, every_kind):
         text = section(every_kind.output, "test_deadlock")
-        assert text.startswith("ranks 0, 1 of 3 did not finish within 2 s: a deadlock, or too slow")
+        assert text.startswith("ranks 0, 1 of 3 did not finish within 3 s: a deadlock, or too slow")
         assert "world().recv(source=1 - world().rank)" in text
         assert "rank 2 had finished" in text
 
@@ -441,7 +441,7 @@ def test_later():
     assert status != 0
     assert counts(output) == {"passed": 1, "failed": 1}
     text = section(output, "test_peers_wait")
-    assert text.startswith("rank 1 of 2 failed; rank 0 still waited 0.3 s later")
+    assert text.startswith("rank 1 of 2 failed; rank 0 still waited 0.5 s later")
     assert "rank 0 still waits here" in text and "world().barrier()" in text
     assert "1 tests did not run" in output
     assert sandbox.leftovers() == []

@@ -1,0 +1,152 @@
+"""The training program: its mistakes, its exactness, its files."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from minipar.cli import main, make_parser
+from minipar.comm import Cluster
+from minipar.environment import find_mpirun, mpirun_environment
+from minipar.train import choices
+from minipar.train.loop import begin, train
+from minipar.train.tasks import make_task
+
+SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--context", "8", "--batch", "6"]
+
+
+def parse(*words: str):
+    options = make_parser().parse_args(["train", *SMALL, *words])
+    choices.check(options)
+    return options
+
+
+def losses(num_ranks: int, options) -> list[float]:
+    def body(comm):
+        run = begin(options, make_task(options))
+        train(comm, run)
+        return run.losses
+    return Cluster(num_ranks).run(body)[0][0]
+
+
+MISTAKES = {
+    "--heads 3": "width of 16 does not divide into 3 heads",
+    "--kv-heads 3": "cannot share 3 heads",
+    "--mesh dp=3 --ranks 2": "for 3 ranks, but there are 2",
+    "--mesh tp=2": "no axis 'tp'",
+    "--mesh dp": "expected axis=size",
+    "--mesh dp=2,dp=2": "given twice",
+    "--ranks 0": "positive whole number",
+    "--data missing.txt": "no file missing.txt",
+    "--data .": "is not a file",
+    "--context 1000000": "smaller context",
+    "--batch 0": "--batch must be at least 1",
+    "--steps x": "invalid int value",
+    "--lr -1": "--lr must not be negative",
+    "--lr nan": "--lr must not be negative",
+    "--warmup 300": "less than --steps",
+    "--dropout 1": "dropout rate",
+    "--resume missing": "no checkpoint at missing",
+    "--out setup.cfg": "is a file",
+    "--save-every 3": "add --out",
+    "--data digits --sample 3": "leave --sample out",
+    "--data digits --hidden 3,x": "sizes separated by commas",
+    "--sample 3 --prompt \u2603": "'\u2603' at position 0",
+    "--unknown": "unrecognized arguments",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_line_and_status_2(words, capsys):
+    try:
+        status = main(["train", *SMALL, *words.split()])
+    except SystemExit as error:                     # argparse's own way out
+        status = error.code
+    printed = capsys.readouterr()
+    assert status == 2
+    assert MISTAKES[words] in printed.err
+    assert printed.err.count("\n") == 1 and "Traceback" not in printed.err
+    assert not printed.out
+
+
+def test_resumed_is_exactly_uninterrupted(tmp_path):
+    words = ["--steps", "8", "--warmup", "2", "--dropout", "0.2"]
+    whole = losses(2, parse(*words, "--save-every", "3", "--out", str(tmp_path / "whole")))
+    half = tmp_path / "whole" / "checkpoint.previous.npz"       # after 6 steps
+    assert json.loads((tmp_path / "whole" / "checkpoint.json").read_text())["step"] == 8
+    resumed = losses(2, parse(*words, "--resume", str(half)))
+    assert len(whole) == 8 and resumed == whole
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+@pytest.mark.parametrize("data", ["synthetic", "digits"])
+def test_any_number_of_ranks_is_one_rank(data, optimizer):
+    options = parse("--data", data, "--steps", "4", "--dtype", "float64", "--dropout", "0.1",
+                    "--optimizer", optimizer)
+    alone = losses(1, options)
+    for num_ranks in (2, 3, 7):                     # 7: more ranks than samples in the batch
+        np.testing.assert_allclose(losses(num_ranks, options), alone, rtol=1e-10)
+
+
+def test_resume_refuses_another_model_data_or_optimizer(tmp_path, capsys):
+    out = str(tmp_path)
+    assert main(["train", *SMALL, "--data", "synthetic", "--steps", "2", "--out", out]) == 0
+    for words, said in ((["--width", "32"], "width is 16, not 32"),
+                        (["--data", "docs"], "the vocabulary of the checkpoint differs"),
+                        (["--optimizer", "sgd"], "trained with --optimizer adamw, not sgd"),
+                        (["--steps", "2"], "2 steps are done already")):
+        given = [*SMALL, "--data", "synthetic", "--steps", "4", "--resume", out, *words]
+        capsys.readouterr()
+        assert main(["train", *given]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_stops_with_the_step(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["train", *SMALL, "--data", "synthetic", "--steps", "9", "--warmup", "0",
+              "--optimizer", "sgd", "--lr", "1e30", "--clip", "0"])
+    printed = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "the loss is" in printed and "at step 1" in printed and "--lr" in printed
+    assert printed.count("\n") == 1
+
+
+def test_everything_is_shown_and_written(tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog. " * 50)
+    assert main(["train", *SMALL, "--data", str(text), "--steps", "5", "--mesh", "dp=2",
+                 "--sample", "17", "--prompt", "the", "--verify", "2",
+                 "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "bits per character" in printed and "tokens/s" in printed
+    sample = printed.split("a sample")[1].splitlines()[1]
+    assert len(sample) == 17
+    assert printed.splitlines()[-1].startswith("the same: after 2 steps in float64")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "checkpoint.json", "checkpoint.npz", "loss.png", "timeline.png"]
+
+
+def test_the_synthetic_language_is_learned():
+    options = parse("--data", "synthetic", "--steps", "150", "--lr", "0.02", "--batch", "16")
+    best = make_task(options).optimal_loss
+    assert best < np.mean(losses(1, options)[-20:]) < best + 0.15
+
+
+@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun: pip install 'minipar[mpi]'")
+def test_under_mpirun_a_mistake_is_one_line_and_a_run_is_whole(tmp_path):
+    def run(*words):
+        return subprocess.run([find_mpirun(), "-n", "3", sys.executable, "-m", "minipar", "train",
+                               *SMALL, *words], env=mpirun_environment(), capture_output=True,
+                              text=True, timeout=120)
+    wrong = run("--mesh", "dp=4")
+    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
+    assert "for 4 ranks, but there are 3" in wrong.stderr
+    nan = run("--data", "synthetic", "--steps", "9", "--warmup", "0", "--optimizer", "sgd", "--lr",
+              "1e30", "--clip", "0")
+    assert nan.returncode == 1 and "at step 1" in nan.stderr and "Traceback" not in nan.stderr
+    good = run("--data", "synthetic", "--steps", "5", "--verify", "2", "--out", str(tmp_path))
+    assert good.returncode == 0, good.stderr
+    assert "the same: after 2 steps in float64, 3 MPI ranks" in good.stdout
+    assert good.stdout.count("final loss") == 1             # rank 0 only
