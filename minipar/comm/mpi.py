@@ -5,14 +5,13 @@ GPU, is staged through a host buffer.  Every wait is watched (`watchdog.py`): no
 """
 
 import functools
-import sys
 import time
 
 import numpy as np
 
 from ..backend import Array, is_gpu, is_host, like, to_host
-from ..environment import launched, prepare_mpi
 from .communicator import Communicator
+from .mpi_library import import_mpi
 from .trace import Trace
 from .watchdog import Watchdog
 
@@ -127,29 +126,6 @@ class MPICommunicator(Communicator):
                 return None
             members = part.allgather(self.world_rank)
         return MPICommunicator(part, self.MPI, self.me, members)
-
-
-@functools.cache
-def import_mpi():
-    """mpi4py's MPI module, after checking that launcher and library belong together.
-
-    Raises RuntimeError, saying which `mpirun` to use, where N separate runs of one rank each would
-    follow.
-    """
-    prepare_mpi()
-    try:
-        from mpi4py import MPI
-    except ImportError as error:
-        raise RuntimeError(f"mpi4py found no usable MPI ({error}): pip install 'minipar[mpi]' "
-                           "brings one") from error
-    world = launched()
-    if world and world.size != MPI.COMM_WORLD.Get_size():
-        library = MPI.Get_library_version().splitlines()[0]
-        raise RuntimeError(
-            f"{world.launcher}'s mpirun started {world.size} processes, but the MPI library that "
-            f"mpi4py loads ({library}) sees {MPI.COMM_WORLD.Get_size()}: use the mpirun that "
-            f"belongs to it, perhaps {sys.prefix}/bin/mpirun (python -m minipar doctor says more)")
-    return MPI
 
 
 @functools.cache

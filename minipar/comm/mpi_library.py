@@ -1,0 +1,57 @@
+"""Loading MPI, and finding out first whether it belongs to the `mpirun` that started us.
+
+An `mpirun` of one MPI with the library of another gives N runs of one rank each, or an abort about
+PMI that nobody understands.  So launcher and library are compared before the library is loaded.
+"""
+
+import functools
+import importlib
+import sys
+
+from ..environment import launched, prepare_mpi
+
+
+def library_vendor() -> str | None:
+    """"mpich" or "openmpi": the library that mpi4py is about to load; None if it does not say.
+
+    mpi4py's wheels choose a library when they are imported and know its kind before they load it;
+    an mpi4py that was built from source has one built in, and does not say.
+    """
+    try:
+        return importlib.import_module("mpi4py._mpiabi")._get_mpiabi()
+    except (ImportError, AttributeError, RuntimeError, OSError):
+        return None
+
+
+def mismatch() -> str | None:
+    """What is wrong between this process's launcher and its MPI library; None if nothing is."""
+    world, loaded = launched(), library_vendor()
+    if world is None or loaded not in ("mpich", "openmpi") or loaded == world.launcher:
+        return None
+    return (f"started by {world.launcher}'s mpirun, but mpi4py in {sys.prefix} loads {loaded}: "
+            f"{world.size} ranks would be {world.size} runs of one rank each. Use the mpirun of "
+            f"{loaded}, perhaps {sys.prefix}/bin/mpirun -n {world.size} … "
+            "(python -m minipar doctor says more)")
+
+
+@functools.cache
+def import_mpi():
+    """mpi4py's MPI module.
+
+    Raises RuntimeError, with the mend, if there is none or it is not that of the launcher.
+    """
+    problem = mismatch()
+    if problem:
+        raise RuntimeError(problem)
+    prepare_mpi()
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RuntimeError(f"mpi4py found no usable MPI ({error}): pip install 'minipar[mpi]' "
+                           "brings one") from error
+    world, num_seen = launched(), MPI.COMM_WORLD.Get_size()
+    if world and world.size != num_seen:
+        raise RuntimeError(f"mpirun started {world.size} processes, but the MPI library sees "
+                           f"{num_seen}: they do not belong together (python -m minipar doctor "
+                           "says more)")
+    return MPI
