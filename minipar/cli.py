@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from . import __version__
-from .launch import UsageError, report_usage
+from .launch import INTERRUPTED, UsageError, report_usage
 
 DESCRIPTION = "Distributed training from scratch, in NumPy/CuPy and MPI."
 
@@ -50,3 +50,5 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except UsageError as error:
         return report_usage(error)
+    except KeyboardInterrupt:
+        return report_usage(UsageError("interrupted", status=INTERRUPTED))

@@ -53,15 +53,26 @@ def blas_threads() -> int:
     return max(1, num_cores() // (world.local_size if world else 1))
 
 
+def _seconds(name: str, default: float) -> float:
+    text = os.environ.get(name, "")
+    try:
+        seconds = float(text or default)
+    except ValueError:
+        seconds = -1.0
+    if not seconds > 0:
+        sys.exit(f"minipar: {name} is a positive number of seconds, not {text!r}: unset it for the "
+                 f"default, {default:g}")
+    return seconds
+
+
 def wait_limit() -> float:
     """Seconds that a real rank waits in one MPI call before it reports and ends the run."""
-    return float(os.environ.get("MINIPAR_TIMEOUT", "300"))
+    return _seconds("MINIPAR_TIMEOUT", 300)
 
 
 def test_limits() -> tuple[float, float]:
     """Seconds that a test may take on real ranks; seconds that ranks may stay after one failed."""
-    return (float(os.environ.get("MINIPAR_TEST_TIMEOUT", "60")),
-            float(os.environ.get("MINIPAR_TEST_GRACE", "3")))
+    return _seconds("MINIPAR_TEST_TIMEOUT", 60), _seconds("MINIPAR_TEST_GRACE", 3)
 
 
 def find_mpirun() -> str | None:
@@ -71,6 +82,25 @@ def find_mpirun() -> str | None:
         if beside.exists():
             return str(beside)
     return shutil.which("mpirun") or shutil.which("mpiexec")
+
+
+def launcher_terminal() -> str | None:
+    """The terminal that the `mpirun` which started this process prints to, as a path.
+
+    A rank's own output is a pipe; Linux tells where that of its ancestors goes.  None if it goes
+    elsewhere, or on other systems.
+    """
+    process = os.getppid()
+    while process > 1:
+        try:
+            output = os.readlink(f"/proc/{process}/fd/1")
+            words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        if output.startswith(("/dev/pts/", "/dev/tty")):
+            return output
+        process = int(words[1])
+    return None
 
 
 def mpirun_environment() -> dict[str, str]:

@@ -6,6 +6,7 @@
 A failure on one rank ends all of them at once, with that rank's traceback and a non-zero exit.
 """
 
+import signal
 import sys
 import time
 import traceback
@@ -17,6 +18,8 @@ from threadpoolctl import threadpool_limits
 from .autograd import Meter
 from .comm import Cluster, Communicator, Deadlock
 from .environment import blas_threads, launched
+
+INTERRUPTED = 128 + signal.SIGINT       # the exit status that shells give to Ctrl-C
 
 
 class UsageError(Exception):
@@ -69,6 +72,9 @@ def launch(main: Callable[[Communicator], Any], num_ranks: int = 4,
     except Deadlock as error:
         print(f"minipar: {error}", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        print("minipar: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 def ranks_option(argv: list[str]) -> int | None:
@@ -102,6 +108,7 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
     except RuntimeError as error:
         sys.exit(report_usage(error))
     comm = world_communicator()
+    signal.signal(signal.SIGINT, _interrupt_once)
     try:
         return main(comm)
     except UsageError as error:
@@ -111,6 +118,12 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
     except BaseException as error:      # whatever it is: the other ranks must not wait for this one
         _end_all(MPI, comm, error)
         raise
+
+
+def _interrupt_once(number: int, frame: Any) -> None:
+    """Ctrl-C comes from the terminal and again from mpirun: the second must not stop the report."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _all_arrive(comm: Communicator, seconds: float) -> bool:
@@ -130,7 +143,7 @@ def _end_all(MPI: Any, comm: Communicator, error: BaseException) -> None:
             return
         what = f"called sys.exit({error.code!r})"
     elif isinstance(error, KeyboardInterrupt):
-        code, what = 130, "was interrupted"
+        code, what = INTERRUPTED, "was interrupted"
     elif isinstance(error, UsageError):
         code, what = error.status, f"alone: {error}"
     else:

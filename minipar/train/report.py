@@ -1,5 +1,6 @@
 """What a training run shows: a progress bar, pictures, a sample, how far it is from one rank."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,49 +14,60 @@ from rich.progress import (
 )
 
 from ..comm import Communicator
+from ..environment import launched, launcher_terminal
 from ..viz.curves import draw_loss
 from ..viz.timeline import draw_timeline
 from .loop import Run
 
 
-class ProgressBar:
-    """Loss, tokens (or samples) a second and the time that is left; on rank 0 only.
+def terminal() -> Console | None:
+    """The terminal that somebody sits at, perhaps behind mpirun; None if there is none."""
+    console = Console()
+    if console.is_terminal:
+        return console
+    path = launcher_terminal() if launched() else None
+    return Console(file=open(path, "w"), force_terminal=True) if path else None
 
-    Where the output is no terminal, a line now and then instead.
+
+class ProgressBar:
+    """Loss, tokens (or images) a second and the time that is left; on rank 0 only.
+
+    Where nobody sits at a terminal, a line now and then instead.
     """
 
     def __init__(self, comm: Communicator, run: Run, console: Console):
-        self.comm, self.run, self.console = comm, run, console
-        batches = run.task.batches
+        self.run, self.console, batches = run, console, run.task.batches
         self.per_step = batches.batch_size * getattr(batches, "context", 1)
         self.unit = "tokens" if hasattr(batches, "context") else "images"
-        self.last = None
+        self.is_first, screen = comm.rank == 0, terminal() if comm.rank == 0 else None
+        self.prints_lines = self.is_first and screen is None
         self.bar = Progress(TextColumn("step"), MofNCompleteColumn(), BarColumn(),
                             TextColumn("{task.description}"), TimeRemainingColumn(),
-                            console=console, transient=True,
-                            disable=comm.rank != 0 or not console.is_terminal)
+                            TextColumn("left"), console=screen, transient=True,
+                            disable=screen is None)
+        self.started, self.done = time.perf_counter(), 0
 
     def __enter__(self) -> "ProgressBar":
-        self.bar.__enter__()
+        if self.is_first:
+            self.bar.start()
         self.task = self.bar.add_task("", total=self.run.options.steps,
                                       completed=self.run.first_step)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.bar.__exit__(*exception)
+        self.bar.stop()
 
     def __call__(self, step: int, loss: float) -> None:
         """Called after each step."""
-        now, total = self.bar.get_time(), self.run.options.steps
-        rate = 0.0 if self.last is None else self.per_step / max(now - self.last, 1e-9)
-        self.last = now
-        self.smooth = rate if not hasattr(self, "smooth") else 0.9 * self.smooth + 0.1 * rate
-        text = f"loss {loss:.3f}  {self.smooth:,.0f} {self.unit}/s"
+        self.done += 1
+        seconds = (time.perf_counter() - self.started) / self.done
+        total = self.run.options.steps
+        text = f"loss {loss:.3f}  {self.per_step / seconds:,.0f} {self.unit}/s"
         self.bar.update(self.task, advance=1, description=text)
         every = max(1, total // 5)
-        if self.comm.rank == 0 and not self.console.is_terminal \
-                and ((step + 1) % every == 0 or step + 1 == total):
-            self.console.print(f"step {step + 1}/{total}  {text}", highlight=False)
+        if self.prints_lines and ((step + 1) % every == 0 or step + 1 == total):
+            self.console.print(f"step {step + 1}/{total}  {text}  "
+                               f"{seconds * (total - step - 1):.0f} s left", highlight=False)
 
 
 def introduce(run: Run, world: str, console: Console) -> None:
