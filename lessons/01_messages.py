@@ -1,0 +1,152 @@
+"""Lesson 01. Messages: why did it hang?
+
+A message of n bytes takes  α + n β  seconds: latency, plus bytes over bandwidth.  It also takes
+two ranks: a send that nobody receives may block for ever, and a program that gets away with it does
+so because its messages are still small enough to be buffered (*eager*), not handed over
+(*rendezvous*).
+
+    python lessons/01_messages.py          mpirun -n 4 python lessons/01_messages.py
+
+What must hang is run on a small simulated cluster inside rank 0, also under mpirun: there a hang is
+not a hang but a sentence.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from bug_zoo import ZOO
+from kit import Lesson, Row
+
+from minipar.comm import Cluster, Communicator, Deadlock
+from minipar.launch import launch
+from minipar.viz import Run, draw_space_time, waits_of
+
+SIZES = [8 * 4**k for k in range(9)]        # bytes: 8 … 512 Ki
+LARGE, REPEATS, EAGER = 1 << 22, 20, 64
+
+
+def ping_pong(comm: Communicator, num_bytes: int) -> float:
+    """The shortest of several one-way times between ranks 0 and 1, in seconds; 0 on other ranks."""
+    if comm.rank > 1:
+        return 0.0
+    sent, back = np.arange(num_bytes // 8, dtype=np.float64), np.empty(num_bytes // 8)
+    best = np.inf
+    for _ in range(REPEATS):
+        start = comm.now()
+        if comm.rank == 0:
+            comm.send(sent, dest=1)
+            comm.recv(back, source=1)
+        else:
+            comm.recv(back, source=0)
+            comm.send(back, dest=0)
+        best = min(best, (comm.now() - start) / 2)
+    assert np.array_equal(back, sent), "what came back is not what was sent"
+    return best
+
+
+def fit(sizes: list[int], times: list[float]) -> tuple[float, float]:
+    """α and β of α + n β, with the least squares of the relative errors."""
+    n, t = np.array(sizes), np.array(times)
+    (alpha, beta), *_ = np.linalg.lstsq(np.stack([1 / t, n / t], axis=1), np.ones(len(t)))
+    return float(alpha), float(beta)
+
+
+def ring_of_sends(comm: Communicator, num_elements: int = 2000) -> None:
+    """Everyone sends to the right, then receives from the left: who receives first?"""
+    mine, theirs = np.full(num_elements, float(comm.rank)), np.empty(num_elements)
+    comm.work("compute", int(2e5 * (comm.rank + 1)), 0, 0.0)            # 2 µs, 4 µs, 6 µs
+    comm.send(mine, (comm.rank + 1) % comm.size)
+    comm.recv(theirs, (comm.rank - 1) % comm.size)
+
+
+def ring_of_sendrecvs(comm: Communicator, num_elements: int = 2000) -> None:
+    """The same with both halves posted at once: whatever the others do first, it goes on."""
+    mine, theirs = np.full(num_elements, float(comm.rank)), np.empty(num_elements)
+    comm.work("compute", int(2e5 * (comm.rank + 1)), 0, 0.0)
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    comm.sendrecv(mine, right, theirs, left)
+    assert np.all(theirs == left)
+
+
+def report_of(cluster: Cluster, program) -> str:
+    """What the cluster says of a program that goes wrong; empty if it does not."""
+    try:
+        cluster.run(program)
+    except (Deadlock, ValueError) as error:
+        return str(error).replace(f"{Path(__file__).parent}/", "")
+    return ""
+
+
+def hang_safely(lesson: Lesson) -> None:
+    """The ring that hangs, the mend, the eager limit, the zoo: on clusters of 3 ranks."""
+    hung, mended = Cluster(3, trace=True), Cluster(3, trace=True)
+    report = report_of(hung, ring_of_sends)
+    assert report.count("waits to send to") == 3
+    lesson.say("Three ranks in a ring: each **sends** to the right, then **receives** from the "
+               f"left.\n```\n{report}\n```\nNobody reaches its receive. `comm.sendrecv` posts both "
+               "halves at once:")
+    _, seconds = mended.run(ring_of_sendrecvs)
+    lesson.table([Row("the ring with sendrecv: 6 µs of computing + α + n β",
+                      6 + (mended.latency + 16000 / mended.bandwidth) * 1e6, seconds * 1e6, "µs"),
+                  Row("messages", 3, mended.trace.num_sent())])
+    waits = waits_of(report, [rank.clock for rank in hung.ranks])
+    lesson.picture(lambda path: draw_space_time(
+        path, Run("Everyone sends first: it hangs", hung.trace, waits),
+        Run("The same ring with sendrecv", mended.trace)))
+
+    rows = []
+    for num_bytes in (8, EAGER - 8, EAGER, 8 * EAGER):
+        program = partial(ring_of_sends, num_elements=num_bytes // 8)
+        ends = [not report_of(Cluster(3, eager=limit), program) for limit in (0, EAGER)]
+        assert ends == [False, num_bytes < EAGER]
+        rows.append((f"{num_bytes} bytes", *("ends" if end else "hangs" for end in ends)))
+    lesson.say("Why did it work yesterday? MPI libraries buffer messages below an eager limit, "
+               "here 64 bytes. The unsafe ring passes every test until its arrays grow:")
+    lesson.grid(["the ring of sends", "rendezvous", "eager below 64 bytes"], rows)
+
+    for program in ZOO:
+        report = report_of(Cluster(3), program).partition("\nEvery send")[0]
+        lesson.say(f"Bug zoo, `{program.__name__}`:\n```\n{report or 'It ends: mended.'}\n```")
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Messages: what do they cost, and why did it hang?", 2)
+    comm.start_trace()
+    times = [ping_pong(comm, size) for size in SIZES]
+    pair, cluster = comm.stop_trace(), getattr(comm, "cluster", None)
+    plays = comm.rank < 2
+    rows = [Row("ping-pong: messages sent by this rank", plays * len(SIZES) * REPEATS,
+                pair.num_sent()),
+            Row("ping-pong: bytes sent by this rank", plays * sum(SIZES) * REPEATS,
+                pair.bytes_sent(), "B")]
+    large = ping_pong(comm, LARGE)
+    if comm.rank == 0:
+        alpha, beta = fit(SIZES, times)
+        if cluster:
+            rows += [Row("α fitted: the cluster's latency", cluster.latency * 1e6, alpha * 1e6,
+                         "µs"),
+                     Row("1/β fitted: its bandwidth", cluster.bandwidth / 1e9, 1e-9 / beta, "GB/s")]
+        rows.append(Row(f"α + n β for n = {LARGE:,}, not in the fit",
+                        (alpha + LARGE * beta) * 1e6, large * 1e6, "µs", rule="≈"))
+        lesson.say(f"Ping-pong of {SIZES[0]} to {SIZES[-1]:,} bytes between ranks 0 and 1 gives "
+                   f"**α = {alpha * 1e6:.2f} µs, 1/β = {1 / beta / 1e9:.2f} GB/s**: below "
+                   f"n = α/β = {alpha / beta:,.0f} bytes latency decides, above it bandwidth. "
+                   + ("" if cluster else "On real ranks the line is only near the truth: caches, "
+                      "the eager limit and ranks that share a core bend it."))
+    lesson.table(rows)
+    ring_of_sendrecvs(comm)                 # on all ranks there are, real ones too
+    if comm.rank == 0:
+        hang_safely(lesson)
+    lesson.takeaway("A message costs α + n β, and two ranks that agree on the order: post the "
+                    "receive before you block in a send, or use sendrecv.")
+    lesson.exercises("ring_all_reduce", "binomial_broadcast", questions=[
+        "Mend the four programs in lessons/bug_zoo.py, each with a line or two.",
+        "Let even ranks send first and odd ranks receive first. How many rounds does the ring take "
+        "for even p, and for odd p?",
+        "Raise EAGER until the 512-byte ring ends. Why is a larger limit no mend?"])
+
+
+if __name__ == "__main__":
+    launch(main)

@@ -1,0 +1,162 @@
+"""Lesson 06. Autograd and the loop: what must parallelism preserve?
+
+Forward writes a tape: which function was called, on what, and the arrays its derivative will need.
+Backward walks it from the loss and adds to the gradient of every parameter.  Training needs nothing
+else: with the same gradients, the optimizer takes the same steps.  So a way to spread a model over
+ranks is right if it gives the gradient of the whole batch; and it costs what the tape keeps.
+
+    python lessons/06_autograd.py          mpirun -n 4 python lessons/06_autograd.py
+"""
+
+import numpy as np
+from kit import Lesson, Row
+
+from minipar import autograd as ag
+from minipar.autograd import Tensor, gradcheck
+from minipar.comm import Communicator
+from minipar.comm.collectives import agree_on_sum
+from minipar.data import shard_range
+from minipar.launch import launch
+from minipar.memory.ledger import Ledger
+from minipar.nn import GPT, MLP, GPTConfig, Linear
+from minipar.parallel.data import all_reduce_gradients, data_parallel, global_count
+from minipar.viz.tape import draw_tape, tape
+
+TINY = GPTConfig(vocab_size=5, context=4, num_layers=1, num_heads=2, width=4)
+SMALL = GPTConfig(vocab_size=64, context=32, num_layers=3, num_heads=4, width=32)
+STEPS = 5                   # how often the recurrent network uses its weights
+
+
+def draw_and_count(lesson: Lesson) -> list[Row]:
+    """The tape of a small MLP: the picture, and the bytes that it says are kept."""
+    model = MLP([32, 64, 10]).initialize()
+    names = dict(zip(("W1", "b1", "W2", "b2"), model.parameters()))
+    w1, b1, w2, b2 = names.values()
+    x = Tensor(np.random.default_rng(0).standard_normal((16, 32)).astype(np.float32))
+    with Ledger(model.parameters()).recording() as ledger:
+        a = ag.linear(x, w1, b1)
+        h = ag.relu(a)
+        y = ag.linear(h, w2, b2)
+        loss = ag.cross_entropy(y, np.zeros(16, np.int64))
+    names.update(x=x, a=a, h=h, y=y, loss=loss)
+    drawn = sum(box.num_bytes for box in tape(loss, names))
+    lesson.picture(lambda path: draw_tape(loss, names, path, "The tape of a two-layer MLP"))
+    return [Row("MLP: x 16 × 32, h 16 × 64, dy 16 × 10", 4 * 16 * (32 + 64 + 10), ledger.live, "B"),
+            Row("… the same, added up in the picture", ledger.live, drawn, "B")]
+
+
+def activation_bytes(config: GPTConfig, b: int) -> int:
+    """What a float32 GPT saves for backward of b sequences, from what each operation saves.
+
+        ln_1, ln_2   each its unit rows  b t d  and their scales  b t
+        attn         c_attn its input  b t d,  attention q k v  3 b t d  and probabilities  b h t²,
+                     c_proj its input  b t d
+        mlp          c_fc its input  b t d,  gelu its slope  4 b t d,  c_proj its input  4 b t d
+        at the end   ln_f  b t d + b t,  head  b t d,  cross-entropy  b t v;  the ids, as int64
+    """
+    t, d, h, v = config.context, config.width, config.num_heads, config.vocab_size
+    layer = 16 * b * t * d + 2 * b * t + b * h * t * t
+    return 4 * (config.num_layers * layer + 2 * b * t * d + b * t + b * t * v) + 8 * b * t
+
+
+def check_derivatives() -> float:
+    """The worst relative error of every gradient of a whole GPT against finite differences."""
+    model = GPT(TINY).initialize(dtype=np.float64)
+    ids = np.random.default_rng(0).integers(0, TINY.vocab_size, (2, TINY.context + 1))
+    return gradcheck(lambda *_: model.loss(ids[:, :-1], ids[:, 1:]), *model.parameters())
+
+
+def gradients(config: GPTConfig, ids: np.ndarray, comm: Communicator | None = None,
+              graph: bool = False) -> tuple[np.ndarray, int]:
+    """The flat float64 gradient of the loss of ids (n, t + 1), and the bytes this rank sent for it.
+
+    Without `comm` one process does it all; with it, each rank does its part of the samples.
+    """
+    model = GPT(config).initialize(dtype=np.float64)
+    if comm is None:
+        model.loss(ids[:, :-1], ids[:, 1:]).backward()
+        return model.slabs[0].complete_grad(), 0
+    mine = shard_range(len(ids), comm.rank, comm.size)
+    ids = ids[mine.start:mine.stop]
+    if graph:
+        data_parallel(model, comm)          # from now on every use of a weight is copy_to(weight)
+    num_targets = global_count(comm, ids[:, 1:].size)
+    comm.start_trace()
+    model.loss(ids[:, :-1], ids[:, 1:], num_targets).backward()
+    if not graph:
+        all_reduce_gradients(model, comm)
+    return model.slabs[0].complete_grad(), comm.stop_trace().bytes_sent()
+
+
+def total(comm: Communicator, count: int) -> int:
+    """The sum of a count over the ranks."""
+    return int(agree_on_sum(comm, count))
+
+
+def recurrent_bytes(comm: Communicator, graph: bool) -> int:
+    """Bytes that all ranks together send for x ← tanh(x W + b), done STEPS times with one W, b."""
+    layer = Linear(8, 8).initialize(dtype=np.float64)
+    if graph:
+        data_parallel(layer, comm)
+    x = Tensor(np.random.default_rng(comm.rank).standard_normal((4, 8)))
+    comm.start_trace()
+    for _ in range(STEPS):
+        x = ag.tanh(layer(x))
+    x.sum().backward()
+    if not graph:
+        all_reduce_gradients(layer, comm)
+    return total(comm, comm.stop_trace().bytes_sent())
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Autograd and the loop: what must parallelism preserve?")
+    if comm.rank == 0:
+        rows = draw_and_count(lesson)
+        model = GPT(SMALL).initialize()
+        ids = np.random.default_rng(0).integers(0, SMALL.vocab_size, (8, SMALL.context + 1))
+        inputs, targets = ids[:, :-1].copy(), ids[:, 1:].copy()
+        with Ledger(model.parameters()).recording() as ledger:
+            loss = model.loss(inputs, targets)
+        kept = activation_bytes(SMALL, 8)
+        rows.append(Row("GPT, 3 layers: kept after forward", kept, ledger.live, "B"))
+        loss.backward()
+        rows.append(Row("GPT: left after backward", 0, ledger.live, "B"))
+        rows.append(Row("GPT: worst gradient error against finite differences", 1e-7,
+                        check_derivatives(), rule="≤"))
+        lesson.table(rows, "the tape")
+        lesson.say(
+            "A layer keeps s·b·h (64 + 4 a s/h) + 8 s·b bytes here (s tokens, width h, a heads). "
+            "The textbook's s·b·h (34 + 5 a s/h) (Korthikanti et al. 2022) is for 2-byte numbers: "
+            "in those ours would be 32 + 2 a s/h. The rest is dropout, which is off here: two "
+            "masks of s·b·h, and in attention a mask and the probabilities after it, 3 a s/h.")
+
+    ids = np.random.default_rng(1).integers(0, SMALL.vocab_size,
+                                            (2 * comm.size + 1, SMALL.context + 1))
+    alone, _ = gradients(SMALL, ids)
+    slab, slab_bytes = gradients(SMALL, ids, comm)
+    graph, graph_bytes = gradients(SMALL, ids, comm, graph=True)
+    p, weights = comm.size, 8 * alone.size
+    table = 8 * SMALL.vocab_size * SMALL.width      # tied: used by the embedding and by the head
+    lesson.table([
+        Row("slab form − one process", 1e-12, float(np.max(np.abs(slab - alone))), rule="≤"),
+        Row("graph form − one process", 1e-12, float(np.max(np.abs(graph - alone))), rule="≤"),
+        Row("slab form: 2 (p−1) n", 2 * (p - 1) * weights, total(comm, slab_bytes), "B"),
+        Row("graph form: 2 (p−1) (n + wte, used twice)", 2 * (p - 1) * (weights + table),
+            total(comm, graph_bytes), "B"),
+        Row(f"a weight used {STEPS} times, slab form", 2 * (p - 1) * 8 * 72,
+            recurrent_bytes(comm, graph=False), "B"),
+        Row(f"a weight used {STEPS} times, graph form", 2 * (p - 1) * 8 * 72 * STEPS,
+            recurrent_bytes(comm, graph=True), "B"),
+    ], f"{len(ids)} samples, p = {p}: gradients in float64; bytes of all ranks")
+    lesson.takeaway("Parallelism must preserve one thing, the gradient of the whole batch: divide "
+                    "the loss by the global count, and gradients simply add up.")
+    lesson.exercises("matmul_backward", "softmax_backward", "layer_norm_backward",
+                     "copy_to_backward", "all_reduce_gradients", questions=[
+        "Divide each rank's loss by its own count instead: by which factor is the gradient wrong? "
+        "Is it the same factor for every sample?",
+        "At which sequence length do the probabilities outweigh the rest of a layer?"])
+
+
+if __name__ == "__main__":
+    launch(main)

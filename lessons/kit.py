@@ -1,0 +1,136 @@
+"""What every lesson shares: one question, one picture, one table, one takeaway, exercises.
+
+    def main(comm):
+        lesson = Lesson(comm, __file__, "Why did it hang?")
+        lesson.table([Row("bytes sent", predicted, measured, "B")])     # asserted equal
+        lesson.picture(lambda path: draw_timeline(trace, path))         # out/01_messages.png
+        lesson.takeaway("…")
+
+    launch(main)
+
+Rows are checked on every rank; rank 0 alone prints and draws.
+"""
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+from math import isclose
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+from minipar.comm import Communicator
+from minipar.launch import UsageError
+
+OUT = Path(__file__).parent.parent / "out"
+EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
+
+
+class Row(NamedTuple):
+    """One line of a table: what theory says, and what was counted or timed.
+
+    `rule`: "=" must be equal (floats to 1e-9, for rounding), "≤" at most so much, "≈" is shown
+    and not asserted, as befits seconds.
+    """
+
+    what: str
+    predicted: float
+    measured: float
+    unit: str = ""
+    rule: str = EQUAL
+
+    def holds(self) -> bool:
+        """Whether measured is what the rule demands."""
+        if self.rule == EQUAL:
+            both_whole = isinstance(self.predicted, int) and isinstance(self.measured, int)
+            return (self.predicted == self.measured if both_whole
+                    else isclose(self.predicted, self.measured, rel_tol=1e-9))
+        return self.rule == ABOUT or self.measured <= self.predicted
+
+
+class Lesson:
+    """Prints the header of the lesson in `file` and takes its command line: `--out DIR`.
+
+    Raises UsageError for other words, or if there are fewer than `min_ranks` ranks.
+    """
+
+    def __init__(self, comm: Communicator, file: str, question: str, min_ranks: int = 1):
+        self.comm, self.name = comm, Path(file).stem
+        self.out = _options(sys.argv[1:], Path(file).name)
+        if comm.size < min_ranks:
+            raise UsageError(f"this lesson needs at least {min_ranks} ranks, not {comm.size}: "
+                             f"--ranks {min_ranks}, or mpirun -n {min_ranks}")
+        self.console = Console(quiet=comm.rank > 0, highlight=False,
+                               width=None if sys.stdout.isatty() else 110)
+        kind = "real MPI" if hasattr(comm, "mpi_comm") else "simulated"
+        ranks = f"{comm.size} {kind} rank{'s' if comm.size > 1 else ''}"
+        number, _, title = self.name.partition("_")
+        self.console.rule(f"[bold]Lesson {number}: {title.replace('_', ' ')}")
+        self.console.print(f"[bold]{question}[/]  [dim]({ranks})[/]\n")
+
+    def say(self, text: str) -> None:
+        """A paragraph, in Markdown."""
+        self.console.print(Markdown(text), "", sep="\n")
+
+    def table(self, rows: Sequence[Row], title: str = "") -> None:
+        """Print predicted beside measured.  Raises AssertionError for a row that does not hold."""
+        for row in rows:
+            assert row.holds(), (f"{row.what}: predicted {row.rule} {row.predicted!r}, measured "
+                                 f"{row.measured!r} {row.unit}")
+        self.grid([title or "", "predicted", "measured", "ratio"],
+                  [(row.what, f"{row.rule} {number(row.predicted)} {row.unit}",
+                    f"{number(row.measured)} {row.unit}", _ratio(row)) for row in rows])
+
+    def grid(self, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Print any other table, the first column at the left, the others at the right."""
+        table = Table(*headers[:1])
+        for header in headers[1:]:
+            table.add_column(header, justify="right")
+        for row in rows:
+            table.add_row(*map(str, row))
+        self.console.print(table, "")
+
+    def picture(self, draw: Callable[[Path], Any]) -> None:
+        """Call draw(path) and say where the picture is."""
+        path = self.out / f"{self.name}.png"
+        if self.comm.rank == 0:
+            draw(path)
+        self.console.print(f"Picture: {path}\n", soft_wrap=True)
+
+    def takeaway(self, text: str) -> None:
+        """The one sentence to remember."""
+        self.console.print(f"[bold green]Takeaway:[/] {text}\n")
+
+    def exercises(self, *names: str, questions: Sequence[str] = ()) -> None:
+        """Exercises of the manifest, by name, and questions to think about."""
+        self.console.print("[bold]Exercises[/]")
+        for name in names:
+            self.console.print(f"  • python -m minipar exercise start {name}", soft_wrap=True)
+        for question in questions:
+            self.console.print(f"  • {question}")
+
+
+def number(value: float) -> str:
+    """A number as a person writes it: 12,345 if it is whole or large, else with three digits."""
+    whole = isinstance(value, int) or abs(value) < 1e15 and (value >= 1000 or value == int(value))
+    return f"{value:,.0f}" if whole else f"{value:.3g}"
+
+
+def _ratio(row: Row) -> str:
+    if row.rule == AT_MOST or not row.predicted:
+        return "–"
+    return "1" if row.predicted == row.measured else f"{row.measured / row.predicted:.4f}"
+
+
+def _options(words: list[str], program: str) -> Path:
+    class Parser(ArgumentParser):
+        def error(self, message: str):
+            raise UsageError(f"{message}: {self.format_usage().strip()}")
+
+    parser = Parser(program, description="A lesson: alone on simulated ranks (--ranks N), or under "
+                                         "mpirun on real ones.")
+    parser.add_argument("--out", type=Path, default=OUT, help="where its picture goes")
+    return parser.parse_args(words).out

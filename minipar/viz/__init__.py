@@ -1,0 +1,11 @@
+"""Pictures.  They read values (traces, losses, graphs) and change nothing; lessons and the CLI call
+them, nothing else does."""
+
+from .curves import draw_loss
+from .space_time import Run, Wait, draw_space_time, waits_of
+from .tape import draw_tape
+from .timeline import Bar, draw_timeline, lanes
+from .wall import Need, draw_wall
+
+__all__ = ["Bar", "Need", "Run", "Wait", "draw_loss", "draw_space_time", "draw_tape",
+           "draw_timeline", "draw_wall", "lanes", "waits_of"]

@@ -1,0 +1,7 @@
+"""The colours of all pictures, which colour-blind readers tell apart: Okabe & Ito (2008)."""
+
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, YELLOW = "#CC79A7", "#56B4E9", "#F0E442"
+RED = "#C1121F"       # for what went wrong
+BLACK, DARK, GREY, LIGHT = "#222222", "#777777", "#BBBBBB", "#E4E4E4"
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW)

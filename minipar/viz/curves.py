@@ -1,0 +1,44 @@
+"""Curves over the steps of a training run."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from .colors import BLUE, GREEN, LIGHT, ORANGE
+from .figure import new_figure, save
+
+
+def draw_loss(steps: Sequence[float], losses: Sequence[float], path: str | Path, title: str = "",
+              validation: tuple[Sequence[float], Sequence[float]] | None = None,
+              reference: tuple[float, str] | None = None, per: str = "character") -> Path:
+    """Draw the loss in nats (at the right: in bits) over the steps; return the path written.
+
+    `validation` is (steps, losses) measured on other data.  `reference` is (loss, what it is), a
+    horizontal line: for example ln(vocabulary), the loss of guessing evenly.  `per` is what one
+    target is.  Raises ValueError where steps and losses do not pair up, or there are none.
+    """
+    series = {"training": (steps, losses), **({"validation": validation} if validation else {})}
+    for name, (xs, ys) in series.items():
+        if len(xs) != len(ys) or not len(xs):
+            raise ValueError(f"{name}: {len(xs)} steps and {len(ys)} losses: give one of each for "
+                             "every point, at least one")
+    figure, axes = new_figure(8, 4.5, title)
+    dot = {"marker": "o", "markersize": 3} if len(steps) <= 40 else {}
+    axes.plot(steps, losses, color=BLUE, linewidth=1.4, label="training", **dot)
+    axes.annotate(f"{losses[-1]:.3g}", (steps[-1], losses[-1]), xytext=(0, 6), color=BLUE,
+                  textcoords="offset points", ha="right", fontsize=9)
+    if validation:
+        axes.plot(*validation, color=ORANGE, marker="o", markersize=4, linewidth=1.4,
+                  label="validation")
+    if reference:
+        axes.axhline(reference[0], color=GREEN, linestyle="--", linewidth=1.2, label=reference[1])
+    axes.set_xlabel("step")
+    axes.set_ylabel(f"loss in nats per {per}")
+    axes.grid(color=LIGHT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    bits = axes.secondary_yaxis("right", functions=(lambda nats: nats / math.log(2),
+                                                    lambda bits: bits * math.log(2)))
+    bits.set_ylabel(f"bits per {per}")
+    if validation or reference:
+        axes.legend(frameon=False, loc="upper right")
+    return save(figure, path)

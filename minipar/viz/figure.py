@@ -1,0 +1,47 @@
+"""What every picture shares: a figure without global state, units, a safe way to save."""
+
+import os
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+
+def new_figure(width: float, height: float, title: str = "") -> tuple[Figure, Axes]:
+    """A figure of so many inches with one pair of axes, the title at its left."""
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=130)
+    axes = figure.subplots()
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write the figure as what the suffix says (.png, .svg, .pdf), whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        figure.savefig(unfinished, facecolor="white")
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which so many seconds read best, and how many of it make a second."""
+    for name, per_second in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * per_second >= 1:
+            return name, per_second
+    return "ns", 1e9
+
+
+def in_bytes(count: float) -> str:
+    """A number of bytes as a person writes it: 512 B, 4 kB, 1.5 MB (powers of 1000)."""
+    units = ["B", "kB", "MB", "GB", "TB", "PB"]
+    while count >= 1000 and len(units) > 1:
+        count /= 1000
+        del units[0]
+    return f"{count:.4g} {units[0]}"

@@ -1,0 +1,81 @@
+"""Every lesson runs alone, on simulated ranks, shows its picture, and keeps to its contract."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from minipar.environment import mpirun_environment
+
+ROOT = Path(__file__).parent.parent
+LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
+EXERCISES = tomllib.loads((ROOT / "minipar" / "exercises.toml").read_text(encoding="utf-8"))
+
+
+def run(lesson: Path, *words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, lesson, *map(str, words)], capture_output=True,
+                          encoding="utf-8", timeout=60, cwd=ROOT, env=mpirun_environment())
+
+
+def last_line(done: subprocess.CompletedProcess) -> str:
+    """Of standard error; before it matplotlib may announce its font cache."""
+    return done.stderr.strip().rpartition("\n")[2]
+
+
+def test_there_are_lessons():
+    assert {"00", "01", "06"} <= {lesson.name[:2] for lesson in LESSONS}
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_lesson_runs_alone(lesson, tmp_path):
+    done = run(lesson, "--ranks", 4, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    for part in ("predicted", "measured", "ratio", "Takeaway:", "Exercises"):
+        assert part in done.stdout
+    assert done.stdout.count("Takeaway:") == 1, "more than one rank printed"
+    assert [path.name for path in tmp_path.iterdir()] == [f"{lesson.stem}.png"]
+    assert (tmp_path / f"{lesson.stem}.png").read_bytes().startswith(b"\x89PNG")
+    named = re.findall(r"exercise start (\w+)", done.stdout)
+    assert set(named) <= set(EXERCISES), "an exercise that the manifest does not have"
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_lesson_on_other_worlds(lesson, num_ranks, tmp_path):
+    done = run(lesson, "--ranks", num_ranks, "--out", tmp_path)
+    if done.returncode == 2:                    # a lesson about messages needs somebody to talk to
+        assert re.match(r"minipar: this lesson needs at least \d+ ranks, not 1", last_line(done))
+        assert num_ranks == 1
+    else:
+        assert done.returncode == 0, done.stderr
+        assert list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_lesson_is_short_and_says_its_question(lesson):
+    text = lesson.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 170
+    assert text.startswith(f'"""Lesson {lesson.name[:2]}. ')
+    assert "?" in text.splitlines()[0]
+
+
+def test_a_wrong_option_is_one_line():
+    done = run(LESSONS[0], "--rank", 4)
+    assert done.returncode == 2
+    assert last_line(done).startswith("minipar: unrecognized arguments: --rank 4")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_row_that_does_not_hold_ends_the_lesson():
+    code = ("from kit import Lesson, Row; from minipar.launch import launch\n"
+            "launch(lambda comm: Lesson(comm, 'lessons/00_x.py', '?').table("
+            "[Row('bytes', 8, 9, 'B', {rule!r})]))")
+    for rule, holds in (("=", False), ("≤", False), ("≈", True)):
+        done = subprocess.run([sys.executable, "-c", code.format(rule=rule)], timeout=60,
+                              capture_output=True, cwd=ROOT / "lessons", encoding="utf-8",
+                              env=mpirun_environment())
+        assert (done.returncode == 0) == holds
+        assert holds or f"bytes: predicted {rule} 8, measured 9 B" in done.stderr

@@ -1,0 +1,147 @@
+"""The timeline shows what the trace says: rectangles as data, compared with the events."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from minipar.comm import Cluster, Trace
+from minipar.comm.collectives import all_reduce, broadcast
+from minipar.viz import Bar, draw_timeline, lanes
+from minipar.viz.timeline import _colors
+
+SIGNATURE = {".png": b"\x89PNG", ".svg": b"<?xml"}
+
+
+@pytest.fixture
+def trace():
+    def main(comm):
+        comm.work("Linear forward", int(1e6) * (comm.rank + 1), 0, 0.0)
+        comm.work("Gelu forward", int(1e6), 0, 0.0)
+        comm.work("Linear backward", int(2e6), 0, 0.0)
+        comm.work("Linear weights", int(2e6), 0, 0.0)
+        all_reduce(comm, np.ones(1000))
+        broadcast(comm, np.ones(10))
+        comm.work("AdamW optimizer", int(1e6), 0, 0.0)
+    cluster = Cluster(4, trace=True)
+    cluster.run(main)
+    return cluster.trace
+
+
+def bars_of(trace, rank, row, **options):
+    return [bar for bar in lanes(trace, **options) if (bar.rank, bar.row) == (rank, row)]
+
+
+def test_computed_time_is_the_trace_s(trace):
+    for rank in range(4):
+        spent = Counter()
+        for span in trace.named_spans():
+            if span.rank == rank:
+                phase = span.name.split()[1]
+                spent["backward" if phase == "weights" else phase] += span.end - span.start
+        drawn = Counter()
+        for bar in bars_of(trace, rank, "compute"):
+            drawn[bar.kind] += bar.end - bar.start
+        waiting = drawn.pop("waiting")
+        assert drawn == pytest.approx(spent, rel=1e-12)
+        assert waiting == pytest.approx(trace.duration() - sum(spent.values()), rel=1e-9)
+
+
+def test_neighbours_of_one_kind_are_one_bar_and_waiting_fills_the_rest(trace):
+    bars = sorted(bars_of(trace, 3, "compute"), key=lambda bar: bar.start)
+    assert [bar.kind for bar in bars] == ["forward", "backward", "waiting", "optimizer"]
+    assert bars[0].start == 0
+    assert all(a.end == b.start for a, b in zip(bars, bars[1:])), "a hole or an overlap"
+    assert bars[-1].end == pytest.approx(trace.duration(), rel=1e-12)
+
+
+def test_rows_never_overlap(trace):
+    for resolution in (0.0, trace.duration() / 50):
+        for rank in range(4):
+            for row in ("compute", "messages"):
+                bars = sorted(bars_of(trace, rank, row, resolution=resolution),
+                              key=lambda bar: bar.start)
+                assert bars
+                assert all(bar.end > bar.start for bar in bars)
+                assert all(a.end <= b.start for a, b in zip(bars, bars[1:]))
+
+
+def test_message_bars_lie_where_messages_are(trace):
+    for rank in range(4):
+        for label in ("all_reduce", "broadcast"):
+            sent = trace.select(rank, label)
+            bars = [bar for bar in bars_of(trace, rank, "messages") if bar.kind == label]
+            assert bool(sent) == bool(bars)
+            if sent:
+                assert bars[0].start == min(m.start for m in sent)
+                assert bars[-1].end == max(m.end for m in sent)
+
+
+def test_time_starts_at_the_first_event():
+    trace = Trace(messages=[(0, 1, 8, "", 100.0, 100.5, 101.0)],
+                  spans=[(1, "Linear forward", 101.0, 103.0)])
+    assert lanes(trace, num_ranks=3) == [
+        Bar(0, "compute", "waiting", 0.0, 2.5), Bar(0, "messages", "message", 0.0, 0.5),
+        Bar(1, "compute", "forward", 0.5, 2.5), Bar(1, "compute", "waiting", 0.0, 0.5),
+        Bar(2, "compute", "waiting", 0.0, 2.5)]
+
+
+def test_messages_under_way_together_share_the_row():
+    trace = Trace(messages=[(0, 1, 8, "a", 0.0, 0.0, 2.0), (0, 2, 8, "b", 1.0, 1.0, 3.0),
+                            (0, 3, 8, "b", 2.5, 2.5, 4.0)])
+    assert [bar[2:] for bar in lanes(trace) if bar.row == "messages"] == [
+        ("a", 0.0, 2.0), ("b", 2.0, 4.0)]
+
+
+def test_gaps_are_closed_up_to_the_resolution():
+    trace = Trace(spans=[(0, "x forward", 0.0, 1.0), (0, "y forward", 1.01, 2.0),
+                         (0, "z forward", 3.0, 4.0)])
+    assert lanes(trace, resolution=0.02) == [
+        Bar(0, "compute", "forward", 0.0, 2.0), Bar(0, "compute", "forward", 3.0, 4.0),
+        Bar(0, "compute", "waiting", 2.0, 3.0)]
+    assert len(lanes(trace)) == 5
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_writes_a_picture_and_nothing_else(trace, tmp_path, suffix):
+    path = draw_timeline(trace, tmp_path / "deep" / f"step{suffix}", "One step", num_ranks=5)
+    assert path.read_bytes().startswith(SIGNATURE[suffix])
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_old_picture(trace, tmp_path):
+    path = tmp_path / "step.unknown"
+    path.write_text("old")
+    with pytest.raises(ValueError, match="unknown"):
+        draw_timeline(trace, path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_arrows_only_while_they_can_be_told_apart(tmp_path):
+    def count(trace):
+        return draw_timeline(trace, tmp_path / "t.svg").read_text().count('id="patch_')
+
+    def trace(num_messages):
+        return Trace(messages=[(0, 1, 8, "", i, i, i + 1) for i in range(num_messages)])
+    assert count(trace(4)) - count(trace(3)) == 1       # one more message, one more arrow
+    assert count(trace(500)) < count(trace(3))
+
+
+def test_each_kind_has_a_colour_of_its_own():
+    kinds = ["x forward", "x backward", "x optimizer", "sweep"]
+    trace = Trace(messages=[(0, 1, 8, label, i, i, i + 1) for i, label in enumerate(("", "other"))],
+                  spans=[(0, name, i, i + 0.5) for i, name in enumerate(kinds)])
+    colors = _colors(lanes(trace))
+    assert len(colors) == len(set(colors.values())) == 7            # waiting is the seventh
+
+
+def test_thousands_of_spans(tmp_path):
+    spans = [(rank, f"Linear {('forward', 'backward')[i % 2]}", i * 1e-3, i * 1e-3 + 9e-4)
+             for rank in range(64) for i in range(50)]
+    assert draw_timeline(Trace(spans=spans), tmp_path / "many.png").stat().st_size > 10_000
+
+
+def test_an_empty_trace_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="empty"):
+        draw_timeline(Trace(), tmp_path / "t.png")
