@@ -4,7 +4,6 @@ import argparse
 import sys
 
 from . import __version__
-from .launch import INTERRUPTED, UsageError, report_usage
 
 DESCRIPTION = "Distributed training from scratch, in NumPy/CuPy and MPI."
 
@@ -14,6 +13,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:
         """Called by argparse for a wrong command line."""
+        from .launch import UsageError, report_usage
         sys.exit(report_usage(UsageError(f"{message} ({self.prog} --help lists the options)")))
 
 
@@ -34,10 +34,11 @@ def make_parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Run the command of `argv` (sys.argv[1:]); return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["exercise"]:        # first: it must work while a learner's file does not parse
+        from . import exercises
+        return exercises.main(argv[1:])
+    from .launch import INTERRUPTED, UsageError, report_usage
     try:
-        if argv[:1] == ["exercise"]:
-            from . import exercises
-            return exercises.main(argv[1:])
         if argv[:1] == ["bench"]:
             from . import bench
             return bench.main(argv[1:])

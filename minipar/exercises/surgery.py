@@ -1,0 +1,162 @@
+"""Cutting a function out of its file, and putting another body in.
+
+    def backward(ctx, g):            ┐ ┐ header: signature and docstring
+        \"""dx = y (g - Σ g y).\"""    │ ┘
+        (y,) = ctx.saved             │ ┐ body: what a stub replaces by as many lines,
+        return [lambda: …]           ┘ ┘ so that every other line keeps its number
+                                     block: all of it; decorators stay outside
+
+`stub` and `replace_block` work on text, for people; `graft` works on syntax trees, for tests: the
+lines of everything that is not replaced keep their numbers whatever the length of what is put in.
+"""
+
+import ast
+import re
+import textwrap
+from typing import NamedTuple
+
+from .manifest import Exercise, Refusal
+
+
+class Rows(NamedTuple):
+    """Where a function is, as indices into the lines of its file: header, body, end."""
+
+    first: int
+    body: int
+    end: int
+
+
+def parse_block(block: str) -> ast.FunctionDef:
+    """The syntax tree of one function, indented or not.  Raises SyntaxError."""
+    indented = block[:1].isspace()
+    tree = ast.parse("if True:\n" + block if indented else block)
+    return tree.body[0].body[0] if indented else tree.body[0]
+
+
+def as_block(body: str) -> str:
+    """A body of the manifest as a function."""
+    return "def _():\n" + textwrap.indent(body.strip("\n"), "    ")
+
+
+def body_nodes(function: ast.FunctionDef) -> list[ast.stmt]:
+    """The statements of a function, without its docstring."""
+    return function.body[ast.get_docstring(function, clean=False) is not None:]
+
+
+def same_body(a: ast.FunctionDef, b: ast.FunctionDef) -> bool:
+    """Whether two bodies are the same but for comments and layout."""
+    return [ast.dump(n) for n in body_nodes(a)] == [ast.dump(n) for n in body_nodes(b)]
+
+
+def find_function(tree: ast.Module, function: str) -> ast.FunctionDef | None:
+    """The definition of `Class.method`, `function` or `outer.inner`, if it is there."""
+    node = tree
+    for name in function.split("."):
+        node = next((n for n in getattr(node, "body", ())
+                     if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == name), None)
+    return node if isinstance(node, ast.FunctionDef) else None
+
+
+def graft(tree: ast.Module, function: str, block: str) -> None:
+    """Give `function` the body of `block`, in place.  Raises LookupError if it is not there."""
+    target = find_function(tree, function)
+    if target is None:
+        raise LookupError(function)
+    num_kept = len(target.body) - len(body_nodes(target))
+    target.body[num_kept:] = body_nodes(parse_block(block))
+
+
+def locate(text: str, function: str) -> Rows | None:
+    """Where `function` is; None if it is not there, or has no body on lines of its own.
+
+    Raises SyntaxError.
+    """
+    node, lines = find_function(ast.parse(text), function), text.split("\n")
+    if node is None or not body_nodes(node):
+        return None
+    first = body_nodes(node)[0]
+    body = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))]) - 1
+    if lines[body][:first.col_offset].strip():
+        return None                                     # no line of its own: nothing to cut
+    while body > node.lineno and _is_remark(lines[body - 1]):
+        body -= 1
+    return Rows(node.lineno - 1, body, _with_remarks(lines, node.end_lineno, node.col_offset))
+
+
+def guess(text: str, function: str) -> Rows | None:
+    """`locate` for a file that does not parse, by indentation alone; the body is not told apart."""
+    lines, row, indent = text.split("\n"), -1, -1
+    for name in function.split("."):
+        definition = re.compile(rf"\s*(?:def|class)\s+{name}\b")
+        row = next((i for i in range(row + 1, len(lines))
+                    if definition.match(lines[i]) and _indent(lines[i]) > indent), None)
+        if row is None:
+            return None
+        indent = _indent(lines[row])
+    end = row + 1
+    while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > indent
+                                or lines[end].strip().startswith(")")):
+        end += 1
+    while not lines[end - 1].strip():
+        end -= 1
+    return Rows(row, row + 1, end)
+
+
+def cut(text: str, rows: Rows) -> str:
+    """The block at `rows`, as it stands."""
+    return "\n".join(text.split("\n")[rows.first:rows.end])
+
+
+def replace_block(text: str, rows: Rows, block: str) -> str:
+    """`text` with another block at `rows`."""
+    lines = text.split("\n")
+    return "\n".join([*lines[:rows.first], block, *lines[rows.end:]])
+
+
+def stub(text: str, rows: Rows, exercise: Exercise) -> str:
+    """The block at `rows` with a body that raises, of as many lines."""
+    lines = text.split("\n")
+    indent = " " * min(_indent(line) for line in lines[rows.body:rows.end]
+                       if line.strip() and not line.strip().startswith("#"))
+    missing = rows.end - rows.body - 1
+    task = [line for paragraph in exercise.task.strip().split("\n")
+            for line in textwrap.wrap(paragraph, 95 - len(indent)) or [""]]
+    remarks = task if len(task) <= missing else []
+    remarks = [f"{indent}# {line}".rstrip() for line in remarks + [""] * (missing - len(remarks))]
+    return "\n".join([*lines[rows.first:rows.body], *remarks, indent + stub_body(exercise)])
+
+
+def stub_body(exercise: Exercise) -> str:
+    """The one statement of a stub."""
+    return (f'raise NotImplementedError("write this: python -m minipar exercise check '
+            f'{exercise.name}")')
+
+
+def parse_file(text: str, file: str) -> ast.Module:
+    """The syntax tree of a file.  Raises Refusal with the line that is not Python."""
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        raise Refusal(f"{file}, line {error.lineno}: {error.msg}"
+                      + (f": {line}" if line else "")) from None
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _is_remark(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _with_remarks(lines: list[str], end: int, indent: int) -> int:
+    """`end`, moved behind comments that belong to the function: those indented deeper than it."""
+    row = end
+    while row < len(lines) and _is_remark(lines[row]):
+        row += 1
+        if lines[row - 1].strip() and _indent(lines[row - 1]) > indent:
+            end = row
+        elif lines[row - 1].strip():
+            break
+    return end

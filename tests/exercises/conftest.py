@@ -1,0 +1,45 @@
+"""A learner: someone with a copy of the source tree, who calls the tool and edits files."""
+
+import re
+import shutil
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from minipar.exercises import command, main, manifest, surgery
+
+
+class Learner:
+    """learner("check", "unbroadcast") calls the tool: (exit status, what it said)."""
+
+    def __init__(self, tree: Path, capsys):
+        self.tree, self.capsys = tree, capsys
+
+    def __call__(self, *argv):
+        status = main(list(argv), root=self.tree)
+        said = self.capsys.readouterr()
+        return status, said.out + said.err
+
+    def write(self, name, body):
+        """What an editor does: other lines in the place of the body."""
+        exercise = manifest.load(self.tree)[name]
+        path = self.tree / exercise.file
+        text = path.read_text()
+        lines, rows = text.split("\n"), surgery.locate(text, exercise.function)
+        indent = re.match(" *", lines[rows.end - 1])[0]
+        body = textwrap.indent(textwrap.dedent(body).strip("\n"), indent)
+        path.write_text("\n".join([*lines[:rows.body], body, *lines[rows.end:]]))
+
+    def snapshot(self):
+        """Every file with its bytes."""
+        return {path: path.read_bytes() for path in self.tree.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def learner(tmp_path, capsys):
+    ignored = shutil.ignore_patterns("__pycache__", "datasets", "bench")
+    for part in ("minipar", "tests/exercises"):
+        shutil.copytree(command.ROOT / part, tmp_path / part, ignore=ignored)
+    shutil.copy(command.ROOT / "tests/conftest.py", tmp_path / "tests")
+    return Learner(tmp_path, capsys)

@@ -1,0 +1,133 @@
+"""What `start` and `restore` do to files: only what they must, and all of it or nothing."""
+
+import ast
+import os
+import shutil
+
+import pytest
+
+from minipar.exercises import command, manifest, surgery, workbench
+from minipar.exercises.workbench import Workbench
+
+EXERCISES = manifest.load(command.ROOT)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_a_stub_keeps_every_other_line_where_it_was(learner, name):
+    entry = EXERCISES[name]
+    path = learner.tree / entry.file
+    before = path.read_text().split("\n")
+    rows = surgery.locate("\n".join(before), entry.function)
+    assert learner("start", name)[0] == 0
+    after = path.read_text().split("\n")
+    assert len(after) == len(before)
+    assert [i for i, (a, b) in enumerate(zip(before, after)) if a != b
+            and not rows.body <= i < rows.end] == []
+    old = surgery.find_function(ast.parse("\n".join(before)), entry.function)
+    new = surgery.find_function(ast.parse("\n".join(after)), entry.function)
+    assert ast.get_docstring(new) == ast.get_docstring(old)
+    assert ast.dump(new.args) == ast.dump(old.args)
+    assert [ast.dump(d) for d in new.decorator_list] == [ast.dump(d) for d in old.decorator_list]
+    (statement,) = surgery.body_nodes(new)
+    assert isinstance(statement, ast.Raise)
+    assert f"python -m minipar exercise check {name}" in ast.unparse(statement)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_restore_brings_back_every_byte(learner, name):
+    path = learner.tree / EXERCISES[name].file
+    path.chmod(0o640)
+    before = path.read_bytes()
+    learner("start", name)
+    learner.write(name, "# longer than before\n" * 60 + "return None")
+    assert learner("restore", name)[0] == 0
+    assert path.read_bytes() == before
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert "return None" in (learner.tree / f".exercises/{name}.yours.py").read_text()
+    assert learner("restore", name)[0] == 2
+
+
+SOURCE = '''\
+import functools
+
+class Outer:
+    """Doc."""
+
+    @functools.cache
+    def plain(self):
+        # a remark that belongs to the body
+
+        return 2
+        # so does this one
+
+    # this one does not
+    def odd(self):
+        return """
+text at another indentation"""
+
+    def bare(self,
+             y=1,
+             ) -> int:
+        @functools.cache
+        def inner():
+            return 1
+        return inner()
+
+    def one_line(self): return 1
+
+    def only_doc(self):
+        """Nothing else."""
+
+def last():
+    """Doc."""; x = 1
+    return x
+'''
+
+
+@pytest.mark.parametrize("function, body", [
+    ("Outer.plain", (7, 11)), ("Outer.odd", (14, 16)), ("Outer.bare", (20, 24)),
+    ("Outer.bare.inner", (22, 23)), ("Outer.one_line", None), ("Outer.only_doc", None),
+    ("last", None), ("Outer", None), ("plain", None)])
+def test_locate(function, body):
+    rows = surgery.locate(SOURCE, function)
+    assert (rows and (rows.body, rows.end)) == body
+    if rows and function != "Outer.odd":
+        broken = SOURCE.replace("import functools", "import functools (")
+        guess = surgery.guess(broken, function)
+        assert (guess.first, guess.end) == (rows.first, rows.end)
+    if rows:
+        block = surgery.cut(SOURCE, rows)
+        assert surgery.replace_block(SOURCE, rows, block) == SOURCE
+        assert surgery.same_body(surgery.parse_block(block),
+                                 surgery.find_function(ast.parse(SOURCE), function))
+
+
+def test_a_write_that_fails_leaves_the_old_file(learner, monkeypatch):
+    def fail(*paths):
+        raise OSError("disk full")
+    before = learner.snapshot()
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        workbench.write(learner.tree / EXERCISES["unbroadcast"].file, "half a file")
+    with pytest.raises(OSError, match="disk full"):
+        learner("start", "unbroadcast")
+    assert learner.snapshot() == before
+
+
+def test_an_interrupted_start_can_be_restored(learner, monkeypatch):
+    """The reference is kept before the source changes."""
+    bench, calls, replace = Workbench(learner.tree), [], os.replace
+    before = learner.snapshot()
+
+    def fail_the_second_time(*paths):
+        calls.append(paths)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        replace(*paths)
+    monkeypatch.setattr(os, "replace", fail_the_second_time)
+    with pytest.raises(KeyboardInterrupt):
+        bench.start(bench.find("unbroadcast"))
+    monkeypatch.undo()
+    assert learner("restore", "unbroadcast")[0] == 0
+    shutil.rmtree(learner.tree / ".exercises")
+    assert learner.snapshot() == before

@@ -1,0 +1,42 @@
+"""`exercise prove`: it must find what is wrong with an exercise, and change nothing."""
+
+from minipar.exercises import manifest, surgery
+from minipar.exercises.judge import judge
+from minipar.exercises.workbench import Workbench
+
+
+def test_the_proof_finds_what_is_wrong(learner):
+    path = learner.tree / manifest.MANIFEST
+    text = path.read_text()
+
+    text = text.replace("m *= beta1\nm += (1 - beta1) * g\n", "moment *= beta1\n", 1)
+    text = text.replace("return [lambda: g * y() * (1 - y())]\n",
+                        "return [lambda: (g - row_dot(g, y())) * y()]\n", 1)
+    path.write_text(text)
+    (learner.tree / "tests/exercises/test_exercise_optim.py").write_text(
+        (learner.tree / "tests/exercises/test_exercise_optim.py").read_text().replace(
+            "num_warmup + 1", "num_warmup").replace("[0.25, 0.5, 0.75, 1.0]", "[0, 0, 0, 0]"))
+    before = learner.snapshot()
+    status, said = learner("prove", "softmax_backward", "adam_update", "warmup_cosine")
+    assert status == 1
+    assert "softmax_backward: diagonal_only passes, so the tests do not tell it from" in said
+    assert "adam_update: decay_in_the_gradient must fail by what it computes, but" in said
+    assert "NameError" in said or "UnboundLocalError" in said
+    assert "warmup_cosine: reference must pass, but tests/exercises/" in said
+    assert learner.snapshot() == before, "prove changed the work tree"
+
+
+def test_a_variant_that_never_ends_is_named(learner):
+    exercise = Workbench(learner.tree).find("copy_to_backward")
+    endless = [(exercise.function, surgery.as_block("while True:\n    pass"))]
+    outcomes = judge(learner.tree, exercise, {"endless": {exercise.file: endless}, "next": {}},
+                     limit=4)
+    assert outcomes["endless"].failures[0].error == "EndlessLoop"
+    assert "next" not in outcomes
+
+
+def test_a_mutant_that_is_no_python_is_refused(learner):
+    path = learner.tree / manifest.MANIFEST
+    path.write_text(path.read_text().replace("return [g]\n", "return [g\n", 1))
+    status, said = learner("prove", "copy_to_backward")
+    assert status == 2 and "[copy_to_backward.mutants.passed_through]" in said, said
