@@ -10,10 +10,7 @@ Inside, q is (batch, kv heads, group, queries, d) and k, v are (batch, kv heads,
     queries  0 ┌───────┐                only with the keys up to its own end: of t² products, a bit
             63 │ ╲     │                more than half are computed and kept.  A cache-sized piece of
             64 ├───────┼───────┐        the batch at a time goes through the whole chain.
-           127 │       │ ╲     │
-
-Saves the weights E = exp(S - max), before they are divided by their sum: P = E / Σ E is never made,
-because rows of d numbers are shorter to divide than rows of keys.
+           127 │       │ ╲     │        Saves the probabilities, block by block.
 """
 
 import math
@@ -38,77 +35,73 @@ def _query_blocks(num_queries: int, num_keys: int, causal: bool) -> list[tuple[s
 
 
 def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal: bool,
-            scale: float) -> tuple[Array, list[Array]]:
-    """Fill `out`, of the shape of q, with the attention; return 1 / Σ E and the blocks of E.
+            scale: float) -> list[Array]:
+    """Fill `out`, of the shape of q, with the attention; return the blocks of probabilities.
 
-    `keep` is a dropout mask (…, queries, keys) of weights, whose survivors grow by `scale`.
+    `keep` is a dropout mask (…, queries, keys) of the probabilities; survivors grow by `scale`.
     """
     shrink = 1 / math.sqrt(q.shape[-1])
-    inverse = np.empty_like(q, shape=(*q.shape[:-1], 1))
-    weights = []
-    for queries, keys in _query_blocks(q.shape[-2], k.shape[-2], causal):
-        size = queries.stop - queries.start
-        e = np.empty_like(q, shape=(*q.shape[:-2], size, keys.stop))
-        future = np.triu(np.full_like(q, MASKED, shape=(size, size)), 1)
-        for e_, q_, k_, v_, out_, inverse_, keep_ in blocks(
-                e, q[..., queries, :], k[..., keys, :], v[..., keys, :], out[..., queries, :],
-                inverse[..., queries, :], e if keep is None else keep[..., queries, keys]):
-            np.matmul(q_ * shrink, k_.swapaxes(-1, -2), out=e_)
+    query_blocks = _query_blocks(q.shape[-2], k.shape[-2], causal)
+    future = np.triu(np.full_like(q, MASKED, shape=(QUERIES, QUERIES)), 1)
+    probabilities = [np.empty_like(q, shape=(*q.shape[:-2], rows.stop - rows.start, cols.stop))
+                     for rows, cols in query_blocks]
+    for *pieces, q_, k_, v_, out_, keep_ in blocks(
+            *probabilities, q, k, v, out, q if keep is None else keep):
+        for (rows, cols), p in zip(query_blocks, pieces):
+            size = p.shape[-2]
+            np.matmul(q_[..., rows, :] * shrink, k_[..., cols, :].swapaxes(-1, -2), out=p)
             if causal:
-                e_[..., keys.stop - size:] += future
-            e_ -= np.max(e_, axis=-1, keepdims=True)
-            np.exp(e_, out=e_)
-            np.divide(1, row_sum(e_), out=inverse_)
-            np.matmul(e_ if keep is None else e_ * keep_ * scale, v_, out=out_)
-            out_ *= inverse_
-        weights.append(e)
-    return inverse, weights
+                p[..., cols.stop - size:] += future[:size, :size]
+            p -= np.max(p, axis=-1, keepdims=True)
+            np.exp(p, out=p)
+            p /= row_sum(p)
+            used = p if keep is None else p * keep_[..., rows, cols] * scale
+            np.matmul(used, v_[..., cols, :], out=out_[..., rows, :])
+    return probabilities
 
 
-def _attend_backward(g: Array, q: Array, k: Array, v: Array, out: Array, keep: Array | None,
-                     causal: bool, scale: float, inverse: Array, weights: list[Array],
+def _attend_backward(g: Array, q: Array, k: Array, v: Array, keep: Array | None, causal: bool,
+                     scale: float, probabilities: list[Array],
                      dq: Array, dk: Array, dv: Array) -> None:
-    """Fill dq, dk, dv.  With S = q kᵀ/√d, its softmax P = E / Σ E, and y = P v the output:
+    """Fill dq, dk, dv.  With P the probabilities and S = q kᵀ/√d:
 
     dv = Pᵀ g,   dP = g vᵀ,   dS = P (dP - Σ dP P),   dq = dS k/√d,   dk = dSᵀ q/√d.
-
-    Two sums over keys become sums over d: Σ dP P = Σ g y (Dao et al. 2022, appendix B.4), and
-    g / Σ E takes the place of g, so that E takes the place of P.
     """
     shrink = 1 / math.sqrt(q.shape[-1])
-    seen = 0                # keys that already received a gradient: the last block sees all
-
-    def add(total: Array, product: Array) -> None:
-        """Heads of q that share a head of k and v add up their gradients; so do blocks."""
-        if q.shape[2] > 1:
-            product = np.sum(product, axis=2, keepdims=True)
-        if seen:
-            total += product
-        else:
-            total[...] = product
-
-    for (queries, keys), e in reversed(list(zip(
-            _query_blocks(q.shape[-2], k.shape[-2], causal), weights))):
-        for e_, g_, q_, k_, v_, out_, inverse_, keep_, dq_, dk_, dv_ in blocks(
-                e, g[..., queries, :], q[..., queries, :], k[..., keys, :], v[..., keys, :],
-                out[..., queries, :], inverse[..., queries, :],
-                e if keep is None else keep[..., queries, keys],
-                dq[..., queries, :], dk[..., keys, :], dv[..., keys, :]):
-            g_ = g_ * inverse_
-            ds = g_ @ v_.swapaxes(-1, -2)
-            used = e_
+    query_blocks = _query_blocks(q.shape[-2], k.shape[-2], causal)
+    for *pieces, g_, q_, k_, v_, keep_, dq_, dk_, dv_ in blocks(
+            *probabilities, g, q, k, v, q if keep is None else keep, dq, dk, dv):
+        is_first = True         # the last queries come first: they see all keys
+        for (rows, cols), p in reversed(list(zip(query_blocks, pieces))):
+            g_rows, k_cols = g_[..., rows, :], k_[..., cols, :]
+            ds = g_rows @ v_[..., cols, :].swapaxes(-1, -2)
+            used = p
             if keep is not None:
-                used = e_ * keep_ * scale
-                ds *= keep_
+                mask = keep_[..., rows, cols]
+                used = p * mask * scale
+                ds *= mask
                 ds *= scale
-            ds -= row_dot(g_, out_)
-            ds *= e_
-            add(dv_, used.swapaxes(-1, -2) @ g_)
-            np.matmul(ds, k_, out=dq_)
-            dq_ *= shrink
-            q_ = q_ * shrink
-            add(dk_, ds.swapaxes(-1, -2) @ q_)
-        seen = keys.stop
+            ds -= row_dot(ds, p)
+            ds *= p
+            ds *= shrink
+            np.matmul(ds, k_cols, out=dq_[..., rows, :])
+            _add_product(dv_[..., cols, :], used.swapaxes(-1, -2), g_rows, is_first)
+            _add_product(dk_[..., cols, :], ds.swapaxes(-1, -2), q_[..., rows, :], is_first)
+            is_first = False
+
+
+def _add_product(total: Array, a: Array, b: Array, is_first: bool) -> None:
+    """Add a b to the gradient of keys or values, which a group of heads of q may share."""
+    if is_first and a.shape[2] == 1:
+        np.matmul(a, b, out=total)
+        return
+    product = a @ b
+    if a.shape[2] > 1:
+        product = np.sum(product, axis=2, keepdims=True)
+    if is_first:
+        total[...] = product
+    else:
+        total += product
 
 
 def _count_flops(out_size: int, num_keys: int) -> tuple[int, int]:
@@ -143,18 +136,18 @@ class Attention(Function):
         out = np.empty_like(q)
         q_, k_, v_ = Attention._grouped(q, k, v)
         keep = None if keep is None else keep.reshape(*q_.shape[:-1], k.shape[2])
-        inverse, weights = _attend(q_, k_, v_, out.reshape(q_.shape), keep, causal, ctx.scale)
         ctx.causal = causal
-        ctx.save(q, k, v, out, keep, inverse, *weights)
+        ctx.save(q, k, v, keep,
+                 *_attend(q_, k_, v_, out.reshape(q_.shape), keep, causal, ctx.scale))
         return out
 
     @staticmethod
     def backward(ctx, g):
-        q, k, v, out, keep, inverse, *weights = [saved() for saved in ctx.saved]
+        q, k, v, keep, *probabilities = [saved() for saved in ctx.saved]
         dq, dk, dv = np.empty_like(q), np.empty_like(k), np.empty_like(v)
         q_, k_, v_ = Attention._grouped(q, k, v)
-        _attend_backward(g.reshape(q_.shape), q_, k_, v_, out.reshape(q_.shape), keep, ctx.causal,
-                         ctx.scale, inverse, weights, *Attention._grouped(dq, dk, dv))
+        _attend_backward(g.reshape(q_.shape), q_, k_, v_, keep, ctx.causal, ctx.scale,
+                         probabilities, *Attention._grouped(dq, dk, dv))
         return [dq, dk, dv, None]
 
 
@@ -197,18 +190,17 @@ class FusedAttention(Function):
         ctx.heads, ctx.kv_heads, ctx.causal, ctx.scale = heads, kv_heads, causal, 1 / (1 - rate)
         out = np.empty_like(qkv, shape=(batch, time, heads * d))
         keep = None if keep is None else keep.reshape(*q.shape[:-1], time)
-        inverse, weights = _attend(q, k, v, FusedAttention._heads(out, kv_heads, d), keep, causal,
-                                   ctx.scale)
-        ctx.save(qkv, out, keep, inverse, *weights)
+        ctx.save(qkv, keep, *_attend(q, k, v, FusedAttention._heads(out, kv_heads, d), keep, causal,
+                                     ctx.scale))
         return out
 
     @staticmethod
     def backward(ctx, g):
-        qkv, out, keep, inverse, *weights = [saved() for saved in ctx.saved]
+        qkv, keep, *probabilities = [saved() for saved in ctx.saved]
         dqkv = np.empty_like(qkv)
         q, k, v = FusedAttention._split(qkv, ctx.heads, ctx.kv_heads)
-        out, g = (FusedAttention._heads(x, ctx.kv_heads, q.shape[-1]) for x in (out, g))
-        _attend_backward(g, q, k, v, out, keep, ctx.causal, ctx.scale, inverse, weights,
+        g = FusedAttention._heads(g, ctx.kv_heads, q.shape[-1])
+        _attend_backward(g, q, k, v, keep, ctx.causal, ctx.scale, probabilities,
                          *FusedAttention._split(dqkv, ctx.heads, ctx.kv_heads))
         return [dqkv, None]
 

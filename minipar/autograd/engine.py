@@ -164,7 +164,8 @@ class Saved:
     __slots__ = ("item", "unpack")
 
     def __init__(self, array: Array | None, hooks: tuple[Callable, Callable] | None):
-        pack, self.unpack = (None, None) if hooks is None or array is None else hooks
+        plain = hooks is None or not hasattr(array, "nbytes")   # None and numbers are no arrays
+        pack, self.unpack = (None, None) if plain else hooks
         self.item = array if pack is None else pack(array)
 
     def __call__(self) -> Array:
@@ -180,6 +181,7 @@ class Context:
     def __init__(self, needs_grad: list[bool]):
         self.needs_grad = needs_grad
         self.saved: tuple[Saved, ...] = ()
+        self.backward_flops: list[int] | None = None    # for each input; known if a meter ran
 
     def save(self, *arrays: Array | None) -> None:
         """Keep `arrays`; backward finds them as `ctx.saved`, each to be called when it is used."""
@@ -309,6 +311,9 @@ def backward(root: Tensor, grad: Array | None = None,
 def _visit(node: Node, grad: Array, todo: list, weights: list, meter) -> None:
     """Run one node's backward; put what it returns on the lists, weight gradients to be next."""
     name, ctx = node.function.__name__, node.ctx
+    if meter and ctx.backward_flops is None:
+        raise RuntimeError(f"a meter is running, but none ran when {name} was computed: let it run "
+                           "during the forward too")
     start = meter.start() if meter else None
     pieces = node.function.backward(ctx, grad)
     if len(pieces) != len(node.edges):

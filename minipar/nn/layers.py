@@ -76,7 +76,7 @@ class Dropout(Module):
         if len(step.samples) != x.shape[0]:
             raise ValueError(f"training_step() names {len(step.samples)} samples, but the batch "
                              f"has {x.shape[0]}: give it the samples of this batch")
-        if isinstance(x, ShapeArray):
+        if isinstance(x, ShapeArray):       # nothing to draw
             return np.empty_like(x, shape=(x.shape[0], *shape), dtype=bool)
         keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate)
         return like(keep, x)

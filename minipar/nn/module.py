@@ -30,13 +30,20 @@ class Module:
         self.__dict__.update(_parameters={}, _modules={}, _transforms=[], full_name="", slabs=[])
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, list) and value and all(isinstance(v, Module) for v in value):
-            value = ModuleList(value)
-        for kind, store in ((Parameter, self._parameters), (Module, self._modules)):
-            if isinstance(value, kind):
-                store[name] = value
-                return
-        super().__setattr__(name, value)
+        parts = value if isinstance(value, list | tuple) else ()
+        if any(isinstance(part, Module | Parameter) for part in parts):
+            if not all(isinstance(part, Module) for part in parts):
+                raise TypeError(f"{name} has a Parameter in a list, where it would have no name: "
+                                "make it an attribute of a Module of its own")
+            value = ModuleList(list(parts))
+        stores = {Parameter: self._parameters, Module: self._modules, object: self.__dict__}
+        kind = next(kind for kind in stores if isinstance(value, kind))
+        for other in stores.keys() - {kind}:
+            stores[other].pop(name, None)       # a name means one thing
+        if kind is object:
+            super().__setattr__(name, value)
+        else:
+            stores[kind][name] = value          # in the place of what it replaces, if anything
 
     def __getattr__(self, name: str) -> Any:
         """Called where ordinary look-up failed: parameters, through their transforms; modules."""
@@ -115,7 +122,12 @@ class Module:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every parameter by its full name."""
+        self._check_initialized()
         return {name: np.array(to_host(p.data)) for name, p in self.named_parameters()}
+
+    def _check_initialized(self) -> None:
+        if not all(parameter.initialized for parameter in self.parameters()):
+            raise ValueError("the parameters have shapes but no numbers: call initialize() first")
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Copy the values in.
@@ -124,6 +136,7 @@ class Module:
         shape; the message names all of them.
         """
         own = dict(self.named_parameters())
+        self._check_initialized()
         wrong = [f"missing {name}" for name in own if name not in state]
         wrong += [f"unexpected {name}" for name in state if name not in own]
         wrong += [f"{name} has shape {state[name].shape}, expected {own[name].shape}"

@@ -30,8 +30,8 @@ class Optimizer:
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
         self.states: list[dict[str, Array]] = [
             {name: np.zeros_like(slab.data) for name in self.state_names} for slab in slabs]
-        self._scratch = [np.empty_like(slab.data, shape=(2, next(blocks(slab.data))[0].size))
-                         for slab in slabs]
+        self._scratch = [np.empty_like(slab.data, shape=(2, max(
+            (block.size for (block,) in blocks(slab.data)), default=0))) for slab in slabs]
 
     def begin(self) -> None:
         """What changes from step to step, worked out once for all blocks."""

@@ -1,0 +1,132 @@
+"""Wrong shapes and dtypes name the operation, what came, and the rule."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import minipar.autograd as ag
+from minipar.autograd import Function, Tensor, products, shaping
+from minipar.autograd import attention as at
+from minipar.autograd import elementwise as e
+from minipar.autograd import normalize as n
+
+
+def t(*shape, dtype=np.float64):
+    return Tensor(np.ones(shape, dtype), requires_grad=True)
+
+
+def ids(*shape, value=0):
+    return np.full(shape, value)
+
+
+def attend(q, k, v, **options):
+    return ag.scaled_dot_product_attention(t(*q), t(*k), t(*v), **options)
+
+
+ON = np.ones((2, 3), bool)
+# (what the message must name first, the call)
+MISUSES = [
+    (e.Add, lambda: t(2, 3) + t(2, 4)), (e.Add, lambda: t(3) + np.ones((2, 2))),
+    (e.Subtract, lambda: t(3) - t(2)), (e.Multiply, lambda: t(3) * t(2)),
+    (e.Divide, lambda: t(3) / t(2)), (e.Divide, lambda: np.ones(2) / t(3)),
+    (e.Where, lambda: ag.where(ON, t(2, 3), t(4))),
+    (e.Where, lambda: ag.where(ON.astype(int), t(2, 3), t(2, 3))),
+    (e.Where, lambda: ag.where(True, t(2, 3), t(2, 3))),
+    (e.Dropout, lambda: ag.dropout(t(2, 4), ON, 0.5)),
+    (e.Dropout, lambda: ag.dropout(t(3), ON, 0.5)),
+    (products.MatMul, lambda: t(2, 3) @ t(2, 3)), (products.MatMul, lambda: t(3) @ t(3, 2)),
+    (products.MatMul, lambda: t(2, 3) @ 2.0), (products.MatMul, lambda: t(2, 2, 3) @ t(3, 3, 1)),
+    (products.Linear, lambda: ag.linear(t(2, 3), t(4, 3))),
+    (products.Linear, lambda: ag.linear(t(2, 3), t(3))),
+    (products.Linear, lambda: ag.linear(t(2, 3), t(3, 4), t(1))),
+    (products.Linear, lambda: ag.linear(t(2, 3), t(3, 4), t(2, 1))),
+    (products.Embedding, lambda: ag.embedding(t(4, 2), np.ones(3))),
+    (products.Embedding, lambda: ag.embedding(t(4, 2), ids(3, value=4))),
+    (products.Embedding, lambda: ag.embedding(t(4, 2), ids(3, value=-1))),
+    (products.Embedding, lambda: ag.embedding(t(4), ids(3))),
+    (products.Embedding, lambda: ag.embedding(t(4, 2, 2), ids(3))),
+    (n.LayerNorm, lambda: ag.layer_norm(t(2, 3), t(2), t(3))),
+    (n.LayerNorm, lambda: ag.layer_norm(t(2, 3), t(3), t(1))),
+    (n.CrossEntropy, lambda: ag.cross_entropy(t(2, 3), ids(3))),
+    (n.CrossEntropy, lambda: ag.cross_entropy(t(2, 3), np.zeros(2))),
+    (n.CrossEntropy, lambda: ag.cross_entropy(t(2, 3), ids(2, value=3))),
+    (n.CrossEntropy, lambda: ag.cross_entropy(t(2, 3), ids(2, value=-2))),
+    (at.Attention, lambda: attend((2, 3, 4, 5), (2, 2, 4, 5), (2, 2, 4, 5))),
+    (at.Attention, lambda: attend((2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 6))),
+    (at.Attention, lambda: attend((2, 3, 4, 5), (1, 3, 4, 5), (1, 3, 4, 5))),
+    (at.Attention, lambda: attend((3, 4, 5), (3, 4, 5), (3, 4, 5))),
+    (at.Attention, lambda: attend((2, 3, 4, 5), (2, 3, 2, 5), (2, 3, 2, 5), causal=True)),
+    (at.Attention, lambda: attend((2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 5), keep=ON)),
+    (at.FusedAttention, lambda: ag.fused_attention(t(2, 3, 7), 2)),
+    (at.FusedAttention, lambda: ag.fused_attention(t(3, 12), 2)),
+    (at.FusedAttention, lambda: ag.fused_attention(t(2, 3, 12), 3, 2)),
+    (shaping.Reshape, lambda: t(2, 3).reshape(4)),
+    (shaping.Reshape, lambda: t(2, 3).reshape(-1, 4)),
+    (shaping.Transpose, lambda: t(2, 3).transpose(0, 0)),
+    (shaping.Transpose, lambda: t(2, 3).transpose(3, 0)),
+    (shaping.Transpose, lambda: t(2, 3).transpose(0)),
+    (shaping.BroadcastTo, lambda: ag.broadcast_to(t(2, 3), (2, 4))),
+    (shaping.BroadcastTo, lambda: ag.broadcast_to(t(2, 3), (3,))),
+    (shaping.GetItem, lambda: t(2, 3)[2]), (shaping.GetItem, lambda: t(2, 3)[0, 0, 0]),
+    (shaping.GetItem, lambda: t(2, 3)[[5]]), (shaping.GetItem, lambda: t(2, 3)[np.ones(3, bool)]),
+    (shaping.Concatenate, lambda: ag.concatenate([t(2, 3), t(2, 4)])),
+    (shaping.Concatenate, lambda: ag.concatenate([t(2, 3), t(2)])),
+    (shaping.Concatenate, lambda: ag.concatenate([t(2, 3)], axis=2)),
+    (shaping.Concatenate, lambda: ag.concatenate([])),
+]
+RULELESS = [
+    ("Sum", lambda: t(2, 3).sum(2)), ("Max", lambda: t(2, 3).max((0, 0))),
+    ("Max", lambda: t(0, 3).max(0)), ("Gelu", lambda: ag.gelu(t())),
+    ("Softmax", lambda: ag.softmax(t())), ("split", lambda: ag.split(t(2, 3), 2, axis=1)),
+    ("split", lambda: ag.split(t(2, 3), 2, axis=5)), ("split", lambda: ag.split(t(2, 3), 0)),
+    ("mean", lambda: t(2, 3).mean(2)), ("mean", lambda: t(0, 3).mean(0)),
+]
+
+
+@pytest.mark.parametrize("op, call", MISUSES, ids=lambda x: getattr(x, "__name__", None))
+def test_a_misuse_names_the_operation_the_shapes_and_the_rule(op, call):
+    with pytest.raises((ValueError, TypeError, IndexError)) as caught:
+        call()
+    message = str(caught.value)
+    assert message.startswith(f"{op.__name__}: ")
+    assert message.endswith(f"; expected {op.rule}") and op.rule
+    assert "; got " in message and "\n" not in message
+    got = message.split("; got ")[1]
+    if call is not MISUSES[-1][1]:
+        assert "(" in got and "float64" in got
+
+
+@pytest.mark.parametrize("name, call", RULELESS, ids=lambda x: x if isinstance(x, str) else "")
+def test_operations_without_a_rule_name_themselves_too(name, call):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    assert str(caught.value).startswith(name) and "\n" not in str(caught.value)
+
+
+def test_every_operation_with_a_rule_is_misused_above():
+    operations = {value for module in (at, e, n, products, shaping)
+                  for value in vars(module).values()
+                  if inspect.isclass(value) and issubclass(value, Function) and value.rule}
+    assert len(operations) > 10
+    assert operations - {op for op, _ in MISUSES} == set()
+
+
+MIXED = r"^\w+: float(32|64) (and float(32|64) do not mix: convert one|became float64: convert)"
+BINARY = [lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a / b,
+          lambda a, b: a @ b, ag.linear, lambda a, b: ag.where(np.ones((2, 2), bool), a, b),
+          lambda a, b: ag.concatenate([a, b]), lambda a, b: a + b.data, lambda a, b: a.data * b,
+          lambda a, b: ag.layer_norm(a, b[0], b[1]), lambda a, b: a * np.float64(2),
+          lambda a, b: a * np.arange(2)]
+
+
+@pytest.mark.parametrize("use", BINARY)
+def test_precisions_do_not_mix(use):
+    with pytest.raises(TypeError, match=MIXED):
+        use(t(2, 2, dtype=np.float32), t(2, 2))
+
+
+def test_an_error_keeps_its_cause():
+    with pytest.raises(ValueError) as caught:
+        t(2) + t(3)
+    assert "could not be broadcast" in str(caught.value.__cause__)
