@@ -1,12 +1,15 @@
 """Automatic differentiation: Tensor, Function, and the operations of an MLP and a GPT.
 
-Read `engine.py` first; then any file of operations, each with its derivative beside it.
+Read `tensor.py`, `function.py` and `engine.py` first; then any file of operations, each with its
+derivative beside it.
 """
 
 from . import operators as _operators  # noqa: F401 (gives Tensor its operators)
+from .activations import dropout, gelu, relu
 from .attention import fused_attention, scaled_dot_product_attention
-from .elementwise import astype, dropout, exp, gelu, log, relu, sqrt, tanh, where
-from .engine import Function, GradientSlot, Tensor, backward, no_grad, saved_tensors_hooks
+from .elementwise import astype, exp, log, sqrt, tanh, where
+from .engine import backward
+from .function import Function, no_grad, saved_tensors_hooks
 from .gradcheck import gradcheck
 from .meter import Meter, current_meter
 from .normalize import count_targets, cross_entropy, layer_norm, log_softmax, softmax
@@ -22,6 +25,7 @@ from .shaping import (
     sum,
     transpose,
 )
+from .tensor import GradientSlot, Tensor
 
 __all__ = [
     "Function", "GradientSlot", "Meter", "Tensor", "astype", "backward", "broadcast_to",

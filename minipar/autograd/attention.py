@@ -6,10 +6,10 @@
 
 Inside, q is (batch, kv heads, group, queries, d) and k, v are (batch, kv heads, 1, keys, d).
 
-    keys     0 ····· 63 64 ··· 127      A causal query sees no later key, so a block of queries goes
-    queries  0 ┌───────┐                only with the keys up to its own end: of t² products, a bit
-            63 │ ╲     │                more than half are computed and kept.  A cache-sized piece of
-            64 ├───────┼───────┐        the batch at a time goes through the whole chain.
+    keys     0 ····· 63 64 ··· 127      A causal query sees no later key, so each block of queries
+    queries  0 ┌───────┐                goes only with the keys up to its own end: little more than
+            63 │ ╲     │                half of all pairs are computed and kept.  A cache-sized
+            64 ├───────┼───────┐        piece of the batch at a time goes through the whole chain.
            127 │       │ ╲     │        Saves the probabilities, block by block.
 """
 
@@ -18,8 +18,9 @@ import math
 import numpy as np
 
 from ..backend import Array, blocks
-from .engine import Function, Tensor
+from .function import Function
 from .normalize import row_dot, row_sum
+from .tensor import Tensor
 
 MASKED = -1e30      # exp(MASKED - max) is 0 in float32 and float64
 QUERIES = 64        # in a block: fewer save more of the masked half, but make smaller products
@@ -105,7 +106,10 @@ def _add_product(total: Array, a: Array, b: Array, is_first: bool) -> None:
 
 
 def _count_flops(out_size: int, num_keys: int) -> tuple[int, int]:
-    """Two products forward (q kᵀ, P v), four backward; the masked half is computed all the same."""
+    """Two products forward (q kᵀ, P v), four backward, of all queries and keys.
+
+    So count the published formulas, whatever part of the masked half is skipped.
+    """
     return 4 * out_size * num_keys, 8 * out_size * num_keys
 
 

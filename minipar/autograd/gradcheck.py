@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .engine import Tensor, no_grad
+from .function import no_grad
+from .tensor import Tensor
 
 
 def gradcheck(function: Callable[..., Tensor], *inputs: Tensor, epsilon: float = 1e-6,

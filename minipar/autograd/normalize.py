@@ -7,7 +7,8 @@ import numpy as np
 
 from ..backend import Array, check_ids
 from .elementwise import rows
-from .engine import Function, Tensor
+from .function import Function
+from .tensor import Tensor
 
 
 def row_sum(x: Array) -> Array:

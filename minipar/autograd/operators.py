@@ -2,8 +2,10 @@
 
 from . import elementwise as e
 from . import products, shaping
-from .engine import Tensor
+from .engine import backward
+from .tensor import Tensor
 
+Tensor.backward = backward
 Tensor.__add__ = lambda a, b: e.Add.apply(a, b)
 Tensor.__radd__ = lambda a, b: e.Add.apply(b, a)
 Tensor.__sub__ = lambda a, b: e.Subtract.apply(a, b)

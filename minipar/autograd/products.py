@@ -4,7 +4,8 @@ import numpy as np
 
 from ..backend import Array, check_ids, scatter_add
 from .elementwise import rows, unbroadcast
-from .engine import Function, Tensor
+from .function import Function
+from .tensor import Tensor
 
 
 class MatMul(Function):

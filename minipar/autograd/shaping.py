@@ -9,7 +9,8 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from ..backend import add_at
 from .elementwise import unbroadcast
-from .engine import Function, Tensor
+from .function import Function
+from .tensor import Tensor
 
 Axes = int | tuple[int, ...] | None
 
@@ -19,12 +20,18 @@ def _expand(g, axis, keepdims):
     return g if axis is None or keepdims else np.expand_dims(g, axis)
 
 
-class _View(Function):
-    """Moves no element and computes nothing."""
+class _Move(Function):
+    """Moves elements and computes nothing."""
 
     @staticmethod
     def flops(ctx, out, *arrays):
         return 0, [0] * len(arrays)
+
+
+class _View(Function):
+    """Does not even move them."""
+
+    metered = False
 
 
 class Sum(Function):
@@ -95,7 +102,7 @@ class Transpose(_View):
         return [lambda: g.transpose(inverse)]
 
 
-class BroadcastTo(_View):
+class BroadcastTo(_Move):
     """x repeated along new or stretched axes;  dx = Σ g over them."""
 
     rule = "a shape that x broadcasts to"
@@ -111,7 +118,7 @@ class BroadcastTo(_View):
         return [lambda: unbroadcast(g, shape)]
 
 
-class GetItem(_View):
+class GetItem(_Move):
     """y = x[index];  dx = g at the index (added up where it takes an element twice), else 0."""
 
     rule = "an index within the shape"
@@ -138,7 +145,7 @@ class GetItem(_View):
         return [dx]
 
 
-class Concatenate(_View):
+class Concatenate(_Move):
     """Pieces one after the other along an axis;  each piece gets its part of g."""
 
     rule = "pieces whose shapes agree except along the axis"

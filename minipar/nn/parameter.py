@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..autograd.engine import GradientSlot, Tensor
+from ..autograd import GradientSlot, Tensor
 from ..shape_array import ShapeArray
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]

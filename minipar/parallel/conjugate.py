@@ -37,9 +37,7 @@ def conjugate(forward: Callable, backward: Callable) -> tuple[type[Function], ty
     """
     def operation(there: Callable, back: Callable) -> type[Function]:
         class Collective(Function):
-            @staticmethod
-            def flops(ctx, out, array):
-                return 0, [0]
+            metered = False     # messages are the communicator's to count
 
             @staticmethod
             def forward(ctx, array, comm, **options):

@@ -8,6 +8,7 @@ import pytest
 import minipar.autograd as ag
 from minipar.autograd import Function, Tensor, products, shaping
 from minipar.autograd import attention as at
+from minipar.autograd import activations
 from minipar.autograd import elementwise as e
 from minipar.autograd import normalize as n
 
@@ -33,8 +34,8 @@ MISUSES = [
     (e.Where, lambda: ag.where(ON, t(2, 3), t(4))),
     (e.Where, lambda: ag.where(ON.astype(int), t(2, 3), t(2, 3))),
     (e.Where, lambda: ag.where(True, t(2, 3), t(2, 3))),
-    (e.Dropout, lambda: ag.dropout(t(2, 4), ON, 0.5)),
-    (e.Dropout, lambda: ag.dropout(t(3), ON, 0.5)),
+    (activations.Dropout, lambda: ag.dropout(t(2, 4), ON, 0.5)),
+    (activations.Dropout, lambda: ag.dropout(t(3), ON, 0.5)),
     (products.MatMul, lambda: t(2, 3) @ t(2, 3)), (products.MatMul, lambda: t(3) @ t(3, 2)),
     (products.MatMul, lambda: t(2, 3) @ 2.0), (products.MatMul, lambda: t(2, 2, 3) @ t(3, 3, 1)),
     (products.Linear, lambda: ag.linear(t(2, 3), t(4, 3))),

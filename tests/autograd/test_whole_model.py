@@ -10,6 +10,7 @@ import minipar.autograd as ag
 from minipar.autograd import (
     Function,
     Tensor,
+    activations,
     elementwise,
     normalize,
     products,
@@ -21,7 +22,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.random import training_step
 
-OPERATIONS = [op for module in (at, elementwise, normalize, products, shaping)
+OPERATIONS = [op for module in (at, activations, elementwise, normalize, products, shaping)
               for op in vars(module).values()
               if inspect.isclass(op) and issubclass(op, Function) and "backward" in vars(op)]
 IDS = np.array([[1, 2, 3, 0], [4, 5, 6, 6]])

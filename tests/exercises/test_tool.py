@@ -13,7 +13,7 @@ EXERCISES = manifest.load(command.ROOT)
 
 def test_from_the_stub_to_the_points(learner):
     status, said = learner("start", "softmax_backward")
-    assert status == 0 and "Write it in minipar/autograd/normalize.py:35" in said
+    assert status == 0 and re.search(r"Write it in minipar/autograd/normalize\.py:\d+", said)
     status, said = learner("check", "softmax_backward")
     assert status == 1 and "nothing is written yet" in said and "ctx.saved" in said
     assert "(δᵢⱼ - yⱼ)" in learner("hint", "softmax_backward")[1]

@@ -4,7 +4,6 @@
     after    rank 0: a   rank 1: a   rank 2: a
 """
 
-import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator

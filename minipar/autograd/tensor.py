@@ -1,0 +1,117 @@
+"""What the graph is made of: Tensors outside, and behind them nodes and gradient slots.
+
+    Tensor ──edge──▶ Node ──edges──▶ Node ──edges──▶ GradientSlot ◀──edge── Tensor (a leaf)
+
+Edges lead backwards, from what was made to what it was made of, and never to a Tensor: an
+activation that nobody saved, or a weight that was gathered for one use, is freed when the model
+drops it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..backend import Array
+
+if TYPE_CHECKING:
+    from .function import Context, Function
+
+
+class GradientSlot:
+    """Where the gradient of a leaf is summed up.
+
+    `buffer`, if given, is where `grad` lives: a view of a flat slab.  Each of `ready_hooks` is
+    called with the slot when the last contribution of a backward pass has been added.
+    `weight_only` is True for parameters: work that only leads there may be deferred.
+    """
+
+    __slots__ = ("grad", "buffer", "ready_hooks", "weight_only", "__weakref__")
+
+    def __init__(self, weight_only: bool = False):
+        self.grad: Array | None = None
+        self.buffer: Array | None = None
+        self.ready_hooks: list[Callable[[GradientSlot], None]] = []
+        self.weight_only = weight_only
+
+    def accumulate(self, grad: Array) -> None:
+        """Add `grad`, which is only read: others may hold the same array."""
+        if self.grad is not None:
+            self.grad += grad
+        elif self.buffer is not None:
+            self.buffer[...] = grad
+            self.grad = self.buffer
+        else:
+            self.grad = grad.copy()
+
+
+class Node:
+    """One call of a Function.  `edges` lead to what made its inputs; None where no gradient goes.
+
+    `weight_only`: made of parameters and constants alone (a cast, a mask, a gather), not of data.
+    Tensors that need no gradient are data, plain arrays and numbers are constants.
+    """
+
+    __slots__ = ("function", "ctx", "edges", "weight_only", "__weakref__")
+
+    def __init__(self, function: type["Function"], ctx: "Context", edges: list["Edge | None"],
+                 has_data: bool):
+        self.function, self.ctx, self.edges = function, ctx, edges
+        self.weight_only = not has_data and all(edge is None or edge.weight_only for edge in edges)
+
+
+Edge = Node | GradientSlot
+
+
+class Tensor:
+    """An array that knows how it was made, and the gradient of a leaf.
+
+    Raises TypeError for a leaf of integers that asks for a gradient.
+    """
+
+    __slots__ = ("data", "edge", "__weakref__")
+    __array_ufunc__ = None      # array * tensor: NumPy steps back and asks Tensor.__rmul__
+
+    def __init__(self, data: Any, requires_grad: bool = False):
+        self.data: Array = data if hasattr(data, "dtype") else np.asarray(data)
+        self.edge: Edge | None = None       # where a gradient with respect to this tensor goes
+        if requires_grad:
+            if self.data.dtype.kind != "f":
+                raise TypeError(f"a gradient needs floating-point numbers, not {self.data.dtype}: "
+                                "convert with Tensor(data.astype(np.float32), requires_grad=True)")
+            self.edge = GradientSlot()
+
+    shape = property(lambda self: self.data.shape)
+    ndim = property(lambda self: self.data.ndim)
+    size = property(lambda self: self.data.size)
+    dtype = property(lambda self: self.data.dtype)
+    requires_grad = property(lambda self: self.edge is not None)
+
+    @property
+    def slot(self) -> GradientSlot:
+        """The gradient slot of a leaf.  Raises for a tensor that an operation made."""
+        if isinstance(self.edge, GradientSlot):
+            return self.edge
+        raise AttributeError("only a leaf with requires_grad=True has a gradient; this tensor "
+                             + ("was made by an operation" if self.edge else "asks for none"))
+
+    @property
+    def grad(self) -> Array | None:
+        """The gradient summed up so far, of the same shape; None before the first backward."""
+        return self.slot.grad
+
+    @grad.setter
+    def grad(self, value: Array | None) -> None:
+        self.slot.grad = value
+
+    def detach(self) -> "Tensor":
+        """The same array, without its history."""
+        return Tensor(self.data)
+
+    def item(self) -> float:
+        """The number in a tensor of one element."""
+        return self.data.item()
+
+    def __repr__(self) -> str:
+        made = f", made by {self.edge.function.__name__}" if isinstance(self.edge, Node) else ""
+        return f"Tensor({self.data!r}{made})"
