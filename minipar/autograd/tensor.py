@@ -8,14 +8,11 @@ drops it.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..backend import Array
-
-if TYPE_CHECKING:
-    from .function import Context, Function
 
 
 class GradientSlot:
@@ -54,8 +51,7 @@ class Node:
 
     __slots__ = ("function", "ctx", "edges", "weight_only", "__weakref__")
 
-    def __init__(self, function: type["Function"], ctx: "Context", edges: list["Edge | None"],
-                 has_data: bool):
+    def __init__(self, function: type, ctx: Any, edges: list["Edge | None"], has_data: bool):
         self.function, self.ctx, self.edges = function, ctx, edges
         self.weight_only = not has_data and all(edge is None or edge.weight_only for edge in edges)
 

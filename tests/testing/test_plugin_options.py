@@ -1,0 +1,118 @@
+"""The plugin under plain pytest: options, no MPI, Ctrl-C."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from sandbox import PYTEST, Sandbox, counts, needs_mpi, section
+
+from minipar import environment
+
+FEW = """
+@two
+def test_fails():
+    assert world().rank != 0
+
+@two
+def test_passes():
+    pass
+
+def test_serial():
+    pass
+"""
+
+
+@needs_mpi
+def test_exitfirst_ends_the_job(tmp_path):
+    sandbox = Sandbox(tmp_path, FEW)
+    status, output = sandbox.run("-x")
+    assert status == 1
+    assert counts(output) == {"failed": 1, "passed": 1}
+    assert sandbox.leftovers() == []
+
+
+@needs_mpi
+def test_only_selected_tests_run(tmp_path):
+    status, output = Sandbox(tmp_path, FEW).run("-k", "passes")
+    assert status == 0
+    assert counts(output) == {"passed": 1, "deselected": 2}
+
+
+BOGUS = """
+from minipar import environment
+environment.find_mpirun = lambda: {mpirun!r}
+"""
+
+
+@needs_mpi
+def test_a_job_that_cannot_start_is_not_tried_again(tmp_path):
+    status, output = Sandbox(tmp_path, FEW, BOGUS.format(mpirun="false")).run()
+    assert status == 1
+    assert counts(output) == {"failed": 2, "passed": 1}
+    assert "ended (exit status 1) before this test ran" in section(output, "test_fails")
+    assert "not run: no job could be started" in section(output, "test_passes")
+
+
+def test_collecting_starts_no_job(tmp_path):
+    status, output = Sandbox(tmp_path, FEW, BOGUS.format(mpirun="/no/such/file")).run(
+        "--collect-only", "-q")
+    assert status == 0
+    assert "test_it.py::test_passes" in output
+
+
+NO_MPI4PY = """
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == "mpi4py" else find_spec(name)
+"""
+
+
+@pytest.mark.parametrize("conftest, missing", [
+    (NO_MPI4PY, "mpi4py is not installed"),
+    (BOGUS.format(mpirun=None), "there is no mpirun here"),
+], ids=["mpi4py", "mpirun"])
+def test_without_mpi_tests_are_skipped_and_counted(tmp_path, conftest, missing):
+    if missing.startswith("there") and not environment.find_mpirun():
+        conftest = ""
+    status, output = Sandbox(tmp_path, FEW, conftest).run("-rs")
+    assert status == 0
+    assert counts(output) == {"passed": 1, "skipped": 2}
+    get_it = "get it with `make .venv`, or pip install 'minipar[mpi]'"
+    assert f"2 tests on real ranks did not run: {missing}" in output
+    assert re.search(rf"SKIPPED .*: needs real ranks, and {missing}.*; {re.escape(get_it)}", output)
+
+
+SLOW = """
+@two
+def test_sleeps():
+    world().barrier()
+    maps = Path("/proc/self/maps")
+    if maps.exists() and world().rank == 0:
+        for line in maps.read_text().splitlines():
+            if "mpich_shm_" in line:
+                note("segments", line.split()[-1])
+    note("pids", os.getpid())
+    world().recv(source=1 - world().rank)
+"""
+
+
+@needs_mpi
+def test_ctrl_c_ends_the_whole_job(tmp_path):
+    sandbox = Sandbox(tmp_path, SLOW)
+    sandbox.environment["MINIPAR_TEST_TIMEOUT"] = "30"
+    process = sandbox.start(*PYTEST)
+    deadline = time.monotonic() + 20
+    while len(sandbox.lines("pids")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=15)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert len(sandbox.lines("pids")) == 2
+    for pid in sandbox.lines("pids"):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    assert [path for path in sandbox.lines("segments") if Path(path).exists()] == []
+    assert sandbox.leftovers() == []
