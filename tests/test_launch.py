@@ -1,0 +1,135 @@
+"""launch(): a failure on one rank ends all, in both worlds, with its rank, its cause, its status."""
+
+import re
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from minipar.autograd import Tensor
+from minipar.comm import Cluster
+from minipar.environment import find_mpirun, mpirun_environment
+from minipar.launch import UsageError, ranks_option, simulate
+
+needs_mpi = pytest.mark.skipif(find_mpirun() is None,
+                               reason="there is no mpirun: pip install 'minipar[mpi]'")
+WORLDS = [pytest.param(True, marks=needs_mpi, id="real"), pytest.param(False, id="simulated")]
+
+PROGRAM = """
+import sys
+import numpy as np
+from minipar.comm.collectives import all_reduce
+from minipar.launch import UsageError, launch
+
+def main(comm):
+{body}
+
+launch(main, num_ranks=3)
+print("after")
+"""
+
+
+def run(tmp_path, body: str, mpi: bool, *words: str, **variables: str):
+    """Run a program whose main has this body, on three ranks."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(body=textwrap.indent(textwrap.dedent(body), "    ")))
+    launcher = [find_mpirun(), "-n", "3"] if mpi else []
+    return subprocess.run([*launcher, sys.executable, str(program), *words], text=True, timeout=90,
+                          env={**mpirun_environment(), **variables}, capture_output=True)
+
+
+@pytest.mark.parametrize("mpi", WORLDS)
+def test_a_program_that_works(tmp_path, mpi):
+    done = run(tmp_path, """
+        total = all_reduce(comm, np.array([comm.rank + 1]))
+        if comm.rank == 0:
+            print("total", int(total[0]), "of", comm.size)
+        """, mpi)
+    assert done.returncode == 0 and "total 6 of 3" in done.stdout and "after" in done.stdout
+
+
+@pytest.mark.parametrize("mpi", WORLDS)
+def test_an_exception_on_one_rank_ends_all(tmp_path, mpi):
+    done = run(tmp_path, """
+        if comm.rank == 1:
+            raise KeyError("the cause")
+        all_reduce(comm, np.ones(4))            # would wait for ever
+        """, mpi)
+    assert done.returncode not in (0, None)
+    assert "KeyError: 'the cause'" in done.stderr and "program.py" in done.stderr
+    assert re.search(r"rank 1 of 3", done.stderr)
+    assert "after" not in done.stdout
+
+
+@pytest.mark.parametrize("mpi", WORLDS)
+def test_sys_exit_on_one_rank_ends_all(tmp_path, mpi):
+    done = run(tmp_path, """
+        if comm.rank == 2:
+            sys.exit(3)
+        all_reduce(comm, np.ones(4))
+        """, mpi)
+    assert done.returncode == 3 and "after" not in done.stdout
+
+
+@pytest.mark.parametrize("mpi", WORLDS)
+@pytest.mark.parametrize("who", ["True", "comm.rank == 1"])
+def test_a_usage_error_is_one_line(tmp_path, mpi, who):
+    done = run(tmp_path, f"""
+        if {who}:
+            raise UsageError("expected this, not that: do so")
+        all_reduce(comm, np.ones(4))
+        """, mpi)
+    assert done.returncode == 2
+    assert done.stderr.count("expected this, not that: do so") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_simulated_deadlock_is_a_sentence(tmp_path):
+    done = run(tmp_path, """
+        comm.send(np.ones(5), (comm.rank + 1) % comm.size)
+        """, False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "deadlock: no rank can go on" in done.stderr
+    assert "rank 2 waits to send to rank 0 (tag 0, 40 bytes) at" in done.stderr
+    assert re.search(r"program\.py:9", done.stderr)
+
+
+@needs_mpi
+def test_a_real_deadlock_ends_with_a_report_of_every_rank(tmp_path):
+    done = run(tmp_path, """
+        comm.recv(np.ones(5), (comm.rank + 1) % comm.size)
+        """, True, MINIPAR_TIMEOUT="2")
+    assert done.returncode not in (0, None)
+    for rank in range(3):
+        assert re.search(rf"rank {rank} of 3 has waited 2 s to receive from rank {(rank + 1) % 3} "
+                         r"\(tag 0, 40 bytes\) at .*program\.py:9", done.stderr), done.stderr
+
+
+def test_ranks_on_the_command_line(tmp_path):
+    body = "comm.rank == 0 and print(comm.size, sys.argv[1:])"
+    assert run(tmp_path, body, False).stdout.startswith("3 []")
+    assert run(tmp_path, body, False, "--ranks", "5", "x").stdout.startswith("5 ['x']")
+    assert run(tmp_path, body, False, "y", "--ranks=2").stdout.startswith("2 ['y']")
+    wrong = run(tmp_path, body, False, "--ranks", "none")
+    assert wrong.returncode == 2 and "--ranks takes a positive whole number" in wrong.stderr
+
+
+@pytest.mark.parametrize("words", [["--ranks"], ["--ranks", "0"], ["--ranks", "-1"], ["--ranks=x"]])
+def test_a_wrong_number_of_ranks(words):
+    with pytest.raises(UsageError, match="positive whole number"):
+        ranks_option(["program", *words])
+
+
+def test_reported_work_takes_virtual_time():
+    """A device of 1 FLOP/s and endless memory bandwidth: a product of 2·2·3·4 FLOPs takes 48 s."""
+    import numpy as np
+
+    def main(comm):
+        Tensor(np.ones((2, 3))) @ Tensor(np.ones((3, 4)))
+        return comm.now()
+    cluster = Cluster(2, flops_per_second=1.0, memory_bandwidth=float("inf"), trace=True)
+    results, seconds = simulate(main, cluster)
+    assert results == [48.0, 48.0] and seconds == 48.0
+    assert [span.name for span in cluster.trace.named_spans()] == ["MatMul forward"] * 2
