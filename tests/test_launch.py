@@ -1,4 +1,4 @@
-"""launch(): a failure on one rank ends all, in both worlds, with its rank, its cause, its status."""
+"""launch(): a failure on one rank ends all, in both worlds, with rank, cause and status."""
 
 import re
 import subprocess
@@ -124,8 +124,6 @@ def test_a_wrong_number_of_ranks(words):
 
 def test_reported_work_takes_virtual_time():
     """A device of 1 FLOP/s and endless memory bandwidth: a product of 2·2·3·4 FLOPs takes 48 s."""
-    import numpy as np
-
     def main(comm):
         Tensor(np.ones((2, 3))) @ Tensor(np.ones((3, 4)))
         return comm.now()

@@ -13,11 +13,12 @@ from typing import Self
 
 import numpy as np
 
+from ..comm.collectives import chunk_bounds
 from ..random import generator
 
 
 def shard_range(total: int, rank: int, num_ranks: int) -> range:
-    """Which of `total` things in a row belong to `rank`: the rule of np.array_split.
+    """Which of `total` things in a row belong to `rank`: as collectives cut arrays.
 
     Sizes differ by at most 1, the larger ones first; a rank may get none.  Raises ValueError for a
     rank that is not in 0 … num_ranks - 1.
@@ -25,9 +26,7 @@ def shard_range(total: int, rank: int, num_ranks: int) -> range:
     if not 0 <= rank < num_ranks or total < 0:
         raise ValueError(f"expected a rank in 0 … num_ranks - 1 and a total >= 0, not rank {rank} "
                          f"of {num_ranks} and total {total}")
-    size, num_larger = divmod(total, num_ranks)
-    start = rank * size + min(rank, num_larger)
-    return range(start, start + size + (rank < num_larger))
+    return range(*chunk_bounds(total, num_ranks)[rank])
 
 
 class _Sharded:
