@@ -65,7 +65,7 @@ bench: $(READY)  ## measure against PyTorch (if installed) and hand-written NumP
 
 docs: $(READY)  ## build the site into site/
 	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs]'
-	$(PY) -m mkdocs build --strict
+	$(PY) -m mkdocs build --strict --quiet --config-file docs/mkdocs.yml
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) out site build .pytest_cache .ruff_cache

@@ -125,7 +125,7 @@ def main(comm: Communicator) -> None:
         Row("6 Ψ D, the rule of thumb", 6 * num_parameters * 16 * SMALL.context, flops, rule="≈"),
     ], f"Ψ = {num_parameters:,} parameters, p = {comm.size}")
     lesson.say("More ranks divide the *compute*. The *memory* of this way of spreading, data "
-               "parallelism, stays 16 Ψ on each: lessons 09 and 10 divide that too.")
+               "parallelism, stays 16 Ψ on each: sharding it (ZeRO) divides that too.")
 
     if comm.rank == 0:
         count_large(lesson)
@@ -135,7 +135,7 @@ def main(comm: Communicator) -> None:
         "Size a 7-billion run: put GPTConfig(50257, 2048, 32, 32, 4096) to work on 2 T tokens. How "
         "many 80 GB devices hold it? How many finish in 30 days? Which wall decides?",
         "Which width makes attention half of a layer's FLOPs at a context of 32,768?",
-        "In 16 bits with a 32-bit master copy (lesson 22), why is it 16 Ψ bytes again?"])
+        "In 16 bits with a 32-bit master copy, why is it 16 Ψ bytes again?"])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.ticker import MaxNLocator
+
 from .colors import BLUE, GREEN, LIGHT, ORANGE
 from .figure import new_figure, save
 
@@ -24,21 +26,20 @@ def draw_loss(steps: Sequence[float], losses: Sequence[float], path: str | Path,
                              "every point, at least one")
     figure, axes = new_figure(8, 4.5, title)
     dot = {"marker": "o", "markersize": 3} if len(steps) <= 40 else {}
-    axes.plot(steps, losses, color=BLUE, linewidth=1.4, label="training", **dot)
-    axes.annotate(f"{losses[-1]:.3g}", (steps[-1], losses[-1]), xytext=(0, 6), color=BLUE,
-                  textcoords="offset points", ha="right", fontsize=9)
+    axes.plot(steps, losses, color=BLUE, linewidth=1.4, **dot,
+              label=f"training, {losses[-1]:.3g} at the end")
     if validation:
         axes.plot(*validation, color=ORANGE, marker="o", markersize=4, linewidth=1.4,
                   label="validation")
     if reference:
         axes.axhline(reference[0], color=GREEN, linestyle="--", linewidth=1.2, label=reference[1])
     axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(f"loss in nats per {per}")
     axes.grid(color=LIGHT, linewidth=0.8)
     axes.set_axisbelow(True)
     bits = axes.secondary_yaxis("right", functions=(lambda nats: nats / math.log(2),
                                                     lambda bits: bits * math.log(2)))
     bits.set_ylabel(f"bits per {per}")
-    if validation or reference:
-        axes.legend(frameon=False, loc="upper right")
+    axes.legend(framealpha=1, edgecolor="none", loc="center right")
     return save(figure, path)
