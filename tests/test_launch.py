@@ -1,5 +1,6 @@
 """launch(): a failure on one rank ends all, in both worlds, with rank, cause and status."""
 
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.launch import UsageError, ranks_option, simulate
+from minipar.testing.board import wait_until
 
 needs_mpi = pytest.mark.skipif(find_mpirun() is None,
                                reason="there is no mpirun: pip install 'minipar[mpi]'")
@@ -38,6 +40,14 @@ def run(tmp_path, body: str, mpi: bool, *words: str, **variables: str):
     launcher = [find_mpirun(), "-n", "3"] if mpi else []
     return subprocess.run([*launcher, sys.executable, str(program), *words], text=True, timeout=90,
                           env={**mpirun_environment(), **variables}, capture_output=True)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("mpi", WORLDS)
@@ -99,12 +109,16 @@ def test_a_simulated_deadlock_is_a_sentence(tmp_path):
 @needs_mpi
 def test_a_real_deadlock_ends_with_a_report_of_every_rank(tmp_path):
     done = run(tmp_path, """
+        import os, pathlib; pathlib.Path(sys.argv[1], f"pid-{os.getpid()}").touch()
         comm.recv(np.ones(5), (comm.rank + 1) % comm.size)
-        """, True, MINIPAR_TIMEOUT="2")
+        """, True, str(tmp_path), MINIPAR_TIMEOUT="2")
     assert done.returncode not in (0, None)
     for rank in range(3):
         assert re.search(rf"rank {rank} of 3 has waited 2 s to receive from rank {(rank + 1) % 3} "
-                         r"\(tag 0, 40 bytes\) at .*program\.py:9", done.stderr), done.stderr
+                         r"\(tag 0, 40 bytes\) at .*program\.py:10", done.stderr), done.stderr
+    pids = [int(file.name.split("-")[1]) for file in tmp_path.glob("pid-*")]
+    assert len(pids) == 3
+    assert wait_until(lambda: not any(is_running(pid) for pid in pids), 5), "a rank was left over"
 
 
 def test_ranks_on_the_command_line(tmp_path):

@@ -35,8 +35,9 @@ def describe_stuck(stuck: list, cluster, most: int = 16) -> str:
             peer = cluster.groups[group][dest if kind == "send to" else source]
             while request is not None:
                 part_of = f", part of {request.label}" if request.label else ""
+                gone = ", which has returned," if cluster.ranks[peer].greenlet.dead else ""
                 pending[id(request)] = (f"to {kind} rank {peer} (tag {tag}, "
-                                        f"{request.array.nbytes} bytes{part_of})")
+                                        f"{request.array.nbytes} bytes{part_of}){gone}")
                 request = request.behind
     lines = []
     for rank in stuck[:most]:
@@ -48,4 +49,3 @@ def describe_stuck(stuck: list, cluster, most: int = 16) -> str:
     return ("deadlock: no rank can go on\n  " + "\n  ".join(lines)
             + "\nEvery send needs its receive, in an order that lets both be reached: try "
               "sendrecv, or let one rank receive first.")
-

@@ -7,8 +7,8 @@ sender's array into the receiver's and says when both are done:
     end   = start + bytes / bandwidth            both are done at end + latency
 
 So a send that nobody receives blocks at any size (*rendezvous*), no message is ever buffered, and
-if no rank can go on that is a deadlock, known at once.  With `eager=n`, messages smaller than n bytes
-are buffered and their sends are done at once, as MPI libraries do.
+if no rank can go on that is a deadlock, known at once.  With `eager=n`, messages smaller than n
+bytes are buffered and their sends are done at once, as MPI libraries do.
 """
 
 import gc
@@ -23,55 +23,8 @@ from greenlet import getcurrent, greenlet
 from ..backend import Array
 from .communicator import Communicator
 from .deadlock import Closed, Deadlock, describe_stuck
+from .request import Rank, SimulatedRequest
 from .trace import Trace
-
-
-class Rank:
-    """What all communicators of one rank share."""
-
-    __slots__ = ("number", "clock", "port_out", "port_in", "greenlet", "waiting", "trace",
-                 "messages")
-
-    def __init__(self, number: int, trace: Trace | None):
-        self.number = number
-        self.log_to(trace)
-        self.clock = self.port_out = self.port_in = 0.0
-        self.greenlet: greenlet | None = None
-        self.waiting: SimulatedRequest | str | None = None
-
-    def log_to(self, trace: Trace | None) -> None:
-        """Log events there from now on, or nowhere."""
-        self.trace = trace
-        self.messages = trace.messages if trace is not None else None
-
-
-class SimulatedRequest:
-    """Half a message.  `done` is the virtual time of its end, None until both halves have met."""
-
-    __slots__ = ("cluster", "rank", "array", "label", "posted", "done", "waiter", "behind")
-
-    def __init__(self, cluster: "Cluster", rank: Rank, array: Array, label: str):
-        self.cluster, self.rank, self.array, self.label = cluster, rank, array, label
-        self.posted = rank.clock
-        self.done = self.waiter = None
-        self.behind: SimulatedRequest | None = None     # the next of the same two ranks and tag
-
-    def wait(self) -> None:
-        """Block this rank, not the process, until both halves have met."""
-        rank = self.rank
-        done = self.done
-        if done is None:
-            self.waiter = rank.greenlet
-            rank.waiting = self
-            ready = self.cluster.ready      # the rank whose turn it is in virtual time goes on
-            (heappop(ready)[2] if ready else self.cluster.hub).switch()
-            done = self.done
-        if done > rank.clock:
-            rank.clock = done
-
-    def test(self) -> bool:
-        """Whether it is done by now."""
-        return self.done is not None and self.done <= self.rank.clock
 
 
 class Cluster:
@@ -102,21 +55,21 @@ class Cluster:
         self.ready: list = []       # heap of (virtual time, rank number, greenlet that may go on)
         self.splits: dict = {}
         self.groups = [list(range(self.num_ranks))]     # world numbers of each group's ranks
+        self.hub = getcurrent()
         for rank in self.ranks:
-            rank.clock = rank.port_out = rank.port_in = 0.0
-            rank.greenlet = rank.waiting = None
-            if rank.trace is not None:
-                rank.trace.clear()
+            rank.begin(self.hub, self.ready)
 
     @property
     def trace(self) -> Trace:
         """The events of all ranks in the last run, if it was traced."""
         return Trace.merged(rank.trace for rank in self.ranks if rank.trace is not None)
 
-    def meet(self, send: SimulatedRequest, recv: SimulatedRequest,
-             first: SimulatedRequest) -> None:
-        """Both halves are here: move the data, say when it is done, wake who waits for `first`."""
-        source, dest, array, out = send.rank, recv.rank, send.array, recv.array
+    def deliver(self, send: SimulatedRequest, dest: Rank, out: Array, posted: float) -> float:
+        """Both halves are here: move the bytes into `out`, where `dest` wants them since `posted`.
+
+        Returns when that is done, says so to the sender and makes it ready if it waits.
+        """
+        source, array = send.rank, send.array
         num_bytes = array.nbytes
         if array.dtype is not out.dtype and array.dtype != out.dtype or out.nbytes != num_bytes:
             raise ValueError(
@@ -128,21 +81,22 @@ class Cluster:
         except ValueError:              # as many elements, in another shape
             out[...] = array.reshape(out.shape)
         start = send.posted             # comparisons: four times as fast as max()
-        if recv.posted > start:
-            start = recv.posted
+        if posted > start:
+            start = posted
         if source.port_out > start:
             start = source.port_out
         if dest.port_in > start:
             start = dest.port_in
         source.port_out = dest.port_in = end = start + num_bytes * self.seconds_per_byte
-        recv.done = end = end + self.latency
-        if send.done is None:
-            send.done = end
+        end += self.latency
         if source.messages is not None:
             source.messages.append(
                 (source.number, dest.number, num_bytes, send.label, send.posted, start, end))
-        if first.waiter is not None:
-            heappush(self.ready, (end, first.rank.number, first.waiter))
+        if send.done is None:
+            send.done = end
+            if source.waiting is send:
+                heappush(self.ready, (end, source.number, source.greenlet))
+        return end
 
     def run(self, main: Callable[[Communicator], Any]) -> tuple[list, float]:
         """Run main(comm) on every rank; return (what each returned, seconds of virtual time).
@@ -151,9 +105,10 @@ class Cluster:
         Raises Deadlock, saying who waits for whom and where, if no rank can go on.
         """
         self._begin()
-        self.hub, results = getcurrent(), [None] * self.num_ranks
+        results = [None] * self.num_ranks
 
         def body(rank: Rank) -> None:
+            self.hub.switch()               # until all are here: nobody runs ahead of their start
             try:
                 results[rank.number] = main(SimulatedCommunicator(self, rank, rank.number, 0))
             except Exception as error:
@@ -166,8 +121,9 @@ class Cluster:
             for rank in self.ranks:
                 rank.greenlet = greenlet(body)
                 rank.greenlet.gr_context = copy_context()   # context variables of its own
-                rank.greenlet.switch(rank)                  # from here, not from another rank: it
-            while self.ready:                               # inherits its starter's stack depth
+                rank.greenlet.switch(rank)      # from here: it inherits its starter's stack depth
+                self.ready.append((0.0, rank.number, rank.greenlet))
+            while self.ready:
                 heappop(self.ready)[2].switch()
             stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
             if stuck:
@@ -194,7 +150,7 @@ class SimulatedCommunicator(Communicator):
         self.cluster, self.me, self.rank, self.group = cluster, me, rank, group
         self.size = len(cluster.groups[group])
         self.world_rank = me.number
-        self._num_splits = 0
+        self._num_splits, self.label = 0, ""    # set here: found faster than on the class
 
     def now(self) -> float:
         """Virtual seconds."""
@@ -213,51 +169,67 @@ class SimulatedCommunicator(Communicator):
         """See Communicator."""
         if not 0 <= dest < self.size:
             self.check_peer(dest, "dest")
-        cluster = self.cluster
-        send = SimulatedRequest(cluster, self.me, array, self.label)
-        if array.nbytes < cluster.eager:
-            send.array, send.done = array.copy(), self.me.clock
+        cluster, me = self.cluster, self.me
+        send = SimulatedRequest(me, array, self.label)
+        if cluster.eager and array.nbytes < cluster.eager:
+            send.array, send.done = array.copy(), me.clock
         key = (self.group, self.rank, dest, tag)
         recv = cluster.recvs.pop(key, None)
         if recv is None:
-            _queue(cluster.sends, key, send)
+            first = cluster.sends.setdefault(key, send)
+            if first is not send:
+                first.append(send)
         else:
             if recv.behind is not None:
                 cluster.recvs[key] = recv.behind
-            cluster.meet(send, recv, recv)
+            other = recv.rank
+            recv.done = end = cluster.deliver(send, other, recv.array, recv.posted)
+            if other.waiting is recv:
+                heappush(cluster.ready, (end, other.number, other.greenlet))
         return send
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> SimulatedRequest:
         """See Communicator."""
         if not 0 <= source < self.size:
             self.check_peer(source, "source")
-        cluster = self.cluster
-        recv = SimulatedRequest(cluster, self.me, out, self.label)
+        cluster, me = self.cluster, self.me
+        recv = SimulatedRequest(me, out, self.label)
         key = (self.group, source, self.rank, tag)
         send = cluster.sends.pop(key, None)
         if send is None:
-            _queue(cluster.recvs, key, recv)
+            first = cluster.recvs.setdefault(key, recv)
+            if first is not recv:
+                first.append(recv)
         else:
             if send.behind is not None:
                 cluster.sends[key] = send.behind
-            cluster.meet(send, recv, send)
+            recv.done = cluster.deliver(send, me, out, me.clock)
         return recv
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """See Communicator."""
-        send, recv = self.isend(array, dest, tag), self.irecv(out, source, tag)
-        recv.wait()
-        send.wait()
+        send = self.isend(array, dest, tag)
+        cluster, me = self.cluster, self.me
+        key = (self.group, source, self.rank, tag)
+        coming = cluster.sends.pop(key, None)
+        if coming is None:
+            self.irecv(out, source, tag).wait()
+        else:
+            if coming.behind is not None:
+                cluster.sends[key] = coming.behind
+            me.clock = cluster.deliver(coming, me, out, me.clock)
+        if send.done is None:
+            send.wait()
+        elif send.done > me.clock:
+            me.clock = send.done
 
     def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":
         """See Communicator."""
         cluster, self._num_splits = self.cluster, self._num_splits + 1
-        meeting = cluster.splits.setdefault((self.group, self._num_splits), ([], {}))
-        arrived, groups = meeting
+        arrived, groups = cluster.splits.setdefault((self.group, self._num_splits), ([], {}))
         arrived.append((self.rank if key is None else key, self.rank, color, self.me))
         if len(arrived) < self.size:
-            self.me.waiting = "split(), which every rank of the communicator must call"
-            (heappop(cluster.ready)[2] if cluster.ready else cluster.hub).switch()
+            self.me.block("for split(), which every rank of the communicator must call,")
         else:                           # the last to arrive forms the groups and wakes the others
             world = cluster.groups[self.group]
             for _, rank, group_color, _ in sorted(arrived, key=lambda a: a[:2]):
@@ -276,13 +248,3 @@ class SimulatedCommunicator(Communicator):
         group = groups[color]
         rank = cluster.groups[group].index(self.me.number)
         return SimulatedCommunicator(cluster, self.me, rank, group)
-
-
-def _queue(requests: dict, key: tuple, request: SimulatedRequest) -> None:
-    """Append to the requests of the same two ranks and tag that wait for their other half."""
-    first = requests.setdefault(key, request)
-    if first is not request:
-        while first.behind is not None:
-            first = first.behind
-        first.behind = request
-

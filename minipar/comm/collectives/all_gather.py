@@ -4,6 +4,8 @@
     after    rank 0: a b c   rank 1: a b c   rank 2: a b c
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 from ...backend import Array
@@ -22,8 +24,9 @@ def ring(comm: Communicator, chunks: list[Array]) -> None:
     """
     after, before = neighbours(comm)
     p, r = comm.size, comm.rank
-    for step in range(p - 1):
-        comm.sendrecv(chunks[(r - step) % p], after, chunks[(r - step - 1) % p], before)
+    passing = [chunks[(r - step) % p] for step in range(p)]
+    for known, coming in pairwise(passing):
+        comm.sendrecv(known, after, coming, before)
 
 
 def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None = None) -> Array:

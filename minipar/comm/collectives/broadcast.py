@@ -4,6 +4,7 @@
     after    rank 0: a   rank 1: a   rank 2: a
 """
 
+import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
@@ -42,8 +43,8 @@ def broadcast(comm: Communicator, array: Array, root: int = 0, algorithm: str = 
     comm.check_peer(root, "root")
     send = find_algorithm(ALGORITHMS, algorithm)
     if out is None:
-        out = array.copy()
-    elif out is not array:
+        out = np.empty_like(array)
+    if out is not array:
         out[...] = array
     with comm.labelled("broadcast"):
         send(comm, out, root)

@@ -4,6 +4,8 @@
     after    rank 0: Σ0          rank 1: Σ1          rank 2: Σ2
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 from ...backend import Array
@@ -22,11 +24,11 @@ def ring(comm: Communicator, chunks: list[Array], combine) -> None:
     """
     after, before = neighbours(comm)
     p, r = comm.size, comm.rank
-    incoming = np.empty_like(chunks[0], shape=max((c.shape for c in chunks), key=lambda s: s[:1]))
-    for step in range(p - 1):
-        mine = chunks[(r - step - 2) % p]
-        arrived = incoming[:mine.shape[0]]
-        comm.sendrecv(chunks[(r - step - 1) % p], after, arrived, before)
+    passing = [chunks[(r - 1 - step) % p] for step in range(p)]
+    incoming = np.empty_like(max(chunks, key=len))
+    for gone, mine in pairwise(passing):
+        arrived = incoming if len(mine) == len(incoming) else incoming[:len(mine)]
+        comm.sendrecv(gone, after, arrived, before)
         combine(mine, arrived, out=mine)
 
 
