@@ -1,0 +1,7 @@
+"""`python -m minipar.bench`."""
+
+import sys
+
+from . import main
+
+sys.exit(main(sys.argv[1:]))

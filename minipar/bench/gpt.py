@@ -1,0 +1,143 @@
+"""One training step of a GPT: minipar's autograd, the hand-written floor, PyTorch eager.
+
+Forward, backward and AdamW on float32, one thread.  4 layers, width 256, 8 heads, sequence 128,
+batch 8, vocabulary 512, a head of its own.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..autograd.attention import QUERIES
+from ..backend import keep_freed_memory
+from ..memory.ledger import Ledger
+from ..nn import GPT, GPTConfig
+from ..optim import AdamW
+from .numpy_gpt import NumpyGPT
+from .timing import Row, check_same, import_torch, interleave, medians, milliseconds
+
+CONFIG = GPTConfig(vocab_size=512, context=128, num_layers=4, num_heads=8, width=256, tied=False)
+BATCH = 8
+
+
+def make_batch(num_samples: int, config: GPTConfig = CONFIG) -> tuple[np.ndarray, np.ndarray]:
+    """Random ids and targets (num_samples, context)."""
+    tokens = np.random.default_rng(0).integers(config.vocab_size,
+                                               size=(num_samples, config.context + 1))
+    return tokens[:, :-1].copy(), tokens[:, 1:].copy()
+
+
+def make_step(model: GPT, ids: np.ndarray, targets: np.ndarray,
+              exchange: Callable[[GPT], None] | None = None) -> Callable[[], float]:
+    """minipar's training step; `exchange` sums the gradients over ranks, if there are several."""
+    optimizer = AdamW(model.slabs, lr=1e-3)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = model.loss(ids, targets)
+        loss.backward()
+        if exchange is not None:
+            exchange(model)
+        optimizer.step()
+        return loss.item()
+    return step
+
+
+def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray,
+                targets: np.ndarray) -> dict[str, Callable[[], float]]:
+    """PyTorch's, with its fused AdamW; nothing if it is not installed."""
+    torch = import_torch()
+    if torch is None:
+        return {}
+    from .torch_peers import TorchGPT, copy_state
+    model = copy_state(state, TorchGPT(CONFIG))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    ids, targets = torch.tensor(ids), torch.tensor(targets)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = model.loss(ids, targets)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+    return {"PyTorch": step}
+
+
+def saved_bytes(config: GPTConfig, batch: int, itemsize: int = 4) -> int:
+    """Activations that wait for backward, by the formula; b = batch, t = time, n = b t tokens.
+
+    In numbers per layer of width d, with h heads of attention whose blocks of queries hold only the
+    keys that they may see, `pairs` ≈ t² / 2 + 32 t of t²:
+
+        layer norms       2 (n d + n)     the normalized rows and the scale of each
+        their outputs     2 n d           inputs of c_attn and c_fc
+        attention         3 n d + b h pairs + n d       q, k, v; probabilities; input of c_proj
+        MLP               4 n d + 4 n d   the slope of gelu; input of c_proj
+
+    Then the final norm, its output, the gradient of the logits (n v) and the token ids (8 bytes).
+    """
+    t, d = config.context, config.width
+    n = batch * t
+    ends = [min(t, start + QUERIES) for start in range(0, t, QUERIES)]
+    pairs = sum(end * (end - start) for start, end in zip([0, *ends], ends))
+    per_layer = 16 * n * d + 2 * n + batch * config.num_heads * pairs
+    return itemsize * (config.num_layers * per_layer + 2 * n * d + n
+                       + n * config.vocab_size) + 8 * n
+
+
+def measure(num_rounds: int, malloc: str = "kept") -> list[Row]:
+    """The rows for one setting of malloc, "kept" (freed memory is kept) or "stock"."""
+    kept = malloc == "kept"
+    if kept and not keep_freed_memory():
+        return [Row("GPT step, freed memory kept", "this C library has no such setting")]
+    ids, targets = make_batch(BATCH)
+    model = GPT(CONFIG).initialize(seed=0)
+    floor = NumpyGPT(model.state_dict(), CONFIG.num_heads, lr=1e-3)
+    steps = {"minipar": make_step(model, ids, targets), "floor": lambda: floor.step(ids, targets),
+             **torch_steps(model.state_dict(), ids, targets)}
+    check_same("GPT step", steps)
+    seconds = medians(interleave(steps, num_rounds))
+
+    ours, what = seconds["minipar"], f"GPT step, {'freed memory kept' if kept else 'stock malloc'}"
+    rows = [Row(what, f"{milliseconds(ours)}, {ids.size / ours:,.0f} tokens/s")]
+    if "PyTorch" in seconds:
+        rows = [replace(rows[0], theirs=f"PyTorch {milliseconds(seconds['PyTorch'])}",
+                        ratio=seconds["PyTorch"] / ours, target=1.10 if kept else None)]
+    rows.append(Row("  its time over hand-written NumPy's", milliseconds(ours),
+                    f"floor {milliseconds(seconds['floor'])}", ours / seconds["floor"],
+                    1.03 if kept else None, at_least=False))
+    return [*rows, *measure_products(num_rounds), measure_saved(model, ids, targets)] if kept \
+        else rows
+
+
+def measure_products(num_rounds: int) -> list[Row]:
+    """How fast the matrix products are, in which most of the step's time goes: the BLAS's part."""
+    rows, width = BATCH * CONFIG.context, CONFIG.width
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32)
+            for shape in ((rows, width), (width, 4 * width)))
+    products, torch = {"minipar": lambda: x @ w}, import_torch()
+    if torch is not None:
+        torch_x, torch_w = torch.tensor(x), torch.tensor(w.T.copy()).T      # as nn.Linear has it
+        products["PyTorch"] = lambda: torch_x @ torch_w
+    seconds = medians(interleave(products, 10 * num_rounds))
+    rates = {name: 2 * rows * width * 4 * width / s / 1e9 for name, s in seconds.items()}
+    row = Row("  of it: a matrix product, (1024, 256) (256, 1024)",
+              f"{rates['minipar']:.0f} GFLOP/s")
+    if "PyTorch" in rates:
+        row = replace(row, theirs=f"PyTorch {rates['PyTorch']:.0f} GFLOP/s",
+                      ratio=rates["minipar"] / rates["PyTorch"])
+    return [row]
+
+
+def measure_saved(model: GPT, ids: np.ndarray, targets: np.ndarray) -> Row:
+    """Bytes saved by one forward, which must be exactly those of the formula."""
+    ledger, expected = Ledger(model.parameters()), saved_bytes(model.config, len(ids))
+    with ledger.recording():
+        loss = model.loss(ids, targets)
+    assert ledger.live == expected, f"saved {ledger.live} bytes, the formula says {expected}"
+    assert math.isfinite(loss.item())
+    return Row("  saved activations", f"{ledger.live / 2**20:.2f} MiB",
+               f"formula {expected / 2**20:.2f} MiB", ledger.live / expected, 1.0, at_least=False)

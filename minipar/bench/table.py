@@ -1,0 +1,135 @@
+"""Runs the measurements, each in processes of its own, and prints them as one table."""
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from threadpoolctl import threadpool_info
+
+from ..environment import find_mpirun, mpirun_environment
+from ..launch import UsageError, launch, report_usage
+from .timing import Row
+
+NAMES = ("gpt", "gpt-stock-malloc", "mlp", "data-parallel", "simulated")
+
+
+def main(argv: list[str]) -> int:
+    """Measure what `argv` names (all by default) and print the table; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="minipar bench", description=f"Measurements: {', '.join(NAMES)}.")
+    parser.add_argument("names", nargs="*", metavar="name", help="what to measure (default: all)")
+    parser.add_argument("--rounds", type=int, default=20, help="repetitions (default %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="few repetitions: a rough look")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    num_rounds = 4 if options.quick else options.rounds
+    try:
+        for name in options.names:
+            if name not in NAMES:
+                raise UsageError(f"there is no measurement {name!r}: choose from "
+                                 f"{', '.join(NAMES)}")
+        if num_rounds < 1:
+            raise UsageError(f"--rounds takes a positive whole number, not {num_rounds}")
+        if options.worker:
+            _work(options.names[0], num_rounds)
+            return 0
+        _print_table(options.names or NAMES, num_rounds)
+    except UsageError as error:
+        return report_usage(error)
+    return 0
+
+
+def _work(name: str, num_rounds: int) -> None:
+    """In a process of its own: measure; write the rows, and what share of a core it had, as JSON."""
+    from . import data_parallel, gpt, mlp, simulated
+    wall, cpu = time.perf_counter(), time.process_time()
+    if name == "data-parallel":
+        rows = launch(lambda comm: data_parallel.measure(comm, num_rounds) if comm.size == 2
+                      else [])
+    elif name == "mlp":
+        rows = mlp.measure(num_rounds)
+    elif name == "simulated":
+        rows = simulated.measure(num_rounds)
+    else:
+        rows = gpt.measure(num_rounds, "stock" if name == "gpt-stock-malloc" else "kept")
+    if rows:                        # of two ranks only the first has some
+        share = (time.process_time() - cpu) / (time.perf_counter() - wall)
+        print(json.dumps([share, [asdict(row) for row in rows]]), flush=True)
+
+
+def _measure(name: str, num_rounds: int) -> tuple[float, list[Row]]:
+    """Start the process, or the two ranks, that measure `name`; one thread each.
+
+    Returns (the share of a core that it had, the rows).
+    """
+    command = [sys.executable, "-m", "minipar.bench", name, "--worker", "--rounds", str(num_rounds)]
+    if name == "data-parallel":
+        mpirun = find_mpirun()
+        if mpirun is None or importlib.util.find_spec("mpi4py") is None:
+            return 1.0, [Row("GPT on 2 ranks", "needs MPI: pip install 'minipar[mpi]'")]
+        command = [mpirun, "-n", "2", *command]
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    done = subprocess.run(command, env={**mpirun_environment(), **one_thread},
+                          stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise UsageError(f"the measurement {name} ended with exit status {done.returncode}; its "
+                         "own message is above", status=1)
+    share, rows = json.loads(done.stdout.splitlines()[0])
+    return share, [Row(**row) for row in rows]
+
+
+def _print_table(names: list[str], num_rounds: int) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    table = Table(title=f"medians of {num_rounds} interleaved rounds, float32, one thread per rank")
+    for column in ("what", "minipar", "against", "ratio", "target"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    disturbed = []
+    with console.status("") as status:
+        for name in names:
+            status.update(f"measuring {name}")
+            share, rows = _measure(name, num_rounds)
+            for row in rows:
+                table.add_row(*_cells(row))
+            table.add_section()
+            if share < 0.95:
+                disturbed.append(f"{name}: had only {share:.0%} of a core; other programs were "
+                                 "running, so measure again")
+    console.print(_settings(), highlight=False, markup=False)
+    console.print(table)
+    console.print("\n".join(disturbed), highlight=False, markup=False)
+
+
+def _cells(row: Row) -> list[str]:
+    ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
+    words = [escape(text) for text in (row.what, row.ours, row.theirs)]
+    if row.target is None:
+        return [*words, ratio, ""]
+    color = "green" if row.met else "red"
+    sign = "≥" if row.at_least else "≤"
+    return [*words, f"[{color}]{ratio}[/{color}]", f"{sign} {row.target:.2f}"]
+
+
+def _settings() -> str:
+    """What the figures depend on, in a few lines."""
+    blas = next((f"{info['internal_api']} {info['version']}, {info['architecture']} kernels"
+                 for info in threadpool_info() if info["user_api"] == "blas"
+                 and "architecture" in info), "unknown")
+    forced = mpirun_environment().get("OPENBLAS_CORETYPE", "not set")
+    lines = [f"Python {sys.version.split()[0]}, NumPy {np.__version__} on {blas} "
+             f"(OPENBLAS_CORETYPE {forced})"]
+    if importlib.util.find_spec("torch"):
+        from importlib.metadata import version
+        lines.append(f"PyTorch {version('torch')}, eager")
+    else:
+        lines.append("PyTorch is not installed: its rows are missing "
+                     "(pip install 'minipar[peers]' brings it)")
+    lines.append("malloc keeps freed memory (mallopt) except where stock malloc is said")
+    return "\n".join(lines)
