@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 
 
 def _work(name: str, num_rounds: int) -> None:
-    """In a process of its own: measure; write the rows, and what share of a core it had, as JSON."""
+    """In a process of its own: measure; write the share of a core it had, and the rows, as JSON."""
     from . import data_parallel, gpt, mlp, simulated
     wall, cpu = time.perf_counter(), time.process_time()
     if name == "data-parallel":

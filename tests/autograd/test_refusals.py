@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import minipar.autograd as ag
-from minipar.autograd import Function, Tensor, products, shaping
+from minipar.autograd import Function, Tensor, activations, products, shaping
 from minipar.autograd import attention as at
-from minipar.autograd import activations
 from minipar.autograd import elementwise as e
 from minipar.autograd import normalize as n
 

@@ -107,7 +107,7 @@ def test_all_ranks_hold_the_same_bits():
 
 @pytest.mark.parametrize("p", [2, 3, 4])
 def test_the_graph_form_reduces_once_per_use(p):
-    """n bytes of gradients cost 2 n (p-1) over all ranks; tied weights are used, and sent, twice."""
+    """n bytes of gradients cost 2 n (p-1) over all ranks; tied weights, used twice, go twice."""
     def sent(form):
         cluster = Cluster(p, trace=True)
         model = MODELS["gpt tied"]().initialize(dtype=np.float64)
