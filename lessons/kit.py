@@ -98,7 +98,7 @@ class Lesson:
         path = self.out / f"{self.name}.png"
         if self.comm.rank == 0:
             draw(path)
-        self.console.print(f"Picture: {path}\n", soft_wrap=True)
+        self.console.print(f"Picture: {path}\n", soft_wrap=True, markup=False)
 
     def takeaway(self, text: str) -> None:
         """The one sentence to remember."""

@@ -85,7 +85,7 @@ def load(path: Path) -> Checkpoint:
         with np.load(path) as stored:
             arrays = {name: stored[name] for name in stored.files}
         description = json.loads(arrays.pop("description").tobytes())
-        if description.pop("format") != FORMAT:
+        if not isinstance(description, dict) or description.pop("format", None) != FORMAT:
             raise KeyError("format")
     except (KeyError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} was not written by this version of minipar: give a "

@@ -17,18 +17,19 @@ class Parser(argparse.ArgumentParser):
         sys.exit(report_usage(UsageError(f"{message} ({self.prog} --help lists the options)")))
 
 
-def make_parser() -> Parser:
-    """The parser of the whole command line."""
+def make_parser() -> tuple[Parser, Parser]:
+    """The parser of the whole command line, and that of `train` in it."""
     from . import train
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    train.add_arguments(commands.add_parser("train", help="train a GPT or an MLP, data parallel"))
+    training = commands.add_parser("train", help="train a GPT or an MLP, data parallel")
+    train.add_arguments(training)
     commands.add_parser("doctor", help="what is installed, and whether MPI fits together")
     for name, text in (("exercise", "course exercises: list, start, check, hint"),
                        ("bench", "measure against PyTorch and hand-written NumPy")):
         commands.add_parser(name, help=text, add_help=False)
-    return parser
+    return parser, training
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,11 +43,15 @@ def main(argv: list[str] | None = None) -> int:
         if argv[:1] == ["bench"]:
             from . import bench
             return bench.main(argv[1:])
-        options = make_parser().parse_args(argv)
+        parser, training = make_parser()
+        options = parser.parse_args(argv)
         if options.command == "doctor":
             from . import doctor
             return doctor.main()
         from . import train
+        if options.resume is not None:      # what is not said now is as it was
+            training.set_defaults(**train.remembered(options))
+            options = parser.parse_args(argv)
         train.main(options)
         return 0
     except UsageError as error:

@@ -12,6 +12,7 @@ import sys
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from threadpoolctl import threadpool_info
 
 from . import __version__
@@ -73,7 +74,7 @@ def _gpu() -> str:
     try:
         import cupy
     except ImportError:
-        return "none: cupy is not installed (pip install 'minipar[cuda]' where there is one)"
+        return "none: cupy is not installed (pip install '.[cuda]' where there is one)"
     try:
         names = [cupy.cuda.runtime.getDeviceProperties(i)["name"].decode()
                  for i in range(cupy.cuda.runtime.getDeviceCount())]
@@ -87,7 +88,7 @@ def diagnose(library: str, mpirun: str | None, launcher: str) -> list[str]:
     found = []
     loaded, started = vendor_of(library), vendor_of(launcher)
     if _version("mpi4py") == "not installed":
-        return ["mpi4py is not installed: pip install 'minipar[mpi]' brings it and an MPI library; "
+        return ["mpi4py is not installed: pip install '.[mpi]' brings it and an MPI library; "
                 "until then programs run on simulated ranks (--ranks 4)"]
     if loaded is None:
         found.append(f"mpi4py cannot load an MPI library ({library}): pip install mpich, or point "
@@ -133,10 +134,11 @@ def main() -> int:
     table.add_column("what")
     table.add_column("found", overflow="fold")
     for what, found in rows.items():
-        table.add_row(what, found)
-    console.print(table, markup=False)
+        table.add_row(what, Text(found))
+    console.print(table)
     for problem in problems:
-        console.print(f"[red]problem:[/] {problem}", highlight=False)
+        console.print("problem:", style="red", end=" ")
+        console.print(problem, markup=False, highlight=False)
     if not problems:
         console.print("[green]all fits together[/]: try  mpirun -n 4 python -m minipar doctor")
     return 1 if problems else 0

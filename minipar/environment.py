@@ -30,7 +30,7 @@ class Launched:
 def launched() -> Launched | None:
     """Who started this process and as which rank; None when it runs alone, without `mpirun`."""
     for launcher, size, rank, local_size in _LAUNCHERS:
-        if size in os.environ:
+        if os.environ.get(size, "").isdigit():
             num_ranks = int(os.environ[size])
             return Launched(launcher, num_ranks, int(os.environ.get(rank, 0)),
                             int(os.environ.get(local_size, num_ranks)))
@@ -118,8 +118,7 @@ def mpirun_environment() -> dict[str, str]:
 
 def prepare_mpi() -> None:
     """Settings that an MPI library reads when it starts."""
-    os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")      # we say it, and better
     world = launched()
-    if world and world.local_size > num_cores():                        # who waits yields its core
+    if world and world.local_size > num_cores():        # ranks that wait give up their core
         os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")      # MPICH
         os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")      # Open MPI

@@ -136,6 +136,7 @@ def _all_arrive(comm: Communicator, seconds: float) -> bool:
 
 def _end_all(MPI: Any, comm: Communicator, error: BaseException) -> None:
     """Say what happened on this rank and end every rank, with a non-zero exit status."""
+    from .comm.mpi_library import abort
     code = 1
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
@@ -148,6 +149,5 @@ def _end_all(MPI: Any, comm: Communicator, error: BaseException) -> None:
         code, what = error.status, f"alone: {error}"
     else:
         what = "failed:\n" + traceback.format_exc()
-    sys.stdout.flush()
     print(f"minipar: rank {comm.rank} of {comm.size} {what}", file=sys.stderr, flush=True)
-    MPI.COMM_WORLD.Abort(code)
+    abort(MPI, code)

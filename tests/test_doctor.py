@@ -44,7 +44,7 @@ def test_no_library_no_mpirun_no_mpi4py(monkeypatch):
     assert any("no mpirun" in p for p in problems)
     monkeypatch.setattr(doctor, "_version", lambda package: "not installed")
     (problem,) = doctor.diagnose("", None, "not found")
-    assert "pip install 'minipar[mpi]'" in problem and "--ranks 4" in problem
+    assert "pip install '.[mpi]'" in problem and "--ranks 4" in problem
 
 
 def test_both_wheels(monkeypatch):

@@ -16,7 +16,7 @@ from minipar.launch import UsageError, ranks_option, simulate
 from minipar.testing.board import wait_until
 
 needs_mpi = pytest.mark.skipif(find_mpirun() is None,
-                               reason="there is no mpirun: pip install 'minipar[mpi]'")
+                               reason="there is no mpirun: pip install '.[mpi]'")
 WORLDS = [pytest.param(True, marks=needs_mpi, id="real"), pytest.param(False, id="simulated")]
 
 PROGRAM = """
@@ -55,7 +55,7 @@ def test_a_program_that_works(tmp_path, mpi):
     done = run(tmp_path, """
         total = all_reduce(comm, np.array([comm.rank + 1]))
         if comm.rank == 0:
-            print("total", int(total[0]), "of", comm.size)
+            print(f"total {total[0]} of {comm.size}")
         """, mpi)
     assert done.returncode == 0 and "total 6 of 3" in done.stdout and "after" in done.stdout
 

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from minipar import checkpoint as files
 from minipar.cli import main, make_parser
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
@@ -18,7 +19,7 @@ SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--context", "8", "--
 
 
 def parse(*words: str):
-    options = make_parser().parse_args(["train", *SMALL, *words])
+    options = make_parser()[0].parse_args(["train", *SMALL, *words])
     choices.check(options)
     return options
 
@@ -44,16 +45,18 @@ MISTAKES = {
     "--context 1000000": "smaller context",
     "--batch 0": "--batch must be at least 1",
     "--steps x": "invalid int value",
-    "--lr -1": "--lr must not be negative",
-    "--lr nan": "--lr must not be negative",
+    "--lr -1": "--lr must be a number >= 0",
+    "--lr nan": "--lr must be a number >= 0",
     "--warmup 300": "less than --steps",
     "--dropout 1": "dropout rate",
     "--resume missing": "no checkpoint at missing",
-    "--out setup.cfg": "is a file",
+    "--out setup.cfg": "cannot be written to",
     "--save-every 3": "add --out",
     "--data digits --sample 3": "leave --sample out",
     "--data digits --hidden 3,x": "sizes separated by commas",
     "--sample 3 --prompt \u2603": "'\u2603' at position 0",
+    "--out /proc/minipar": "cannot be written to",
+    "--width 1000000000000": "choose smaller sizes",
     "--unknown": "unrecognized arguments",
 }
 
@@ -96,11 +99,47 @@ def test_resume_refuses_another_model_data_or_optimizer(tmp_path, capsys):
     for words, said in ((["--width", "32"], "width is 16, not 32"),
                         (["--data", "docs"], "the vocabulary of the checkpoint differs"),
                         (["--optimizer", "sgd"], "trained with --optimizer adamw, not sgd"),
-                        (["--steps", "2"], "2 steps are done already")):
+                        (["--steps", "2"], "2 steps are done already"),
+                        (["--layers", "2"], "num_layers is 1, not 2")):
         given = [*SMALL, "--data", "synthetic", "--steps", "4", "--resume", out, *words]
         capsys.readouterr()
         assert main(["train", *given]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_resume_remembers_what_is_not_said_again(tmp_path, capsys):
+    out = str(tmp_path)
+    words = ["--data", "synthetic", "--dtype", "float64", "--seed", "3", "--optimizer", "sgd"]
+    assert main(["train", *SMALL, *words, "--steps", "4", "--save-every", "2", "--out", out]) == 0
+    whole = json.loads((tmp_path / "checkpoint.json").read_text())
+    half = tmp_path / "half"
+    half.mkdir()
+    (tmp_path / "checkpoint.previous.npz").rename(half / "checkpoint.npz")
+    assert main(["train", "--resume", str(half), "--ranks", "2"]) == 0      # and nothing else
+    resumed = json.loads((half / "checkpoint.json").read_text())
+    assert resumed["options"] == whole["options"] and resumed["step"] == 4
+    np.testing.assert_allclose(resumed["losses"], whole["losses"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("damage", ["model", "state", "step", "options"])
+def test_resume_refuses_a_checkpoint_with_something_missing(tmp_path, capsys, damage):
+    out = str(tmp_path)
+    assert main(["train", *SMALL, "--data", "synthetic", "--steps", "2", "--out", out]) == 0
+    saved = files.load(tmp_path)
+    entries, name = {"model": (saved.model, "wpe.weight"),
+                     "state": (saved.optimizer, "first_moment/wpe.weight")}.get(
+                         damage, (saved.description, damage))
+    del entries[name]
+    files.save(tmp_path, saved)
+    capsys.readouterr()
+    try:
+        status = main(["train", "--resume", out, "--steps", "4"])
+    except SystemExit as error:
+        status = error.code
+    printed = capsys.readouterr().err
+    assert status == 2 and printed.count("\n") == 1
+    assert {"model": "missing wpe.weight", "state": "needs first_moment/wpe.weight"}.get(
+        damage, f"has no {damage}") in printed
 
 
 def test_a_loss_that_is_no_number_stops_with_the_step(capsys):
@@ -134,7 +173,7 @@ def test_the_synthetic_language_is_learned():
     assert best < np.mean(losses(1, options)[-20:]) < best + 0.15
 
 
-@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun: pip install 'minipar[mpi]'")
+@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun: pip install '.[mpi]'")
 def test_under_mpirun_a_mistake_is_one_line_and_a_run_is_whole(tmp_path):
     def run(*words):
         return subprocess.run([find_mpirun(), "-n", "3", sys.executable, "-m", "minipar", "train",

@@ -113,6 +113,8 @@ class Power(Function):
     @staticmethod
     def backward(ctx, g):
         (x,), p = ctx.saved, ctx.p
+        if p == 0:                      # 0 · x⁻¹ would be NaN at 0
+            return [lambda: np.zeros_like(g)]
         return [lambda: g * (p * x() ** (p - 1))]
 
 

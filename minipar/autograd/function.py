@@ -116,8 +116,9 @@ class Function:
             out = Tensor(cls.forward(ctx, *arrays, **options))
             if dtype not in (None, out.dtype) and out.dtype.kind == "f" and "dtype" not in options:
                 raise TypeError(f"{dtype} became {out.dtype}: convert with astype what is mixed in")
-        except (ValueError, TypeError, IndexError) as error:
-            kind = next(k for k in (TypeError, ValueError, IndexError) if isinstance(error, k))
+        except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:
+            kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)),
+                        ValueError)
             raise kind(f"{cls.__name__}: {error}; got {_describe(arrays)}"
                        + (f"; expected {cls.rule}" if cls.rule else "")) from error
         if meter:

@@ -22,7 +22,7 @@ def current_meter() -> "Meter | None":
 
 
 class Meter:
-    """Counts the work of every operation that runs inside `with meter:`.
+    """Counts the work of every operation that runs inside `with meter.running():`.
 
     `on_start() -> token` is called before an operation and `on_stop(token, name, phase, flops,
     num_bytes)` after it; phase is "forward", "backward", "weights" or "optimizer".

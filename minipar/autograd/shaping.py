@@ -125,22 +125,24 @@ class GetItem(_Move):
 
     @staticmethod
     def forward(ctx, x, index):
+        parts = index if isinstance(index, tuple) else (index,)
         ctx.shape, ctx.index = x.shape, index
+        if not all(part is None or part is Ellipsis or isinstance(part, int | slice | np.integer)
+                   for part in parts):
+            ctx.index = None                    # with arrays in it, which only save may keep
+            ctx.save(*[np.asarray(part) if isinstance(part, list) else part for part in parts])
         return x[index]
 
     @staticmethod
     def backward(ctx, g):
-        shape, index = ctx.shape, ctx.index
-        parts = index if isinstance(index, tuple) else (index,)
-        basic = all(part is None or part is Ellipsis or isinstance(part, int | slice | np.integer)
-                    for part in parts)
+        shape, index, saved = ctx.shape, ctx.index, ctx.saved
 
         def dx():
             d = np.zeros_like(g, shape=shape)
-            if basic:                           # every element is taken at most once
+            if saved:
+                add_at(d, tuple([part() for part in saved]), g)
+            else:                               # every element is taken at most once
                 d[index] = g
-            else:
-                add_at(d, index, g)
             return d
         return [dx]
 
@@ -183,14 +185,20 @@ def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return Max.apply(x, axis=axis, keepdims=keepdims)
 
 
-def reshape(x: Tensor, *shape: int) -> Tensor:
-    """The elements of x in another shape."""
-    return Reshape.apply(x, shape=shape)
+def _flat(numbers: tuple) -> tuple[int, ...]:
+    """(2, 3) of f(2, 3) as well as of f((2, 3))."""
+    return tuple(numbers[0]) if len(numbers) == 1 and isinstance(numbers[0], tuple | list) \
+        else numbers
 
 
-def transpose(x: Tensor, *axes: int) -> Tensor:
-    """x with its axes in the order `axes`; reversed if none are given."""
-    return Transpose.apply(x, axes=axes or tuple(reversed(range(x.ndim))))
+def reshape(x: Tensor, *shape: int | tuple[int, ...]) -> Tensor:
+    """The elements of x in another shape, given as numbers or as one tuple."""
+    return Reshape.apply(x, shape=_flat(shape))
+
+
+def transpose(x: Tensor, *axes: int | tuple[int, ...]) -> Tensor:
+    """x with its axes in the order `axes` (numbers or one tuple); reversed if none are given."""
+    return Transpose.apply(x, axes=_flat(axes) or tuple(reversed(range(x.ndim))))
 
 
 def broadcast_to(x: Tensor, shape: tuple[int, ...]) -> Tensor:

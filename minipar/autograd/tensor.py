@@ -98,7 +98,10 @@ class Tensor:
 
     @grad.setter
     def grad(self, value: Array | None) -> None:
-        self.slot.grad = value
+        slot = self.slot
+        slot.grad = None
+        if value is not None:
+            slot.accumulate(value)      # into the slab, where there is one
 
     def detach(self) -> "Tensor":
         """The same array, without its history."""
@@ -107,6 +110,13 @@ class Tensor:
     def item(self) -> float:
         """The number in a tensor of one element."""
         return self.data.item()
+
+    def __array__(self, *arguments: Any, **options: Any) -> Array:
+        raise TypeError("this needs an array, not a Tensor: pass tensor.data (and to differentiate "
+                        "through it, use an operation of minipar.autograd or parallel.conjugate)")
+
+    def __bool__(self) -> bool:
+        return bool(self.data)
 
     def __repr__(self) -> str:
         made = f", made by {self.edge.function.__name__}" if isinstance(self.edge, Node) else ""

@@ -74,7 +74,7 @@ def _measure(name: str, num_rounds: int) -> tuple[float, list[Row]]:
     if name == "data-parallel":
         mpirun = find_mpirun()
         if mpirun is None or importlib.util.find_spec("mpi4py") is None:
-            return 1.0, [Row("GPT on 2 ranks", "needs MPI: pip install 'minipar[mpi]'")]
+            return 1.0, [Row("GPT on 2 ranks", "needs MPI: pip install '.[mpi]'")]
         command = [mpirun, "-n", "2", *command]
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     done = subprocess.run(command, env={**mpirun_environment(), **one_thread},
@@ -130,6 +130,6 @@ def _settings() -> str:
         lines.append(f"PyTorch {version('torch')}, eager")
     else:
         lines.append("PyTorch is not installed: its rows are missing "
-                     "(pip install 'minipar[peers]' brings it)")
+                     "(pip install '.[peers]' brings it)")
     lines.append("malloc keeps freed memory (mallopt) except where stock malloc is said")
     return "\n".join(lines)

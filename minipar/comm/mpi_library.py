@@ -6,9 +6,12 @@ PMI that nobody understands.  So launcher and library are compared before the li
 
 import functools
 import importlib
+import os
 import sys
+from typing import Any
 
 from ..environment import launched, prepare_mpi
+from . import segments
 
 
 def library_vendor() -> str | None:
@@ -34,6 +37,18 @@ def mismatch() -> str | None:
             "(python -m minipar doctor says more)")
 
 
+def abort(MPI: Any, code: int) -> None:
+    """End every rank at once, with this exit status; what had to be said has been printed.
+
+    MPI's own words about it would only hide ours, and MPICH would leave its shared memory behind.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    segments.remove_own()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    MPI.COMM_WORLD.Abort(code)
+
+
 @functools.cache
 def import_mpi():
     """mpi4py's MPI module.
@@ -47,8 +62,8 @@ def import_mpi():
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise RuntimeError(f"mpi4py found no usable MPI ({error}): pip install 'minipar[mpi]' "
-                           "brings one") from error
+        raise RuntimeError(f"mpi4py found no usable MPI ({error}): `make setup`, or pip install "
+                           "'.[mpi]' in the clone, brings one") from error
     world, num_seen = launched(), MPI.COMM_WORLD.Get_size()
     if world and world.size != num_seen:
         raise RuntimeError(f"mpirun started {world.size} processes, but the MPI library sees "

@@ -39,14 +39,16 @@ class Rank:
 
 
 class SimulatedRequest:
-    """Half a message.  `done` is the virtual time of its end, None until both halves have met."""
+    """Half a message, made by `half`.  (No __init__: that would take as long again.)"""
 
     __slots__ = ("rank", "array", "label", "posted", "done", "behind")
 
-    def __init__(self, rank: Rank, array: Array, label: str):
-        self.rank, self.array, self.label, self.posted = rank, array, label, rank.clock
-        self.done: float | None = None
-        self.behind: SimulatedRequest | None = None     # the next of the same two ranks and tag
+    rank: Rank
+    array: Array
+    label: str
+    posted: float                           # the rank's clock when it asked
+    done: float | None                      # the time of its end; None until both halves have met
+    behind: "SimulatedRequest | None"       # the next of the same two ranks and tag
 
     def append(self, last: "SimulatedRequest") -> None:
         """Stand `last` in line behind this request."""
@@ -65,3 +67,11 @@ class SimulatedRequest:
     def test(self) -> bool:
         """Whether it is done by now."""
         return self.done is not None and self.done <= self.rank.clock
+
+
+def half(rank: Rank, array: Array, label: str) -> SimulatedRequest:
+    """What `rank` sends or receives, from now on."""
+    request = SimulatedRequest()
+    request.rank, request.array, request.label, request.posted = rank, array, label, rank.clock
+    request.done = request.behind = None
+    return request

@@ -23,7 +23,7 @@ from greenlet import getcurrent, greenlet
 from ..backend import Array
 from .communicator import Communicator
 from .deadlock import Closed, Deadlock, describe_stuck
-from .request import Rank, SimulatedRequest
+from .request import Rank, SimulatedRequest, half
 from .trace import Trace
 
 
@@ -125,8 +125,7 @@ class Cluster:
                 self.ready.append((0.0, rank.number, rank.greenlet))
             while self.ready:
                 heappop(self.ready)[2].switch()
-            stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
-            if stuck:
+            if stuck := [rank for rank in self.ranks if not rank.greenlet.dead]:
                 raise Deadlock(describe_stuck(stuck, self))
         finally:
             self._end()
@@ -141,6 +140,7 @@ class Cluster:
             if rank.greenlet is not None and not rank.greenlet.dead:
                 with suppress(Exception):       # the cause of the end is already on its way
                     rank.greenlet.throw()
+            rank.greenlet = rank.waiting = None     # no cycles: the arrays are freed at once
 
 
 class SimulatedCommunicator(Communicator):
@@ -170,7 +170,7 @@ class SimulatedCommunicator(Communicator):
         if not 0 <= dest < self.size:
             self.check_peer(dest, "dest")
         cluster, me = self.cluster, self.me
-        send = SimulatedRequest(me, array, self.label)
+        send = half(me, array, self.label)
         if cluster.eager and array.nbytes < cluster.eager:
             send.array, send.done = array.copy(), me.clock
         key = (self.group, self.rank, dest, tag)
@@ -193,7 +193,7 @@ class SimulatedCommunicator(Communicator):
         if not 0 <= source < self.size:
             self.check_peer(source, "source")
         cluster, me = self.cluster, self.me
-        recv = SimulatedRequest(me, out, self.label)
+        recv = half(me, out, self.label)
         key = (self.group, source, self.rank, tag)
         send = cluster.sends.pop(key, None)
         if send is None:

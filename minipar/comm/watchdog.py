@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from ..environment import wait_limit
 from .deadlock import source_line
+from .mpi_library import abort
 
 
 class Watchdog:
@@ -46,4 +47,4 @@ class Watchdog:
                   f"{kind}{whom}{' in ' + label if label else ''} at {where}",
                   file=sys.stderr, flush=True)
             time.sleep(1.5)             # the other stuck ranks say the same of themselves
-            self.MPI.COMM_WORLD.Abort(1)
+            abort(self.MPI, 1)

@@ -59,7 +59,7 @@ def load(root: Path) -> dict[str, Exercise]:
         entries = tomllib.loads((root / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Refusal(f"there is no {MANIFEST} in {root}: exercises need a source checkout "
-                      "(git clone, then pip install -e .)") from None
+                      "(git clone, then pip install -e '.[dev]')") from None
     except tomllib.TOMLDecodeError as error:
         raise Refusal(f"{MANIFEST} is no TOML: {error}") from None
     return {name: _exercise(name, entry) for name, entry in entries.items()}

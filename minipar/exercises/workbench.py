@@ -25,7 +25,7 @@ class Workbench:
         missing = sorted(test for test in tests if not (root / test).exists())
         if missing:
             raise Refusal(f"there is no {missing[0]} in {root}: exercises need a source checkout "
-                          "(git clone, then pip install -e .)")
+                          "(git clone, then pip install -e '.[dev]')")
 
     def find(self, name: str) -> Exercise:
         """An exercise by name; see `manifest.find`."""

@@ -76,6 +76,9 @@ class Dropout(Module):
         if len(step.samples) != x.shape[0]:
             raise ValueError(f"training_step() names {len(step.samples)} samples, but the batch "
                              f"has {x.shape[0]}: give it the samples of this batch")
+        if not self.full_name:
+            raise ValueError("a dropout layer draws its masks by its name, and this one has none: "
+                             "call initialize() on the model that it is part of")
         if isinstance(x, ShapeArray):       # nothing to draw
             return np.empty_like(x, shape=(x.shape[0], *shape), dtype=bool)
         keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate)

@@ -9,6 +9,7 @@ A strategy changes a model from outside: `transform_parameters` puts a function,
 collective, between a parameter and everyone who uses it.
 """
 
+import copy
 import difflib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -64,6 +65,17 @@ class Module:
         """What the module computes; each subclass defines its own."""
         raise TypeError(f"{type(self).__name__} defines no forward()")
 
+    def __deepcopy__(self, memo: dict) -> "Module":
+        """A copy with parameters, and slabs, of its own."""
+        own = {name: value for name, value in self.__dict__.items() if name != "slabs"}
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(own, memo), slabs=[])
+        by_name = dict(copied.named_parameters())
+        copied.slabs = [Slab([(s.name, by_name[s.name]) for s in slab.segments], slab.data)
+                        for slab in self.slabs]
+        return copied
+
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run `forward`."""
         return self.forward(*inputs, **options)
@@ -106,6 +118,9 @@ class Module:
         for name, module in self.named_modules():
             module.full_name = name
         array = np.empty(0) if array is None else array
+        if np.dtype(dtype).kind != "f":
+            raise ValueError(f"parameters are floating-point numbers, not {np.dtype(dtype)}: "
+                             "give dtype=np.float32 or np.float64")
         slab = Slab(self.named_parameters(), np.empty_like(array, shape=0, dtype=dtype))
         for segment, parameter in zip(slab.segments, slab.parameters):
             if not isinstance(array, ShapeArray):

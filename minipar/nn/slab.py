@@ -49,6 +49,7 @@ class Slab:
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
         self.parameters: list[Parameter] = []
+        self._views: list[Array] = []
         self.segments: list[Segment] = []
         named, start = list(parameters), 0
         for name, parameter in named:
@@ -64,6 +65,7 @@ class Slab:
             if parameter.initialized:
                 view[...] = parameter.data.astype(view.dtype)
             parameter.data = view
+            self._views.append(view)
             parameter.slot.grad = None
             parameter.slot.buffer = self.grad[segment.start:segment.stop].reshape(segment.shape)
 
@@ -73,8 +75,14 @@ class Slab:
             parameter.grad = None
 
     def complete_grad(self) -> Array:
-        """The flat gradient, with zeros for parameters that received none since `zero_grad`."""
-        for parameter in self.parameters:
+        """The flat gradient, with zeros for parameters that received none since `zero_grad`.
+
+        Raises ValueError for a parameter whose `data` is no longer its place in the slab.
+        """
+        for parameter, segment, view in zip(self.parameters, self.segments, self._views):
+            if parameter.data is not view:
+                raise ValueError(f"{segment.name}.data was replaced and would not be trained: "
+                                 f"write into it instead, {segment.name}.data[...] = values")
             if parameter.grad is None:
                 parameter.slot.buffer[...] = 0
                 parameter.grad = parameter.slot.buffer

@@ -28,6 +28,8 @@ class Adam(Optimizer):
                  betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
                  weight_decay: float | None = None):
         super().__init__(slabs, lr)
+        if not all(0 <= beta < 1 for beta in betas) or epsilon < 0:
+            raise ValueError(f"betas are in [0, 1) and epsilon >= 0, not {betas} and {epsilon}")
         self.betas, self.epsilon = betas, epsilon
         self.weight_decay = self.default_decay if weight_decay is None else weight_decay
 

@@ -4,6 +4,7 @@ A block of parameters, gradients and states goes through all the passes of the u
 in the L2 cache; a scratch block serves every step, so a step allocates nothing.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,8 +26,8 @@ class Optimizer:
     def __init__(self, slabs: Sequence[Slab], lr: float):
         if not slabs:
             raise ValueError("no parameters: call model.initialize(seed) before the optimizer")
-        if lr < 0:
-            raise ValueError(f"a learning rate is not negative, not {lr}")
+        if not 0 <= lr < math.inf:
+            raise ValueError(f"a learning rate is a number >= 0, not {lr}")
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
         self.states: list[dict[str, Array]] = [
             {name: np.zeros_like(slab.data) for name in self.state_names} for slab in slabs]

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from minipar import environment
-from minipar.testing import segments
+from minipar.comm import segments
 from minipar.testing.board import Announcements, wait_until
 
 PATIENCE = 5.0      # seconds that a job has to end by itself, and then to obey a signal

@@ -144,7 +144,7 @@ class Launcher:
 
     def _what_is_missing(self) -> str:
         """Why there are no real ranks here, and how to get them; empty if there are."""
-        get_it = "get it with `make .venv`, or pip install 'minipar[mpi]'"
+        get_it = "get it with `make setup`, or pip install '.[mpi]'"
         if importlib.util.find_spec("mpi4py") is None:
             return f"mpi4py is not installed; {get_it}"
         if self.mpirun is None:

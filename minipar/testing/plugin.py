@@ -39,7 +39,7 @@ def _load_mpi(launched: environment.Launched) -> Any:
     """mpi4py's MPI, if it is there and belongs to the launcher that started this process."""
     if importlib.util.find_spec("mpi4py") is None:
         raise pytest.UsageError("started by mpirun, but mpi4py is not installed: "
-                                "pip install 'minipar[mpi]'")
+                                "pip install '.[mpi]'")
     environment.prepare_mpi()
     from mpi4py import MPI
     if MPI.COMM_WORLD.size != launched.size:

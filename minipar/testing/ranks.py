@@ -19,7 +19,8 @@ import pytest
 from _pytest.runner import runtestprotocol  # what xdist and others build upon, too
 from _pytest.terminal import TerminalReporter
 
-from minipar.testing import segments, verdict
+from minipar.comm.mpi_library import abort
+from minipar.testing import verdict
 from minipar.testing.board import POLL, Announcements, Board, wait_until
 from minipar.testing.watchdog import BACKSTOP, States, Watchdog
 from minipar.testing.worlds import ranks_needed
@@ -183,10 +184,8 @@ class Ranks:
         shutil.rmtree(self.board.directory, ignore_errors=True)
 
     def _abort(self) -> None:
-        """End all ranks; MPI's own words about it would only hide ours."""
-        segments.remove_own()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        self.mpi.COMM_WORLD.Abort(1)
+        """End all ranks."""
+        abort(self.mpi, 1)
 
     # The end.
 

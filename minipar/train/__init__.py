@@ -8,13 +8,14 @@ from rich.console import Console
 from ..backend import keep_freed_memory
 from ..comm import Cluster, Communicator
 from ..environment import launched
-from ..launch import launch
+from ..launch import UsageError, launch
 from . import options as choices
-from .loop import begin, distance_to_one_rank, load_checkpoint, train
+from .loop import begin, distance_to_one_rank, load_checkpoint, remembered, train
 from .report import ProgressBar, draw, introduce
 from .tasks import make_task
 
 add_arguments = choices.add_arguments
+__all__ = ["add_arguments", "main", "remembered", "run_on"]
 
 
 def main(options: argparse.Namespace) -> None:
@@ -32,7 +33,11 @@ def main(options: argparse.Namespace) -> None:
 def run_on(comm: Communicator, options: argparse.Namespace) -> None:
     """The whole program of one rank."""
     console = Console(stderr=False, soft_wrap=True)
-    run = begin(options, make_task(options))
+    try:
+        run = begin(options, make_task(options))
+    except (MemoryError, ValueError) as error:
+        raise UsageError(f"this model cannot be made here ({error}): choose smaller sizes") \
+            from error
     kind = "MPI" if launched() else "simulated"
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
     if comm.rank == 0:
@@ -48,8 +53,9 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
             console.rule()
         if options.out is not None:
             for picture in draw(run, world, options.out):
-                console.print(f"picture: {picture}", highlight=False)
-            console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", highlight=False)
+                console.print(f"picture: {picture}", highlight=False, markup=False)
+            console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", highlight=False,
+                          markup=False)
     if options.verify and comm.size == 1:
         console.print("--verify compares several ranks with one: there is only one here")
     elif options.verify:

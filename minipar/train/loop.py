@@ -11,6 +11,7 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from ..nn import Module
 from ..optim import SGD, Adam, AdamW, Optimizer, clip_grad_norm, warmup_cosine
 from ..parallel.data import all_reduce_gradients, global_count, global_loss
 from ..random import training_step
+from .options import REMEMBERED
 from .tasks import Task, check_resume
 
 
@@ -53,27 +55,44 @@ def begin(options: argparse.Namespace, task: Task) -> Run:
     run = Run(options, task, model, make_optimizer(options, model))
     if options.resume is not None:
         saved = load_checkpoint(options, task)
-        model.load_state_dict(saved.model)
-        run.first_step = saved.description["step"]
-        run.losses = list(saved.description["losses"])
-        run.optimizer.load_state_dict(saved.optimizer, run.first_step)
+        run.first_step, run.losses = saved.description["step"], list(saved.description["losses"])
+        try:
+            model.load_state_dict(saved.model)
+            run.optimizer.load_state_dict(saved.optimizer, run.first_step)
+        except ValueError as error:
+            raise UsageError(f"--resume {options.resume}: {error}") from error
     return run
+
+
+def remembered(options: argparse.Namespace) -> dict:
+    """The options of the run that wrote the checkpoint.  Raises UsageError if it is none."""
+    return _load(options.resume).description["options"]
 
 
 def load_checkpoint(options: argparse.Namespace, task: Task) -> files.Checkpoint:
     """The checkpoint that --resume names.  Raises UsageError if it does not fit."""
+    saved = _load(options.resume)
+    check_resume(task, saved, options)
+    return saved
+
+
+def _load(path: Path) -> files.Checkpoint:
     try:
-        saved = files.load(options.resume)
+        saved = files.load(path)
     except files.CheckpointError as error:
         raise UsageError(f"--resume: {error}") from error
-    check_resume(task, saved, options)
+    for name, kind in (("step", int), ("losses", list), ("options", dict), ("optimizer", str)):
+        if not isinstance(saved.description.get(name), kind):
+            raise UsageError(f"--resume {path}: its description has no {name}: it was not written "
+                             "by minipar train")
     return saved
 
 
 def save(run: Run, step: int) -> None:
     """Write a checkpoint after `step` steps; rank 0 only."""
     description = {**run.task.describe(), "step": step, "optimizer": run.options.optimizer,
-                   "dtype": run.options.dtype, "seed": run.options.seed, "losses": run.losses}
+                   "dtype": run.options.dtype, "seed": run.options.seed, "losses": run.losses,
+                   "options": {name: getattr(run.options, name) for name in REMEMBERED}}
     files.save(run.options.out, files.Checkpoint(run.model.state_dict(),
                                                  run.optimizer.state_dict(), description))
 

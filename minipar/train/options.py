@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import tempfile
 from pathlib import Path
 
 from ..environment import launched
@@ -9,6 +10,11 @@ from ..launch import UsageError
 from ..nn import GPTConfig
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
+
+# What a checkpoint keeps, and a resumed run takes from it unless it is told otherwise.
+REMEMBERED = ("layers", "heads", "kv_heads", "width", "context", "untied", "hidden", "dropout",
+              "data", "batch", "steps", "optimizer", "lr", "warmup", "weight_decay", "momentum",
+              "clip", "seed", "dtype")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,13 +111,13 @@ def check(options: argparse.Namespace) -> None:
     for name in ("lr", "temperature", "clip", "weight_decay", "momentum", "warmup"):
         value = getattr(options, name)
         if value is not None and not (0 <= value < math.inf):
-            raise UsageError(f"--{name.replace('_', '-')} must not be negative, not {value}")
+            raise UsageError(f"--{name.replace('_', '-')} must be a number >= 0, not {value}")
     if options.out is None and options.resume is not None and options.resume.is_dir():
         options.out = options.resume            # the run goes on where it is
     if options.save_every and options.out is None:
         raise UsageError("--save-every needs a folder: add --out DIR")
-    if options.out is not None and options.out.exists() and not options.out.is_dir():
-        raise UsageError(f"--out {options.out} is a file: give a folder")
+    if options.out is not None:
+        _check_folder(options.out)
     if options.sample and options.data == "digits":
         raise UsageError("--sample generates text, but --data digits trains a classifier: "
                          "leave --sample out")
@@ -121,6 +127,17 @@ def check(options: argparse.Namespace) -> None:
         options.warmup = options.steps // 10
     if options.warmup >= options.steps and options.warmup:
         raise UsageError(f"--warmup {options.warmup} must be less than --steps {options.steps}")
+
+
+def _check_folder(folder: Path) -> None:
+    """Find out now, not after the training, whether results can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"--out {folder} cannot be written to ({error.strerror}): give a folder "
+                         "that can") from error
 
 
 def gpt_config(options: argparse.Namespace, vocab_size: int) -> GPTConfig:

@@ -76,11 +76,12 @@ def introduce(run: Run, world: str, console: Console) -> None:
     description = run.task.describe()["model"]
     sizes = ", ".join(f"{name} {value}" for name, value in description.items()
                       if value is not None)
-    console.print(f"[bold]minipar train[/]: {type(run.model).__name__} of "
+    console.print(f"minipar train: {type(run.model).__name__} of "
                   f"{run.model.num_parameters():,} parameters ({sizes}) on {options.data}, "
-                  f"{world}, {options.dtype}", highlight=False)
+                  f"{world}, {options.dtype}", highlight=False, markup=False)
     if run.first_step:
-        console.print(f"resumed from {options.resume} after {run.first_step} steps")
+        console.print(f"resumed from {options.resume} after {run.first_step} steps",
+                      highlight=False, markup=False)
 
 
 def draw(run: Run, world: str, out: Path) -> list[Path]:
@@ -88,7 +89,7 @@ def draw(run: Run, world: str, out: Path) -> list[Path]:
     steps = np.arange(1, len(run.losses) + 1)
     name = f"{type(run.model).__name__} on {run.options.data}"
     pictures = [draw_loss(steps, run.losses, out / "loss.png", title=f"{name}, {world}",
-                          reference=run.task.reference_loss())]
+                          reference=run.task.reference_loss(), per=run.task.target)]
     if run.trace is not None and (run.trace.spans or run.trace.messages):
         pictures.append(draw_timeline(run.trace, out / "timeline.png", arrows=False,
                                       title=f"One training step: {name}, {world}"))

@@ -29,6 +29,7 @@ class Task(Protocol):
     """A model to train and the data to train it on."""
 
     batches: TextBatches | Batches
+    target: str                     # what one target is: a character, a token, an image
 
     def build(self) -> Module:
         """A new model, without numbers."""
@@ -52,11 +53,11 @@ class LanguageTask:
             made = synthetic_sequence(SYNTHETIC_LENGTH, SYNTHETIC_TOKENS, SYNTHETIC_NOISE,
                                       options.seed)
             self.vocabulary = CharacterVocabulary("ABCDEFGHIJKLMNOP")
-            ids, self.optimal_loss = made.ids, made.optimal_loss
+            ids, self.optimal_loss, self.target = made.ids, made.optimal_loss, "token"
         else:
             text = documentation_text() if options.data == "docs" else read_text(options.data)
             self.vocabulary = CharacterVocabulary.from_text(text)
-            ids = self.vocabulary.encode(text)
+            ids, self.target = self.vocabulary.encode(text), "character"
         self.config = gpt_config(options, len(self.vocabulary))
         self.batches = TextBatches(ids, options.context, options.batch, options.seed)
         self.validation = TextBatches(ids, options.context, 32, options.seed, "validation")
@@ -83,7 +84,7 @@ class LanguageTask:
         with no_grad():
             losses = [float(model.loss(*self.validation.batch(i)[:2]).data) for i in range(4)]
         nats = float(np.mean(losses))
-        text = f"validation loss {nats:.3f} nats = {nats / np.log(2):.2f} bits per character"
+        text = f"validation loss {nats:.3f} nats = {nats / np.log(2):.2f} bits per {self.target}"
         if self.optimal_loss is not None:
             text += f" (the best possible is {self.optimal_loss:.3f} nats)"
         return text
@@ -109,6 +110,8 @@ class LanguageTask:
 
 class DigitsTask:
     """Recognize handwritten digits with an MLP."""
+
+    target = "image"
 
     def __init__(self, options: argparse.Namespace):
         self.options, self.data = options, digits()

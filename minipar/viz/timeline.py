@@ -108,7 +108,7 @@ def draw_timeline(trace: Trace, path: str | Path, title: str = "", arrows: bool 
     duration = trace.duration()
     bars = lanes(trace, num_ranks, resolution=duration / 1000)
     if not bars:
-        raise ValueError("the trace is empty: run on Cluster(n, trace=True), or set comm.trace")
+        raise ValueError("the trace is empty: run on Cluster(n, trace=True), or comm.start_trace()")
     num_ranks = count_ranks(trace, num_ranks)
     unit, scale = time_unit(duration)
     figure, axes = new_figure(10, min(12, 1.5 + 0.62 * num_ranks), title)

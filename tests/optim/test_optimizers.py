@@ -179,7 +179,7 @@ def test_what_cannot_work_is_refused():
     with pytest.raises(ValueError, match="call model.initialize"):
         AdamW(model.slabs)
     model.initialize()
-    with pytest.raises(ValueError, match="a learning rate is not negative, not -1"):
+    with pytest.raises(ValueError, match="a learning rate is a number >= 0, not -1"):
         SGD(model.slabs, lr=-1)
     with pytest.raises(ValueError, match="Nesterov momentum needs momentum > 0"):
         SGD(model.slabs, nesterov=True)

@@ -14,7 +14,7 @@ from minipar import environment
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 
 needs_mpi = pytest.mark.skipif(environment.find_mpirun() is None,
-                               reason="there is no mpirun: pip install 'minipar[mpi]'")
+                               reason="there is no mpirun: pip install '.[mpi]'")
 
 CONFTEST = 'pytest_plugins = ["minipar.testing.plugin"]\n'
 

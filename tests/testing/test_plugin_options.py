@@ -80,7 +80,7 @@ def test_without_mpi_tests_are_skipped_and_counted(tmp_path, conftest, missing):
     status, output = Sandbox(tmp_path, FEW, conftest).run("-rs")
     assert status == 0
     assert counts(output) == {"passed": 1, "skipped": 2}
-    get_it = "get it with `make .venv`, or pip install 'minipar[mpi]'"
+    get_it = "get it with `make setup`, or pip install '.[mpi]'"
     assert f"2 tests on real ranks did not run: {missing}" in output
     assert re.search(rf"SKIPPED .*: needs real ranks, and {missing}.*; {re.escape(get_it)}", output)
 
