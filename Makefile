@@ -27,13 +27,15 @@ setup: $(READY)  ## make .venv with minipar and all it needs
 
 $(READY): setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "minipar needs Python >= 3.11, but $(PYTHON) is older: make setup PYTHON=python3.12"; exit 2; }
+	  { echo "minipar needs Python >= 3.11, and $(PYTHON) is none: make setup PYTHON=python3.12"; exit 2; }
 	@rm -f $(VENV)/.ready-*
 	@# Debian's python3 may come without ensurepip: then pip from outside fills the environment.
 	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; \
 	  then $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --editable '.[$(EXTRAS)]'; \
 	  else $(PYTHON) -m venv --without-pip $(VENV) && \
 	    $(PYTHON) -m pip --python $(PY) install --quiet --editable '.[$(EXTRAS)]'; fi
+	@# With an MPI of your own the wheel, if it is there from before, would come first.
+	@$(if $(filter system,$(MPI)),$(PYTHON) -m pip --python $(PY) uninstall --quiet --yes mpich;,:)
 	@touch $@
 
 demo: $(READY)  ## train a GPT on four MPI ranks, with pictures and a sample

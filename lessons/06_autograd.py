@@ -49,12 +49,14 @@ def activation_bytes(config: GPTConfig, b: int) -> int:
     """What a float32 GPT saves for backward of b sequences, from what each operation saves.
 
         ln_1, ln_2   each its unit rows  b t d  and their scales  b t
-        attn         c_attn its input  b t d,  attention q k v  3 b t d  and probabilities  b h t²,
+        attn         c_attn its input  b t d,  attention q k v  3 b t d  and probabilities  b h t²
+                     (for t ≤ 64: longer sequences skip blocks above the diagonal),
                      c_proj its input  b t d
         mlp          c_fc its input  b t d,  gelu its slope  4 b t d,  c_proj its input  4 b t d
         at the end   ln_f  b t d + b t,  head  b t d,  cross-entropy  b t v;  the ids, as int64
     """
     t, d, h, v = config.context, config.width, config.num_heads, config.vocab_size
+    assert t <= 64, f"this formula holds for a context of at most 64, not {t}"
     layer = 16 * b * t * d + 2 * b * t + b * h * t * t
     return 4 * (config.num_layers * layer + 2 * b * t * d + b * t + b * t * v) + 8 * b * t
 

@@ -27,7 +27,8 @@ def measure(num_rounds: int) -> list[Row]:
         cluster = Cluster(NUM_RANKS, trace=True)
         start = time.perf_counter()
         cluster.run(main)
-        rates.append(len(cluster.trace.messages) / (time.perf_counter() - start))
+        seconds = time.perf_counter() - start
+        rates.append(len(cluster.trace.messages) / seconds)
     return [Row(f"simulated ring all-reduce, {NUM_RANKS} ranks, traced",
                 f"{median(rates):,.0f} messages/s", f"wanted {TARGET:,}",
                 median(rates) / TARGET, 1.0)]

@@ -1,7 +1,8 @@
 """A Communicator over real MPI processes, through mpi4py.
 
 Messages are plain bytes, so every dtype travels; an array that is not contiguous, or lives on a
-GPU, is staged through a host buffer.  Every wait is watched (`watchdog.py`): none is endless.
+GPU, is staged through a host buffer; sizes are compared, dtypes are not (the simulated cluster
+compares both).  Every wait for a message is watched (`watchdog.py`): none is endless.
 """
 
 import functools

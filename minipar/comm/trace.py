@@ -3,9 +3,9 @@
 A message is recorded once, by its sender:  (source, dest, bytes, label, posted, start, end)
 A span is time that a rank computed:        (rank, name, start, end)
 
-In all other time a rank waited.  Ranks are world numbers, times seconds of the rank's own clock.
-The label of a message is the collective that sent it; "control" marks bookkeeping (token counts,
-traces), which the formulas leave out.
+In all other time a rank waited, or did what no operation reports.  Ranks are world numbers, times
+seconds of the rank's own clock.  The label of a message is the collective that sent it; "control"
+marks bookkeeping (token counts, traces), which the formulas leave out.
 """
 
 from collections.abc import Iterable

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -30,6 +31,10 @@ def main(argv: list[str], root: Path = ROOT) -> int:
         return options.run(Workbench(root.resolve()), console, options)
     except Refusal as refusal:
         print(f"minipar: {refusal}", file=sys.stderr)
+        return 2
+    except OSError as error:            # a tree that is not ours to write in
+        print(f"minipar: {error.filename}: {error.strerror}: exercises are written in a work tree "
+              "of your own (git clone)", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -110,6 +115,8 @@ def _restore(bench: Workbench, console: Console, options: argparse.Namespace) ->
 
 def _check(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
     exercise = bench.find(options.name)
+    if importlib.util.find_spec("pytest") is None:
+        raise Refusal("checking needs pytest: make setup, or pip install -e '.[dev]'")
     if options.limit <= 0:
         raise Refusal(f"--limit takes a positive number of seconds, not {options.limit:g}")
     started = bench.is_started(exercise)

@@ -29,13 +29,14 @@ from ..backend import Array
 from ..comm import Communicator, collectives
 
 
-def conjugate(forward: Callable, backward: Callable) -> tuple[type[Function], type[Function]]:
-    """Two differentiable operations, each the other's backward.
+def conjugate(forward: Callable, backward: Callable, name: str = "Collective",
+              conjugate_name: str = "Collective") -> tuple[type[Function], type[Function]]:
+    """Two differentiable operations, each the other's backward, and what they are called.
 
     `forward(comm, array, **options)` and `backward(comm, array, **options)` are plain functions on
     arrays; both get the same options, among them `shape`, that of the input of `forward`.
     """
-    def operation(there: Callable, back: Callable) -> type[Function]:
+    def operation(there: Callable, back: Callable, name: str) -> type[Function]:
         class Collective(Function):
             metered = False     # messages are the communicator's to count
 
@@ -48,8 +49,9 @@ def conjugate(forward: Callable, backward: Callable) -> tuple[type[Function], ty
             def backward(ctx, g):
                 comm, options = ctx.comm, ctx.options
                 return [lambda: back(comm, g, **options)]
+        Collective.__name__ = name      # as it appears in error messages
         return Collective
-    return operation(forward, backward), operation(backward, forward)
+    return operation(forward, backward, name), operation(backward, forward, conjugate_name)
 
 
 def _identity(comm: Communicator, array: Array) -> Array:
@@ -82,14 +84,10 @@ def _exchange_back(comm: Communicator, array: Array, split_dim: int, concat_dim:
     return collectives.all_to_all(comm, array, concat_dim, split_dim)
 
 
-CopyTo, ReduceFrom = conjugate(_identity, _all_reduce)
-ScatterTo, GatherFrom = conjugate(_split, _all_gather)
-AllGather, ReduceScatter = conjugate(_all_gather, _reduce_scatter)
-AllToAll, _AllToAllBack = conjugate(_exchange, _exchange_back)
-for _name, _operation in (("CopyTo", CopyTo), ("ReduceFrom", ReduceFrom), ("AllToAll", AllToAll),
-                          ("ScatterTo", ScatterTo), ("GatherFrom", GatherFrom),
-                          ("AllGather", AllGather), ("ReduceScatter", ReduceScatter)):
-    _operation.__name__ = _name         # as it appears in traces and error messages
+CopyTo, ReduceFrom = conjugate(_identity, _all_reduce, "CopyTo", "ReduceFrom")
+ScatterTo, GatherFrom = conjugate(_split, _all_gather, "ScatterTo", "GatherFrom")
+AllGather, ReduceScatter = conjugate(_all_gather, _reduce_scatter, "AllGather", "ReduceScatter")
+AllToAll, _ = conjugate(_exchange, _exchange_back, "AllToAll")
 
 
 def copy_to(x: Tensor, comm: Communicator) -> Tensor:

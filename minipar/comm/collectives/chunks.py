@@ -43,4 +43,5 @@ def neighbours(comm: Communicator) -> tuple[int, int]:
 
 def axis_first(array: Array, dim: int) -> Array:
     """A contiguous array with axis `dim` moved to the front, so that its chunks are contiguous."""
-    return np.ascontiguousarray(np.moveaxis(array, dim, 0))
+    moved = np.moveaxis(array, dim, 0)
+    return moved if moved.flags.c_contiguous else moved.copy()

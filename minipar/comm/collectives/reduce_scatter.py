@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import axis_first, chunk_bounds, find_operator, neighbours
+from .chunks import chunk_bounds, find_operator, neighbours
 
 
 def ring(comm: Communicator, chunks: list[Array], combine) -> None:
@@ -38,8 +38,7 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "su
     Pieces are cut by `chunk_bounds`.  `array` is not changed.
     """
     combine = find_operator(op)
-    work = axis_first(array, dim)
-    work = work.copy() if np.shares_memory(work, array) else work
+    work = np.moveaxis(array, dim, 0).copy()        # contiguous, and ours to add into
     bounds = chunk_bounds(work.shape[0], comm.size)
     with comm.labelled("reduce_scatter"):
         ring(comm, [work[start:stop] for start, stop in bounds], combine)
