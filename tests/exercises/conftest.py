@@ -32,8 +32,9 @@ class Learner:
         path.write_text("\n".join([*lines[:rows.body], body, *lines[rows.end:]]))
 
     def snapshot(self):
-        """Every file with its bytes."""
-        return {path: path.read_bytes() for path in self.tree.rglob("*") if path.is_file()}
+        """Every file with its bytes, but for Python's own caches."""
+        return {path: path.read_bytes() for path in self.tree.rglob("*")
+                if path.is_file() and path.suffix != ".pyc"}
 
 
 @pytest.fixture
