@@ -59,7 +59,7 @@ def _identity(comm: Communicator, array: Array) -> Array:
 
 
 def _all_reduce(comm: Communicator, array: Array) -> Array:
-    return collectives.all_reduce(comm, array)
+    return collectives.all_reduce(comm, array, algorithm="ring")
 
 
 def _split(comm: Communicator, array: Array, dim: int, total: int) -> Array:

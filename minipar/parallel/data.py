@@ -38,7 +38,7 @@ def data_parallel(model: Module, comm: Communicator) -> Module:
 def all_reduce_gradients(model: Module, comm: Communicator) -> None:
     """The slab form, once after `loss.backward()`: 2n(p-1)/p bytes for a slab of n bytes."""
     for slab in model.slabs:
-        all_reduce(comm, slab.complete_grad(), out=slab.grad)
+        all_reduce(comm, slab.complete_grad(), algorithm="ring", out=slab.grad)
 
 
 def global_count(comm: Communicator, num_local: int) -> float:

@@ -43,11 +43,14 @@ def expected_bytes(name: str, n: int, p: int, r: int) -> int:
 
 
 CALLS = {
-    "reduce_scatter": lambda comm, n: reduce_scatter(comm, np.ones(n, np.float32)),
+    "reduce_scatter": lambda comm, n: reduce_scatter(
+        comm, np.ones(n, np.float32), algorithm="ring"),
     "all_gather": lambda comm, n: all_gather(
-        comm, np.ones(chunks(n, comm.size)[comm.rank], np.float32), total=n),
-    "all_reduce": lambda comm, n: all_reduce(comm, np.ones(n, np.float32)),
-    "all_to_all": lambda comm, n: all_to_all(comm, np.ones(n * comm.size, np.float32)),
+        comm, np.ones(chunks(n, comm.size)[comm.rank], np.float32), total=n,
+        algorithm="ring"),
+    "all_reduce": lambda comm, n: all_reduce(comm, np.ones(n, np.float32), algorithm="ring"),
+    "all_to_all": lambda comm, n: all_to_all(
+        comm, np.ones(n * comm.size, np.float32), algorithm="pairwise"),
 }
 
 
@@ -88,7 +91,7 @@ def test_the_textbook_forms_where_p_divides_n(p):
 def test_all_ranks_together(p):
     """Over all ranks every element is sent p - 1 times to be summed and p - 1 to be known."""
     cluster = Cluster(p, trace=True)
-    cluster.run(lambda comm: all_reduce(comm, np.ones(13)))
+    cluster.run(lambda comm: all_reduce(comm, np.ones(13), algorithm="ring"))
     assert cluster.trace.bytes_sent() == 2 * (p - 1) * 13 * 8
 
 
@@ -108,7 +111,8 @@ def test_broadcast(p, root):
 def test_a_ring_takes_its_latencies_and_its_bytes(p):
     """2(p-1) rounds of n/p bytes: latency 1 s, 8 bytes a second, p chunks of one float64."""
     cluster = Cluster(p, latency=1.0, bandwidth=8.0)
-    assert cluster.run(lambda comm: all_reduce(comm, np.ones(p)))[1] == 2 * (p - 1) * (1.0 + 1.0)
+    _, seconds = cluster.run(lambda comm: all_reduce(comm, np.ones(p), algorithm="ring"))
+    assert seconds == 2 * (p - 1) * (1.0 + 1.0)
 
 
 @worlds(1, 2, 3)
@@ -135,10 +139,10 @@ def test_the_outermost_label_counts(world):
     def body(comm):
         comm.start_trace()
         with comm.labelled("gradients"):
-            all_reduce(comm, np.ones(comm.size))
+            all_reduce(comm, np.ones(comm.size), algorithm="ring")
             with comm.labelled("inner"):
-                all_gather(comm, np.ones(1))
-        all_gather(comm, np.ones(1))
+                all_gather(comm, np.ones(1), algorithm="ring")
+        all_gather(comm, np.ones(1), algorithm="ring")
         trace = comm.stop_trace()
         p = comm.size
         assert [m.label for m in trace.select()] == (

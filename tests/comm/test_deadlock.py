@@ -80,7 +80,7 @@ def test_the_second_in_line_is_found_too():
 def test_a_collective_that_one_rank_misses():
     def main(comm):
         if comm.rank != 2:
-            all_reduce(comm, np.zeros(3))  # missed
+            all_reduce(comm, np.zeros(3), algorithm="ring")  # missed
     lines = report(3, main)
     assert len(lines) == 2
     assert lines[0] == ("rank 0 waits to receive from rank 2 (tag 0, 8 bytes, part of all_reduce), "
@@ -93,7 +93,7 @@ def test_ranks_that_differ_in_the_collective():
         if comm.rank == 0:
             broadcast(comm, np.zeros(3))        # as large as a half of 6: it passes for one
         else:
-            all_reduce(comm, np.zeros(6))  # all_reduce
+            all_reduce(comm, np.zeros(6), algorithm="ring")  # all_reduce
     assert report(2, main) == [
         "rank 1 waits to send to rank 0 (tag 0, 24 bytes, part of all_reduce), which has returned, "
         f"at {at('all_reduce')}"]

@@ -58,7 +58,7 @@ def test_finally_blocks_run_and_their_communicator_refuses(cause):
         finally:
             for call in (lambda: comm.send(ONE, dest=1), lambda: comm.recv(ONE, source=1),
                          lambda: comm.sendrecv(ONE, 1, ONE, 1), lambda: comm.split(0),
-                         lambda: all_reduce(comm, ONE)):
+                         lambda: all_reduce(comm, ONE, algorithm="ring")):
                 with pytest.raises(RuntimeError, match="this run is over"):
                     call()
             seen.append(comm.rank)
@@ -88,7 +88,7 @@ def test_a_cluster_runs_again_after_a_failure():
     cluster = Cluster(2, trace=True)
     with pytest.raises(Unlucky):
         cluster.run(fail)
-    results, _ = cluster.run(lambda comm: all_reduce(comm, ONE + comm.rank)[0])
+    results, _ = cluster.run(lambda comm: all_reduce(comm, ONE + comm.rank, algorithm="ring")[0])
     assert results == [1.0, 1.0] and cluster.trace.num_sent() == 4
 
 
@@ -148,7 +148,7 @@ def test_a_run_leaves_nothing_behind_for_the_garbage_collector():
 
     def main(comm):
         array = np.zeros(5)
-        arrays.extend(map(weakref.ref, (array, all_reduce(comm, array))))
+        arrays.extend(map(weakref.ref, (array, all_reduce(comm, array, algorithm="ring"))))
         traces.append(weakref.ref(comm.trace))
     collecting = gc.isenabled()
     gc.disable()

@@ -59,15 +59,15 @@ def test_clearing():
 def test_tracing_can_be_switched_on_and_off(world):
     def body(comm):
         part = comm.split(0)
-        all_reduce(comm, np.ones(3))
+        all_reduce(comm, np.ones(3), algorithm="ring")
         assert comm.trace is None
         comm.start_trace()
-        all_reduce(part, np.ones(3))                # logged, on whichever communicator
+        all_reduce(part, np.ones(3), algorithm="ring")     # logged, on whichever communicator
         comm.work("something", 3, 5, 0.0)
         assert comm.trace is part.trace
         trace = comm.stop_trace()
         assert comm.trace is None
-        all_reduce(comm, np.ones(3))
+        all_reduce(comm, np.ones(3), algorithm="ring")
         assert trace.num_sent(comm.rank) == len(trace.messages) == 2 * (comm.size - 1)
         assert [span.name for span in trace.named_spans()] == ["something"]
         assert all(m.posted <= m.end and m.start <= m.end for m in trace.select())
@@ -81,7 +81,7 @@ def test_tracing_can_be_switched_on_and_off(world):
 
 def test_a_cluster_traces_only_when_asked():
     cluster = Cluster(2)
-    cluster.run(lambda comm: all_reduce(comm, np.ones(2)))
+    cluster.run(lambda comm: all_reduce(comm, np.ones(2), algorithm="ring"))
     assert cluster.trace == Trace()
 
 

@@ -1,4 +1,11 @@
-"""Collectives from point-to-point messages alone: one file per operation."""
+"""Collectives from point-to-point messages alone: one file per operation.
+
+Operations (comm, array, …, algorithm="auto"), each called by all ranks of `comm`: barrier;
+broadcast, scatter, gather, reduce; all_gather, reduce_scatter, all_reduce, all_to_all; scan,
+exscan.
+"""
+
+from importlib import import_module
 
 from .all_gather import all_gather
 from .all_reduce import agree_on_sum, all_reduce
@@ -8,5 +15,11 @@ from .chunks import chunk_bounds
 from .objects import gather_objects
 from .reduce_scatter import reduce_scatter
 
-__all__ = ["agree_on_sum", "all_gather", "all_reduce", "all_to_all", "broadcast", "chunk_bounds",
-           "gather_objects", "reduce_scatter"]
+# Loaded like a plug-in: the spine is complete without it (tests/test_spine.py).
+further = import_module(".further", __name__)
+barrier, exscan, gather = further.barrier, further.exscan, further.gather
+reduce, scan, scatter = further.reduce, further.scan, further.scatter
+
+__all__ = ["agree_on_sum", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast",
+           "chunk_bounds", "exscan", "gather", "gather_objects", "reduce", "reduce_scatter", "scan",
+           "scatter"]

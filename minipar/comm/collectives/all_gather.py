@@ -4,13 +4,14 @@
     after    rank 0: a b c   rank 1: a b c   rank 2: a b c
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import axis_first, chunk_bounds, neighbours
+from .chunks import axis_first, find_algorithm, neighbours, piece_bounds
 
 
 def ring(comm: Communicator, chunks: list[Array]) -> None:
@@ -29,15 +30,22 @@ def ring(comm: Communicator, chunks: list[Array]) -> None:
         comm.sendrecv(known, after, coming, before)
 
 
-def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None = None) -> Array:
+ALGORITHMS = {"ring": ring, "auto": ring}
+
+
+def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None = None,
+               algorithm: str = "auto", counts: Sequence[int] | None = None) -> Array:
     """The arrays of all ranks, one after the other along `dim`.
 
-    Every rank gives the same length, or, with `total`, its piece of `total` by `chunk_bounds`.
-    Raises ValueError if this rank's length is not that.
+    Every rank gives the same length, or, with `total`, its piece of `total` by `chunk_bounds`, or,
+    with `counts` (equal on all ranks), counts[rank].  Raises ValueError if this rank's length is
+    not that.
     """
+    gather = find_algorithm(ALGORITHMS, algorithm)
     piece = axis_first(array, dim)
-    total = piece.shape[0] * comm.size if total is None else total
-    bounds = chunk_bounds(total, comm.size)
+    if total is None:
+        total = piece.shape[0] * comm.size if counts is None else sum(counts)
+    bounds = piece_bounds(total, comm.size, counts)
     start, stop = bounds[comm.rank]
     if piece.shape[0] != stop - start:
         raise ValueError(f"rank {comm.rank} of {comm.size} has length {piece.shape[0]} along axis "
@@ -45,5 +53,5 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     whole = np.empty_like(piece, shape=(total, *piece.shape[1:]))
     whole[start:stop] = piece
     with comm.labelled("all_gather"):
-        ring(comm, [whole[start:stop] for start, stop in bounds])
+        gather(comm, [whole[start:stop] for start, stop in bounds])
     return np.moveaxis(whole, 0, dim)

@@ -4,14 +4,17 @@
     after    rank 0: a0 b0 c0    rank 1: a1 b1 c1    rank 2: a2 b2 c2
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import axis_first, chunk_bounds
+from .chunks import axis_first, find_algorithm, piece_bounds
 
 
-def pairwise(comm: Communicator, outgoing: list[Array], incoming: list[Array]) -> None:
+def pairwise(comm: Communicator, outgoing: list[Array], incoming: list[Array],
+             counts: Sequence[Sequence[int]] | None = None) -> None:
     """p - 1 rounds, n(p-1)/p bytes: in round k rank r sends to r + k and receives from r - k.
 
     Thakur, Rabenseifner & Gropp 2005, section 4.4.
@@ -22,17 +25,25 @@ def pairwise(comm: Communicator, outgoing: list[Array], incoming: list[Array]) -
         comm.sendrecv(outgoing[(r + k) % p], (r + k) % p, incoming[(r - k) % p], (r - k) % p)
 
 
-def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim: int = 0) -> Array:
+ALGORITHMS = {"pairwise": pairwise, "auto": pairwise}
+
+
+def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim: int = 0,
+               algorithm: str = "auto", counts: Sequence[Sequence[int]] | None = None) -> Array:
     """Cut `array` along `split_dim`, exchange, join what came along `concat_dim`.
 
-    Raises ValueError if the number of ranks does not divide the axis `split_dim`.
+    Rank s sends rank d the length counts[s][d] (a table equal on all ranks); without `counts`, all
+    pieces are equal.  Raises ValueError if they do not add up to the axis `split_dim`.
     """
-    p, length = comm.size, array.shape[split_dim]
-    if length % p:
+    exchange = find_algorithm(ALGORITHMS, algorithm)
+    p, r, length = comm.size, comm.rank, array.shape[split_dim]
+    if counts is None and length % p:
         raise ValueError(f"axis {split_dim} of length {length} does not divide among {p} ranks")
     work = axis_first(array, split_dim)
-    outgoing = [work[start:stop] for start, stop in chunk_bounds(length, p)]
-    incoming = [np.empty_like(piece) for piece in outgoing]
+    cuts = piece_bounds(length, p, None if counts is None else counts[r])
+    outgoing = [work[start:stop] for start, stop in cuts]
+    lengths = [length // p] * p if counts is None else [row[r] for row in counts]
+    incoming = [np.empty_like(work, shape=(n, *work.shape[1:])) for n in lengths]
     with comm.labelled("all_to_all"):
-        pairwise(comm, outgoing, incoming)
+        exchange(comm, outgoing, incoming, counts)
     return np.concatenate([np.moveaxis(piece, 0, split_dim) for piece in incoming], concat_dim)

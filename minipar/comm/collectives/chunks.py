@@ -1,5 +1,8 @@
 """What every collective shares: how a total is cut among ranks, and how two arrays are combined."""
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import numpy as np
 
 from ...backend import Array
@@ -20,6 +23,20 @@ def chunk_bounds(total: int, num_chunks: int) -> list[tuple[int, int]]:
         bounds.append((start, stop))
         start = stop
     return bounds
+
+
+def piece_bounds(total: int, num_pieces: int, counts: Sequence[int] | None = None) -> list:
+    """(start, stop) of pieces of the lengths `counts`; without them, by `chunk_bounds`.
+
+    Raises ValueError unless they are `num_pieces` lengths that add up to `total`.
+    """
+    if counts is None:
+        return chunk_bounds(total, num_pieces)
+    if len(counts) != num_pieces or sum(counts) != total:
+        raise ValueError(f"{len(counts)} counts add up to {sum(counts)}: give one length for each "
+                         f"of {num_pieces} ranks, {total} in all")
+    stops = list(accumulate(counts))
+    return list(zip([0, *stops], stops))
 
 
 def find_operator(op: str):

@@ -4,13 +4,14 @@
     after    rank 0: Σ0          rank 1: Σ1          rank 2: Σ2
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import chunk_bounds, find_operator, neighbours
+from .chunks import find_algorithm, find_operator, neighbours, piece_bounds
 
 
 def ring(comm: Communicator, chunks: list[Array], combine) -> None:
@@ -32,15 +33,19 @@ def ring(comm: Communicator, chunks: list[Array], combine) -> None:
         combine(mine, arrived, out=mine)
 
 
-def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "sum") -> Array:
+ALGORITHMS = {"ring": ring, "auto": ring}
+
+
+def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "sum",
+                   algorithm: str = "auto", counts: Sequence[int] | None = None) -> Array:
     """The reduction over all ranks of `array`, of which rank r gets the r-th piece along `dim`.
 
-    Pieces are cut by `chunk_bounds`.  `array` is not changed.
+    Pieces have the lengths `counts` or are cut by `chunk_bounds`.  `array` is not changed.
     """
-    combine = find_operator(op)
+    combine, reduce = find_operator(op), find_algorithm(ALGORITHMS, algorithm)
     work = np.moveaxis(array, dim, 0).copy()        # contiguous, and ours to add into
-    bounds = chunk_bounds(work.shape[0], comm.size)
+    bounds = piece_bounds(work.shape[0], comm.size, counts)
     with comm.labelled("reduce_scatter"):
-        ring(comm, [work[start:stop] for start, stop in bounds], combine)
+        reduce(comm, [work[start:stop] for start, stop in bounds], combine)
     start, stop = bounds[comm.rank]
     return np.moveaxis(work[start:stop], 0, dim)

@@ -1,0 +1,78 @@
+"""Gather: one rank collects the arrays of all.
+
+    before   rank 0: a       rank 1: b   rank 2: c
+    after    rank 0: a b c   rank 1: ·   rank 2: ·
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...backend import Array
+from ..communicator import Communicator
+from .chunks import axis_first, find_algorithm, piece_bounds
+from .part import rooted
+from .scatter import span
+
+
+def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
+    """p - 1 rounds, n(p-1)/p bytes: rank 0 receives from everyone, one after the other.
+
+        0 ◀─ 1, 0 ◀─ 2, 0 ◀─ 3, …
+    """
+    if comm.rank:
+        comm.send(line[slice(*bounds[comm.rank])], 0)
+        return
+    for r in range(1, comm.size):
+        start, stop = bounds[r]
+        comm.recv(line[start:stop], r)
+
+
+def binomial(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
+    """⌈log₂ p⌉ rounds, n(p-1)/p bytes: a binomial scatter backwards, pieces join on their way.
+
+        round 0   0 ◀1─ 1     2 ◀3─ 3       4 ◀5─ 5     6 ◀7─ 7
+        round 1   0 ◀(2 3)─ 2               4 ◀(6 7)─ 6
+        round 2   0 ◀(4 5 6 7)─ 4
+
+    Chan et al. 2007, section 3 (minimum spanning tree gather).
+    """
+    p, r, have = comm.size, comm.rank, 1
+    while have < p:
+        if r % (2 * have) == have:
+            comm.send(line[span(bounds, r, have)], r - have)
+        elif r % (2 * have) == 0 and r + have < p:
+            comm.recv(line[span(bounds, r + have, have)], r + have)
+        have *= 2
+
+
+ALGORITHMS = {"linear": linear, "binomial": binomial, "auto": binomial}
+
+
+def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algorithm: str = "auto",
+           counts: Sequence[int] | None = None) -> Array | None:
+    """On `root` the arrays of all ranks, one after the other along `dim`; None elsewhere.
+
+    Every rank gives the same length, or, with `counts` (equal on all ranks), counts[rank].
+    Raises ValueError if this rank's length is not that.
+    """
+    comm.check_peer(root, "root")
+    collect = find_algorithm(ALGORITHMS, algorithm)
+    p, me = comm.size, (comm.rank - root) % comm.size
+    piece = axis_first(array, dim)
+    lengths = [piece.shape[0]] * p if counts is None else list(counts)
+    lengths = lengths[root:] + lengths[:root]           # in the order of ranks from the root
+    bounds = piece_bounds(sum(lengths), p, lengths)
+    if piece.shape[0] != lengths[me]:
+        raise ValueError(f"rank {comm.rank} of {p} has length {piece.shape[0]} along axis {dim}; "
+                         f"its piece by counts is {lengths[me]}")
+    line = np.empty_like(piece, shape=(sum(lengths), *piece.shape[1:]))
+    line[slice(*bounds[me])] = piece
+    with comm.labelled("gather"):
+        collect(rooted(comm, root), line, bounds)
+    if comm.rank != root:
+        return None
+    if root:
+        first = bounds[p - root][0]                     # where rank 0's piece is
+        line = np.concatenate([line[first:], line[:first]])
+    return np.moveaxis(line, 0, dim)

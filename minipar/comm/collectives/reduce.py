@@ -1,0 +1,85 @@
+"""Reduce: everyone gives an array, one rank gets the sum (product, maximum, minimum).
+
+    before   rank 0: a       rank 1: b   rank 2: c
+    after    rank 0: a+b+c   rank 1: ·   rank 2: ·
+"""
+
+import numpy as np
+
+from ...backend import Array
+from ..communicator import Communicator
+from .chunks import chunk_bounds, find_algorithm, find_operator
+from .gather import binomial as binomial_gather
+from .part import power_of_two, rooted
+from .reduce_scatter_algorithms import halve
+
+
+def binomial(comm: Communicator, flat: Array, combine) -> None:
+    """⌈log₂ p⌉ rounds of n bytes: a binomial broadcast backwards, sums meet on their way to rank 0.
+
+        round 0   0 ◀─ 1   2 ◀─ 3   4 ◀─ 5   6 ◀─ 7
+        round 1   0 ◀───── 2        4 ◀───── 6
+        round 2   0 ◀────────────── 4
+
+    In place: afterwards `flat` is the result on rank 0, a partial sum on the others.
+    Thakur, Rabenseifner & Gropp 2005, section 4.6.
+    """
+    p, r, distance = comm.size, comm.rank, 1
+    arrived = np.empty_like(flat)
+    while distance < p:
+        if r & distance:
+            comm.send(flat, r - distance)
+            return
+        if r + distance < p:
+            comm.recv(arrived, r + distance)
+            combine(flat, arrived, out=flat)
+        distance *= 2
+
+
+def rabenseifner(comm: Communicator, flat: Array, combine) -> None:
+    """2·log₂ p rounds, 2n(p-1)/p bytes: a reduce-scatter by halving, then a binomial gather.
+
+        halving    0: Σa · · ·   1: · Σb · ·   2: · · Σc ·   3: · · · Σd
+        gather     0: Σa Σb Σc Σd
+
+    If p is no power of two, a round of n bytes before that (`part.power_of_two`).  In place, as
+    `binomial`.  Rabenseifner 2004.
+    """
+    core, partner = power_of_two(comm)
+    if core is None:
+        comm.send(flat, partner)
+        return
+    if partner is not None:
+        arrived = np.empty_like(flat)
+        comm.recv(arrived, partner)
+        combine(flat, arrived, out=flat)
+    bounds = chunk_bounds(flat.size, core.size)
+    halve(core, flat, bounds, combine)
+    binomial_gather(core, flat, bounds)
+
+
+ALGORITHMS = {"binomial": binomial, "rabenseifner": rabenseifner, "auto": binomial}
+
+
+def reduce(comm: Communicator, array: Array, op: str = "sum", root: int = 0,
+           algorithm: str = "auto", out: Array | None = None) -> Array | None:
+    """On `root` the reduction of `array` over all ranks, of its shape and dtype; None elsewhere.
+
+    `op` is sum, prod, max or min.  The result is written into `out` if `root` gives one; no other
+    array is changed.
+    """
+    comm.check_peer(root, "root")
+    combine, collect = find_operator(op), find_algorithm(ALGORITHMS, algorithm)
+    if out is not None and (out.shape != array.shape or out.dtype != array.dtype):
+        raise ValueError(f"out is {out.dtype} {out.shape}, the array {array.dtype} {array.shape}: "
+                         "they must be equal")
+    work = np.empty_like(array, order="C")
+    work[...] = array
+    with comm.labelled("reduce"):
+        collect(rooted(comm, root), work.reshape(work.size), combine)
+    if comm.rank != root:
+        return None
+    if out is None:
+        return work
+    out[...] = work
+    return out

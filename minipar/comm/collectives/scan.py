@@ -1,0 +1,98 @@
+"""Scan: rank r gets the sum over ranks 0 … r; exclusive scan: over ranks 0 … r-1.
+
+    before   rank 0: a   rank 1: b     rank 2: c
+    scan     rank 0: a   rank 1: a+b   rank 2: a+b+c
+    exscan   rank 0: 0   rank 1: a     rank 2: a+b          where does my part begin?
+"""
+
+import numpy as np
+
+from ...backend import Array
+from ..communicator import Communicator
+from .chunks import find_algorithm, find_operator
+
+
+def linear(comm: Communicator, mine: Array, before: Array | None, combine) -> None:
+    """p - 1 rounds of n bytes: everyone adds what they have to what comes, and passes it on.
+
+        0 ─a▶ 1 ─a+b▶ 2 ─a+b+c▶ 3
+
+    In place: afterwards `mine` is the scan.  With `before`, that becomes the exclusive scan (on
+    rank 0 it stays as it is), and `mine` is lost.
+    """
+    p, r = comm.size, comm.rank
+    if r > 0:
+        arrived = np.empty_like(mine) if before is None else before
+        comm.recv(arrived, r - 1)
+        if before is None or r < p - 1:
+            combine(arrived, mine, out=mine)
+    if r < p - 1:
+        comm.send(mine, r + 1)
+
+
+def recursive_doubling(comm: Communicator, mine: Array, before: Array | None, combine) -> None:
+    """⌈log₂ p⌉ rounds of n bytes: in round k everyone passes on the sum of the last 2^k ranks.
+
+        round 0   0 ─▶ 1   1 ─▶ 2   2 ─▶ 3   …      each has the sum of up to 2 ranks,
+        round 1   0 ─▶ 2   1 ─▶ 3   …               then of 4
+
+    In place, as `linear`.  Hillis & Steele 1986.
+    """
+    p, r, distance = comm.size, comm.rank, 1
+    arrived, gone = np.empty_like(mine), None
+    while distance < p:
+        to, source = r + distance, r - distance
+        if source >= 0 and to < p:
+            comm.sendrecv(mine, to, arrived, source)
+        elif to < p:
+            comm.send(mine, to)
+        elif source >= 0:
+            comm.recv(arrived, source)
+        if source >= 0:
+            combine(arrived, mine, out=mine)
+            if before is not None and gone is None:
+                gone = before
+                gone[...] = arrived
+            elif before is not None:
+                combine(arrived, before, out=before)
+        distance *= 2
+
+
+ALGORITHMS = {"linear": linear, "recursive_doubling": recursive_doubling,
+              "auto": recursive_doubling}
+
+
+def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto") -> Array:
+    """The reduction of `array` over this rank and those before it, of its shape and dtype."""
+    combine, run = find_operator(op), find_algorithm(ALGORITHMS, algorithm)
+    work = np.empty_like(array, order="C")
+    work[...] = array
+    with comm.labelled("scan"):
+        run(comm, work.reshape(work.size), None, combine)
+    return work
+
+
+def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto") -> Array:
+    """The reduction of `array` over the ranks before this one, of its shape and dtype.
+
+    On rank 0 that is nothing yet: 0 for sum, 1 for prod, the least number for max, the largest for
+    min.
+    """
+    combine, run = find_operator(op), find_algorithm(ALGORITHMS, algorithm)
+    work, before = np.empty_like(array, order="C"), np.empty_like(array, order="C")
+    work[...] = array
+    before[...] = neutral(op, array.dtype)
+    with comm.labelled("exscan"):
+        run(comm, work.reshape(work.size), before.reshape(before.size), combine)
+    return before
+
+
+def neutral(op: str, dtype: np.dtype) -> float | int | bool:
+    """The number that changes nothing: op(neutral, x) = x for every x of `dtype`."""
+    if op in ("sum", "prod"):
+        return int(op == "prod")
+    if dtype.kind == "b":
+        return op == "min"
+    if dtype.kind == "f":
+        return -np.inf if op == "max" else np.inf
+    return np.iinfo(dtype).min if op == "max" else np.iinfo(dtype).max

@@ -1,0 +1,78 @@
+"""Scatter: one rank deals its array out, a piece for each.
+
+    before   rank 0: a b c   rank 1: ·   rank 2: ·
+    after    rank 0: a       rank 1: b   rank 2: c
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...backend import Array
+from ..communicator import Communicator
+from .chunks import axis_first, find_algorithm, piece_bounds
+from .part import rooted
+
+
+def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
+    """p - 1 rounds, n(p-1)/p bytes: rank 0 sends everyone their piece, one after the other.
+
+        0 ─▶ 1, 0 ─▶ 2, 0 ─▶ 3, …
+    """
+    if comm.rank:
+        start, stop = bounds[comm.rank]
+        comm.recv(line[start:stop], 0)
+        return
+    for r in range(1, comm.size):
+        comm.send(line[slice(*bounds[r])], r)
+
+
+def binomial(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
+    """⌈log₂ p⌉ rounds, n(p-1)/p bytes: whoever has pieces gives the farther half of them away.
+
+        round 0   0 ─(4 5 6 7)▶ 4
+        round 1   0 ─(2 3)▶ 2               4 ─(6 7)▶ 6
+        round 2   0 ─1▶ 1     2 ─3▶ 3       4 ─5▶ 5     6 ─7▶ 7
+
+    Chan et al. 2007, section 3 (minimum spanning tree scatter).
+    """
+    p, r = comm.size, comm.rank
+    half = 1 << (p - 1).bit_length() >> 1
+    while half:
+        if r % (2 * half) == 0 and r + half < p:
+            comm.send(line[span(bounds, r + half, half)], r + half)
+        elif r % (2 * half) == half:
+            comm.recv(line[span(bounds, r, half)], r - half)
+        half //= 2
+
+
+def span(bounds: list[tuple[int, int]], first: int, num_pieces: int) -> slice:
+    """Where the pieces first, first + 1, … lie: `num_pieces` of them, or as many as there are."""
+    return slice(bounds[first][0], bounds[min(first + num_pieces, len(bounds)) - 1][1])
+
+
+ALGORITHMS = {"linear": linear, "binomial": binomial, "auto": binomial}
+
+
+def scatter(comm: Communicator, array: Array, root: int = 0, dim: int = 0,
+            algorithm: str = "auto", counts: Sequence[int] | None = None) -> Array:
+    """This rank's piece along `dim` of rank `root`'s array.
+
+    On the others `array` gives the shape and dtype (`np.broadcast_to(np.float32(0), shape)` takes
+    no memory).  Pieces have the lengths `counts` (equal on all ranks) or are cut by `chunk_bounds`.
+    """
+    comm.check_peer(root, "root")
+    deal = find_algorithm(ALGORITHMS, algorithm)
+    p, me = comm.size, (comm.rank - root) % comm.size
+    pieces = piece_bounds(array.shape[dim], p, counts)
+    ranks = [(root + i) % p for i in range(p)]
+    bounds = piece_bounds(array.shape[dim], p, [pieces[r][1] - pieces[r][0] for r in ranks])
+    if comm.rank == root:
+        whole = axis_first(array, dim)
+        line = np.concatenate([whole[pieces[root][0]:], whole[:pieces[root][0]]]) if root else whole
+    else:
+        shape = [n for i, n in enumerate(array.shape) if i != dim % array.ndim]
+        line = np.empty_like(array, shape=(array.shape[dim], *shape), order="C")
+    with comm.labelled("scatter"):
+        deal(rooted(comm, root), line, bounds)
+    return np.moveaxis(line[slice(*bounds[me])].copy(), 0, dim)

@@ -1,0 +1,51 @@
+"""The four numbers of a cost, and what they come to in seconds."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Cost(NamedTuple):
+    """What one collective takes.
+
+    `rounds`, `num_bytes` and `reduced` are on the critical path: the time that passes if each
+    message takes 1, if each byte sent takes 1, or if each byte combined takes 1, and all else
+    nothing.  (The three paths may differ.)  `messages` counts those of all ranks, empty ones too.
+    """
+
+    rounds: float
+    num_bytes: float
+    messages: float
+    reduced: float
+
+
+def seconds(cost: Cost, latency: float, bandwidth: float,
+            combining: float = float("inf")) -> float:
+    """rounds · α + bytes / β + reduced / γ, for α in seconds, β and γ in bytes per second."""
+    return cost.rounds * latency + cost.num_bytes / bandwidth + cost.reduced / combining
+
+
+Round = tuple[int, list[tuple[int, int, int]]]      # see `critical`
+
+
+def critical(rounds: Iterable[Round], num_ranks: int, itemsize: int) -> Cost:
+    """The cost of rounds (times combined, [(source, dest, elements), …]).
+
+    In a round every rank sends at most one message and receives at most one, both at once; a
+    message begins when both its ends are ready, and its receiver combines all of its elements so
+    many times before it goes on.
+    """
+    by_round, by_size, by_work = ([0] * num_ranks for _ in range(3))
+    messages = 0
+    for times_combined, transfers in rounds:
+        messages += len(transfers)
+        for clock, fixed, factor, combined in ((by_round, 1, 0, 0), (by_size, 0, 1, 0),
+                                               (by_work, 0, 0, times_combined)):
+            before = clock[:]
+            for source, dest, size in transfers:
+                end = max(before[source], before[dest]) + fixed + factor * size
+                clock[source] = max(clock[source], end)
+                clock[dest] = max(clock[dest], end)
+            if combined:
+                for _, dest, size in transfers:
+                    clock[dest] += combined * size
+    return Cost(max(by_round), max(by_size) * itemsize, messages, max(by_work) * itemsize)

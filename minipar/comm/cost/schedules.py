@@ -1,0 +1,188 @@
+"""Who sends how many elements to whom, round by round: (times combined, [(source, dest, size)])."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from .model import Round
+
+
+def cut(total: int, num_pieces: int) -> list[int]:
+    """Lengths that differ by at most one, the larger first."""
+    return [(total + num_pieces - 1 - i) // num_pieces for i in range(num_pieces)]
+
+
+def dissemination(p: int) -> Iterator[Round]:
+    """To the rank 2^k further on."""
+    for k in range((p - 1).bit_length()):
+        yield 0, [(r, (r + 2**k) % p, 0) for r in range(p)]
+
+
+def spread(p: int, n: int) -> Iterator[Round]:
+    """Everyone who has it tells one more."""
+    for k in range((p - 1).bit_length()):
+        yield 0, [(r, r + 2**k, n) for r in range(min(2**k, p - 2**k))]
+
+
+def collect(p: int, n: int) -> Iterator[Round]:
+    """In round k the multiples of 2^k pair up; the right one gives, the left one combines."""
+    for k in range((p - 1).bit_length()):
+        yield 1, [(r + 2**k, r, n) for r in range(0, p - 2**k, 2 ** (k + 1))]
+
+
+def pipeline(p: int, sizes: list[int]) -> Iterator[Round]:
+    """In round t rank r passes on segment t - r."""
+    for t in range(p + len(sizes) - 2 if p > 1 else 0):
+        yield 0, [(r, r + 1, sizes[t - r]) for r in range(p - 1) if 0 <= t - r < len(sizes)]
+
+
+def from_first(pieces: list[int]) -> Iterator[Round]:
+    """From rank 0 to each, one after the other."""
+    for r in range(1, len(pieces)):
+        yield 0, [(0, r, pieces[r])]
+
+
+def deal(pieces: list[int]) -> Iterator[Round]:
+    """Multiples of 2^(k+1) give what belongs to the next 2^k ranks, for k from high to low."""
+    p = len(pieces)
+    for k in reversed(range((p - 1).bit_length())):
+        yield 0, [(r, r + 2**k, sum(pieces[r + 2**k:r + 2 ** (k + 1)]))
+                  for r in range(0, p - 2**k, 2 ** (k + 1))]
+
+
+def to_first(pieces: list[int]) -> Iterator[Round]:
+    """From each to rank 0, one after the other."""
+    for r in range(1, len(pieces)):
+        yield 0, [(r, 0, pieces[r])]
+
+
+def dealt_back(pieces: list[int]) -> Iterator[Round]:
+    """`deal` backwards: pieces join on their way to rank 0."""
+    for times, transfers in reversed(list(deal(pieces))):
+        yield times, [(dest, source, size) for source, dest, size in transfers]
+
+
+def ring(pieces: list[int], first: int, times_combined: int) -> Iterator[Round]:
+    """In round t rank r passes on piece r + first - t."""
+    p = len(pieces)
+    for t in range(p - 1):
+        yield times_combined, [(r, (r + 1) % p, pieces[(r + first - t) % p]) for r in range(p)]
+
+
+def pairwise(pieces: list[int]) -> Iterator[Round]:
+    """In round t everyone gives the rank t further on its own piece."""
+    p = len(pieces)
+    for t in range(1, p):
+        yield 1, [(r, (r + t) % p, pieces[(r + t) % p]) for r in range(p)]
+
+
+def bruck_gather(pieces: list[int]) -> Iterator[Round]:
+    """In round k rank r gives its first 2^k pieces, r and on, to rank r - 2^k."""
+    p, have = len(pieces), 1
+    while have < p:
+        num = min(have, p - have)
+        yield 0, [(r, (r - have) % p, sum(pieces[(r + i) % p] for i in range(num)))
+                  for r in range(p)]
+        have *= 2
+
+
+def shifts(p: int, n: int, first: int, later: int) -> Iterator[Round]:
+    """In round k everyone gives to the rank 2^k further on, if there is one.
+
+    What comes is combined `first` times by a rank that received nothing yet, else `later` times.
+    """
+    for k in range((p - 1).bit_length()):
+        arrivals = [(r, r + 2**k, n) for r in range(p - 2**k)]
+        yield (first if k == 0 else later), arrivals
+
+
+def exchange(table: list) -> Iterator[Round]:
+    """In round t everyone gives the rank t further on what is for it."""
+    p = len(table)
+    for t in range(1, p):
+        yield 0, [(r, (r + t) % p, table[r][(r + t) % p]) for r in range(p)]
+
+
+def bruck_exchange(table: list) -> Iterator[Round]:
+    """In round k everything with bit k in its distance jumps 2^k, from where it has come to."""
+    p = len(table)
+    for k in range((p - 1).bit_length()):
+        load = [0] * p
+        for source in range(p):
+            for distance in range(p):
+                if distance >> k & 1:
+                    at = (source + distance % 2**k) % p
+                    load[at] += table[source][(source + distance) % p]
+        yield 0, [(r, (r + 2**k) % p, load[r]) for r in range(p)]
+
+
+def swap_all(p: int, n: int) -> Iterator[Round]:
+    """p = 2^k: everything, with ever farther ranks."""
+    for k in range(p.bit_length() - 1):
+        yield 1, [(r, r ^ 2**k, n) for r in range(p)]
+
+
+def halving(pieces: list[int]) -> Iterator[Round]:
+    """p = 2^k: give the half of the block of ranks on whose other side the partner is."""
+    p = len(pieces)
+    for k in reversed(range(p.bit_length() - 1)):
+        yield 1, [(r, r ^ 2**k, block(pieces, r ^ 2**k, k)) for r in range(p)]
+
+
+def doubling(pieces: list[int]) -> Iterator[Round]:
+    """p = 2^k: give the whole block of ranks that is known so far."""
+    p = len(pieces)
+    for k in range(p.bit_length() - 1):
+        yield 0, [(r, r ^ 2**k, block(pieces, r, k)) for r in range(p)]
+
+
+def block(pieces: list[int], rank: int, k: int) -> int:
+    """Elements of the aligned block of 2^k pieces around `rank`."""
+    start = rank >> k << k
+    return sum(pieces[start:start + 2**k])
+
+
+def core_of(p: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """The 2^⌊log₂ p⌋ ranks that take part, and (who stands aside, who represents them)."""
+    extra = p - 2 ** (p.bit_length() - 1)
+    pairs = [(2 * i + 1, 2 * i) for i in range(extra)]
+    aside = {odd for odd, _ in pairs}
+    return [r for r in range(p) if r not in aside], pairs
+
+
+def renumber(rounds: Iterable[Round], ranks: list[int]) -> Iterator[Round]:
+    """The same rounds among `ranks`."""
+    for times, transfers in rounds:
+        yield times, [(ranks[s], ranks[d], size) for s, d, size in transfers]
+
+
+def folded(p: int, n: int, *stages: Callable, give_back: bool = True) -> Iterator[Round]:
+    """A vector of n among the core, after adding what those aside have.
+
+    Each stage is a function of the pieces that the core cuts it into.  With `give_back`, those
+    aside get the result in the end.
+    """
+    ranks, pairs = core_of(p)
+    yield 1, [(odd, even, n) for odd, even in pairs]
+    for stage in stages:
+        yield from renumber(stage(cut(n, len(ranks))), ranks)
+    if give_back:
+        yield 0, [(even, odd, n) for odd, even in pairs]
+
+
+def folded_scatter(pieces: list[int]) -> Iterator[Round]:
+    """Halving among the core, whose ranks answer for their partner's piece too."""
+    ranks, pairs = core_of(len(pieces))
+    total, partner = sum(pieces), {even: odd for odd, even in pairs}
+    yield 1, [(odd, even, total) for odd, even in pairs]
+    answers = [pieces[r] + (pieces[partner[r]] if r in partner else 0) for r in ranks]
+    yield from renumber(halving(answers), ranks)
+    yield 0, [(even, odd, pieces[odd]) for odd, even in pairs]
+
+
+def folded_gather(pieces: list[int]) -> Iterator[Round]:
+    """Doubling among the core, whose ranks speak for their partner too."""
+    ranks, pairs = core_of(len(pieces))
+    total, partner = sum(pieces), {even: odd for odd, even in pairs}
+    yield 0, [(odd, even, pieces[odd]) for odd, even in pairs]
+    answers = [pieces[r] + (pieces[partner[r]] if r in partner else 0) for r in ranks]
+    yield from renumber(doubling(answers), ranks)
+    yield 0, [(even, odd, total) for odd, even in pairs]

@@ -1,0 +1,87 @@
+"""The closed forms of the textbooks, and what "auto" makes of them.
+
+Exact where p is a power of two that divides n; elsewhere near enough to choose by.  Thakur,
+Rabenseifner & Gropp 2005; Chan, Heimlich, Purkayastha & van de Geijn 2007.
+"""
+
+from functools import lru_cache
+from math import sqrt
+
+from .model import Cost, seconds
+
+# The links that "auto" reckons with: those of the simulated cluster, near one node's memory.
+LATENCY, BANDWIDTH, COMBINING = 5e-6, 1e10, 1e10    # seconds, bytes per second, bytes per second
+
+
+def best_num_segments(p: int, num_bytes: int, latency: float = LATENCY,
+                      bandwidth: float = BANDWIDTH) -> int:
+    """k where (p + k - 2)(α + n / kβ), the time of a pipelined chain, is least: √((p-2)n / αβ)."""
+    return max(1, round(sqrt(max(p - 2, 0) * num_bytes / (latency * bandwidth))))
+
+
+def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details) -> Cost:
+    """The textbook's cost; `num_bytes` is that of the whole vector, see `predict`.
+
+    A pipelined chain takes num_segments=k (by default the best).  Raises ValueError for an unknown
+    operation or algorithm.
+    """
+    n, up = num_bytes, (p - 1).bit_length()             # ⌈log₂ p⌉
+    core = 1 << (p.bit_length() - 1)                    # 2^⌊log₂ p⌋
+    down, odd = core.bit_length() - 1, p != core        # ⌊log₂ p⌋; 1 if p is no power of two
+    most, rest = n * (p - 1) / p, n * (core - 1) / core
+    if operation == "broadcast":
+        k = details.get("num_segments") or best_num_segments(p, num_bytes)
+        hops = p + k - 2 if p > 1 else 0
+    forms = {       # rounds, bytes, reduced
+        "barrier": {"dissemination": (up, 0, 0), "tree": (2 * up, 0, 0)},
+        "broadcast": {
+            "binomial": (up, n * up, 0), "chain": (p - 1, n * (p - 1), 0),
+            "pipelined_chain": lambda: (hops, n * hops / k, 0),
+            "scatter_all_gather": (up + p - 1, 2 * most, 0)},
+        "scatter": {"binomial": (up, most, 0), "linear": (p - 1, most, 0)},
+        "gather": {"binomial": (up, most, 0), "linear": (p - 1, most, 0)},
+        "reduce": {"binomial": (up, n * up, n * up),
+                   "rabenseifner": (2 * down + odd, 2 * rest + odd * n, rest + odd * n)},
+        "all_gather": {"ring": (p - 1, most, 0), "bruck": (up, most, 0),
+                       "recursive_doubling": (down + 2 * odd, most + odd * (n + n / p), 0)},
+        "reduce_scatter": {
+            "ring": (p - 1, most, most), "pairwise": (p - 1, most, most),
+            "recursive_halving": (down + 2 * odd, rest + odd * (n + n / p), rest + odd * n)},
+        "all_reduce": {
+            "recursive_doubling": (down + 2 * odd, n * (down + 2 * odd), n * (down + odd)),
+            "rabenseifner": (2 * (down + odd), 2 * (rest + odd * n), rest + odd * n),
+            "ring": (2 * (p - 1), 2 * most, most), "tree": (2 * up, 2 * n * up, n * up)},
+        "all_to_all": {
+            "pairwise": (p - 1, most, 0),
+            "bruck": lambda: (up, n / p * sum(j.bit_count() for j in range(p)), 0)},
+        "scan": {"recursive_doubling": (up, n * up, n * up),
+                 "linear": (p - 1, n * (p - 1), n * (p - 1))},
+        "exscan": {"recursive_doubling": (up, n * up, n * max(0, 2 * up - 1)),
+                   "linear": (p - 1, n * (p - 1), n * max(0, p - 2))},
+    }
+    if algorithm not in forms.get(operation, {}):
+        raise ValueError(f"no textbook form of {operation} by {algorithm!r}: choose from "
+                         f"{', '.join(forms.get(operation, forms))}")
+    form = forms[operation][algorithm]
+    rounds, size, reduced = form() if callable(form) else form
+    return Cost(rounds, size, float("nan"), reduced)
+
+
+CHOICES = {     # of equal ones "auto" takes the first
+    "barrier": ("dissemination", "tree"),
+    "broadcast": ("binomial", "pipelined_chain", "scatter_all_gather"),
+    "scatter": ("binomial", "linear"), "gather": ("binomial", "linear"),
+    "reduce": ("binomial", "rabenseifner"),
+    "all_gather": ("ring", "bruck"),
+    "reduce_scatter": ("ring", "recursive_halving"),
+    "all_reduce": ("ring", "recursive_doubling", "rabenseifner"),
+    "all_to_all": ("pairwise", "bruck"),
+    "scan": ("recursive_doubling", "linear"), "exscan": ("recursive_doubling", "linear"),
+}
+
+
+@lru_cache(maxsize=4096)
+def choose(operation: str, p: int, num_bytes: int) -> str:
+    """The algorithm that takes the fewest seconds by the textbook and the links above."""
+    return min(CHOICES[operation], key=lambda algorithm: seconds(
+        textbook(operation, algorithm, p, num_bytes), LATENCY, BANDWIDTH, COMBINING))
