@@ -35,7 +35,9 @@ class Communicator:
     rank: int
     size: int
     world_rank: int
+    group: int = 0          # its number among the communicators of this rank
     label: str = ""         # what messages sent now are part of; set with `labelled`
+    num_works: int = 0      # how many non-blocking collectives were started on it
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
         """Begin to send `array`."""
@@ -66,6 +68,15 @@ class Communicator:
         """
         raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
 
+    def node_of(self, rank: int) -> int:
+        """The number of the node (0, 1, …: a box whose ranks share memory) that has `rank`."""
+        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+
+    @property
+    def node(self) -> int:
+        """The number of this rank's node."""
+        return self.node_of(self.rank)
+
     def now(self) -> float:
         """Seconds on this rank's clock: virtual time on a simulated cluster, else the wall's."""
         raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
@@ -82,6 +93,7 @@ class Communicator:
     def start_trace(self) -> None:
         """Log this rank's messages and computations from now on."""
         self.me.log_to(Trace())
+        self.me.actions.append(("world", self.group))
 
     def stop_trace(self) -> Trace:
         """Stop; return what was logged."""

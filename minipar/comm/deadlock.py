@@ -3,6 +3,8 @@
 from pathlib import Path
 from types import FrameType
 
+from .request import Split
+
 HERE = str(Path(__file__).parent)
 
 
@@ -27,8 +29,15 @@ def source_line(frame: FrameType | None) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "an unknown line"
 
 
-def describe_stuck(stuck: list, cluster, most: int = 16) -> str:
-    """A line for each stuck rank of a simulated cluster."""
+def describe_stuck(stuck: list, cluster) -> str:
+    """The deadlock of the stuck ranks of a simulated cluster."""
+    return ("deadlock: no rank can go on\n  " + "\n  ".join(describe_waits(stuck, cluster))
+            + "\nEvery send needs its receive, in an order that lets both be reached: try "
+              "sendrecv, or let one rank receive first.")
+
+
+def describe_waits(ranks: list, cluster, most: int = 16) -> list[str]:
+    """A line for each of these ranks of a simulated cluster: for what it waits, and where."""
     pending = {}
     for kind, requests in (("send to", cluster.sends), ("receive from", cluster.recvs)):
         for (group, source, dest, tag), request in requests.items():
@@ -40,12 +49,14 @@ def describe_stuck(stuck: list, cluster, most: int = 16) -> str:
                                         f"{request.array.nbytes} bytes{part_of}){gone}")
                 request = request.behind
     lines = []
-    for rank in stuck[:most]:
+    for rank in ranks[:most]:
         waiting = rank.waiting
-        what = waiting if isinstance(waiting, str) else pending.get(id(waiting), "for a message")
-        lines.append(f"rank {rank.number} waits {what} at {source_line(rank.greenlet.gr_frame)}")
-    if len(stuck) > most:
-        lines.append(f"and {len(stuck) - most} more ranks")
-    return ("deadlock: no rank can go on\n  " + "\n  ".join(lines)
-            + "\nEvery send needs its receive, in an order that lets both be reached: try "
-              "sendrecv, or let one rank receive first.")
+        what = "waits " + pending.get(id(waiting), "for a message under way")
+        if isinstance(waiting, Split):
+            what = f"waits {waiting}"
+        elif waiting is None:
+            what = "computes"
+        lines.append(f"rank {rank.number} {what} at {source_line(rank.greenlet.gr_frame)}")
+    if len(ranks) > most:
+        lines.append(f"and {len(ranks) - most} more ranks")
+    return lines

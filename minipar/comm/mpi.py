@@ -13,8 +13,10 @@ import numpy as np
 from ..backend import Array, is_gpu, is_host, like, to_host
 from .communicator import Communicator
 from .mpi_library import import_mpi
-from .trace import Trace
+from .trace import POLL, Trace
 from .watchdog import Watchdog
+
+NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must offer
 
 
 class Process:
@@ -22,44 +24,70 @@ class Process:
 
     def __init__(self, MPI, rank: int, size: int):
         self.number, self.watchdog = rank, Watchdog(MPI, rank, size)
+        self.nodes = [0] * size             # of each rank of the world
+        self.works = None       # the non-blocking collectives under way, if any (see work.py)
+        self.num_groups = 0                 # how many communicators this process made
         self.trace: Trace | None = None
+        self.actions: list[tuple] | None = None
 
     def log_to(self, trace: Trace | None) -> None:
         """Log events there from now on, or nowhere."""
         self.trace = trace
+        self.actions = trace.program_of(self.number) if trace is not None else None
+
+    def log(self, *action) -> int | None:
+        """Add to the program, if it is logged; return the number of the action."""
+        if self.actions is None:
+            return None
+        self.actions.append(action)
+        return len(self.actions) - 1
 
 
 class MPIRequest:
     """See Request."""
 
     def __init__(self, comm: "MPICommunicator", request, description: tuple, out: Array = None,
-                 buffer: np.ndarray | None = None):
+                 buffer: np.ndarray | None = None, number: int | None = None):
         self.comm, self.request, self.description = comm, request, description
+        self.number = number                        # in the rank's program, if that is logged
         self.out, self.buffer = out, buffer         # of a receive: where to, through what
         self.posted, self.done = time.perf_counter(), False
 
     def wait(self) -> None:
         """Block until it is done.  Raises ValueError if the message has another size."""
+        self.comm.me.log("wait", self.number)
+        works = self.comm.me.works
+        if works is None:
+            self.block()
+        else:                           # who waits moves them on meanwhile
+            works.wait(self)
+
+    def block(self) -> None:
+        """Wait inside MPI."""
         if self.done:
             return
-        comm, status = self.comm, self.comm.MPI.Status()
-        with comm.me.watchdog.watching(self.description):
-            try:
-                self.request.Wait(status)
-            except comm.MPI.Exception as error:
-                if error.Get_error_class() != comm.MPI.ERR_TRUNCATE:
-                    raise
-                raise ValueError(f"{self._what()}: the message is larger than the receive "
-                                 f"buffer of {self.buffer.nbytes} bytes") from error
-        self._finish(status)
+        with self.comm.me.watchdog.watching(self.description):
+            self._ask(self.request.Wait)
 
     def test(self) -> bool:
         """Whether it is done."""
-        if not self.done:
-            status = self.comm.MPI.Status()
-            if self.request.Test(status):
-                self._finish(status)
-        return self.done
+        if self.comm.me.actions and self.comm.me.actions[-1] != POLL:
+            self.comm.me.log(*POLL)
+        return self.done or self._ask(self.request.Test)
+
+    def _ask(self, question) -> bool:
+        MPI = self.comm.MPI
+        status = MPI.Status()
+        try:
+            answer = question(status)
+        except MPI.Exception as error:
+            if error.Get_error_class() != MPI.ERR_TRUNCATE:
+                raise
+            raise ValueError(f"{self._what()}: the message is larger than the receive "
+                             f"buffer of {self.buffer.nbytes} bytes") from error
+        if answer:
+            self._finish(status)
+        return answer
 
     def _what(self) -> str:
         kind, peer, tag, _, label = self.description
@@ -83,11 +111,32 @@ class MPIRequest:
 
 
 class MPICommunicator(Communicator):
-    """See Communicator; `mpi_comm` is mpi4py's."""
+    """See Communicator; `mpi_comm` is mpi4py's.  Tags 0 … 32767 are free for all to use; those
+    above belong to non-blocking collectives, each of which adds its `first_tag`."""
 
-    def __init__(self, mpi_comm, MPI, me: Process, members: list[int]):
+    def __init__(self, mpi_comm, MPI, me: Process, members: list[int], first_tag: int = 0):
         self.mpi_comm, self.MPI, self.me, self.members = mpi_comm, MPI, me, members
+        self.first_tag, self.group = first_tag, me.num_groups
+        me.num_groups += 1
         self.rank, self.size, self.world_rank = mpi_comm.Get_rank(), mpi_comm.Get_size(), me.number
+
+    def with_tags(self, number: int) -> "MPICommunicator":
+        """The same ranks; its messages never meet those of another `number`."""
+        num_ranges = self.mpi_comm.Get_attr(self.MPI.TAG_UB) // NUM_TAGS - 1
+        if num_ranges < 1:
+            raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
+                               "call the collective itself")
+        return MPICommunicator(self.mpi_comm, self.MPI, self.me, self.members,
+                               NUM_TAGS * (1 + number % num_ranges))
+
+    def check_tag(self, tag: int) -> None:
+        """Refuse a tag that belongs to someone else."""
+        if not 0 <= tag < NUM_TAGS:
+            raise ValueError(f"tag={tag}: a tag is a number from 0 to {NUM_TAGS - 1}")
+
+    def node_of(self, rank: int) -> int:
+        """See Communicator."""
+        return self.me.nodes[self.members[rank]]
 
     def now(self) -> float:
         """Seconds of the machine's monotonic clock."""
@@ -98,25 +147,30 @@ class MPICommunicator(Communicator):
         if self.trace is not None:
             end = time.perf_counter()
             self.trace.spans.append((self.world_rank, name, end - seconds, end))
+            self.me.log("compute", name, seconds)
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> MPIRequest:
         """See Communicator."""
         self.check_peer(dest, "dest")
+        self.check_tag(tag)
         buffer = np.ascontiguousarray(to_host(array))
-        request = self.mpi_comm.Isend([buffer, self.MPI.BYTE], dest, tag)
+        request = self.mpi_comm.Isend([buffer, self.MPI.BYTE], dest, tag + self.first_tag)
         description = ("send to", dest, tag, buffer.nbytes, self.label)
-        return MPIRequest(self, request, description, buffer=buffer)
+        number = self.me.log("send", self.group, tag, dest, buffer.nbytes)
+        return MPIRequest(self, request, description, buffer=buffer, number=number)
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> MPIRequest:
         """See Communicator."""
         self.check_peer(source, "source")
+        self.check_tag(tag)
         if not (is_host(out) or is_gpu(out)):
             raise TypeError(f"MPI cannot receive into a {type(out).__name__}, which has no numbers")
         direct = is_host(out) and out.flags.c_contiguous
         buffer = out if direct else np.empty(out.shape, out.dtype)
-        request = self.mpi_comm.Irecv([buffer, self.MPI.BYTE], source, tag)
+        request = self.mpi_comm.Irecv([buffer, self.MPI.BYTE], source, tag + self.first_tag)
         description = ("receive from", source, tag, buffer.nbytes, self.label)
-        return MPIRequest(self, request, description, out, buffer)
+        number = self.me.log("recv", self.group, tag, source, buffer.nbytes)
+        return MPIRequest(self, request, description, out, buffer, number)
 
     def split(self, color: int | None, key: int | None = None) -> "MPICommunicator | None":
         """See Communicator."""
@@ -124,9 +178,12 @@ class MPICommunicator(Communicator):
         with self.me.watchdog.watching(("split", None, None, 0, self.label)):
             part = self.mpi_comm.Split(no_color, self.rank if key is None else key)
             if color is None:
+                self.me.log("split", self.group, None, key, None)
                 return None
             members = part.allgather(self.world_rank)
-        return MPICommunicator(part, self.MPI, self.me, members)
+        part = MPICommunicator(part, self.MPI, self.me, members)
+        self.me.log("split", self.group, color, key, part.group)
+        return part
 
 
 @functools.cache
@@ -135,4 +192,9 @@ def world_communicator() -> MPICommunicator:
     MPI = import_mpi()
     comm = MPI.COMM_WORLD.Dup()     # our messages never meet those of other libraries
     size = comm.Get_size()
-    return MPICommunicator(comm, MPI, Process(MPI, comm.Get_rank(), size), list(range(size)))
+    me = Process(MPI, comm.Get_rank(), size)
+    box = comm.Split_type(MPI.COMM_TYPE_SHARED)             # the ranks that share memory with us
+    first = comm.allgather(box.allreduce(me.number, MPI.MIN))           # the least of each node
+    me.nodes = [sorted(set(first)).index(rank) for rank in first]
+    box.Free()
+    return MPICommunicator(comm, MPI, me, list(range(size)))

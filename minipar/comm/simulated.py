@@ -13,7 +13,6 @@ bytes are buffered and their sends are done at once, as MPI libraries do.
 
 import gc
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import copy_context
 from heapq import heappop, heappush
 from typing import Any
@@ -23,41 +22,46 @@ from greenlet import getcurrent, greenlet
 from ..backend import Array
 from .communicator import Communicator
 from .deadlock import Closed, Deadlock, describe_stuck
-from .request import Rank, SimulatedRequest, half
+from .request import Rank, SimulatedRequest, count_ranks
+from .simulated_communicator import SimulatedCommunicator
 from .trace import Trace
 
 
 class Cluster:
-    """`num_ranks` simulated ranks.
+    """`num_ranks` simulated ranks, or `nodes` times `devices_per_node`.
 
-    Links: `latency` (seconds) and `bandwidth` (bytes per second) of each message.  Devices:
-    `flops_per_second` and `memory_bandwidth` (bytes per second), by which reported work takes
-    max(FLOPs / flops_per_second, bytes / memory_bandwidth); with clock="wall" it takes as long as
-    it really took.
+    Links: `latency` (seconds) and `bandwidth` (bytes per second) of each message, or `links`
+    (topology.py).  Devices: `flops_per_second` and `memory_bandwidth` (bytes per second): reported
+    work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth); with clock="wall" as long
+    as it really took.  `faults`: what goes wrong (faults.py).
     """
 
-    def __init__(self, num_ranks: int, *, latency: float = 5e-6, bandwidth: float = 1e10,
-                 flops_per_second: float = 1e11, memory_bandwidth: float = 1e11, eager: int = 0,
-                 trace: bool = False, clock: str = "model"):
-        if num_ranks < 1:
-            raise ValueError(f"a cluster has at least 1 rank, not {num_ranks}")
+    def __init__(self, num_ranks: int | None = None, *, nodes: int | None = None,
+                 devices_per_node: int | None = None, latency: float = 5e-6,
+                 bandwidth: float = 1e10, flops_per_second: float = 1e11,
+                 memory_bandwidth: float = 1e11, eager: int = 0, trace: bool = False,
+                 clock: str = "model", links: Any = None, faults: Any = None):
+        num_ranks, self.devices_per_node = count_ranks(num_ranks, nodes, devices_per_node)
         if clock not in ("model", "wall"):
             raise ValueError(f"clock is 'model' or 'wall', not {clock!r}")
         self.num_ranks, self.latency, self.bandwidth = num_ranks, latency, bandwidth
         self.flops_per_second, self.memory_bandwidth = flops_per_second, memory_bandwidth
         self.eager, self.clock, self.seconds_per_byte = eager, clock, 1 / bandwidth
+        self.links, self.faults = links, faults     # each told by begin(cluster) of every run
         self.ranks = [Rank(i, Trace() if trace else None) for i in range(num_ranks)]
         self._begin()
 
     def _begin(self) -> None:
-        self.sends: dict = {}       # (group, source, dest, tag) -> the first request without a peer
-        self.recvs: dict = {}
+        # (group, source, dest, tag) -> the first request without a peer
+        self.sends, self.recvs, self.splits = {}, {}, {}
         self.ready: list = []       # heap of (virtual time, rank number, greenlet that may go on)
-        self.splits: dict = {}
         self.groups = [list(range(self.num_ranks))]     # world numbers of each group's ranks
+        self.channels: dict = {}    # (group, n) -> group of its n-th non-blocking collective
         self.hub = getcurrent()
         for rank in self.ranks:
             rank.begin(self.hub, self.ready)
+        for part in filter(None, (self.links, self.faults)):
+            part.begin(self)
 
     @property
     def trace(self) -> Trace:
@@ -72,10 +76,7 @@ class Cluster:
         source, array = send.rank, send.array
         num_bytes = array.nbytes
         if array.dtype is not out.dtype and array.dtype != out.dtype or out.nbytes != num_bytes:
-            raise ValueError(
-                f"rank {dest.number} receives into {out.dtype} {out.shape}, but rank "
-                f"{source.number} sends {array.dtype} {array.shape}: "
-                "sizes and dtypes must be equal")
+            raise send.misfit(dest, out)
         try:
             out[...] = array
         except ValueError:              # as many elements, in another shape
@@ -87,8 +88,12 @@ class Cluster:
             start = source.port_out
         if dest.port_in > start:
             start = dest.port_in
-        source.port_out = dest.port_in = end = start + num_bytes * self.seconds_per_byte
-        end += self.latency
+        if self.links is None:
+            source.port_out = dest.port_in = end = start + num_bytes * self.seconds_per_byte
+            end += self.latency
+        else:
+            source.port_out, end = self.links.carry(source.number, dest.number, num_bytes, start)
+            dest.port_in = source.port_out
         if source.messages is not None:
             source.messages.append(
                 (source.number, dest.number, num_bytes, send.label, send.posted, start, end))
@@ -122,10 +127,11 @@ class Cluster:
                 rank.greenlet = greenlet(body)
                 rank.greenlet.gr_context = copy_context()   # context variables of its own
                 rank.greenlet.switch(rank)      # from here: it inherits its starter's stack depth
-                self.ready.append((0.0, rank.number, rank.greenlet))
+                heappush(self.ready, (0.0, rank.number, rank.greenlet))
             while self.ready:
                 heappop(self.ready)[2].switch()
-            if stuck := [rank for rank in self.ranks if not rank.greenlet.dead]:
+            stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
+            if stuck:
                 raise Deadlock(describe_stuck(stuck, self))
         finally:
             self._end()
@@ -137,114 +143,4 @@ class Cluster:
         """Unwind the ranks that are still blocked; their `finally` blocks can send no more."""
         self.sends = self.recvs = self.splits = Closed()
         for rank in self.ranks:
-            if rank.greenlet is not None and not rank.greenlet.dead:
-                with suppress(Exception):       # the cause of the end is already on its way
-                    rank.greenlet.throw()
-            rank.greenlet = rank.waiting = None     # no cycles: the arrays are freed at once
-
-
-class SimulatedCommunicator(Communicator):
-    """See Communicator; `group` is its number in `cluster.groups`."""
-
-    def __init__(self, cluster: Cluster, me: Rank, rank: int, group: int):
-        self.cluster, self.me, self.rank, self.group = cluster, me, rank, group
-        self.size = len(cluster.groups[group])
-        self.world_rank = me.number
-        self._num_splits, self.label = 0, ""    # set here: found faster than on the class
-
-    def now(self) -> float:
-        """Virtual seconds."""
-        return self.me.clock
-
-    def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
-        """Advance this rank's clock by what the work takes on the cluster's device."""
-        cluster, start = self.cluster, self.me.clock
-        if cluster.clock == "model":
-            seconds = max(flops / cluster.flops_per_second, num_bytes / cluster.memory_bandwidth)
-        self.me.clock = start + seconds
-        if self.trace is not None:
-            self.trace.spans.append((self.me.number, name, start, self.me.clock))
-
-    def isend(self, array: Array, dest: int, tag: int = 0) -> SimulatedRequest:
-        """See Communicator."""
-        if not 0 <= dest < self.size:
-            self.check_peer(dest, "dest")
-        cluster, me = self.cluster, self.me
-        send = half(me, array, self.label)
-        if cluster.eager and array.nbytes < cluster.eager:
-            send.array, send.done = array.copy(), me.clock
-        key = (self.group, self.rank, dest, tag)
-        recv = cluster.recvs.pop(key, None)
-        if recv is None:
-            first = cluster.sends.setdefault(key, send)
-            if first is not send:
-                first.append(send)
-        else:
-            if recv.behind is not None:
-                cluster.recvs[key] = recv.behind
-            other = recv.rank
-            recv.done = end = cluster.deliver(send, other, recv.array, recv.posted)
-            if other.waiting is recv:
-                heappush(cluster.ready, (end, other.number, other.greenlet))
-        return send
-
-    def irecv(self, out: Array, source: int, tag: int = 0) -> SimulatedRequest:
-        """See Communicator."""
-        if not 0 <= source < self.size:
-            self.check_peer(source, "source")
-        cluster, me = self.cluster, self.me
-        recv = half(me, out, self.label)
-        key = (self.group, source, self.rank, tag)
-        send = cluster.sends.pop(key, None)
-        if send is None:
-            first = cluster.recvs.setdefault(key, recv)
-            if first is not recv:
-                first.append(recv)
-        else:
-            if send.behind is not None:
-                cluster.sends[key] = send.behind
-            recv.done = cluster.deliver(send, me, out, me.clock)
-        return recv
-
-    def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
-        """See Communicator."""
-        send = self.isend(array, dest, tag)
-        cluster, me = self.cluster, self.me
-        key = (self.group, source, self.rank, tag)
-        coming = cluster.sends.pop(key, None)
-        if coming is None:
-            self.irecv(out, source, tag).wait()
-        else:
-            if coming.behind is not None:
-                cluster.sends[key] = coming.behind
-            me.clock = cluster.deliver(coming, me, out, me.clock)
-        if send.done is None:
-            send.wait()
-        elif send.done > me.clock:
-            me.clock = send.done
-
-    def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":
-        """See Communicator."""
-        cluster, self._num_splits = self.cluster, self._num_splits + 1
-        arrived, groups = cluster.splits.setdefault((self.group, self._num_splits), ([], {}))
-        arrived.append((self.rank if key is None else key, self.rank, color, self.me))
-        if len(arrived) < self.size:
-            self.me.block("for split(), which every rank of the communicator must call,")
-        else:                           # the last to arrive forms the groups and wakes the others
-            world = cluster.groups[self.group]
-            for _, rank, group_color, _ in sorted(arrived, key=lambda a: a[:2]):
-                if group_color is not None and group_color not in groups:
-                    groups[group_color] = len(cluster.groups)
-                    cluster.groups.append([])
-                if group_color is not None:
-                    cluster.groups[groups[group_color]].append(world[rank])
-            latest = max(me.clock for *_, me in arrived)
-            for *_, me in arrived:
-                me.clock = latest
-                if me is not self.me:
-                    heappush(cluster.ready, (latest, me.number, me.greenlet))
-        if color is None:
-            return None
-        group = groups[color]
-        rank = cluster.groups[group].index(self.me.number)
-        return SimulatedCommunicator(cluster, self.me, rank, group)
+            rank.end()

@@ -3,14 +3,27 @@
 A message is recorded once, by its sender:  (source, dest, bytes, label, posted, start, end)
 A span is time that a rank computed:        (rank, name, start, end)
 
-In all other time a rank waited, or did what no operation reports.  Ranks are world numbers, times
-seconds of the rank's own clock.  The label of a message is the collective that sent it; "control"
-marks bookkeeping (token counts, traces), which the formulas leave out.
+In all other time a rank waited, or did what no operation reports.  Beside them each rank's
+*program* is kept, what it did in its order and without times, so that the run can be played again
+on other links (`replay.py`):
+
+    ("send", group, tag, dest, bytes)           ("recv", group, tag, source, bytes)
+    ("wait", number of the send or receive)     ("compute", name, seconds)
+    ("sendrecv", group, tag, dest, bytes, source, bytes)
+    ("split", group, color, key, new group)     ("poll",)     ("world", group where it began)
+
+A group is a communicator's number on that rank, which all others in these lines are numbers in.
+
+Ranks are world numbers, times seconds of the rank's own clock.
+The label of a message is the collective that sent it; "control" marks bookkeeping (token counts,
+traces), which the formulas leave out.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+POLL = ("poll",)        # asked whether something is done: what follows depends on the time
 
 
 class Message(NamedTuple):
@@ -44,11 +57,17 @@ class Trace:
 
     messages: list[tuple] = field(default_factory=list)
     spans: list[tuple] = field(default_factory=list)
+    programs: dict[int, list[tuple]] = field(default_factory=dict)
+
+    def program_of(self, rank: int) -> list[tuple]:
+        """What `rank` did, in its order; to be appended to."""
+        return self.programs.setdefault(rank, [])
 
     def clear(self) -> None:
         """Forget what happened so far."""
         self.messages.clear()
         self.spans.clear()
+        self.programs.clear()
 
     def select(self, rank: int | None = None, label: str | None = None) -> list[Message]:
         """The messages sent by `rank` (by all) under `label` (under any but "control")."""
@@ -79,14 +98,17 @@ class Trace:
         for trace in traces:
             whole.messages += trace.messages
             whole.spans += trace.spans
+            for rank, actions in trace.programs.items():
+                whole.program_of(rank).extend(actions)
         return whole
 
     def as_lists(self) -> list:
         """Plain lists, to be written as JSON."""
-        return [self.messages, self.spans]
+        return [self.messages, self.spans, list(self.programs.items())]
 
     @classmethod
     def from_lists(cls, lists: list) -> "Trace":
         """The inverse of `as_lists`."""
-        messages, spans = lists
-        return cls([tuple(m) for m in messages], [tuple(s) for s in spans])
+        messages, spans, programs = lists
+        return cls([tuple(m) for m in messages], [tuple(s) for s in spans],
+                   {rank: [tuple(action) for action in program] for rank, program in programs})

@@ -1,0 +1,77 @@
+"""What goes wrong on a simulated cluster: ranks that compute slowly, ranks that are lost.
+
+    Cluster(4, faults=Faults(slow={2: 1.5}, lost={3: 0.5}))
+
+Rank 2 takes 1.5 times as long over everything it computes (a *straggler*).  Rank 3 is lost at
+0.5 s of virtual time, as if its machine had lost power.  The job then ends as one under `mpirun`
+does: every other rank that is still running gets a RankLost at the line where it waits (its
+`finally` blocks run, and can communicate no more), and so does whoever called `Cluster.run`.  The
+sentence names the lost rank, and what each of the others was doing.
+
+The loss is one event among those that the ranks make: at its time in the cluster's heap a greenlet
+of its own runs, and ends the run.  So faults cost nothing until they happen.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+from .deadlock import Closed, describe_waits
+
+
+class RankLost(RuntimeError):
+    """A rank is gone; `rank` is its number in the world."""
+
+    def __init__(self, rank: int, sentence: str):
+        super().__init__(sentence)
+        self.rank = rank
+
+
+@dataclass
+class Faults:
+    """`slow`: rank -> factor on the time of its computation; `lost`: rank -> virtual seconds."""
+
+    slow: dict[int, float] = field(default_factory=dict)
+    lost: dict[int, float] = field(default_factory=dict)
+
+    def begin(self, cluster: Any) -> None:
+        """At the start of a run: slow the slow ranks, put the losses into the queue of events."""
+        for rank in (*self.slow, *self.lost):
+            if not 0 <= rank < cluster.num_ranks:
+                raise ValueError(f"a fault of rank {rank}: the cluster has ranks 0 … "
+                                 f"{cluster.num_ranks - 1}")
+        for rank in cluster.ranks:
+            rank.slowness = self.slow.get(rank.number, 1.0)
+            rank.lost_at = self.lost.get(rank.number, inf)
+        # Negative numbers: at equal times a loss comes before what any rank does.
+        cluster.ready += sorted(
+            (when, -1 - rank, greenlet(lambda rank=rank, when=when: lose(cluster, rank, when)))
+            for rank, when in self.lost.items())
+
+
+def lose(cluster: Any, number: int, when: float) -> None:
+    """Rank `number` is lost now, at `when`: end the others, then the run.
+
+    Nothing happens if it had finished before.
+    """
+    lost = cluster.ranks[number]
+    if lost.greenlet.dead and lost.clock < when:
+        return
+    others = [rank for rank in cluster.ranks if not rank.greenlet.dead and rank is not lost]
+    waits = describe_waits(others, cluster) if others else []
+    sentence = "\n  ".join([f"rank {number} of {cluster.num_ranks} was lost at {when:g} s of "
+                            "virtual time, and the run ended", *waits])
+    cluster.sends = cluster.recvs = cluster.splits = Closed()
+    for rank in cluster.ranks:
+        if rank.trace is not None:          # who ran ahead of the others did so in vain
+            rank.trace.messages[:] = [m for m in rank.trace.messages if m[-1] <= when]
+            rank.trace.spans[:] = [(*span[:-1], min(span[-1], when))
+                                   for span in rank.trace.spans if span[-2] < when]
+    for rank in others:
+        rank.greenlet.parent = getcurrent()         # it ends here, not in the loop of the cluster
+        with suppress(RankLost, RuntimeError):
+            rank.greenlet.throw(RankLost(number, sentence))
+    raise RankLost(number, sentence)

@@ -1,0 +1,141 @@
+"""DeviceMesh: the ranks as a grid with named axes, and a communicator along each.
+
+    mesh = DeviceMesh(comm, pp=2, dp=2, tp=2)
+
+    pp 0                 pp 1                 mesh["tp"]         my row: 0 1, or 2 3, …
+           tp 0  tp 1           tp 0  tp 1    mesh["dp"]         my column: 0 2, or 1 3, …
+    dp 0      0     1    dp 0      4     5    mesh["dp", "tp"]   my table: 0 1 2 3, or 4 5 6 7
+    dp 1      2     3    dp 1      6     7    mesh.coordinate("dp")
+
+Whatever order they are written in, axes nest pp, dp, cp, tp from slowest to fastest: tp talks most,
+so its ranks are neighbours and share a node; pp talks least, so it crosses nodes (Narayanan et al.
+2021, arXiv 2104.04473).  `order` says otherwise, and where axes of other names go.
+"""
+
+import itertools
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from .communicator import Communicator
+
+ORDER = ("pp", "dp", "cp", "tp")
+
+
+class DeviceMesh:
+    """`comm.size` ranks as a grid; all ranks of `comm` make it together.
+
+    `sizes` are the number of ranks along each axis; one may be -1, for as many as there are.
+    `order` names the axes from slowest to fastest.  `shape` maps each axis, in that order, to its
+    size.  Communicators of all axes and groups of axes are made here, so that asking for one later
+    sends nothing.  Raises ValueError for sizes that do not multiply to comm.size.
+    """
+
+    def __init__(self, comm: Communicator, *, order: Sequence[str] | None = None, **sizes: int):
+        self.comm = comm
+        self.axes = nest(list(sizes), order)
+        self.shape = complete({axis: sizes[axis] for axis in self.axes}, comm.size)
+        self.grid = np.arange(comm.size).reshape(tuple(self.shape.values()))
+        self._coordinates = self.coordinates_of(comm.rank)
+        self._comms = {group: self._along(group) for n in range(1, len(self.axes) + 1)
+                       for group in itertools.combinations(self.axes, n)}
+        self._warn_if_tp_crosses_nodes()
+
+    def __getitem__(self, axes: str | tuple[str, ...]) -> Communicator:
+        """The ranks that differ from this one along `axes` only, in the order of the mesh."""
+        names = (axes,) if isinstance(axes, str) else axes
+        for name in names:
+            self._check(name)
+        if not names or len(set(names)) < len(names):
+            raise KeyError(f"mesh[{axes!r}]: name each axis once, of {', '.join(self.axes)}")
+        return self._comms[tuple(axis for axis in self.axes if axis in names)]
+
+    def coordinate(self, axis: str) -> int:
+        """Where this rank is along `axis`: also its rank in mesh[axis]."""
+        self._check(axis)
+        return self._coordinates[axis]
+
+    def coordinates_of(self, rank: int) -> dict[str, int]:
+        """Where any rank of `comm` is, along each axis."""
+        return {axis: int(i) for axis, i in
+                zip(self.axes, np.unravel_index(rank, self.grid.shape))}
+
+    def ranks_along(self, *axes: str) -> list[list[int]]:
+        """The groups of ranks that mesh[axes] stands for, this rank's among them."""
+        for axis in axes:
+            self._check(axis)
+        fixed = [i for i, axis in enumerate(self.axes) if axis not in axes]
+        moving = [i for i, axis in enumerate(self.axes) if axis in axes]
+        length = int(np.prod([self.grid.shape[i] for i in moving]))
+        return self.grid.transpose(*fixed, *moving).reshape(-1, length).tolist()
+
+    def _along(self, axes: tuple[str, ...]) -> Communicator:
+        color = 0
+        for axis in self.axes:          # one number for where we are along all other axes
+            if axis not in axes:
+                color = color * self.shape[axis] + self._coordinates[axis]
+        return self.comm.split(color)
+
+    def _check(self, axis: str) -> None:
+        if axis not in self.shape:
+            raise KeyError(f"this mesh has no axis {axis!r}: it has {', '.join(self.axes)}")
+
+    def _warn_if_tp_crosses_nodes(self) -> None:
+        if "tp" not in self.shape or self.comm.rank != 0:
+            return
+        for ranks in self.ranks_along("tp"):
+            nodes = {self.comm.node_of(rank) for rank in ranks}
+            if len(nodes) > 1:
+                warnings.warn(f"the tp group of ranks {', '.join(map(str, ranks))} spans "
+                              f"{len(nodes)} nodes: every layer waits for the slow links between "
+                              "them; choose tp to divide the devices of a node, and keep it the "
+                              "fastest axis", stacklevel=3)
+                return
+
+    def __str__(self) -> str:
+        """The grid: rows and columns are the two fastest axes, a table for each of the others."""
+        *outer, row, column = [*["" for _ in range(2 - len(self.axes))], *self.axes]
+        grid = self.grid.reshape(*[self.shape[axis] for axis in outer], self.shape.get(row, 1), -1)
+        labels = [f"{row} {i}" if row else "" for i in range(grid.shape[-2])]
+        heads = [f"{column} {j}" for j in range(grid.shape[-1])]
+        wide = max(len(text) for text in (*heads, str(self.comm.size - 1)))
+        left = max(map(len, labels))
+        sizes = " × ".join(f"{axis} {size}" for axis, size in self.shape.items())
+        lines = [f"{self.comm.size} ranks: {sizes}"]
+        for place in np.ndindex(grid.shape[:-2]):
+            lines.append("  ".join(f"{axis} {i}" for axis, i in zip(outer, place)))
+            lines.append("  ".join([" " * left, *(head.rjust(wide) for head in heads)]))
+            lines += ["  ".join([label.ljust(left), *(str(rank).rjust(wide) for rank in ranks)])
+                      for label, ranks in zip(labels, grid[place])]
+        return "\n".join(line.rstrip() for line in lines if line)
+
+
+def nest(axes: list[str], order: Sequence[str] | None) -> list[str]:
+    """The axes from slowest to fastest."""
+    if not axes:
+        raise ValueError("a mesh has at least one axis: for example DeviceMesh(comm, dp=4)")
+    if order is None:
+        unknown = [axis for axis in axes if axis not in ORDER]
+        if unknown:
+            raise ValueError(f"unknown axis {unknown[0]!r}: choose from {', '.join(ORDER)}, or "
+                             "give order=(…) with all axes from slowest to fastest")
+        order = [axis for axis in ORDER if axis in axes]
+    if sorted(order) != sorted(axes):
+        raise ValueError(f"order={tuple(order)} must name each of the axes {', '.join(axes)} once")
+    return list(order)
+
+
+def complete(shape: dict[str, int], num_ranks: int) -> dict[str, int]:
+    """The shape with its -1, if any, replaced.  Raises ValueError if it does not fit the ranks."""
+    said = " × ".join(f"{axis}={size}" for axis, size in shape.items())
+    open_axes = [axis for axis, size in shape.items() if size == -1]
+    known = int(np.prod([size for size in shape.values() if size != -1], dtype=np.int64))
+    if len(open_axes) > 1 or any(size < 1 for size in shape.values() if size != -1):
+        raise ValueError(f"{said}: sizes are positive, at most one of them -1 (what is left)")
+    if open_axes:
+        shape = {**shape, open_axes[0]: num_ranks // known}
+    if int(np.prod(list(shape.values()), dtype=np.int64)) != num_ranks:
+        raise ValueError(f"a mesh of {said} does not fit {num_ranks} ranks: the sizes must "
+                         f"multiply to {num_ranks}")
+    return shape

@@ -1,0 +1,129 @@
+"""What one simulated rank holds: the two halves of each message meet here (see `simulated.py`)."""
+
+from heapq import heappush
+from typing import Any
+
+from ..backend import Array
+from .communicator import Communicator
+from .request import Rank, SimulatedRequest, Split
+
+
+class SimulatedCommunicator(Communicator):
+    """See Communicator; `group` is its number in `cluster.groups`."""
+
+    def __init__(self, cluster: Any, me: Rank, rank: int, group: int):
+        self.cluster, self.me, self.rank, self.group = cluster, me, rank, group
+        self.size = len(cluster.groups[group])
+        self.world_rank = me.number
+        self._num_splits, self.label = 0, ""    # set here: found faster than on the class
+
+    def node_of(self, rank: int) -> int:
+        """See Communicator."""
+        return self.cluster.groups[self.group][rank] // self.cluster.devices_per_node
+
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self.me.clock
+
+    def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
+        """Advance this rank's clock by what the work takes on the cluster's device."""
+        cluster = self.cluster
+        if cluster.clock == "model":
+            seconds = max(flops / cluster.flops_per_second, num_bytes / cluster.memory_bandwidth)
+        self.spend(name, seconds)
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Compute for so long, or longer on a slow rank."""
+        me, start = self.me, self.me.clock
+        end = min(start + seconds * me.slowness, me.lost_at)
+        if me.trace is not None:
+            me.trace.spans.append((me.number, name, start, end))
+            me.trace.program_of(me.number).append(("compute", name, seconds))
+        me.compute_until(end)
+
+    def isend(self, array: Array, dest: int, tag: int = 0) -> SimulatedRequest:
+        """See Communicator."""
+        if not 0 <= dest < self.size:
+            self.check_peer(dest, "dest")
+        cluster, me = self.cluster, self.me
+        send = SimulatedRequest(me, array, self.label)
+        if cluster.eager and array.nbytes < cluster.eager:
+            send.array, send.done = array.copy(), me.clock
+        key = (self.group, self.rank, dest, tag)
+        if me.actions is not None:
+            send.number = len(me.actions)
+            me.actions.append(("send", self.group, tag, dest, array.nbytes))
+        recv = cluster.recvs.pop(key, None)
+        if recv is None:
+            first = cluster.sends.setdefault(key, send)
+            if first is not send:
+                first.append(send)
+        else:
+            if recv.behind is not None:
+                cluster.recvs[key] = recv.behind
+            other = recv.rank
+            recv.done = end = cluster.deliver(send, other, recv.array, recv.posted)
+            if other.waiting is recv:
+                heappush(cluster.ready, (end, other.number, other.greenlet))
+        return send
+
+    def irecv(self, out: Array, source: int, tag: int = 0) -> SimulatedRequest:
+        """See Communicator."""
+        if not 0 <= source < self.size:
+            self.check_peer(source, "source")
+        cluster, me = self.cluster, self.me
+        recv = SimulatedRequest(me, out, self.label)
+        key = (self.group, source, self.rank, tag)
+        if me.actions is not None:
+            recv.number = len(me.actions)
+            me.actions.append(("recv", self.group, tag, source, out.nbytes))
+        send = cluster.sends.pop(key, None)
+        if send is None:
+            first = cluster.recvs.setdefault(key, recv)
+            if first is not recv:
+                first.append(recv)
+        else:
+            if send.behind is not None:
+                cluster.sends[key] = send.behind
+            recv.done = cluster.deliver(send, me, out, me.clock)
+        return recv
+
+    def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
+        """See Communicator."""
+        cluster, me = self.cluster, self.me
+        key = (self.group, source, self.rank, tag)
+        actions = me.actions
+        if actions is not None:             # one entry, not the four of its parts
+            actions.append(("sendrecv", self.group, tag, dest, array.nbytes, source, out.nbytes))
+            me.actions = None
+        send = self.isend(array, dest, tag)
+        coming = cluster.sends.pop(key, None)
+        if coming is None:
+            self.irecv(out, source, tag).wait()
+        else:
+            if coming.behind is not None:
+                cluster.sends[key] = coming.behind
+            me.clock = cluster.deliver(coming, me, out, me.clock)
+        if send.done is None:
+            send.wait()
+        elif send.done > me.clock:
+            me.clock = send.done
+        me.actions = actions
+
+    def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":
+        """See Communicator."""
+        cluster, me, self._num_splits = self.cluster, self.me, self._num_splits + 1
+        split = cluster.splits.setdefault((self.group, self._num_splits), Split())
+        split.arrived.append((self.rank if key is None else key, self.rank, color, me))
+        if len(split.arrived) == self.size:
+            split.form(cluster.groups, cluster.groups[self.group], cluster.ready)
+        else:
+            me.block(split)
+        if split.done > me.clock:
+            me.clock = split.done
+        group = None if color is None else split.groups[color]
+        if me.actions is not None:
+            me.actions.append(("split", self.group, color, key, group))
+        if color is None:
+            return None
+        return SimulatedCommunicator(cluster, me, cluster.groups[group].index(me.number), group)
