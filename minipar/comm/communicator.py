@@ -90,10 +90,10 @@ class Communicator:
         """The log of this rank's events, on whichever communicator; None while nobody asks."""
         return self.me.trace
 
-    def start_trace(self) -> None:
-        """Log this rank's messages and computations from now on."""
-        self.me.log_to(Trace())
-        self.me.actions.append(("world", self.group))
+    def start_trace(self, replay: bool = False) -> None:
+        """Log this rank's messages and computations from now on; what `replay` needs, if asked."""
+        world = [("world", self.group)]
+        self.me.log_to(Trace(programs={self.me.number: world} if replay else {}))
 
     def stop_trace(self) -> Trace:
         """Stop; return what was logged."""

@@ -33,7 +33,7 @@ class Process:
     def log_to(self, trace: Trace | None) -> None:
         """Log events there from now on, or nowhere."""
         self.trace = trace
-        self.actions = trace.program_of(self.number) if trace is not None else None
+        self.actions = trace.programs.get(self.number) if trace is not None else None
 
     def log(self, *action) -> int | None:
         """Add to the program, if it is logged; return the number of the action."""

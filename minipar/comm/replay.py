@@ -37,18 +37,22 @@ class Blank:
 def replay(trace: Trace, cluster: Cluster, compute: float = 1.0) -> float:
     """Seconds that the run in `trace` takes on `cluster`, which logs it anew if it traces.
 
-    Computation takes `compute` times as long as it did (0: messages alone).  A trace of real ranks
-    knows only the computation that was reported.  Raises ValueError if the trace has other ranks
-    than the cluster, if it began after a communicator that it uses was made, or if the program
-    went by what was done first (Works, `test`, `wait_any`): elsewhere it might go another way.
+    The trace must have been asked for programs: Cluster(n, trace="replay"), or
+    comm.start_trace(replay=True).  Computation takes `compute` times as long as it did (0: messages
+    alone).  A trace of real ranks knows only the computation that was reported.  Raises ValueError
+    if the trace has no programs, or other ranks than the cluster, if it began after a communicator
+    that it uses was made, or if the program went by what was done first (Works, `test`,
+    `wait_any`): elsewhere it might go another way.
     Raises Deadlock where the run, played so far, goes on for nobody, as the trace of a hung one.
     """
-    ranks = sorted(trace.programs)
-    if ranks and ranks[-1] >= cluster.num_ranks or len(ranks) not in (0, cluster.num_ranks):
-        raise ValueError(f"the trace has the programs of {len(ranks)} ranks, the cluster "
+    if not trace.programs:
+        raise ValueError('the trace has no programs to play: make it by Cluster(n, '
+                         'trace="replay") or comm.start_trace(replay=True)')
+    if sorted(trace.programs) != list(range(cluster.num_ranks)):
+        raise ValueError(f"the trace has the programs of {len(trace.programs)} ranks, the cluster "
                          f"{cluster.num_ranks} ranks: give one of as many")
     programs = {rank: list(program) for rank, program in trace.programs.items()}
-    _, seconds = cluster.run(lambda comm: play(comm, programs.get(comm.rank, ()), compute))
+    _, seconds = cluster.run(lambda comm: play(comm, programs[comm.rank], compute))
     return seconds
 
 

@@ -62,7 +62,7 @@ class Rank:
         """Log events there from now on, or nowhere."""
         self.trace = trace
         self.messages = trace.messages if trace is not None else None
-        self.actions = trace.program_of(self.number) if trace is not None else None
+        self.actions = trace.programs.get(self.number) if trace is not None else None
 
     def block(self, waiting: "SimulatedRequest | Split") -> None:
         """Let the rank whose turn it is in virtual time go on, until this one is made ready."""

@@ -33,22 +33,26 @@ class Cluster:
     Links: `latency` (seconds) and `bandwidth` (bytes per second) of each message, or `links`
     (topology.py).  Devices: `flops_per_second` and `memory_bandwidth` (bytes per second): reported
     work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth); with clock="wall" as long
-    as it really took.  `faults`: what goes wrong (faults.py).
+    as it really took.  `faults`: what goes wrong (faults.py).  `trace`: whether to log messages
+    and computation; "replay": what replay.py needs, too.
     """
 
     def __init__(self, num_ranks: int | None = None, *, nodes: int | None = None,
                  devices_per_node: int | None = None, latency: float = 5e-6,
                  bandwidth: float = 1e10, flops_per_second: float = 1e11,
-                 memory_bandwidth: float = 1e11, eager: int = 0, trace: bool = False,
+                 memory_bandwidth: float = 1e11, eager: int = 0, trace: bool | str = False,
                  clock: str = "model", links: Any = None, faults: Any = None):
         num_ranks, self.devices_per_node = count_ranks(num_ranks, nodes, devices_per_node)
         if clock not in ("model", "wall"):
             raise ValueError(f"clock is 'model' or 'wall', not {clock!r}")
+        if trace not in (False, True, "replay"):
+            raise ValueError(f"trace is False, True or 'replay', not {trace!r}")
         self.num_ranks, self.latency, self.bandwidth = num_ranks, latency, bandwidth
         self.flops_per_second, self.memory_bandwidth = flops_per_second, memory_bandwidth
         self.eager, self.clock, self.seconds_per_byte = eager, clock, 1 / bandwidth
         self.links, self.faults = links, faults     # each told by begin(cluster) of every run
-        self.ranks = [Rank(i, Trace() if trace else None) for i in range(num_ranks)]
+        self.ranks = [Rank(i, Trace(programs={i: []} if trace == "replay" else {}) if trace
+                           else None) for i in range(num_ranks)]
         self._begin()
 
     def _begin(self) -> None:

@@ -38,7 +38,8 @@ class SimulatedCommunicator(Communicator):
         end = min(start + seconds * me.slowness, me.lost_at)
         if me.trace is not None:
             me.trace.spans.append((me.number, name, start, end))
-            me.trace.program_of(me.number).append(("compute", name, seconds))
+            if me.actions is not None:
+                me.actions.append(("compute", name, seconds))
         me.compute_until(end)
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> SimulatedRequest:

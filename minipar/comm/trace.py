@@ -3,9 +3,9 @@
 A message is recorded once, by its sender:  (source, dest, bytes, label, posted, start, end)
 A span is time that a rank computed:        (rank, name, start, end)
 
-In all other time a rank waited, or did what no operation reports.  Beside them each rank's
-*program* is kept, what it did in its order and without times, so that the run can be played again
-on other links (`replay.py`):
+In all other time a rank waited, or did what no operation reports.  Beside them, if asked for, each
+rank's *program* is kept, what it did in its order and without times, so that the run can be played
+again on other links (`replay.py`):
 
     ("send", group, tag, dest, bytes)           ("recv", group, tag, source, bytes)
     ("wait", number of the send or receive)     ("compute", name, seconds)
@@ -52,22 +52,20 @@ class Trace:
     """The log of one rank, or of all of them together.
 
     Events are appended as plain tuples (a named one takes eight times as long to make);
-    `select` and `named_spans` give their fields names.
+    `select` and `named_spans` give their fields names.  Of the ranks in `programs` it also logs
+    the program.
     """
 
     messages: list[tuple] = field(default_factory=list)
     spans: list[tuple] = field(default_factory=list)
     programs: dict[int, list[tuple]] = field(default_factory=dict)
 
-    def program_of(self, rank: int) -> list[tuple]:
-        """What `rank` did, in its order; to be appended to."""
-        return self.programs.setdefault(rank, [])
-
     def clear(self) -> None:
         """Forget what happened so far."""
         self.messages.clear()
         self.spans.clear()
-        self.programs.clear()
+        for program in self.programs.values():
+            program.clear()
 
     def select(self, rank: int | None = None, label: str | None = None) -> list[Message]:
         """The messages sent by `rank` (by all) under `label` (under any but "control")."""
@@ -98,8 +96,8 @@ class Trace:
         for trace in traces:
             whole.messages += trace.messages
             whole.spans += trace.spans
-            for rank, actions in trace.programs.items():
-                whole.program_of(rank).extend(actions)
+            for rank, program in trace.programs.items():
+                whole.programs.setdefault(rank, []).extend(program)
         return whole
 
     def as_lists(self) -> list:

@@ -37,7 +37,7 @@ def mixed(comm):
 
 
 def traced(num_ranks, program=mixed, **options):
-    cluster = Cluster(num_ranks, trace=True, **options)
+    cluster = Cluster(num_ranks, trace="replay", **options)
     _, seconds = cluster.run(program)
     return cluster.trace, seconds
 
@@ -45,7 +45,7 @@ def traced(num_ranks, program=mixed, **options):
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 5, 8])
 def test_on_the_same_cluster_the_same_time_and_trace(num_ranks):
     trace, seconds = traced(num_ranks)
-    again = Cluster(num_ranks, trace=True)
+    again = Cluster(num_ranks, trace="replay")
     assert replay(trace, again) == seconds
     strip = [m[:3] + m[4:] for m in trace.messages]                 # a replay has no labels
     assert [m[:3] + m[4:] for m in again.trace.messages] == strip
@@ -84,11 +84,11 @@ def test_a_trace_survives_json_and_merging():
     assert copy == trace
     assert replay(copy, Cluster(4)) == seconds
     trace.clear()
-    assert trace == Trace() != copy
+    assert trace == Trace(programs={rank: [] for rank in range(4)}) != copy
 
 
 def test_a_cluster_used_again_logs_only_its_last_run():
-    cluster = Cluster(3, trace=True)
+    cluster = Cluster(3, trace="replay")
     cluster.run(mixed)
     first = cluster.trace
     cluster.run(mixed)
@@ -119,13 +119,39 @@ def test_what_depends_on_time_is_refused():
             replay(traced(2, program)[0], Cluster(2))
 
 
+@worlds(1, 3, mpi=(2,))
+def test_programs_are_logged_only_when_asked_for(world):
+    def body(comm):
+        comm.start_trace()
+        all_reduce(comm, np.ones(8))
+        comm.work("something", 3, 5, 0.0)
+        trace = comm.stop_trace()
+        assert trace.programs == {} and trace.spans
+        with pytest.raises(ValueError, match=r'^the trace has no programs .* trace="replay"\) or '
+                                             r"comm.start_trace\(replay=True\)$"):
+            replay(trace, Cluster(comm.size))
+    world.run(body)
+
+
+def test_a_cluster_logs_programs_only_when_asked_for():
+    cluster = Cluster(3, trace=True)
+    cluster.run(mixed)
+    assert cluster.trace.programs == {} and cluster.trace.messages
+    asked, _ = traced(3)
+    assert (asked.messages, asked.spans) == (cluster.trace.messages, cluster.trace.spans)
+    with pytest.raises(ValueError, match="no programs"):
+        replay(Trace(), Cluster(1))
+    with pytest.raises(ValueError, match="True or 'replay', not 'all'"):
+        Cluster(2, trace="all")
+
+
 def test_other_numbers_of_ranks_are_refused():
     with pytest.raises(ValueError, match="programs of 3 ranks, the cluster 4 ranks"):
         replay(traced(3)[0], Cluster(4))
 
 
 def test_a_hung_run_hangs_again():
-    cluster = Cluster(2, trace=True)
+    cluster = Cluster(2, trace="replay")
     for runs in (cluster.run, None):
         with pytest.raises(Deadlock, match="rank 0 waits to receive from rank 1"):
             if runs:
@@ -137,7 +163,7 @@ def test_a_hung_run_hangs_again():
 @worlds(1, 3, mpi=(2, 4))
 def test_a_trace_of_either_world_is_played(world):
     def body(comm):
-        comm.start_trace()
+        comm.start_trace(replay=True)
         part = comm.split(0, key=-comm.rank)
         all_reduce(part, np.ones(1000), algorithm="ring")
         comm.sendrecv(np.ones(3), (comm.rank + 1) % comm.size, np.empty(3),
