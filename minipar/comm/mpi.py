@@ -97,9 +97,12 @@ class MPIRequest:
         self.done = True
         kind, peer, _, num_bytes, label = self.description
         comm = self.comm
-        if comm.trace is not None and kind == "send to":
-            comm.trace.messages.append((comm.world_rank, comm.members[peer], num_bytes, label,
-                                        self.posted, self.posted, time.perf_counter()))
+        trace, me, peer = comm.trace, comm.world_rank, comm.members[peer]
+        if trace is not None and kind == "send to":
+            trace.messages.append((me, peer, num_bytes, label, self.posted, self.posted,
+                                   time.perf_counter()))
+        elif trace is not None:
+            trace.receives.append((peer, me, num_bytes, label, self.posted, time.perf_counter()))
         if self.out is None:
             return
         count = status.Get_count(comm.MPI.BYTE)

@@ -3,6 +3,15 @@
 A message is recorded once, by its sender:  (source, dest, bytes, label, posted, start, end)
 A span is time that a rank computed:        (rank, name, start, end)
 
+`posted` is when the sender began, `start` when both ranks had, `end` when the bytes were there (on
+real ranks: when the receiver saw that they were).  A real sender knows nothing of its receiver's
+times, so a real receiver records its half as well:
+
+    a receive                               (source, dest, bytes, label, posted, end)
+
+`Trace.merged` of all ranks gives each message the times of both.  (Real ranks read the machine's
+clock.  Between machines clocks differ by a constant that no trace knows.)
+
 In all other time a rank waited, or did what no operation reports.  Beside them, if asked for, each
 rank's *program* is kept, what it did in its order and without times, so that the run can be played
 again on other links (`replay.py`):
@@ -59,11 +68,13 @@ class Trace:
     messages: list[tuple] = field(default_factory=list)
     spans: list[tuple] = field(default_factory=list)
     programs: dict[int, list[tuple]] = field(default_factory=dict)
+    receives: list[tuple] = field(default_factory=list)
 
     def clear(self) -> None:
         """Forget what happened so far."""
         self.messages.clear()
         self.spans.clear()
+        self.receives.clear()
         for program in self.programs.values():
             program.clear()
 
@@ -84,29 +95,56 @@ class Trace:
         """Messages sent by `rank` (by all) under `label` (under any but "control")."""
         return len(self.select(rank, label))
 
+    def first(self) -> float:
+        """When the first message or computation started; 0 if there is none."""
+        return min((event[-2] for event in (*self.messages, *self.spans)), default=0.0)
+
     def duration(self) -> float:
         """Seconds from the first event to the last."""
-        times = [t for event in (*self.messages, *self.spans) for t in event[-2:]]
-        return max(times) - min(times) if times else 0.0
+        ends = [event[-1] for event in (*self.messages, *self.spans)]
+        return max(ends) - self.first() if ends else 0.0
 
     @classmethod
     def merged(cls, traces: Iterable["Trace"]) -> "Trace":
-        """The events of several ranks in one trace."""
+        """The events of several ranks in one trace, the halves of real messages joined."""
         whole = cls()
         for trace in traces:
             whole.messages += trace.messages
             whole.spans += trace.spans
+            whole.receives += trace.receives
             for rank, program in trace.programs.items():
                 whole.programs.setdefault(rank, []).extend(program)
+        whole.join_halves()
         return whole
+
+    def join_halves(self) -> None:
+        """Give each message the times of its receive, which is then forgotten.
+
+        Of receives from the same rank with the same label and size the first posted belongs to the
+        first sent, unless it ended before that was sent: then its message was not logged.
+        """
+        if not self.receives:
+            return
+        halves: dict[tuple, list[tuple]] = {}
+        for receive in sorted(self.receives, key=lambda r: -r[4]):      # the first one last
+            halves.setdefault(receive[:4], []).append(receive)
+        self.receives.clear()
+        for i, message in sorted(enumerate(self.messages), key=lambda item: item[1][4]):
+            waiting = halves.get(message[:4], [])
+            while waiting:
+                *_, posted, end = waiting.pop()
+                if end >= message[4]:
+                    self.messages[i] = (*message[:5], max(message[4], posted), end)
+                    break
 
     def as_lists(self) -> list:
         """Plain lists, to be written as JSON."""
-        return [self.messages, self.spans, list(self.programs.items())]
+        return [self.messages, self.spans, list(self.programs.items()), self.receives]
 
     @classmethod
     def from_lists(cls, lists: list) -> "Trace":
         """The inverse of `as_lists`."""
-        messages, spans, programs = lists
+        messages, spans, programs, receives = lists
         return cls([tuple(m) for m in messages], [tuple(s) for s in spans],
-                   {rank: [tuple(action) for action in program] for rank, program in programs})
+                   {rank: [tuple(action) for action in program] for rank, program in programs},
+                   [tuple(r) for r in receives])
