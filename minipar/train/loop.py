@@ -18,7 +18,7 @@ import numpy as np
 from .. import checkpoint as files
 from ..autograd import count_targets
 from ..comm import Communicator, Trace
-from ..comm.collectives import gather_objects
+from ..comm.collectives import gather_trace
 from ..launch import UsageError, metered
 from ..nn import Module
 from ..optim import SGD, Adam, AdamW, Optimizer, clip_grad_norm, warmup_cosine
@@ -109,7 +109,7 @@ def train(comm: Communicator, run: Run,
         if step == traced and options.out is not None:
             comm.start_trace()
             loss = metered(lambda c, s=step: take_step(c, run, batches, s))(comm)
-            run.trace = collect_trace(comm, comm.stop_trace())
+            run.trace = gather_trace(comm, comm.stop_trace())
         else:
             loss = take_step(comm, run, batches, step)
         run.losses.append(loss)
@@ -140,12 +140,6 @@ def take_step(comm: Communicator, run: Run, batches, step: int) -> float:
     optimizer.lr = warmup_cosine(step, options.lr, options.warmup, options.steps, options.lr / 10)
     optimizer.step()
     return value
-
-
-def collect_trace(comm: Communicator, trace: Trace) -> Trace | None:
-    """The traces of all ranks as one, on rank 0."""
-    lists = gather_objects(comm, trace.as_lists())
-    return None if lists is None else Trace.merged(map(Trace.from_lists, lists))
 
 
 def distance_to_one_rank(comm: Communicator, options: argparse.Namespace,

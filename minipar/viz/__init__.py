@@ -2,10 +2,12 @@
 them, nothing else does."""
 
 from .curves import draw_loss
+from .perfetto import write_perfetto
 from .space_time import Run, Wait, draw_space_time, waits_of
 from .tape import draw_tape
+from .terminal import draw_in_terminal
 from .timeline import Bar, draw_timeline, lanes
 from .wall import Need, draw_wall
 
-__all__ = ["Bar", "Need", "Run", "Wait", "draw_loss", "draw_space_time", "draw_tape",
-           "draw_timeline", "draw_wall", "lanes", "waits_of"]
+__all__ = ["Bar", "Need", "Run", "Wait", "draw_in_terminal", "draw_loss", "draw_space_time",
+           "draw_tape", "draw_timeline", "draw_wall", "lanes", "waits_of", "write_perfetto"]

@@ -1,6 +1,8 @@
 """What every picture shares: a figure without global state, units, a safe way to save."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -17,17 +19,31 @@ def new_figure(width: float, height: float, title: str = "") -> tuple[Figure, Ax
     return figure, axes
 
 
-def save(figure: Figure, path: str | Path) -> Path:
-    """Write the figure as what the suffix says (.png, .svg, .pdf), whole or not at all."""
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Context that gives the name of a file to write, which becomes `path` whole or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        figure.savefig(unfinished, facecolor="white")
+        yield unfinished
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
-    return path
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write the figure as what the suffix says (.png, .svg, .pdf), whole or not at all."""
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, facecolor="white")
+    return Path(path)
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a text file in UTF-8, whole or not at all; return its path."""
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    return Path(path)
 
 
 def time_unit(seconds: float) -> tuple[str, float]:

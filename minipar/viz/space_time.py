@@ -8,6 +8,7 @@ Lamport 1978, Time, clocks, and the ordering of events in a distributed system, 
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -48,15 +49,20 @@ def waits_of(report: str, clocks: Sequence[float]) -> list[Wait]:
 def states(trace: Trace, num_ranks: int | None = None, waits: Sequence[Wait] = ()) -> list[Bar]:
     """What each rank's line shows, and when: computing, a message under way, or blocked.
 
-    A rank is blocked where it neither computes nor has a message under way, up to its last event;
-    a rank with a `Wait` is blocked from then on, here up to the last event of all.
+    Time 0 is where all ranks begin.  A rank is blocked where it neither computes nor has a message
+    under way, up to its last event; a rank with a `Wait` is blocked from then on, here up to the
+    last event of all.
     """
     last, bars = _last(Run("", trace, waits)), []
+    spans, transfers = defaultdict(list), defaultdict(list)
+    for rank, _, start, end in trace.spans:
+        spans[rank].append((start, end, COMPUTING))
+    for source, dest, *_, start, end in trace.messages:
+        for rank in {source, dest}:
+            transfers[rank].append((start, end, TRANSFER))
     for rank in range(count_ranks(trace, num_ranks)):
-        computed = join(rank, COMPUTING, [(s.start, s.end, COMPUTING) for s in trace.named_spans()
-                                          if s.rank == rank])
-        moving = join(rank, TRANSFER, [(m[5], m[6], TRANSFER) for m in trace.messages
-                                       if rank in m[:2]])
+        computed = join(rank, COMPUTING, spans[rank])
+        moving = join(rank, TRANSFER, transfers[rank])
         both = join(rank, "either", [(b.start, b.end, "either") for b in computed + moving])
         since = [wait.since for wait in waits if wait.rank == rank]
         until = last if since else both[-1].end if both else 0.0
@@ -73,8 +79,20 @@ class Run(NamedTuple):
     num_ranks: int | None = None
 
 
+def from_zero(run: Run) -> Run:
+    """The same run with its first event at time 0, where a clock of real ranks never stands."""
+    trace = run.trace
+    starts = [trace.first()] if trace.messages or trace.spans else []
+    first = min(starts + [wait.since for wait in run.waits], default=0.0)
+    moved = Trace([(*m[:4], *(time - first for time in m[4:])) for m in trace.messages],
+                  [(*s[:2], *(time - first for time in s[2:])) for s in trace.spans])
+    return run._replace(trace=moved,
+                        waits=[w._replace(since=w.since - first) for w in run.waits])
+
+
 def draw_space_time(path: str | Path, *runs: Run) -> Path:
-    """Draw the runs one below the other; return the path written."""
+    """Draw the runs one below the other, each from its first event; return the path written."""
+    runs = [from_zero(run) for run in runs]
     sizes = [_count(run) for run in runs]
     figure = Figure(figsize=(9, 0.6 + sum(1.1 + 0.75 * size for size in sizes)), dpi=130,
                     layout="constrained")

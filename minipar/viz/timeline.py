@@ -52,7 +52,7 @@ def lanes(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0) -
     messages, spans = trace.select() + trace.select(label="control"), trace.named_spans()
     if not messages and not spans:
         return []
-    first = min(event.start for event in (*messages, *spans))
+    first = trace.first()
     last = max(event.end for event in (*messages, *spans))
     pieces: dict[tuple[int, str], list[tuple]] = {}
     for s in spans:
@@ -73,6 +73,12 @@ def count_ranks(trace: Trace, num_ranks: int | None = None) -> int:
     """How many ranks the events name, but at least `num_ranks`."""
     seen = [m[0] for m in trace.messages] + [m[1] for m in trace.messages]
     return max([num_ranks or 0, *(r + 1 for r in seen), *(s[0] + 1 for s in trace.spans)])
+
+
+def refuse_empty(trace: Trace) -> None:
+    """Raise ValueError for a trace without events."""
+    if not trace.messages and not trace.spans:
+        raise ValueError("the trace is empty: run on Cluster(n, trace=True), or comm.start_trace()")
 
 
 def join(rank: int, row: str, pieces: Iterable[tuple], resolution: float = 0.0) -> list[Bar]:
@@ -105,10 +111,9 @@ def draw_timeline(trace: Trace, path: str | Path, title: str = "", arrows: bool 
     from its start in the sender's lane to its end in the receiver's, unless there are so many or
     so short ones that nobody could tell them apart.  Raises ValueError for an empty trace.
     """
-    duration = trace.duration()
+    refuse_empty(trace)
+    duration = trace.duration() or 1e-9          # if nothing took time
     bars = lanes(trace, num_ranks, resolution=duration / 1000)
-    if not bars:
-        raise ValueError("the trace is empty: run on Cluster(n, trace=True), or comm.start_trace()")
     num_ranks = count_ranks(trace, num_ranks)
     unit, scale = time_unit(duration)
     figure, axes = new_figure(10, min(12, 1.5 + 0.62 * num_ranks), title)
@@ -168,8 +173,7 @@ def _can_tell_apart(trace: Trace) -> bool:
 
 
 def _draw_arrows(axes: Axes, trace: Trace, scale: float) -> None:
-    first = min(event[-2] for event in (*trace.messages, *trace.spans))
-    middle = ROWS[MESSAGES][0] + ROWS[MESSAGES][1] / 2
+    first, middle = trace.first(), ROWS[MESSAGES][0] + ROWS[MESSAGES][1] / 2
     for message in trace.select() + trace.select(label="control"):
         axes.annotate("", ((message.end - first) * scale, message.dest + middle),
                       ((message.start - first) * scale, message.source + middle),

@@ -4,12 +4,12 @@ Rank r's input is a vector of n small integers, a function of r alone, so that e
 worked out from NumPy on any rank: `expected(operation, p, rank, n, dtype, op)`.
 """
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
 
-from minipar.comm import collectives
+from minipar.comm.collectives import by_name
 from minipar.comm.collectives.chunks import OPERATORS
 from minipar.comm.collectives.further import ALGORITHMS
 
@@ -33,22 +33,7 @@ def call(operation: str, algorithm: str, comm, n: int, dtype=np.int64, op: str =
     """Run it; return this rank's result."""
     mine = given(comm.rank, n, dtype)
     before = mine.copy()
-    run = partial(getattr(collectives, operation), comm, algorithm=algorithm)
-    if operation == "barrier":
-        return run()
-    if operation in ("broadcast", "scatter"):
-        result = run(array=mine, root=root)
-    elif operation == "gather":
-        lengths = [len(piece) for piece in pieces(mine, comm.size)]
-        result = run(array=pieces(mine, comm.size)[comm.rank], root=root, counts=lengths)
-    elif operation == "all_gather":
-        result = run(array=pieces(mine, comm.size)[comm.rank], total=n)
-    elif operation == "reduce":
-        result = run(array=mine, op=op, root=root)
-    elif operation == "all_to_all":
-        result = run(array=mine, counts=[[len(x) for x in pieces(mine, comm.size)]] * comm.size)
-    else:
-        result = run(array=mine, op=op)
+    result = by_name.call(operation, algorithm, comm, mine, op, root)
     assert (mine == before).all(), "the input was changed"
     return result
 

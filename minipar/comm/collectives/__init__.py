@@ -12,7 +12,7 @@ from .all_reduce import agree_on_sum, all_reduce
 from .all_to_all import all_to_all
 from .broadcast import broadcast
 from .chunks import chunk_bounds
-from .objects import gather_objects
+from .objects import gather_objects, gather_trace
 from .reduce_scatter import reduce_scatter
 
 # Loaded like a plug-in: the spine is complete without it (tests/test_spine.py).
@@ -21,5 +21,5 @@ barrier, exscan, gather = further.barrier, further.exscan, further.gather
 reduce, scan, scatter = further.reduce, further.scan, further.scatter
 
 __all__ = ["agree_on_sum", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast",
-           "chunk_bounds", "exscan", "gather", "gather_objects", "reduce", "reduce_scatter", "scan",
-           "scatter"]
+           "chunk_bounds", "exscan", "gather", "gather_objects", "gather_trace", "reduce", "reduce_scatter",
+           "scan", "scatter"]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..communicator import Communicator
+from ..trace import Trace
 
 
 def gather_objects(comm: Communicator, value: Any, root: int = 0) -> list | None:
@@ -27,3 +28,9 @@ def gather_objects(comm: Communicator, value: Any, root: int = 0) -> list | None
             comm.recv(received, rank)
             values.append(json.loads(received.tobytes()))
         return values
+
+
+def gather_trace(comm: Communicator, trace: Trace, root: int = 0) -> Trace | None:
+    """The traces of all ranks as one, on `root`; None elsewhere."""
+    lists = gather_objects(comm, trace.as_lists(), root)
+    return None if lists is None else Trace.merged(map(Trace.from_lists, lists))

@@ -1,0 +1,115 @@
+"""The timeline as text, for a terminal.
+
+    rank 0 ██████═══════════·····══════
+    rank 1 ███████████══════·····══════          █ computing  ═ a message under way  · blocked
+           0        2        4        6 µs
+
+Time is cut into as many columns as there is room for; a character is the state (`space_time.states`)
+that takes most of its column's time.  Where ranks are more than rows, neighbours share one.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import groupby
+from math import ceil
+
+import numpy as np
+from rich.text import Text
+
+from ..comm.trace import Trace
+from .colors import BLUE, PURPLE, RED
+from .figure import time_unit
+from .space_time import BLOCKED, COMPUTING, TRANSFER, Run, from_zero, states
+from .timeline import count_ranks, refuse_empty
+
+ENDED = "after its last event"
+MARKS = {COMPUTING: ("█", BLUE), TRANSFER: ("═", PURPLE), BLOCKED: ("·", RED), ENDED: (" ", "")}
+NARROWEST = 10      # columns
+
+
+def draw_in_terminal(trace: Trace, width: int = 100, num_ranks: int | None = None,
+                     max_rows: int = 32) -> Text:
+    """The timeline of `trace`, at most `width` characters wide: print it with rich, or str() it.
+
+    `num_ranks` adds ranks that did nothing.  Raises ValueError for an empty trace, or if `width`
+    leaves no room.
+    """
+    refuse_empty(trace)
+    num_ranks = count_ranks(trace, num_ranks)
+    groups = share_rows(num_ranks, max_rows)
+    names = [f"rank {g[0]}" if len(g) == 1 else f"ranks {g[0]}–{g[-1]}" for g in groups]
+    margin = max(map(len, names)) + 1
+    if width < margin + NARROWEST:
+        raise ValueError(f"a width of {width} characters leaves no room for a timeline: give at "
+                         f"least {margin + NARROWEST}")
+    text = Text(no_wrap=True)
+    rows = cells(trace, groups, width - margin)
+    for name, row in zip(names, rows):
+        text.append(f"{name:<{margin}}")
+        for state, run in groupby(row):
+            mark, color = MARKS[state]
+            text.append(mark * len(list(run)), color)
+        text.append("\n")
+    text.append(" " * margin + axis(trace.duration(), width - margin) + "\n")
+    shown = [state for state in MARKS if state != ENDED and any(state in row for row in rows)]
+    used = 0
+    for state in shown:
+        mark, color = MARKS[state]
+        used += len(state) + 4
+        if used > width:
+            text.append("\n")
+            used = len(state) + 4
+        text.append(mark, color)
+        text.append(f" {state}  ")
+    text.rstrip()
+    return text
+
+
+def share_rows(num_ranks: int, max_rows: int) -> list[range]:
+    """The ranks of each row: as many in each, the last one's apart."""
+    per_row = ceil(num_ranks / max_rows)
+    return [range(first, min(first + per_row, num_ranks))
+            for first in range(0, num_ranks, per_row)]
+
+
+def cells(trace: Trace, groups: Sequence[range], num_columns: int) -> list[list[str]]:
+    """For each group of ranks, in each column, the state that takes most of their time there.
+
+    Of two that take as much it is the one that comes first in `MARKS`.
+    """
+    trace = from_zero(Run("", trace)).trace
+    duration, num_ranks = trace.duration(), groups[-1][-1] + 1
+    spent = {state: np.zeros((len(groups), num_columns)) for state in MARKS}    # in columns
+    scale = num_columns / duration if duration else 0.0
+    last = [0.0] * num_ranks
+    firsts = [group[0] for group in groups]
+
+    def spend(rank: int, state: str, start: float, end: float) -> None:
+        row = spent[state][bisect_right(firsts, rank) - 1]
+        start, end = start * scale, min(end * scale, num_columns)
+        for column in range(int(start), ceil(end)):
+            row[column] += min(end, column + 1) - max(start, column)
+
+    for bar in states(trace, num_ranks):
+        spend(bar.rank, bar.kind, bar.start, bar.end)
+        last[bar.rank] = max(last[bar.rank], bar.end)
+    for rank, end in enumerate(last):
+        spend(rank, ENDED, end, duration)
+    most = np.argmax([spent[state].round(9) for state in MARKS], axis=0)
+    return [[list(MARKS)[i] for i in row] for row in most]
+
+
+def axis(duration: float, width: int) -> str:
+    """Times at their columns, at distances of 1, 2 or 5 times a power of ten; the last has a unit."""
+    unit, scale = time_unit(duration)
+    total = duration * scale
+    line = f"0 {unit}"
+    if not total:
+        return line
+    step = next(s * 10.0**k for k in range(-3, 30) for s in (1, 2, 5)
+                if s * 10.0**k * width / total >= 12)
+    for i in range(1, int(total / step) + 1):
+        place, label = round(i * step * width / total), f"{i * step:g} {unit}"
+        if place + len(label) <= width:
+            line = line.ljust(place) + label
+    return line
