@@ -1,4 +1,7 @@
-"""The command line: `minipar train | doctor | exercise | bench` (or `python -m minipar …`)."""
+"""The command line: `minipar train | collective | doctor | exercise | bench`.
+
+Or `python -m minipar …`.
+"""
 
 import argparse
 import sys
@@ -19,12 +22,14 @@ class Parser(argparse.ArgumentParser):
 
 def make_parser() -> tuple[Parser, Parser]:
     """The parser of the whole command line, and that of `train` in it."""
-    from . import train
+    from . import collective_command, train
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     training = commands.add_parser("train", help="train a GPT or an MLP, data parallel")
     train.add_arguments(training)
+    collective_command.add_arguments(commands.add_parser(
+        "collective", help="run one collective on simulated ranks: its cost, its timeline"))
     commands.add_parser("doctor", help="what is installed, and whether MPI fits together")
     for name, text in (("exercise", "course exercises: list, start, check, hint"),
                        ("bench", "measure against PyTorch and hand-written NumPy")):
@@ -48,6 +53,10 @@ def main(argv: list[str] | None = None) -> int:
         if options.command == "doctor":
             from . import doctor
             return doctor.main()
+        if options.command == "collective":
+            from . import collective_command
+            collective_command.main(options)
+            return 0
         from . import train
         if options.resume is not None:      # what is not said now is as it was
             training.set_defaults(**train.remembered(options))

@@ -24,6 +24,7 @@ from .timeline import Bar, count_ranks, gaps, join
 
 COMPUTING, TRANSFER, BLOCKED = "computing", "a message under way", "blocked"
 LOOKS = {COMPUTING: (BLUE, 7), TRANSFER: (PURPLE, 4), BLOCKED: (RED, 4)}     # colour, line width
+MOST_LABELS = 64        # of more messages no size is written beside its arrow
 
 
 class Wait(NamedTuple):
@@ -131,8 +132,11 @@ def _draw_run(axes: Axes, run: Run, end: float) -> set[str]:
         color, width = LOOKS[bar.kind]
         axes.plot([bar.start * scale, bar.end * scale], [bar.rank] * 2, color=color,
                   linewidth=width, solid_capstyle="butt", zorder=2 + (bar.kind == COMPUTING))
-    for message in run.trace.select() + run.trace.select(label="control"):
+    messages = run.trace.select() + run.trace.select(label="control")
+    for message in messages:
         _arrow(axes, (message.start * scale, message.source), (message.end * scale, message.dest))
+        if len(messages) > MOST_LABELS:
+            continue
         along = 0.5 / max(1, abs(message.source - message.dest))    # between two ranks' lines
         _label(axes, (message.start + along * (message.end - message.start)) * scale,
                message.source + along * (message.dest - message.source),

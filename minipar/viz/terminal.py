@@ -1,16 +1,15 @@
 """The timeline as text, for a terminal.
 
-    rank 0 ██████═══════════·····══════
-    rank 1 ███████████══════·····══════          █ computing  ═ a message under way  · blocked
-           0        2        4        6 µs
+    rank 0 ██████╞══════════·····╞═════
+    rank 1 ███████████╞═════·····╞═════        █ computing  ═ a message under way  · blocked
+           0 µs     2 µs     4 µs
 
 Time is cut into as many columns as there is room for; a character is the state (`space_time.states`)
-that takes most of its column's time.  Where ranks are more than rows, neighbours share one.
+that takes most of its column's time, and ╞ where a message starts.  Where ranks are more than rows, neighbours share one.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import groupby
 from math import ceil
 
 import numpy as np
@@ -24,7 +23,8 @@ from .timeline import count_ranks, refuse_empty
 
 ENDED = "after its last event"
 MARKS = {COMPUTING: ("█", BLUE), TRANSFER: ("═", PURPLE), BLOCKED: ("·", RED), ENDED: (" ", "")}
-NARROWEST = 10      # columns
+START = "╞"         # of a message
+NARROWEST, COLUMNS = 30, 10     # least width in characters, and what of it is left for the time
 
 
 def draw_in_terminal(trace: Trace, width: int = 100, num_ranks: int | None = None,
@@ -39,29 +39,30 @@ def draw_in_terminal(trace: Trace, width: int = 100, num_ranks: int | None = Non
     groups = share_rows(num_ranks, max_rows)
     names = [f"rank {g[0]}" if len(g) == 1 else f"ranks {g[0]}–{g[-1]}" for g in groups]
     margin = max(map(len, names)) + 1
-    if width < margin + NARROWEST:
+    if width < max(NARROWEST, margin + COLUMNS):
         raise ValueError(f"a width of {width} characters leaves no room for a timeline: give at "
-                         f"least {margin + NARROWEST}")
+                         f"least {max(NARROWEST, margin + COLUMNS)}")
     text = Text(no_wrap=True)
     rows = cells(trace, groups, width - margin)
-    for name, row in zip(names, rows):
+    starts = starts_of_messages(trace, groups, width - margin)
+    for name, row, starting in zip(names, rows, starts):
         text.append(f"{name:<{margin}}")
-        for state, run in groupby(row):
+        for i, state in enumerate(row):
             mark, color = MARKS[state]
-            text.append(mark * len(list(run)), color)
+            text.append(START if i in starting and state == TRANSFER else mark, color)
         text.append("\n")
     text.append(" " * margin + axis(trace.duration(), width - margin) + "\n")
-    shown = [state for state in MARKS if state != ENDED and any(state in row for row in rows)]
     used = 0
-    for state in shown:
+    for state in (s for s in MARKS if s != ENDED and any(s in row for row in rows)):
         mark, color = MARKS[state]
-        used += len(state) + 4
-        if used > width:
-            text.append("\n")
-            used = len(state) + 4
+        mark = START + mark if state == TRANSFER and any(starts) else mark
+        gap = "  " if used else ""
+        if used + len(gap + mark + state) + 1 > width:
+            used, gap = 0, "\n"
+        text.append(gap)
         text.append(mark, color)
-        text.append(f" {state}  ")
-    text.rstrip()
+        text.append(f" {state}")
+        used += len(gap.strip("\n") + mark + state) + 1
     return text
 
 
@@ -99,6 +100,18 @@ def cells(trace: Trace, groups: Sequence[range], num_columns: int) -> list[list[
     return [[list(MARKS)[i] for i in row] for row in most]
 
 
+def starts_of_messages(trace: Trace, groups: Sequence[range], num_columns: int) -> list[set[int]]:
+    """The columns in which a message of each row starts; none where there is no room to tell."""
+    first, duration = trace.first(), trace.duration() or 1.0
+    rows = {group[0]: i for i, group in enumerate(groups) if len(group) == 1}
+    found: list[set[int]] = [set() for _ in groups]
+    for source, dest, *_, start, _ in trace.messages:
+        for rank in {source, dest} & rows.keys():
+            found[rows[rank]].add(min(int((start - first) / duration * num_columns),
+                                      num_columns - 1))
+    return [columns if 3 * len(columns) <= num_columns else set() for columns in found]
+
+
 def axis(duration: float, width: int) -> str:
     """Times at their columns, at distances of 1, 2 or 5 times a power of ten; the last has a unit."""
     unit, scale = time_unit(duration)
@@ -107,7 +120,7 @@ def axis(duration: float, width: int) -> str:
     if not total:
         return line
     step = next(s * 10.0**k for k in range(-3, 30) for s in (1, 2, 5)
-                if s * 10.0**k * width / total >= 12)
+                if s * 10.0**k * width / total >= 10)
     for i in range(1, int(total / step) + 1):
         place, label = round(i * step * width / total), f"{i * step:g} {unit}"
         if place + len(label) <= width:
