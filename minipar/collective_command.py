@@ -129,6 +129,13 @@ class Combining(np.ndarray):
         self.comm.work("combine", 0, result.nbytes, 0.0)
         return out[0]
 
+    def __array_function__(self, function, types, args, options):
+        made = super().__array_function__(function, types, args, options)
+        if isinstance(made, np.ndarray):            # concatenated, for example
+            made = made.view(Combining)
+            made.comm = self.comm
+        return made
+
 
 def program(operation: str, algorithm: str, n: int,
             kind: type[np.ndarray] = np.ndarray) -> Callable[[Communicator], None]:

@@ -4,8 +4,9 @@
     rank 1 ███████████╞═════·····╞═════        █ computing  ═ a message under way  · blocked
            0 µs     2 µs     4 µs
 
-Time is cut into as many columns as there is room for; a character is the state (`space_time.states`)
-that takes most of its column's time, and ╞ where a message starts.  Where ranks are more than rows, neighbours share one.
+Time is cut into as many columns as there is room for.  A character is the state (see
+`space_time.states`) that takes most of its column's time, ╞ where a message starts.  Where ranks
+are more than rows, neighbours share one.
 """
 
 from bisect import bisect_right
@@ -113,7 +114,7 @@ def starts_of_messages(trace: Trace, groups: Sequence[range], num_columns: int) 
 
 
 def axis(duration: float, width: int) -> str:
-    """Times at their columns, at distances of 1, 2 or 5 times a power of ten; the last has a unit."""
+    """Round times at their columns, as many as there is room for."""
     unit, scale = time_unit(duration)
     total = duration * scale
     line = f"0 {unit}"

@@ -76,7 +76,7 @@ def test_it_fits(width, num_ranks):
 
 def test_ranks_share_rows():
     assert share_rows(5, 8) == [range(i, i + 1) for i in range(5)]
-    assert share_rows(10, 4) == [range(0, 3), range(3, 6), range(6, 9), range(9, 10)]
+    assert share_rows(10, 4) == [range(3), range(3, 6), range(6, 9), range(9, 10)]
     text = draw_in_terminal(TRACE, 60, num_ranks=10, max_rows=4).plain
     assert [line[:9].strip() for line in text.splitlines()[:4]] == [
         "ranks 0–2", "ranks 3–5", "ranks 6–8", "rank 9"]

@@ -21,5 +21,5 @@ barrier, exscan, gather = further.barrier, further.exscan, further.gather
 reduce, scan, scatter = further.reduce, further.scan, further.scatter
 
 __all__ = ["agree_on_sum", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast",
-           "chunk_bounds", "exscan", "gather", "gather_objects", "gather_trace", "reduce", "reduce_scatter",
-           "scan", "scatter"]
+           "chunk_bounds", "exscan", "gather", "gather_objects", "gather_trace", "reduce",
+           "reduce_scatter", "scan", "scatter"]
