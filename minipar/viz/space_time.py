@@ -24,7 +24,7 @@ from .timeline import Bar, count_ranks, gaps, join
 
 COMPUTING, TRANSFER, BLOCKED = "computing", "a message under way", "blocked"
 LOOKS = {COMPUTING: (BLUE, 7), TRANSFER: (PURPLE, 4), BLOCKED: (RED, 4)}     # colour, line width
-MOST_LABELS = 64        # of more messages no size is written beside its arrow
+MOST_LABELS, APART = 64, 0.07       # of more messages no size is written; share of the width
 
 
 class Wait(NamedTuple):
@@ -133,14 +133,16 @@ def _draw_run(axes: Axes, run: Run, end: float) -> set[str]:
         axes.plot([bar.start * scale, bar.end * scale], [bar.rank] * 2, color=color,
                   linewidth=width, solid_capstyle="butt", zorder=2 + (bar.kind == COMPUTING))
     messages = run.trace.select() + run.trace.select(label="control")
+    written: list[tuple[float, float]] = []         # where sizes are; none beside another
     for message in messages:
         _arrow(axes, (message.start * scale, message.source), (message.end * scale, message.dest))
-        if len(messages) > MOST_LABELS:
-            continue
         along = 0.5 / max(1, abs(message.source - message.dest))    # between two ranks' lines
-        _label(axes, (message.start + along * (message.end - message.start)) * scale,
-               message.source + along * (message.dest - message.source),
-               in_bytes(message.num_bytes))
+        x = (message.start + along * (message.end - message.start)) * scale
+        y = message.source + along * (message.dest - message.source)
+        if len(messages) <= MOST_LABELS and not any(
+                abs(y - v) < 0.2 and abs(x - u) < APART * end for u, v in written):
+            written.append((x, y))
+            _label(axes, x, y, in_bytes(message.num_bytes))
     for wait in run.waits:
         _draw_wait(axes, wait, wait.since * scale, end)
     axes.set_xlim(-0.01 * end, end)
