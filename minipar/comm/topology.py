@@ -12,7 +12,7 @@ generator seeded by (seed, source, dest): the same seed gives the same run, what
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +22,10 @@ class Link(NamedTuple):
 
     latency: float
     bandwidth: float
+
+    def worse(self, other: "Link") -> "Link":
+        """The longer latency and the lower bandwidth of both."""
+        return Link(max(self.latency, other.latency), min(self.bandwidth, other.bandwidth))
 
 
 @dataclass
@@ -51,6 +55,19 @@ class Links:
             return self.special[source, dest]
         near = source // self._per_node == dest // self._per_node
         return self._within if near else self._between
+
+    def slowest(self, members: Iterable[int]) -> tuple[Link, Link]:
+        """(within a node, between nodes): as slow as the slowest link among ranks `members`.
+
+        Mean random delays are part of the latency.
+        """
+        here, found = set(members), [self._within, self._between]
+        for (source, dest), link in self.special.items():
+            if source in here and dest in here:
+                far = source // self._per_node != dest // self._per_node
+                found[far] = found[far].worse(link)
+        within, between = (Link(a + self.delay, b) for a, b in found)
+        return within, between
 
     def carry(self, source: int, dest: int, num_bytes: int, start: float) -> tuple[float, float]:
         """(when both ports are free again, when a message that begins at `start` is there)."""

@@ -2,12 +2,17 @@
 
     seconds = rounds · α + bytes / β + reduced / γ          α latency, β bandwidth, γ combining
 
-`predict` is derived apart from the collectives' code, from who talks to whom in each round, so
+`choose` takes the least of them on a `Network`, whose links within and between nodes a simulated
+cluster knows and `fit` finds on a real machine.  `predict` is derived apart from the collectives' code, from who talks to whom in each round, so
 that what is counted on the simulated cluster can be compared with it.
 """
 
+from .choose import candidates, choose, crossings
+from .fit import Fit, fit
 from .model import Cost, seconds
+from .network import Network, network_of_cluster, runs_of, seconds_on
 from .predict import predict
-from .textbook import best_num_segments, choose, textbook
+from .textbook import best_num_segments, textbook
 
-__all__ = ["Cost", "best_num_segments", "choose", "predict", "seconds", "textbook"]
+__all__ = ["Cost", "Fit", "Network", "best_num_segments", "candidates", "choose", "crossings",
+           "fit", "network_of_cluster", "predict", "runs_of", "seconds", "seconds_on", "textbook"]

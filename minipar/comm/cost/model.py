@@ -1,6 +1,6 @@
 """The four numbers of a cost, and what they come to in seconds."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 
@@ -49,3 +49,22 @@ def critical(rounds: Iterable[Round], num_ranks: int, itemsize: int) -> Cost:
                 for _, dest, size in transfers:
                     clock[dest] += combined * size
     return Cost(max(by_round), max(by_size) * itemsize, messages, max(by_work) * itemsize)
+
+
+def duration(rounds: Iterable[Round], num_ranks: int, combining: float,
+             link_of: Callable[[int, int], tuple[float, float]]) -> float:
+    """Seconds that rounds of bytes take where link_of(source, dest) is (latency, bandwidth).
+
+    What `critical` counts, on links that are not all alike.
+    """
+    clock = [0.0] * num_ranks
+    for times_combined, transfers in rounds:
+        before = clock[:]
+        for source, dest, size in transfers:
+            latency, bandwidth = link_of(source, dest)
+            end = max(before[source], before[dest]) + size / bandwidth + latency
+            clock[source] = max(clock[source], end)
+            clock[dest] = max(clock[dest], end)
+        for _, dest, size in transfers:
+            clock[dest] += times_combined * size / combining
+    return max(clock)

@@ -4,7 +4,7 @@ Written down apart from the collectives' code, from the pictures in its docstrin
 (times combined, [(source, dest, elements), …]), which `critical` adds up.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 
 from . import schedules
@@ -23,6 +23,18 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
     table of rows, from whom to whom); otherwise n is cut as by np.array_split.  `num_segments` is
     for a pipelined chain, `ranks_per_node` for hierarchical.  Counts are for root 0; without
     `counts` they hold for any.  Raises ValueError for an unknown operation or algorithm.
+    """
+    node_sizes = schedules.fill(p, ranks_per_node or max(p, 1))
+    return critical(rounds_of(operation, algorithm, p, n, itemsize, counts, num_segments,
+                              node_sizes), p, itemsize)
+
+
+def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
+              counts: Sequence | None = None, num_segments: int | None = None,
+              node_sizes: Sequence[int] | None = None) -> Iterable[Round]:
+    """Who sends how many elements to whom, round by round; see `predict`.
+
+    `node_sizes` are the numbers of consecutive ranks that share a node, for hierarchical.
     """
     if p < 1 or n < 0:
         raise ValueError(f"p={p}, n={n}: give at least 1 rank and no negative length")
@@ -57,7 +69,7 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
         ("all_reduce", "rabenseifner"): lambda: rabenseifner(p, n),
         ("all_reduce", "tree"): lambda: chain(
             schedules.collect(p, n), schedules.spread(p, n)),
-        ("all_reduce", "hierarchical"): lambda: hierarchical(p, n, ranks_per_node or p),
+        ("all_reduce", "hierarchical"): lambda: hierarchical(node_sizes or [p], n),
         ("all_to_all", "pairwise"): lambda: schedules.exchange(table(p, n, counts)),
         ("all_to_all", "bruck"): lambda: schedules.bruck_exchange(table(p, n, counts)),
         ("scan", "linear"): lambda: ((1, [(r, r + 1, n)]) for r in range(p - 1)),
@@ -69,7 +81,7 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
         of_it = [a for o, a in known if o == operation]
         raise ValueError(f"no cost is known of {operation} by {algorithm!r}: choose from "
                          f"{', '.join(of_it or sorted({o for o, _ in known}))}")
-    return critical(known[operation, algorithm](), p, itemsize)
+    return known[operation, algorithm]()
 
 
 def segments(p: int, n: int, itemsize: int, num_segments: int | None) -> list[int]:
@@ -88,15 +100,14 @@ def rabenseifner(p: int, n: int) -> Iterator[Round]:
     return schedules.folded(p, n, schedules.halving, schedules.doubling)
 
 
-def hierarchical(p: int, n: int, ranks_per_node: int) -> Iterator[Round]:
+def hierarchical(sizes: Sequence[int], n: int) -> Iterator[Round]:
     """Trees within the nodes, in step with each other; Rabenseifner's between their first ranks."""
-    starts = list(accumulate([0] + [ranks_per_node] * ((p - 1) // ranks_per_node)))
-    sizes = [min(ranks_per_node, p - start) for start in starts]
+    starts = [0, *accumulate(sizes[:-1])]
 
-    def within(rounds_of) -> Iterator[Round]:
+    def within(rounds_of_node) -> Iterator[Round]:
         """The rounds of all nodes side by side, each node's by its own size."""
         for start, size in zip(starts, sizes):
-            for times, transfers in rounds_of(size, n):
+            for times, transfers in rounds_of_node(size, n):
                 yield times, [(start + s, start + d, k) for s, d, k in transfers]
 
     between = ((times, [(starts[s], starts[d], k) for s, d, k in transfers])

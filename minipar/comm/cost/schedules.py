@@ -10,6 +10,11 @@ def cut(total: int, num_pieces: int) -> list[int]:
     return [(total + num_pieces - 1 - i) // num_pieces for i in range(num_pieces)]
 
 
+def fill(total: int, length: int) -> list[int]:
+    """As many times `length` as go into the total, and what is left over."""
+    return [min(length, total - start) for start in range(0, total, length)]
+
+
 def dissemination(p: int) -> Iterator[Round]:
     """To the rank 2^k further on."""
     for k in range((p - 1).bit_length()):

@@ -1,15 +1,14 @@
-"""The closed forms of the textbooks, and what "auto" makes of them.
+"""The closed forms of the textbooks.
 
 Exact where p is a power of two that divides n; elsewhere near enough to choose by.  Thakur,
 Rabenseifner & Gropp 2005; Chan, Heimlich, Purkayastha & van de Geijn 2007.
 """
 
-from functools import lru_cache
 from math import sqrt
 
-from .model import Cost, seconds
+from .model import Cost
 
-# The links that "auto" reckons with: those of the simulated cluster, near one node's memory.
+# What is reckoned with where nothing else is known: a simulated cluster's links.
 LATENCY, BANDWIDTH, COMBINING = 5e-6, 1e10, 1e10    # seconds, bytes per second, bytes per second
 
 
@@ -65,23 +64,3 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details
     form = forms[operation][algorithm]
     rounds, size, reduced = form() if callable(form) else form
     return Cost(rounds, size, float("nan"), reduced)
-
-
-CHOICES = {     # of equal ones "auto" takes the first
-    "barrier": ("dissemination", "tree"),
-    "broadcast": ("binomial", "pipelined_chain", "scatter_all_gather"),
-    "scatter": ("binomial", "linear"), "gather": ("binomial", "linear"),
-    "reduce": ("binomial", "rabenseifner"),
-    "all_gather": ("ring", "bruck"),
-    "reduce_scatter": ("ring", "recursive_halving"),
-    "all_reduce": ("ring", "recursive_doubling", "rabenseifner"),
-    "all_to_all": ("pairwise", "bruck"),
-    "scan": ("recursive_doubling", "linear"), "exscan": ("recursive_doubling", "linear"),
-}
-
-
-@lru_cache(maxsize=4096)
-def choose(operation: str, p: int, num_bytes: int) -> str:
-    """The algorithm that takes the fewest seconds by the textbook and the links above."""
-    return min(CHOICES[operation], key=lambda algorithm: seconds(
-        textbook(operation, algorithm, p, num_bytes), LATENCY, BANDWIDTH, COMBINING))

@@ -1,0 +1,55 @@
+"""The algorithm that takes the fewest seconds on a network.
+
+    seconds     ╲ doubling      ╱ doubling          few rounds while α decides,
+                 ╲_____________╱_____ ring          few bytes while β does: where the lines
+                      bytes ─▶  ▲                   cross, the choice changes
+"""
+
+from collections.abc import Callable, Sequence
+
+from .network import Network, seconds_on
+
+CHOICES = {     # of equal ones "auto" takes the first
+    "barrier": ("dissemination", "tree"),
+    "broadcast": ("binomial", "pipelined_chain", "scatter_all_gather"),
+    "scatter": ("binomial", "linear"), "gather": ("binomial", "linear"),
+    "reduce": ("binomial", "rabenseifner"),
+    "all_gather": ("ring", "bruck"),
+    "reduce_scatter": ("ring", "recursive_halving"),
+    "all_reduce": ("ring", "recursive_doubling", "rabenseifner"),
+    "all_to_all": ("pairwise", "bruck"),
+    "scan": ("recursive_doubling", "linear"), "exscan": ("recursive_doubling", "linear"),
+}
+
+
+def candidates(operation: str, network: Network) -> tuple[str, ...]:
+    """What there is to choose from; "hierarchical" where several nodes have several ranks."""
+    several = operation == "all_reduce" and len(network.runs) > 1 and max(network.runs) > 1
+    return CHOICES[operation] + ("hierarchical",) * several
+
+
+def choose(operation: str, p: int, num_bytes: int, network: Network = Network()) -> str:
+    """The candidate that takes the fewest seconds for `num_bytes` on `p` ranks joined by `network`.
+
+    Of equal ones the first.  Nothing but the arguments counts, so that all ranks choose the same.
+    """
+    return min(candidates(operation, network),
+               key=lambda algorithm: seconds_on(operation, algorithm, p, num_bytes, network))
+
+
+def crossings(best: Callable[[int], str], sizes: Sequence[int]) -> list[tuple[int, str, str]]:
+    """Where best(num_bytes) changes between the first and the last of `sizes`.
+
+    [(the first number of bytes at which it is another, what it was, what it is), …], found by
+    bisection between neighbouring sizes.
+    """
+    found = []
+    for low, high in zip(sizes, sizes[1:]):
+        while best(low) != best(high):
+            before, left, right = best(low), low, high
+            while right - left > 1:
+                middle = (left + right) // 2
+                left, right = (middle, right) if best(middle) == before else (left, middle)
+            found.append((right, before, best(right)))
+            low = right
+    return found

@@ -1,0 +1,96 @@
+"""What "auto" reckons with: the links of a communicator, and seconds of an algorithm over them.
+
+    node 0  [0]══[1]──────[2]══[3]  node 1        ══ within     ── between (slower)
+
+    recursive doubling      1 round ══ , 1 round ──           near ranks first, then far ones
+    ring                    every round lasts as long as ──
+    hierarchical            2 rounds ══ , 2 rounds ── of half the bytes
+
+Up to 64 ranks the rounds are gone through one by one, each message at the price of its link.  For
+more the closed forms decide.  Where all nodes have equally many ranks, and both numbers are powers
+of two, algorithms that talk to ranks 2^k away split cleanly into rounds within and rounds between
+nodes; of any other algorithm all rounds count as slow, which is at most too much.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from ..topology import Link
+from .model import Cost, duration, seconds
+from .predict import rounds_of
+from .textbook import BANDWIDTH, COMBINING, LATENCY, textbook
+
+MOST_BY_ROUNDS = 64     # ranks
+
+
+class Network(NamedTuple):
+    """The links of a communicator, the same value on all its ranks.
+
+    `within` is the slowest link between two ranks of a node, `between` that between two nodes,
+    `combining` how many bytes per second a rank adds up.  `runs` are the numbers of consecutive
+    ranks that share a node; without them all do.
+    """
+
+    within: Link = Link(LATENCY, BANDWIDTH)
+    between: Link = Link(LATENCY, BANDWIDTH)
+    combining: float = COMBINING
+    runs: tuple[int, ...] = ()
+
+
+def runs_of(nodes: Sequence[int]) -> tuple[int, ...]:
+    """The lengths of runs of equal numbers: 0 0 0 1 1 2 gives 3, 2, 1."""
+    return tuple(sum(1 for _ in run) for _, run in groupby(nodes))
+
+
+def network_of_cluster(cluster: Any, members: Sequence[int]) -> Network:
+    """The network of `members`, world numbers, of a simulated cluster that runs.
+
+    Combining is free there: the cluster charges what is reported to it, and collectives report
+    messages only.
+    """
+    common = Link(cluster.latency, cluster.bandwidth)
+    within, between = cluster.links.slowest(members) if cluster.links else (common, common)
+    return Network(within, between, float("inf"),
+                   runs_of([rank // cluster.devices_per_node for rank in members]))
+
+
+def seconds_on(operation: str, algorithm: str, p: int, num_bytes: int, network: Network) -> float:
+    """Seconds that the algorithm takes on `p` ranks joined by `network`, root 0.
+
+    `num_bytes` is that of the whole vector, see `predict`.  Raises ValueError for an algorithm
+    of which no cost is known.
+    """
+    runs = network.runs or (p,)
+    if p <= MOST_BY_ROUNDS:
+        node = [number for number, length in enumerate(runs) for _ in range(length)]
+        # Segments of a chain are chosen by bytes, so an element is a byte.
+        rounds = rounds_of(operation, algorithm, p, num_bytes, itemsize=1, node_sizes=runs)
+        return duration(rounds, p, network.combining, lambda source, dest: (
+            network.within if node[source] == node[dest] else network.between))
+    return sum(seconds(cost, link.latency, link.bandwidth, network.combining)
+               for cost, link in closed_parts(operation, algorithm, p, num_bytes, network))
+
+
+# Who talks to ranks 2^k away, in rounds that halve or double what is sent, or that send all of it.
+HALVING = {("all_reduce", "rabenseifner"), ("reduce", "rabenseifner"), ("scatter", "binomial"),
+           ("reduce_scatter", "recursive_halving"), ("gather", "binomial")}
+SENDING_ALL = {("all_reduce", "recursive_doubling"), ("all_reduce", "tree"),
+               ("broadcast", "binomial"), ("reduce", "binomial")}
+
+
+def closed_parts(operation: str, algorithm: str, p: int, num_bytes: float,
+                 network: Network) -> list[tuple[Cost, Link]]:
+    """What the algorithm costs by the textbook, and over which link each part of that goes."""
+    within, between, case = network.within, network.between, (operation, algorithm)
+    runs = network.runs or (p,)
+    m, g = len(runs), max(runs)             # nodes, ranks of the largest
+    if case == ("all_reduce", "hierarchical"):
+        return [(textbook("all_reduce", "tree", g, num_bytes), within),
+                (textbook("all_reduce", "rabenseifner", m, num_bytes), between)]
+    splits = m > 1 and m * g == p and p.bit_count() == 1
+    if splits and case in HALVING | SENDING_ALL:
+        near = num_bytes / m if case in HALVING else num_bytes
+        return [(textbook(*case, g, near), within), (textbook(*case, m, num_bytes), between)]
+    slowest = within if m == 1 else between if g == 1 else within.worse(between)
+    return [(textbook(*case, p, num_bytes), slowest)]
