@@ -75,6 +75,13 @@ def test_limits() -> tuple[float, float]:
     return _seconds("MINIPAR_TEST_TIMEOUT", 60), _seconds("MINIPAR_TEST_GRACE", 3)
 
 
+def cache_folder() -> Path:
+    """Where what was found out about this machine is kept for the next run."""
+    if os.environ.get("MINIPAR_CACHE"):
+        return Path(os.environ["MINIPAR_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "minipar"
+
+
 def find_mpirun() -> str | None:
     """The `mpirun` that belongs to this Python: the environment's own before the one on PATH."""
     for name in ("mpirun", "mpiexec"):

@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 from ..backend import Array, is_gpu, is_host, like, to_host
+from . import calibration
 from .communicator import Communicator
 from .mpi_library import import_mpi
 from .trace import POLL, Trace
@@ -25,6 +26,7 @@ class Process:
     def __init__(self, MPI, rank: int, size: int):
         self.number, self.watchdog = rank, Watchdog(MPI, rank, size)
         self.nodes = [0] * size             # of each rank of the world
+        self.calibration = calibration.BUILT_IN         # what is known of the machine, the same on all ranks
         self.works = None       # the non-blocking collectives under way, if any (see work.py)
         self.num_groups = 0                 # how many communicators this process made
         self.trace: Trace | None = None
@@ -121,6 +123,7 @@ class MPICommunicator(Communicator):
         self.mpi_comm, self.MPI, self.me, self.members = mpi_comm, MPI, me, members
         self.first_tag, self.group = first_tag, me.num_groups
         me.num_groups += 1
+        self.chooser = None     # how "auto" chooses here (collectives/automatic.py), once asked
         self.rank, self.size, self.world_rank = mpi_comm.Get_rank(), mpi_comm.Get_size(), me.number
 
     def with_tags(self, number: int) -> "MPICommunicator":
@@ -129,8 +132,10 @@ class MPICommunicator(Communicator):
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")
-        return MPICommunicator(self.mpi_comm, self.MPI, self.me, self.members,
+        comm = MPICommunicator(self.mpi_comm, self.MPI, self.me, self.members,
                                NUM_TAGS * (1 + number % num_ranges))
+        comm.chooser = self.chooser
+        return comm
 
     def check_tag(self, tag: int) -> None:
         """Refuse a tag that belongs to someone else."""
@@ -200,4 +205,5 @@ def world_communicator() -> MPICommunicator:
     first = comm.allgather(box.allreduce(me.number, MPI.MIN))           # the least of each node
     me.nodes = [sorted(set(first)).index(rank) for rank in first]
     box.Free()
+    me.calibration = calibration.shared(comm, MPI)
     return MPICommunicator(comm, MPI, me, list(range(size)))

@@ -61,6 +61,7 @@ class Cluster:
         self.ready: list = []       # heap of (virtual time, rank number, greenlet that may go on)
         self.groups = [list(range(self.num_ranks))]     # world numbers of each group's ranks
         self.channels: dict = {}    # (group, n) -> group of its n-th non-blocking collective
+        self.choosers: dict = {}    # how "auto" chooses, by group (collectives/automatic.py)
         self.hub = getcurrent()
         for rank in self.ranks:
             rank.begin(self.hub, self.ready)

@@ -1,14 +1,13 @@
 """Further operations and algorithms, and which of them "auto" takes.
 
 The operations of the spine (docs/spine.txt) know one algorithm each and do without this file; here
-the others are added to their `ALGORITHMS`, and "auto" becomes the choice of the cost model
-(`cost.choose`: by the number of ranks and bytes alone, so that all ranks choose the same).
+the others are added to their `ALGORITHMS`, and "auto" becomes a choice by links and bytes
+(`automatic.py`).
 """
 
 from collections.abc import Callable
 from math import prod
 
-from ..cost import choose
 from . import library
 from .all_gather import ALGORITHMS as ALL_GATHER
 from .all_gather_algorithms import bruck as bruck_all_gather
@@ -17,6 +16,7 @@ from .all_reduce import ALGORITHMS as ALL_REDUCE
 from .all_reduce_algorithms import hierarchical, rabenseifner, recursive_doubling, tree
 from .all_to_all import ALGORITHMS as ALL_TO_ALL
 from .all_to_all_algorithms import bruck as bruck_all_to_all
+from .automatic import chooser
 from .barrier import ALGORITHMS as BARRIER
 from .barrier import barrier
 from .broadcast import ALGORITHMS as BROADCAST
@@ -54,7 +54,7 @@ for operation in sorted({*ALGORITHMS} - {"all_reduce", "exscan"}):
 def automatic(operation: str, num_bytes: Callable[..., int]) -> Callable:
     """The algorithm that takes the one which is best for num_bytes(p, *its arguments)."""
     def auto(comm, *args) -> None:
-        name = choose(operation, comm.size, num_bytes(comm.size, *args))
+        name = chooser(comm, ALGORITHMS)(operation, num_bytes(comm.size, *args))
         ALGORITHMS[operation][name](comm, *args)
     return auto
 
