@@ -1,4 +1,4 @@
-"""The command line: `minipar train | collective | doctor | exercise | bench`.
+"""The command line: `minipar train | collective | calibrate | doctor | exercise | bench`.
 
 Or `python -m minipar …`.
 """
@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
 
 def make_parser() -> tuple[Parser, Parser]:
     """The parser of the whole command line, and that of `train` in it."""
-    from . import collective_command, train
+    from . import calibrate, collective_command, train
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -30,6 +30,8 @@ def make_parser() -> tuple[Parser, Parser]:
     train.add_arguments(training)
     collective_command.add_arguments(commands.add_parser(
         "collective", help="run one collective on simulated ranks: its cost, its timeline"))
+    calibrate.add_arguments(commands.add_parser(
+        "calibrate", help="under mpirun: measure which algorithm is fastest on this machine"))
     commands.add_parser("doctor", help="what is installed, and whether MPI fits together")
     for name, text in (("exercise", "course exercises: list, start, check, hint"),
                        ("bench", "measure against PyTorch and hand-written NumPy")):
@@ -56,6 +58,10 @@ def main(argv: list[str] | None = None) -> int:
         if options.command == "collective":
             from . import collective_command
             collective_command.main(options)
+            return 0
+        if options.command == "calibrate":
+            from . import calibrate
+            calibrate.main(options)
             return 0
         from . import train
         if options.resume is not None:      # what is not said now is as it was

@@ -33,7 +33,7 @@ ALLOWED = {     # what each part may import, itself apart
     "doctor": {"comm", "environment"},
 }
 # on top: whatever they need
-PROGRAMS = {"train", "bench", "cli", "collective_command", "__main__", "__init__"}
+PROGRAMS = {"train", "calibrate", "bench", "cli", "collective_command", "__main__", "__init__"}
 
 
 def part_of(file: Path) -> str:

@@ -59,10 +59,10 @@ class Calibration:
         rows = max(known, key=lambda table: table.num_ranks).rows[operation]
         return [names for start, names in rows if start <= num_bytes][-1]
 
-    def with_table(self, table: Table) -> "Calibration":
-        """The same with this table, in place of one for as many ranks and nodes."""
-        others = tuple(old for old in self.tables if old[:2] != table[:2])
-        return Calibration(self.within, self.between, self.combining, (*others, table))
+    def with_tables(self, *tables: Table) -> "Calibration":
+        """With these, a later one in place of an earlier one for as many ranks and nodes."""
+        by_place = {table[:2]: table for table in tables}
+        return Calibration(self.within, self.between, self.combining, tuple(by_place.values()))
 
     def as_json(self) -> str:
         """Text for `from_json`."""

@@ -26,7 +26,7 @@ class Process:
     def __init__(self, MPI, rank: int, size: int):
         self.number, self.watchdog = rank, Watchdog(MPI, rank, size)
         self.nodes = [0] * size             # of each rank of the world
-        self.calibration = calibration.BUILT_IN         # what is known of the machine, the same on all ranks
+        self.calibration = calibration.BUILT_IN     # of the machine; the same on all ranks
         self.works = None       # the non-blocking collectives under way, if any (see work.py)
         self.num_groups = 0                 # how many communicators this process made
         self.trace: Trace | None = None

@@ -1,6 +1,7 @@
 """Pictures.  They read values (traces, losses, graphs) and change nothing; lessons and the CLI call
 them, nothing else does."""
 
+from .crossover import Curves, draw_crossovers
 from .curves import draw_loss
 from .perfetto import write_perfetto
 from .space_time import Run, Wait, draw_space_time, waits_of
@@ -9,5 +10,6 @@ from .terminal import draw_in_terminal
 from .timeline import Bar, draw_timeline, lanes
 from .wall import Need, draw_wall
 
-__all__ = ["Bar", "Need", "Run", "Wait", "draw_in_terminal", "draw_loss", "draw_space_time",
-           "draw_tape", "draw_timeline", "draw_wall", "lanes", "waits_of", "write_perfetto"]
+__all__ = ["Bar", "Curves", "Need", "Run", "Wait", "draw_crossovers", "draw_in_terminal",
+           "draw_loss", "draw_space_time", "draw_tape", "draw_timeline", "draw_wall", "lanes",
+           "waits_of", "write_perfetto"]

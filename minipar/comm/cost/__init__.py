@@ -3,8 +3,9 @@
     seconds = rounds · α + bytes / β + reduced / γ          α latency, β bandwidth, γ combining
 
 `choose` takes the least of them on a `Network`, whose links within and between nodes a simulated
-cluster knows and `fit` finds on a real machine.  `predict` is derived apart from the collectives' code, from who talks to whom in each round, so
-that what is counted on the simulated cluster can be compared with it.
+cluster knows, and `fit` finds on a real machine.  `predict` is derived apart from the collectives'
+code, from who talks to whom in each round, so that what is counted on the simulated cluster can be
+compared with it.
 """
 
 from .choose import candidates, choose, crossings

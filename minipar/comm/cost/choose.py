@@ -7,7 +7,7 @@
 
 from collections.abc import Callable, Sequence
 
-from .network import Network, seconds_on
+from .network import UNKNOWN, Network, seconds_on
 
 CHOICES = {     # of equal ones "auto" takes the first
     "barrier": ("dissemination", "tree"),
@@ -28,7 +28,7 @@ def candidates(operation: str, network: Network) -> tuple[str, ...]:
     return CHOICES[operation] + ("hierarchical",) * several
 
 
-def choose(operation: str, p: int, num_bytes: int, network: Network = Network()) -> str:
+def choose(operation: str, p: int, num_bytes: int, network: Network = UNKNOWN) -> str:
     """The candidate that takes the fewest seconds for `num_bytes` on `p` ranks joined by `network`.
 
     Of equal ones the first.  Nothing but the arguments counts, so that all ranks choose the same.

@@ -38,6 +38,9 @@ class Network(NamedTuple):
     runs: tuple[int, ...] = ()
 
 
+UNKNOWN = Network()
+
+
 def runs_of(nodes: Sequence[int]) -> tuple[int, ...]:
     """The lengths of runs of equal numbers: 0 0 0 1 1 2 gives 3, 2, 1."""
     return tuple(sum(1 for _ in run) for _, run in groupby(nodes))
