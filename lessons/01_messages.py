@@ -121,7 +121,8 @@ def main(comm: Communicator) -> None:
         if cluster:
             rows += [Row("α fitted: the cluster's latency", cluster.latency * 1e6, alpha * 1e6,
                          "µs"),
-                     Row("β fitted: its bandwidth", cluster.bandwidth / 1e9, bandwidth / 1e9, "GB/s")]
+                     Row("β fitted: its bandwidth", cluster.bandwidth / 1e9, bandwidth / 1e9,
+                         "GB/s")]
         rows.append(Row(f"α + n / β for n = {LARGE:,}, not in the fit",
                         (alpha + LARGE / bandwidth) * 1e6, large * 1e6, "µs", rule="≈"))
         lesson.say(f"Ping-pong of {SIZES[0]} to {SIZES[-1]:,} bytes between ranks 0 and 1 gives "
