@@ -1,4 +1,4 @@
-"""Links measured by ping-pong, the table of the fastest algorithms, and the file that keeps both."""
+"""Links measured by ping-pong, the table of the fastest algorithms, the file that keeps both."""
 
 import json
 from types import SimpleNamespace

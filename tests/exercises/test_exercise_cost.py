@@ -79,8 +79,8 @@ def test_relative_errors_count():
     """The largest message is off by a tenth: much in seconds, no more than others in relation."""
     times = [1e-6 + n / 1e9 for n in SIZES]
     times[-1] *= 1.1
-    found = fit(SIZES, times)
-    assert abs(found.link.latency / 1e-6 - 1) < 0.02, f"the latency came out as {found.link.latency}"
+    latency = fit(SIZES, times).link.latency
+    assert abs(latency / 1e-6 - 1) < 0.02, f"the latency came out as {latency}"
 
 
 def test_the_worst_error():
