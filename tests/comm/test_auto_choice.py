@@ -157,9 +157,10 @@ def real_ranks(*tables: Table, size: int = 4, nodes: int = 1):
 
 
 def test_a_measured_table_decides_and_what_cannot_run_is_passed_over():
-    algorithms = {"all_reduce": {name: (lambda: None) for name in ("ring", "tree", "window")}}
+    algorithms = {"all_reduce": {name: (lambda: None) for name in ("auto", "ring", "tree",
+                                                                     "window")}}
     algorithms["all_reduce"]["window"].runs_on = lambda comm: comm.size < 4
-    table = Table(3, 1, {"all_reduce": ((0, ("unheard_of", "window", "tree")),
+    table = Table(3, 1, {"all_reduce": ((0, ("auto", "unheard_of", "window", "tree")),
                                         (1000, ("ring", "tree")))})
     for size, num_bytes, name in ((3, 999, "window"), (4, 999, "tree"), (4, 1000, "ring")):
         assert pick(*real_ranks(table, size=size), algorithms, "all_reduce", num_bytes) == name

@@ -61,7 +61,7 @@ def pick(comm: Any, network: Network, algorithms: dict[str, dict], operation: st
     """What real ranks take: the fastest measured that can run here, else the model's choice."""
     measured = comm.me.calibration.ranking(operation, num_bytes, comm.size, len(network.runs))
     for name in measured:
-        if can_run(algorithms[operation].get(name), comm):
+        if name not in ("auto", "mpi") and can_run(algorithms[operation].get(name), comm):
             return name
     return choose(operation, comm.size, num_bytes, network)
 
