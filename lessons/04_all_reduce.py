@@ -19,8 +19,8 @@ from math import inf
 import numpy as np
 from kit import Lesson, Row
 
-from minipar.comm import Cluster, Communicator, Trace
-from minipar.comm.collectives import agree_on_sum, all_reduce, gather_objects
+from minipar.comm import Cluster, Communicator
+from minipar.comm.collectives import agree_on_sum, all_reduce, gather_trace
 from minipar.comm.collectives.automatic import network_of
 from minipar.comm.cost import Network, choose, crossings, network_of_cluster, predict, seconds_on
 from minipar.comm.measure import measure_algorithms, measure_combining, measure_links, rows_of
@@ -39,14 +39,13 @@ def counted(comm: Communicator, name: str, n: int) -> tuple[int, int, int]:
     """(rounds, bytes on the critical path, messages) of one all-reduce of n float64; asserts the
     sum.  The trace is played on links where only rounds, and where only bytes, take time."""
     p = comm.size
-    comm.start_trace()
+    comm.start_trace(replay=True)
     total = all_reduce(comm, np.arange(n) + float(comm.rank), algorithm=name)
     trace = comm.stop_trace()
     assert np.array_equal(total, p * np.arange(n) + p * (p - 1) / 2), f"{name}: a wrong sum"
     messages = int(agree_on_sum(comm, trace.num_sent()))
-    lists, found = gather_objects(comm, trace.as_lists()), np.zeros(2)
+    whole, found = gather_trace(comm, trace), np.zeros(2)
     if comm.rank == 0:
-        whole = Trace.merged(map(Trace.from_lists, lists))
         found[:] = (replay(whole, Cluster(p, latency=1, bandwidth=inf), compute=0),
                     replay(whole, Cluster(p, latency=0, bandwidth=1), compute=0))
     rounds, num_bytes = all_reduce(comm, found, algorithm="ring")

@@ -39,7 +39,7 @@ def test_the_choice_is_that_of_brute_force(nodes, per_node, times):
         for n in (16 * p, 512 * p, 8192 * p):     # pieces of whole numbers
             played = {}
             for name in candidates(operation, network):
-                here = Cluster(p, devices_per_node=per_node, trace=True)
+                here = Cluster(p, devices_per_node=per_node, trace="replay")
                 here.run(lambda comm, o=operation, a=name, n=n: call(o, a, comm, n, np.float64))
                 played[name] = replay(here.trace, Cluster(**there, links=slower(times)))
             predicted = {name: seconds_on(operation, name, p, 8 * n, network) for name in played}
