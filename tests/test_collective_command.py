@@ -37,15 +37,15 @@ def test_counted_is_predicted(capsys, operation, algorithm):
         assert [row[2] for row in table.values()] == ["equal"] * 4 + [""]
         messages = int(table["messages of all ranks"][1])
         assert (messages > 0) == (p > 1) == ("rank 0" in output) == ("no messages" not in output)
-        if nodes == 1:
-            at_most, took = (row.split()[-1] for row in list(table.values())[-1][:2])
-            assert float(took) <= float(at_most)
+        if 148 % (4 * p) == 0:      # the model cuts bytes, the collective numbers of four
+            predicted, took, _ = list(table.values())[-1]
+            assert predicted == took
 
 
 def test_the_table_has_the_numbers_of_a_ring(capsys):
     table = numbers(run(capsys, "all_reduce", "--algorithm", "ring", "-p", 8, "--bytes", "1MB"))
     assert [row[:2] for row in table.values()] == [
-        ["14"] * 2, ["112"] * 2, ["1,750,000"] * 2, ["875,000"] * 2, ["≤ 245", "245"]]
+        ["14"] * 2, ["112"] * 2, ["1,750,000"] * 2, ["875,000"] * 2, ["245", "245"]]
 
 
 def test_what_differs_is_marked(capsys, monkeypatch):
