@@ -95,10 +95,16 @@ class Lesson:
 
     def picture(self, draw: Callable[[Path], Any]) -> None:
         """Call draw(path) and say where the picture is."""
-        path = self.out / f"{self.name}.png"
+        self._write("Picture", draw, self.out / f"{self.name}.png")
+
+    def page(self, write: Callable[[Path], Any]) -> None:
+        """Call write(path) and say where the page is, to be opened in a browser."""
+        self._write("Page", write, self.out / f"{self.name}.html")
+
+    def _write(self, what: str, write: Callable[[Path], Any], path: Path) -> None:
         if self.comm.rank == 0:
-            draw(path)
-        self.console.print(f"Picture: {path}\n", soft_wrap=True, markup=False)
+            write(path)
+        self.console.print(f"{what}: {path}\n", soft_wrap=True, markup=False)
 
     def takeaway(self, text: str) -> None:
         """The one sentence to remember."""

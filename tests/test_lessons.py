@@ -36,7 +36,9 @@ def test_lesson_runs_alone(lesson, tmp_path):
     for part in ("predicted", "measured", "ratio", "Takeaway:", "Exercises"):
         assert part in done.stdout
     assert done.stdout.count("Takeaway:") == 1, "more than one rank printed"
-    assert [path.name for path in tmp_path.iterdir()] == [f"{lesson.stem}.png"]
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written - {f"{lesson.stem}.html"} == {f"{lesson.stem}.png"}
+    assert all(f": {tmp_path / name}\n" in done.stdout for name in written)
     assert (tmp_path / f"{lesson.stem}.png").read_bytes().startswith(b"\x89PNG")
     named = re.findall(r"exercise start (\w+)", done.stdout)
     assert set(named) <= set(EXERCISES), "an exercise that the manifest does not have"

@@ -4,12 +4,17 @@ them, nothing else does."""
 from .crossover import Curves, draw_crossovers
 from .curves import draw_loss
 from .perfetto import write_perfetto
+from .permutations import draw_permutations
+from .rounds import Rounds, record_rounds
+from .rounds_picture import draw_rounds
 from .space_time import Run, Wait, draw_space_time, waits_of
+from .steps import write_steps
 from .tape import draw_tape
 from .terminal import draw_in_terminal
 from .timeline import Bar, draw_timeline, lanes
 from .wall import Need, draw_wall
 
-__all__ = ["Bar", "Curves", "Need", "Run", "Wait", "draw_crossovers", "draw_in_terminal",
-           "draw_loss", "draw_space_time", "draw_tape", "draw_timeline", "draw_wall", "lanes",
-           "waits_of", "write_perfetto"]
+__all__ = ["Bar", "Curves", "Need", "Rounds", "Run", "Wait", "draw_crossovers", "draw_in_terminal",
+           "draw_loss", "draw_permutations", "draw_rounds", "draw_space_time", "draw_tape",
+           "draw_timeline", "draw_wall", "lanes", "record_rounds", "waits_of", "write_perfetto",
+           "write_steps"]
