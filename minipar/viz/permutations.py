@@ -11,35 +11,40 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from .colors import BLACK, BLUE, DARK, LIGHT
+from .colors import BLUE, DARK, GREY
 from .figure import in_bytes, save
 from .rounds import Move, Rounds
 from .rounds_picture import title_of
 
-GRID = 1.35         # inches from one grid to the next
+SIDE, APART = 1.15, 0.22                # inches: of a grid, between two
+LEFT, TOP, BELOW = 0.45, 0.55, 0.35
+NARROWEST = 6.0
 
 
 def draw_permutations(path: str | Path, *films: Rounds) -> Path:
     """One row of grids for each film, one grid for each round; return the path written."""
     most = max(len(film.moves) for film in films)
-    figure = Figure(figsize=(0.5 + GRID * most, (GRID + 0.6) * len(films) + 0.3), dpi=130,
-                    layout="constrained")
-    figure.supxlabel("rows: from rank;  columns: to rank;  a number: the pieces in the message",
-                     fontsize=8.5, x=0.01, ha="left")
-    for part, film in zip(np.atleast_1d(figure.subfigures(len(films))), films):
-        heading = (f"{title_of(film)}: {len(film.moves)} rounds, "
-                   f"{in_bytes(film.path[-1])} on the critical path")
-        part.suptitle(heading, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
-        row = part.subplots(1, most, squeeze=False)[0]
-        for k, axes in enumerate(row):
-            if k < len(film.moves):
-                draw_grid(axes, film.moves[k], film.num_ranks)
-                axes.set_title(f"round {k + 1}", fontsize=8.5, color=DARK)
-            else:
-                axes.axis("off")
+    size = max(LEFT + most * (SIDE + APART), NARROWEST), len(films) * (TOP + SIDE + BELOW) + 0.3
+    figure = Figure(figsize=size, dpi=130)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, size[0])
+    axes.set_ylim(size[1], 0)
+    axes.axis("off")
+    for i, film in enumerate(films):
+        top = i * (TOP + SIDE + BELOW)
+        axes.text(0.1, top + 0.18, f"{title_of(film)}: {len(film.moves)} rounds, "
+                  f"{in_bytes(film.path[-1])} on the critical path", fontsize=10.5, va="center",
+                  fontweight="bold")
+        for k, moves in enumerate(film.moves):
+            left = LEFT + k * (SIDE + APART)
+            axes.text(left + SIDE / 2, top + TOP - 0.05, f"round {k + 1}", fontsize=8.5,
+                      color=DARK, ha="center", va="bottom")
+            draw_grid(axes, moves, film.num_ranks, left, top + TOP, first=k == 0)
+    axes.text(0.1, size[1] - 0.16, "rows: from rank;  columns: to rank;  a number: how many pieces "
+              "are in the message", fontsize=8.5, va="center")
     return save(figure, path)
 
 
@@ -51,18 +56,22 @@ def pieces(moves: list[Move], num_ranks: int) -> np.ndarray:
     return table
 
 
-def draw_grid(axes: Axes, moves: list[Move], num_ranks: int) -> None:
-    """One round."""
-    table = pieces(moves, num_ranks)
-    axes.imshow(table >= 0, cmap=ListedColormap(["white", BLUE]), vmin=0, vmax=1)
-    for source, dest in np.argwhere(table > 0):
-        axes.text(dest, source, str(table[source, dest]), fontsize=7, color="white", ha="center",
+def draw_grid(axes: Axes, moves: list[Move], num_ranks: int, left: float, top: float,
+              first: bool) -> None:
+    """One round; the first grid of a row has its ranks written at the left as well."""
+    cell, table = SIDE / num_ranks, pieces(moves, num_ranks)
+    for source, dest in np.argwhere(table >= 0):
+        x, y = left + dest * cell, top + source * cell
+        axes.add_patch(Rectangle((x, y), cell, cell, facecolor=BLUE, linewidth=0))
+        if table[source, dest]:
+            axes.text(x + cell / 2, y + cell / 2, str(table[source, dest]), fontsize=7,
+                      color="white", ha="center", va="center")
+    edges = np.arange(num_ranks + 1) * cell
+    axes.hlines(top + edges, left, left + SIDE, color=GREY, linewidth=0.5)
+    axes.vlines(left + edges, top, top + SIDE, color=GREY, linewidth=0.5)
+    for rank in range(num_ranks):
+        middle = (rank + 0.5) * cell
+        axes.text(left + middle, top + SIDE + 0.09, str(rank), fontsize=6.5, ha="center",
                   va="center")
-    axes.set_xticks(np.arange(num_ranks + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(num_ranks + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color=LIGHT, linewidth=0.7)
-    axes.set_xticks(range(num_ranks))
-    axes.set_yticks(range(num_ranks))
-    axes.tick_params(which="both", length=0, labelsize=6.5, labelcolor=BLACK)
-    for side in axes.spines.values():
-        side.set_color(LIGHT)
+        if first:
+            axes.text(left - 0.08, top + middle, str(rank), fontsize=6.5, ha="center", va="center")

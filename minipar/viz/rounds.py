@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..backend import Array
 from ..comm import Cluster, Communicator, collectives
 from ..comm.collectives.broadcast_algorithms import pipelined_chain
 from ..comm.cost import Cost, best_num_segments, predict
@@ -120,7 +119,7 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
     return Rounds(operation, algorithm, p, grid, chunk_bytes, moves, held, results, path, cost)
 
 
-def give(operation: str, rank: int, p: int, n: int, root: int) -> Array:
+def give(operation: str, rank: int, p: int, n: int, root: int) -> np.ndarray:
     """What `rank` gives to the operation: an array of Parts."""
     array = np.empty(n, dtype=object)
     mine = range(n)
@@ -136,14 +135,14 @@ def give(operation: str, rank: int, p: int, n: int, root: int) -> Array:
     return array
 
 
-def play(operation: str, algorithm: str, given: list[Array], root: int,
-         num_segments: int | None) -> Callable[[Communicator], Array | None]:
+def play(operation: str, algorithm: str, given: list[np.ndarray], root: int,
+         num_segments: int | None) -> Callable[[Communicator], np.ndarray | None]:
     """The program of each rank."""
     options = {"root": root} if operation in ("broadcast", "scatter", "gather", "reduce") else {}
     if operation in FROM_OWNER:
         options["counts"] = [len(array) for array in given]
 
-    def main(comm: Communicator) -> Array | None:
+    def main(comm: Communicator) -> np.ndarray | None:
         if operation == "barrier":
             return collectives.barrier(comm, algorithm)
         if algorithm == "pipelined_chain":      # the operation itself takes no number of segments
@@ -158,7 +157,7 @@ def play(operation: str, algorithm: str, given: list[Array], root: int,
 class Camera(Cluster):
     """A cluster that remembers when each message arrived and what was in it."""
 
-    def run(self, main: Callable[[Communicator], Array | None]) -> tuple[list, float]:
+    def run(self, main: Callable[[Communicator], np.ndarray | None]) -> tuple[list, float]:
         """See Cluster."""
         self.seen: list[tuple[float, Move]] = []
         return super().run(main)
@@ -176,7 +175,7 @@ def pairs_in_order(camera: Camera) -> list[tuple[float, Move]]:
     return sorted(camera.seen, key=lambda seen: seen[1][:2])
 
 
-def decode(array: Array | None) -> Held:
+def decode(array: np.ndarray | None) -> Held:
     """What is in an array of Parts; elements that nobody has filled are left out."""
     held: Held = {}
     for parts in () if array is None else array.flat:

@@ -1,0 +1,129 @@
+"""Lesson 03. All-gather, reduce-scatter: a ring or doubling?
+
+Everyone has a chunk and everyone wants all p of them, n bytes together.  So (p-1)/p n bytes must
+come in, whatever the way.  A ring takes p - 1 rounds for that, doubling ⌈log₂ p⌉:
+
+    ring                           (p-1) α    + (p-1)/p n β        one chunk in each round
+    doubling, halving, Bruck's     ⌈log₂ p⌉ α + (p-1)/p n β        1, 2, 4, … chunks
+
+A reduce-scatter is an all-gather backwards: chunks are summed where they would have been copied.
+
+    python lessons/03_ring_or_doubling.py          mpirun -n 4 python lessons/03_ring_or_doubling.py
+"""
+
+from functools import partial
+
+import numpy as np
+from kit import Lesson, Row
+from measuring import counted, crossing, path_of, rounds_of, seconds, simulated
+
+from minipar.comm import Cluster, Communicator
+from minipar.comm.collectives import all_gather, chunk_bounds, reduce_scatter
+from minipar.comm.cost import choose, predict
+from minipar.launch import launch
+from minipar.viz import draw_rounds, record_rounds, write_steps
+
+WAYS = {"all_gather": ("ring", "recursive_doubling", "bruck"),
+        "reduce_scatter": ("ring", "pairwise", "recursive_halving")}
+P, ODD = 8, 6               # ranks of the second table: a power of two, and none
+
+
+def run(comm: Communicator, operation: str, algorithm: str, full: np.ndarray) -> np.ndarray:
+    """Every rank gives its piece of `full`, or, to be summed, all of it."""
+    if operation == "reduce_scatter":
+        return reduce_scatter(comm, full, algorithm=algorithm)
+    mine = slice(*chunk_bounds(full.size, comm.size)[comm.rank])
+    return all_gather(comm, full[mine], total=full.size, algorithm=algorithm)
+
+
+def count(comm: Communicator) -> list[Row]:
+    """Rounds and bytes of every algorithm on these ranks, real or simulated; rows on rank 0."""
+    p, n, rows = comm.size, 120 * comm.size, []
+    full = np.arange(float(n))
+    right = {"all_gather": full, "reduce_scatter": np.split(full, p)[comm.rank] * p}
+    for operation, algorithms in WAYS.items():
+        for algorithm in algorithms:
+            trace, result = counted(comm, partial(run, comm, operation, algorithm, full))
+            assert np.array_equal(result, right[operation]), (operation, algorithm)
+            if comm.rank:
+                continue
+            cost = predict(operation, algorithm, p, n)
+            name = f"{operation}, {algorithm}".replace("_", " ")
+            rows += [Row(f"{name}: rounds", cost.rounds, rounds_of(trace, p)),
+                     Row("    on the critical path", int(cost.num_bytes), path_of(trace, p), "B")]
+            if algorithm in ("ring", "pairwise"):
+                sent = {trace.bytes_sent(rank) for rank in range(p)}
+                assert len(sent) == 1, "every rank must send as much as any other"
+                rows.append(Row("    sent by each rank: (p-1)/p n", (p - 1) * 8 * n // p, *sent,
+                                "B"))
+    return rows
+
+
+def time_of(operation: str, algorithm: str, p: int, num_bytes: int) -> float:
+    """Virtual µs on p simulated ranks."""
+    return 1e6 * simulated(p, lambda comm: run(comm, operation, algorithm,
+                                                     np.zeros(num_bytes // 8)))
+
+
+def compare() -> list[Row]:
+    """Times on simulated ranks; and where doubling's fewer rounds no longer pay for its bytes."""
+    alpha, beta = Cluster(P).latency * 1e6, 1e6 / Cluster(P).bandwidth      # µs, µs per byte
+    rows = []
+    for n in (640, 4_000_000):
+        for algorithm, rounds in (("ring", P - 1), ("bruck", (P - 1).bit_length())):
+            rows.append(Row(f"{P} ranks, {n:,} B, all-gather, {algorithm}",
+                            rounds * alpha + (P - 1) / P * n * beta,
+                            time_of("all_gather", algorithm, P, n), "µs"))
+    ring, halving = (partial(time_of, "reduce_scatter", name, ODD)
+                     for name in ("ring", "recursive_halving"))
+    n = 1_200_000                       # bytes: 25,000 elements a rank
+    costs = [predict("reduce_scatter", name, ODD, n // 8) for name in ("ring", "recursive_halving")]
+    for cost, measure, name in zip(costs, (ring, halving), ("ring", "halving")):
+        rows.append(Row(f"{ODD} ranks, {n:,} B, reduce-scatter, {name}",
+                        cost.rounds * alpha + cost.num_bytes * beta, measure(n), "µs"))
+    fewer, more = costs[0].rounds - costs[1].rounds, (costs[1].num_bytes - costs[0].num_bytes) / n
+    rows.append(Row(f"{ODD} ranks: the two are even at", fewer * alpha / (more * beta),
+                    crossing(ring, halving, 4800, 480_000), "B"))
+    return rows
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "All-gather, reduce-scatter: a ring or doubling?", 2)
+    lesson.say("Counted on these ranks. All ways send the same bytes where p is a power of two; "
+               "elsewhere doubling and halving first fold the ranks that are too many into the "
+               "others, and pay for it. Bruck's does not, but puts its chunks in order at the end.")
+    lesson.table(count(comm), f"p = {comm.size}, n = {960 * comm.size:,} B")
+    lesson.say("On these ranks (measured, so nothing is asserted):")
+    for operation, algorithms in WAYS.items():
+        rows = []
+        for n in (640, 40_000, 4_000_000):
+            full = np.zeros(n // 8)
+            times = [seconds(comm, partial(run, comm, operation, algorithm, full))
+                     for algorithm in algorithms]
+            rows.append((f"{n:,} B", *(f"{t * 1e6:,.0f} µs" for t in times),
+                         choose(operation, comm.size, n).replace("_", " ")))
+        lesson.grid([operation.replace("_", "-"), *(name.replace("_", " ") for name in algorithms),
+                     "auto takes"], rows)
+    if comm.rank == 0:
+        lesson.say("In time, on simulated ranks: with a power of two doubling is never slower. "
+                   f"With {ODD} ranks halving has one round less and more than twice the bytes.")
+        lesson.table(compare(), "α = 5 µs, 1/β = 10 GB/s")
+    lesson.picture(lambda path: draw_rounds(path, record_rounds("all_gather", "ring", 4),
+                                            record_rounds("reduce_scatter", "ring", 4)))
+    lesson.page(lambda path: write_steps(
+        path, *(record_rounds(operation, algorithm, min(comm.size, P))
+                for operation, algorithms in WAYS.items() for algorithm in algorithms),
+        title=f"All-gather and reduce-scatter on {min(comm.size, P)} ranks"))
+    lesson.takeaway("The bytes are the same, (p-1)/p n, so rounds decide short arrays; for long "
+                    "ones the ring is as good as any, whatever p.")
+    lesson.exercises("ring_all_gather", "ring_reduce_scatter", questions=[
+        "Play the page on 6 ranks (--ranks 6): which ranks stand aside in recursive doubling, and "
+        "what do they get at the end?",
+        "In a ring reduce-scatter, in which order are the p parts of chunk 0 added? Is it the same "
+        "order for chunk 1? Does it matter in floating point?",
+        "What would a ring cost if each rank had two links, one to each neighbour?"])
+
+
+if __name__ == "__main__":
+    launch(main)

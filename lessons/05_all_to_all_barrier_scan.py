@@ -1,0 +1,138 @@
+"""Lesson 05. All-to-all, barrier, scan: who must talk to whom?
+
+In an all-to-all every rank has a different piece for every other: a matrix is transposed over the
+ranks.  Pairwise, each piece goes straight there; Bruck's lets it jump 1, 2, 4, … ranks, in one
+message with all others that make the same jump:
+
+    pairwise         (p-1) α    + (p-1)/p n β          each round is a permutation of the ranks
+    Bruck's          ⌈log₂ p⌉ α + about ⌈log₂ p⌉ n/2 β
+
+The same jumps, with nothing to carry, are a barrier: after ⌈log₂ p⌉ rounds everyone has heard of
+everyone.  And with sums of those before, they are a scan: where does my part begin?
+
+    python lessons/05_all_to_all_barrier_scan.py      mpirun -n 4 python lessons/05_…
+"""
+
+from functools import partial
+
+import numpy as np
+from kit import Lesson, Row
+from measuring import counted, crossing, path_of, rounds_of, seconds, simulated
+
+from minipar.comm import Cluster, Communicator
+from minipar.comm.collectives import agree_on_sum, all_to_all, barrier, exscan, scan
+from minipar.comm.cost import predict
+from minipar.launch import launch
+from minipar.viz import draw_permutations, record_rounds, write_steps
+
+WAYS = [("all_to_all", "pairwise"), ("all_to_all", "bruck"), ("barrier", "dissemination"),
+        ("barrier", "tree"), ("scan", "linear"), ("scan", "recursive_doubling"),
+        ("exscan", "recursive_doubling")]
+P, PIECE = 8, 5             # ranks of the picture and the second table; numbers in a piece
+
+
+def run(comm: Communicator, operation: str, algorithm: str) -> int:
+    """Do it on this rank's row of a matrix (p, p · PIECE); how many numbers differ from NumPy's."""
+    p, r = comm.size, comm.rank
+    matrix = np.random.default_rng(p).integers(-99, 99, (p, p * PIECE))
+    if operation == "barrier":
+        barrier(comm, algorithm)
+        return 0
+    if operation == "all_to_all":
+        result = all_to_all(comm, matrix[r], algorithm=algorithm)
+        right = matrix[:, r * PIECE:(r + 1) * PIECE].ravel()        # a row of columns
+    elif operation == "scan":
+        result, right = scan(comm, matrix[r], algorithm=algorithm), np.cumsum(matrix, axis=0)[r]
+    else:
+        result, right = exscan(comm, matrix[r], algorithm=algorithm), matrix[:r].sum(axis=0)
+    return int(np.sum(result != right))
+
+
+def count(comm: Communicator) -> list[Row]:
+    """Rounds and bytes of every algorithm on these ranks, and its errors; rows on rank 0."""
+    p, rows = comm.size, []
+    for operation, algorithm in WAYS:
+        trace, wrong = counted(comm, partial(run, comm, operation, algorithm))
+        all_wrong = int(agree_on_sum(comm, wrong))
+        if comm.rank == 0:
+            cost = predict(operation, algorithm, p, 0 if operation == "barrier" else p * PIECE)
+            name = f"{operation.replace('_', '-')}, {algorithm.replace('_', ' ')}"
+            rows += [Row(f"{name}: rounds", cost.rounds, rounds_of(trace, p)),
+                     Row("    messages of all ranks", cost.messages, trace.num_sent()),
+                     Row("    on the critical path", int(cost.num_bytes), path_of(trace, p), "B")]
+            if operation != "barrier":
+                rows.append(Row("    numbers that are not NumPy's", 0, all_wrong))
+    return rows
+
+
+def time_of(algorithm: str, num_bytes: int) -> float:
+    """Virtual µs of an all-to-all on P simulated ranks, each giving so many bytes."""
+    array = np.zeros(num_bytes // 8)
+    return 1e6 * simulated(P, lambda comm: all_to_all(comm, array, algorithm=algorithm))
+
+
+def arrive_late(comm: Communicator) -> float:
+    """Virtual µs at which this rank leaves a barrier; rank r came after r · 10 µs."""
+    comm.work("compute", int(comm.rank * 1e-5 * Cluster(P).flops_per_second), 0, 0.0)
+    barrier(comm)
+    return comm.now() * 1e6
+
+
+def compare() -> list[Row]:
+    """Times on P simulated ranks; where Bruck's loses its lead; when all leave a barrier."""
+    alpha, beta = Cluster(P).latency * 1e6, 1e6 / Cluster(P).bandwidth      # µs, µs per byte
+    up, rows = (P - 1).bit_length(), []
+    pairwise, bruck = partial(time_of, "pairwise"), partial(time_of, "bruck")
+    for n in (640, 4_000_000):
+        rows += [Row(f"all-to-all of {n:,} B, pairwise", (P - 1) * (alpha + n / P * beta),
+                     pairwise(n), "µs"),
+                 Row(f"all-to-all of {n:,} B, Bruck's", up * (alpha + n / 2 * beta), bruck(n),
+                     "µs")]
+    even = (P - 1 - up) * alpha / ((up / 2 - (P - 1) / P) * beta)
+    rows.append(Row("they are even at", even, crossing(pairwise, bruck, 6400, 640_000), "B"))
+    left, _ = Cluster(P).run(arrive_late)
+    last = 10 * (P - 1)
+    rows += [Row(f"barrier: the last arrives at {last} µs, the first leaves then or later", 0,
+                 last - min(left), "µs", rule="≤"),
+             Row(f"the last leaves {up} rounds later", last + up * alpha, max(left), "µs")]
+    return rows
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "All-to-all, barrier, scan: who must talk to whom?", 2)
+    lesson.say("Counted on these ranks, and every number compared with what NumPy makes of the "
+               "whole matrix.")
+    lesson.table(count(comm), f"p = {comm.size}, n = {8 * comm.size * PIECE} B")
+    rows = []
+    for n in (100, 100_000):                    # numbers for each rank
+        array = np.zeros(n * comm.size)
+        rows.append((f"{8 * n:,} B for each", *(
+            f"{seconds(comm, partial(all_to_all, comm, array, algorithm=name)) * 1e6:,.0f} µs"
+            for name in ("pairwise", "bruck"))))
+    lesson.say("On these ranks an all-to-all takes (measured, so nothing is asserted):")
+    lesson.grid(["", "pairwise", "Bruck's"], rows)
+    if comm.rank == 0:
+        lesson.say(f"In time, on {P} simulated ranks. Bruck's sends a piece on as often as its way "
+                   "has binary ones: fewer rounds, more bytes.")
+        lesson.table(compare(), f"{P} simulated ranks, α = 5 µs, 1/β = 10 GB/s")
+    lesson.picture(lambda path: draw_permutations(path, *(
+        record_rounds(operation, algorithm, P) for operation, algorithm in WAYS[:3])))
+    lesson.page(lambda path: write_steps(
+        path, *(record_rounds(operation, algorithm, min(comm.size, P),
+                              None if operation == "all_to_all" else 1)
+                for operation, algorithm in WAYS[:-1]),
+        title=f"All-to-all, barrier and scan on {min(comm.size, P)} ranks"))
+    lesson.takeaway("Jumps of 1, 2, 4, … reach everyone in ⌈log₂ p⌉ rounds: a barrier or a scan "
+                    "takes them for nothing, an all-to-all pays by sending its pieces on.")
+    lesson.exercises(questions=[
+        "A barrier by the tree has fewer messages, a dissemination fewer rounds. Which would you "
+        "take on 10,000 ranks, and what would change your mind?",
+        "Ranks have different numbers of samples. Which one collective tells each of them where "
+        "its part of a common file begins?",
+        "A mixture of experts sends each token to the rank of its expert. Why is that an "
+        "all-to-all with unequal counts, and which rank decides how long it takes?"])
+
+
+if __name__ == "__main__":
+    launch(main)
