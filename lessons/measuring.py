@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 
 from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import all_reduce, barrier, gather_objects
+from minipar.comm.collectives import all_reduce, barrier, gather_trace
 from minipar.comm.replay import replay
 from minipar.comm.trace import Trace
 
 
 def counted(comm: Communicator, call: Callable[[], Any]) -> tuple[Trace, Any]:
     """(what all ranks did in call(), on rank 0, an empty trace on the others; what it returned)."""
-    comm.start_trace()
+    comm.start_trace(replay=True)
     returned = call()
-    lists = gather_objects(comm, comm.stop_trace().as_lists())
-    return Trace.merged(map(Trace.from_lists, lists or [])), returned
+    return gather_trace(comm, comm.stop_trace()) or Trace(), returned
 
 
 def rounds_of(trace: Trace, num_ranks: int) -> int:

@@ -4,20 +4,22 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from minipar.environment import mpirun_environment
+from minipar.environment import find_mpirun, mpirun_environment
 
 ROOT = Path(__file__).parent.parent
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 EXERCISES = tomllib.loads((ROOT / "minipar" / "exercises.toml").read_text(encoding="utf-8"))
 
 
-def run(lesson: Path, *words: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, lesson, *map(str, words)], capture_output=True,
-                          encoding="utf-8", timeout=60, cwd=ROOT, env=mpirun_environment())
+def run(lesson: Path, *words: str, launcher: Sequence[str] = ()) -> subprocess.CompletedProcess:
+    return subprocess.run([*launcher, sys.executable, lesson, *map(str, words)], timeout=60,
+                          capture_output=True, encoding="utf-8", cwd=ROOT,
+                          env=mpirun_environment())
 
 
 def last_line(done: subprocess.CompletedProcess) -> str:
@@ -54,6 +56,16 @@ def test_lesson_on_other_worlds(lesson, num_ranks, tmp_path):
     else:
         assert done.returncode == 0, done.stderr
         assert list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_lesson_runs_on_real_ranks(lesson, tmp_path):
+    done = run(lesson, "--out", tmp_path, launcher=[find_mpirun(), "-n", "2"])
+    assert done.returncode == 0, done.stderr
+    assert "(2 real MPI ranks)" in done.stdout
+    assert done.stdout.count("Takeaway:") == 1
+    assert (tmp_path / f"{lesson.stem}.png").exists()
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..comm import Cluster, Communicator, collectives
+from ..comm import Cluster, Communicator
+from ..comm.collectives import by_name, chunk_bounds
 from ..comm.collectives.broadcast_algorithms import pipelined_chain
 from ..comm.cost import Cost, best_num_segments, predict
 
@@ -90,12 +91,19 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
         n = 0
     if algorithm == "pipelined_chain":
         num_segments = num_segments or best_num_segments(p, n * chunk_bytes)
-    pieces = [stop - start for start, stop in collectives.chunk_bounds(n, p)]
-    from_root = pieces[root:] + pieces[:root] if operation in ("scatter", "gather") else None
-    cost = predict(operation, algorithm, p, n, chunk_bytes, from_root, num_segments,
+    pieces = [stop - start for start, stop in chunk_bounds(n, p)]
+    counts = {"scatter": pieces[root:] + pieces[:root], "gather": pieces[root:] + pieces[:root],
+              "all_to_all": by_name.table_of_pieces(p, n)}
+    cost = predict(operation, algorithm, p, n, chunk_bytes, counts.get(operation), num_segments,
                    ranks_per_node)
     given = [give(operation, r, p, n, root) for r in range(p)]
-    program = play(operation, algorithm, given, root, num_segments)
+
+    def program(comm: Communicator) -> np.ndarray | None:
+        vector = given[comm.rank].copy()
+        if algorithm != "pipelined_chain":
+            return by_name.call(operation, algorithm, comm, vector, root=root)
+        pipelined_chain(comm, vector, root, num_segments)   # whose number no operation passes on
+        return vector
     nodes = {} if ranks_per_node is None else {"devices_per_node": ranks_per_node}
     by_round = Camera(p, latency=1, bandwidth=inf, **nodes)
     results = [decode(array) for array in by_round.run(program)[0]]
@@ -120,38 +128,16 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
 
 
 def give(operation: str, rank: int, p: int, n: int, root: int) -> np.ndarray:
-    """What `rank` gives to the operation: an array of Parts."""
-    array = np.empty(n, dtype=object)
+    """The vector that `rank` gives to the operation: n Parts, empty where it has nothing."""
     mine = range(n)
     if operation in FROM_ROOT and rank != root:
-        array[:] = [Parts()] * n
-        return array
-    if operation in FROM_OWNER:
-        mine = range(*collectives.chunk_bounds(n, p)[rank])
-    elif operation == "all_to_all":
-        mine = range(rank * n, (rank + 1) * n)
-    array = array[:len(mine)]
-    array[:] = [Parts({(rank, chunk)}) for chunk in mine]
-    return array
-
-
-def play(operation: str, algorithm: str, given: list[np.ndarray], root: int,
-         num_segments: int | None) -> Callable[[Communicator], np.ndarray | None]:
-    """The program of each rank."""
-    options = {"root": root} if operation in ("broadcast", "scatter", "gather", "reduce") else {}
-    if operation in FROM_OWNER:
-        options["counts"] = [len(array) for array in given]
-
-    def main(comm: Communicator) -> np.ndarray | None:
-        if operation == "barrier":
-            return collectives.barrier(comm, algorithm)
-        if algorithm == "pipelined_chain":      # the operation itself takes no number of segments
-            mine = given[comm.rank].copy()
-            pipelined_chain(comm, mine, root, num_segments)
-            return mine
-        call = getattr(collectives, operation)
-        return call(comm, given[comm.rank], algorithm=algorithm, **options)
-    return main
+        mine = range(0)
+    elif operation in FROM_OWNER:
+        mine = range(*chunk_bounds(n, p)[rank])
+    first = rank * n if operation == "all_to_all" else 0
+    vector = np.empty(n, dtype=object)
+    vector[:] = [Parts({(rank, first + i)} if i in mine else ()) for i in range(n)]
+    return vector
 
 
 class Camera(Cluster):

@@ -36,7 +36,7 @@ def expected(operation, rank, p, n, root):
 @pytest.mark.parametrize("operation, algorithm", EVERY)
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
 def test_a_film_ends_with_the_result_and_costs_what_is_predicted(operation, algorithm, p):
-    for n, root in {(p, 0), (2 * p, p - 1)}:
+    for n, root in {(p, 0), (2 * p + 1, p - 1)}:
         film = record_rounds(operation, algorithm, p, n, chunk_bytes=24, root=root)
         assert film.results == [expected(operation, rank, p, n, root) for rank in range(p)]
         cost = film.predicted
