@@ -26,6 +26,8 @@ from .environment import launched
 from .launch import UsageError
 from .viz import Run, draw_in_terminal, draw_space_time, draw_timeline, write_perfetto
 from .viz.figure import in_bytes, time_unit
+from .viz.rounds import record_rounds
+from .viz.steps import write_steps
 
 LINKS = Links(within=Link(1e-6, 1e11), between=Link(1e-5, 1e10))    # if there are several nodes
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -45,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="how many nodes share the ranks, with 1 µs and 100 GB/s within, 10 µs "
                              "and 10 GB/s between them (1 node, with 5 µs and 10 GB/s)")
     parser.add_argument("--png", metavar="FILE", help="draw it (.png, .svg or .pdf)")
+    parser.add_argument("--html", metavar="FILE",
+                        help=f"write a page that steps through its rounds (at most {MOST_LINES} "
+                             "ranks)")
     parser.add_argument("--perfetto", metavar="FILE",
                         help="write a trace for ui.perfetto.dev or chrome://tracing (.json)")
 
@@ -81,8 +86,19 @@ def _run(options: argparse.Namespace) -> None:
     console.print(draw_in_terminal(trace, console.width, p) if trace.messages else "no messages")
     if options.png is not None:
         console.print(f"wrote {draw(trace, options.png, title, p)}")
+    if options.html is not None:
+        console.print(f"wrote {write_page(operation, algorithm, p, nodes, n, options.html)}")
     if options.perfetto is not None:
         console.print(f"wrote {write_perfetto(trace, options.perfetto)}")
+
+
+def write_page(operation: str, algorithm: str, p: int, nodes: int, n: int, path: str) -> Path:
+    """The rounds, one by one, of a vector of as many chunks as ranks.  Raises ValueError."""
+    if p > MOST_LINES:
+        raise ValueError(f"--html shows at most {MOST_LINES} ranks, not {p}: give -p {MOST_LINES}")
+    film = record_rounds(operation, algorithm, p, chunk_bytes=max(1, n * DTYPE.itemsize // p),
+                         ranks_per_node=p // nodes)
+    return write_steps(path, film, title=f"{operation} by {algorithm}, {p} ranks")
 
 
 def new_cluster(p: int, nodes: int, **options) -> Cluster:

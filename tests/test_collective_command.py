@@ -74,7 +74,17 @@ def test_files(capsys, tmp_path, p, signature):
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a", "ring.json"]
 
 
+@pytest.mark.parametrize("words", [["broadcast", "--algorithm", "chain"], ["barrier"],
+                                   ["all_reduce", "--algorithm", "hierarchical", "--nodes", "2"]])
+def test_page(capsys, tmp_path, words):
+    path = tmp_path / "page.html"
+    assert "wrote" in run(capsys, *words, "-p", 4, "--html", path)
+    assert f"{words[0]} by " in path.read_text() and "</html>" in path.read_text()
+
+
 @pytest.mark.parametrize(("words", "message"), [
+    (["all_reduce", "-p", "17", "--html", "a.html"], "--html shows at most 16 ranks, not 17"),
+    (["exscan", "-p", "4", "--html", "a.html"], "no film of 'exscan'"),
     (["all_sum"], "unknown operation 'all_sum': choose from all_gather, all_reduce, "),
     (["scan", "--algorithm", "ring"],
      "unknown algorithm 'ring' of scan: choose from linear, recursive_doubling, auto"),
