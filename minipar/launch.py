@@ -104,7 +104,7 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
     from .comm.mpi import world_communicator
     from .comm.mpi_library import import_mpi
     try:
-        MPI = import_mpi()
+        import_mpi()
     except RuntimeError as error:
         sys.exit(report_usage(error))
     comm = world_communicator()
@@ -114,9 +114,9 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
     except UsageError as error:
         if _all_arrive(comm, seconds=2):        # every rank has it: end in good order, one line
             sys.exit(report_usage(error))
-        _end_all(MPI, comm, error)
+        _end_all(comm, error)
     except BaseException as error:      # whatever it is: the other ranks must not wait for this one
-        _end_all(MPI, comm, error)
+        _end_all(comm, error)
         raise
 
 
@@ -134,7 +134,7 @@ def _all_arrive(comm: Communicator, seconds: float) -> bool:
     return arrived
 
 
-def _end_all(MPI: Any, comm: Communicator, error: BaseException) -> None:
+def _end_all(comm: Communicator, error: BaseException) -> None:
     """Say what happened on this rank and end every rank, with a non-zero exit status."""
     from .comm.mpi_library import abort
     code = 1
@@ -150,4 +150,4 @@ def _end_all(MPI: Any, comm: Communicator, error: BaseException) -> None:
     else:
         what = "failed:\n" + traceback.format_exc()
     print(f"minipar: rank {comm.rank} of {comm.size} {what}", file=sys.stderr, flush=True)
-    abort(MPI, code)
+    abort(comm.MPI, comm.me.guardian, code)

@@ -13,7 +13,8 @@ import numpy as np
 from ..backend import Array, is_gpu, is_host, like, to_host
 from . import calibration
 from .communicator import Communicator
-from .mpi_library import import_mpi
+from .guardian import Guardian
+from .mpi_library import forget_shared_memory, import_mpi
 from .trace import POLL, Trace
 from .watchdog import Watchdog
 
@@ -23,8 +24,9 @@ NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must o
 class Process:
     """What all communicators of one process share."""
 
-    def __init__(self, MPI, rank: int, size: int):
-        self.number, self.watchdog = rank, Watchdog(MPI, rank, size)
+    def __init__(self, MPI, rank: int, size: int, guardian: Guardian):
+        self.number, self.guardian = rank, guardian
+        self.watchdog = Watchdog(MPI, rank, size, guardian)
         self.nodes = [0] * size             # of each rank of the world
         self.calibration = calibration.BUILT_IN     # of the machine; the same on all ranks
         self.works = None       # the non-blocking collectives under way, if any (see work.py)
@@ -51,6 +53,7 @@ class MPIRequest:
     def __init__(self, comm: "MPICommunicator", request, description: tuple, out: Array = None,
                  buffer: np.ndarray | None = None, number: int | None = None):
         self.comm, self.request, self.description = comm, request, description
+        self.peers = [comm.members[description[1]]]     # as numbers of the world
         self.number = number                        # in the rank's program, if that is logged
         self.out, self.buffer = out, buffer         # of a receive: where to, through what
         self.posted, self.done = time.perf_counter(), False
@@ -68,7 +71,7 @@ class MPIRequest:
         """Wait inside MPI."""
         if self.done:
             return
-        with self.comm.me.watchdog.watching(self.description):
+        with self.comm.me.watchdog.watching(self.description, self.peers):
             self._ask(self.request.Wait)
 
     def test(self) -> bool:
@@ -183,7 +186,8 @@ class MPICommunicator(Communicator):
     def split(self, color: int | None, key: int | None = None) -> "MPICommunicator | None":
         """See Communicator."""
         no_color = self.MPI.UNDEFINED if color is None else color
-        with self.me.watchdog.watching(("split", None, None, 0, self.label)):
+        waiting = ("split", None, None, 0, self.label)
+        with self.me.watchdog.watching(waiting, self.members):
             part = self.mpi_comm.Split(no_color, self.rank if key is None else key)
             if color is None:
                 self.me.log("split", self.group, None, key, None)
@@ -200,8 +204,9 @@ def world_communicator() -> MPICommunicator:
     MPI = import_mpi()
     comm = MPI.COMM_WORLD.Dup()     # our messages never meet those of other libraries
     size = comm.Get_size()
-    me = Process(MPI, comm.Get_rank(), size)
     box = comm.Split_type(MPI.COMM_TYPE_SHARED)             # the ranks that share memory with us
+    me = Process(MPI, comm.Get_rank(), size, Guardian(box, comm.Get_rank(), size))
+    forget_shared_memory()
     first = comm.allgather(box.allreduce(me.number, MPI.MIN))           # the least of each node
     me.nodes = [sorted(set(first)).index(rank) for rank in first]
     box.Free()

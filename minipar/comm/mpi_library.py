@@ -8,10 +8,12 @@ import functools
 import importlib
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ..environment import launched, prepare_mpi
-from . import segments
+from .guardian import Guardian
 
 
 def library_vendor() -> str | None:
@@ -37,16 +39,30 @@ def mismatch() -> str | None:
             "(python -m minipar doctor says more)")
 
 
-def abort(MPI: Any, code: int) -> None:
+def abort(MPI: Any, guardian: Guardian, code: int) -> None:
     """End every rank at once, with this exit status; what had to be said has been printed.
 
-    MPI's own words about it would only hide ours, and MPICH would leave its shared memory behind.
+    MPI's own words about it would only hide ours.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    segments.remove_own()
+    guardian.say("told")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     MPI.COMM_WORLD.Abort(code)
+
+
+def forget_shared_memory() -> None:
+    """Remove the name of MPICH's shared memory from /dev/shm, once all ranks of this node use it.
+
+    The memory itself stays until the last of them ends, however that is.  With its name MPICH
+    would leave it, megabytes, after every job that ends by force, until the machine restarts.
+    (Open MPI names its own again while it runs, and cleans up from outside.)
+    """
+    with suppress(OSError):                         # there is no /proc on macOS
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            path = line.split()[-1]
+            if path.startswith("/dev/shm/mpich_shm_"):
+                Path(path).unlink(missing_ok=True)
 
 
 @functools.cache

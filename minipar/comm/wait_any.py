@@ -21,7 +21,7 @@ def wait_any(requests: Sequence[Request | None]) -> int:
     if isinstance(live[0][1], SimulatedRequest):
         return _wait_simulated(live)
     me, description = live[0][1].comm.me, live[0][1].description
-    with me.watchdog.watching(description):
+    with me.watchdog.watching(description, ()):       # who is missing is not known
         while True:
             for i, request in live:
                 if request.test():

@@ -196,7 +196,7 @@ class ProcessWorks(Works):
 
     def finish(self, work: Any) -> None:
         """Block until this one is done: in MPI if it is the only one, else asking in turn."""
-        with self.me.watchdog.watching(("finish", None, None, 0, "a Work")):
+        with self.me.watchdog.watching(("finish", None, None, 0, "a Work"), ()):
             while not work.done:
                 self.alone = self.running == [work]
                 self.resume_all()
@@ -210,7 +210,7 @@ class ProcessWorks(Works):
             while not request.test():
                 request.block() if self.alone else pause()
             return
-        with self.me.watchdog.watching(request.description):
+        with self.me.watchdog.watching(request.description, request.peers):
             while not request.test():
                 self.resume_all()
                 time.sleep(0)

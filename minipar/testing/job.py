@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 
 from minipar import environment
-from minipar.comm import segments
-from minipar.testing.board import Announcements, wait_until
+from minipar.testing.board import Announcements
 
 PATIENCE = 5.0      # seconds that a job has to end by itself, and then to obey a signal
 _MACHINERY = tuple(part.replace("/", os.sep) for part in (
@@ -38,7 +37,6 @@ class Job:
         results = self.directory / "results"
         results.touch()
         (self.directory / "tests").write_text("".join(f"{test}\n" for test in tests))
-        self._segments_before = segments.segments()
         with open(self.directory / "output", "wb") as output:
             self._process = subprocess.Popen(
                 [mpirun, "-n", str(size), sys.executable, "-m", "pytest",
@@ -91,9 +89,6 @@ class Job:
             finally:
                 self._signal(signal.SIGKILL)
                 self._process.wait()
-        # mpirun ends after its ranks; but if it was killed itself, they end a moment later.
-        patience = 2.0 if self._process.returncode < 0 else 0.0
-        wait_until(lambda: segments.remove_orphans(self._segments_before), patience)
 
     def _signal(self, number: int) -> None:
         if not self.has_ended():

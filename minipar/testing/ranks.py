@@ -19,6 +19,7 @@ import pytest
 from _pytest.runner import runtestprotocol  # what xdist and others build upon, too
 from _pytest.terminal import TerminalReporter
 
+from minipar.comm.mpi import world_communicator
 from minipar.comm.mpi_library import abort
 from minipar.testing import verdict
 from minipar.testing.board import POLL, Announcements, Board, wait_until
@@ -34,6 +35,7 @@ class Ranks:
     def __init__(self, config: pytest.Config, mpi: Any):
         self.config = config
         self.mpi = mpi                              # mpi4py.MPI
+        self.guardian = world_communicator().me.guardian    # says who died suddenly
         self.rank, self.size = mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size
         results = config.getoption("--mpi-results")
         self.has_parent = results is not None
@@ -185,7 +187,7 @@ class Ranks:
 
     def _abort(self) -> None:
         """End all ranks."""
-        abort(self.mpi, 1)
+        abort(self.mpi, self.guardian, 1)
 
     # The end.
 
