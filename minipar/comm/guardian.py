@@ -45,7 +45,6 @@ class Guardian:
             listener.listen(box.size)
         self.line = socket.socket(socket.AF_UNIX)
         self.line.connect(f"{box.bcast(folder)}/guardian")
-        self.line.setblocking(False)
         self.say(f"{rank} {os.getpid()}")
         box.Barrier()                   # all are in the queue of the listener
         if listener is not None:
@@ -55,6 +54,9 @@ class Guardian:
                 start_new_session=True)
             listener.close()
             shutil.rmtree(folder)
+        with suppress(OSError):
+            self.line.recv(1)           # from now on it is watching
+        self.line.setblocking(False)
         self._departed: set[int] = set()
         atexit.register(self.say, "left")
 
@@ -95,6 +97,7 @@ def guard(listener: socket.socket, size: int) -> None:
             line, _ = listener.accept()
             lines.register(line, selectors.EVENT_READ, Ward(line))
     listener.close()
+    tell_all(lines, "\n")
     is_told = False
     while lines.get_map():
         events = lines.select(PATIENCE if is_told else None)
@@ -105,7 +108,7 @@ def guard(listener: socket.socket, size: int) -> None:
                     is_told = True
                 elif word == "left":
                     ward.may_go = True
-                    tell_all(lines, ward.rank)
+                    tell_all(lines, f"{ward.rank}\n")
                 else:
                     ward.rank, ward.pid = map(int, word.split())
                     ward.may_go = False
@@ -121,19 +124,19 @@ def guard(listener: socket.socket, size: int) -> None:
                     os.kill(pid, signal.SIGKILL)
 
 
-def tell_all(lines: selectors.BaseSelector, rank: int) -> None:
-    """Tell every rank that this one has left."""
+def tell_all(lines: selectors.BaseSelector, words: str) -> None:
+    """Tell every rank that can still hear."""
     for key in lines.get_map().values():
         with suppress(OSError):
-            key.data.line.sendall(b"%d\n" % rank)
+            key.data.line.sendall(words.encode())
 
 
 def death(pid: int, may_go: bool) -> str | None:
     """What a process that is just ending dies of; None if nothing is wrong with that."""
-    try:                    # field 52: the status that its parent has not yet asked for
+    try:    # field 52: the status, unless mpirun has been faster in taking it
         status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
     except (OSError, ValueError):
-        return None if may_go else "died suddenly: killed, or crashed"
+        return None if may_go else "died suddenly: killed, or crashed (mpirun may say of what)"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return f"was killed by signal {number} ({signal.strsignal(number)})"

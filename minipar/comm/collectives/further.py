@@ -47,8 +47,9 @@ ALL_TO_ALL |= {"bruck": bruck_all_to_all}
 BROADCAST |= {"chain": chain, "pipelined_chain": pipelined_chain,
               "scatter_all_gather": scatter_all_gather}
 REDUCE_SCATTER |= {"pairwise": pairwise, "recursive_halving": recursive_halving}
-for operation in sorted({*ALGORITHMS} - {"all_reduce", "exscan"}):
-    ALGORITHMS[operation]["mpi"] = getattr(library, operation)
+for operation in sorted({*ALGORITHMS} - {"exscan"}):
+    own = getattr(library, operation, None) or ALGORITHMS[operation]["mpi"]
+    ALGORITHMS[operation]["mpi"] = library.watched(operation, own)
 
 
 def automatic(operation: str, num_bytes: Callable[..., int]) -> Callable:

@@ -4,7 +4,8 @@ Same arguments as the algorithms that they stand beside; every wait is the libra
 TypeError on a simulated cluster.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -26,6 +27,18 @@ def open_up(comm: Communicator) -> tuple:
     if not hasattr(comm, "mpi_comm"):
         raise TypeError('algorithm="mpi" needs real MPI ranks: start with mpirun, or choose "auto"')
     return comm.mpi_comm, comm.MPI, members
+
+
+def watched(operation: str, run: Callable) -> Callable:
+    """`run`, one of these, as one wait for all ranks: it says so if one of them has left."""
+    @functools.wraps(run)
+    def watched_run(comm: Communicator, *args) -> None:
+        open_up(comm)
+        whole = comm.comm if isinstance(comm, Part) else comm
+        waiting = (f"take part in MPI's own {operation}", None, None, 0, "")
+        with whole.me.watchdog.watching(waiting, whole.members):
+            run(comm, *args)
+    return watched_run
 
 
 def in_bytes(arrays: Sequence[Array], MPI) -> tuple[Array, list]:

@@ -1,0 +1,158 @@
+"""A rank dies on real MPI: all others end, the cause is named, nothing is left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minipar.environment import find_mpirun, mpirun_environment
+from minipar.testing.board import wait_until
+
+pytestmark = pytest.mark.skipif(find_mpirun() is None,
+                                reason="there is no mpirun: pip install '.[mpi]'")
+
+PROGRAM = """
+import ctypes, os, signal, sys, time
+from pathlib import Path
+import numpy as np
+from minipar.comm.collectives import all_reduce, barrier
+from minipar.launch import launch
+
+def main(comm):
+    all_reduce(comm, np.ones(4))
+    memory = [line.split()[5] for line in open("/proc/self/maps") if "/dev/shm/" in line]
+    Path(sys.argv[1], f"rank-{comm.rank}").write_text("\\n".join([str(os.getpid()), *memory]))
+    barrier(comm)
+    if comm.rank == 2:
+        %s
+    while True:
+        %s
+
+launch(main)
+"""
+
+# Where mpirun was faster than the guardian, on a busy machine, nobody can know any more.
+TOO_LATE = r"died suddenly: killed, or crashed \(mpirun may say of what\)"
+DEATHS = {      # what rank 2 does, what is said of it
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL)",
+               rf"(was killed by signal 9 \(Killed\)|{TOO_LATE})"),
+    "crashed": ("ctypes.string_at(0)",
+                rf"(was killed by signal 11 \(Segmentation fault\)|{TOO_LATE})"),
+    "aborted": ("os.abort()", rf"(was killed by signal 6 \(Aborted\)|{TOO_LATE})"),
+    "vanished": ("os._exit(0)",
+                 rf"(ended with exit status 0, without leaving MPI \(os\._exit\?\)|{TOO_LATE})"),
+    "failed": ("raise KeyError('the cause')", r"failed:\n(.*\n)*KeyError: 'the cause'"),
+    "exited": ("sys.exit(3)", r"called sys\.exit\(3\)"),
+    "exited in words": ("sys.exit('no data')", r"called sys\.exit\('no data'\)"),
+}
+OTHERS = {      # what the other ranks do meanwhile
+    "in a collective": "all_reduce(comm, np.ones(100_000))",
+    "in the library's": "all_reduce(comm, np.ones(10), algorithm='mpi')",
+    "in receive": "comm.recv(np.ones(1), 3)",
+    "computing": "sum(range(10**6))",
+    "in BLAS": "np.ones((500, 500)) @ np.ones((500, 500))",
+    "asleep": "time.sleep(60)",
+}
+
+
+class Job:
+    """Four ranks of PROGRAM; every process that has to do with them carries a mark."""
+
+    def __init__(self, folder: Path, death: str, others: str):
+        self.folder, program = folder, folder / "program.py"
+        program.write_text(PROGRAM % (death, others))
+        self.mark = f"MINIPAR_TEST_MARK={folder}"
+        name, value = self.mark.split("=", 1)
+        self.process = subprocess.Popen(
+            [find_mpirun(), "-n", "4", sys.executable, str(program), str(folder)], text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env={**mpirun_environment(), name: value})
+
+    def notes(self) -> list[list[str]]:
+        """By rank: its process, and the shared memory it has."""
+        return [path.read_text().split() for path in sorted(self.folder.glob("rank-?"))]
+
+    def end(self) -> tuple[int, str]:
+        """Exit status and stderr; ended by force, and no answer, if it does not end by itself."""
+        try:
+            _, said = self.process.communicate(timeout=40)
+        except subprocess.TimeoutExpired:
+            self.process.terminate()
+            pytest.fail(f"it did not end: {self.process.communicate()}")
+        return self.process.returncode, said
+
+    def processes(self) -> list[int]:
+        """All that still run: ranks, mpirun's own, the guardian."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() in (place / "environ").read_bytes():
+                    found.append(int(place.name))
+            except OSError:
+                pass
+        return found
+
+    def assert_nothing_is_left(self) -> None:
+        assert len(self.notes()) == 4
+        assert wait_until(lambda: not self.processes(), 5), self.processes()
+        for _, *memory in self.notes():
+            assert not [path for path in memory if Path(path).exists()]
+
+
+@pytest.mark.parametrize(("death", "others"), [
+    *((death, "in a collective") for death in DEATHS),
+    *(("killed", others) for others in OTHERS if others != "in a collective"),
+    *((death, "computing") for death in ("failed", "exited"))])
+def test_all_others_end_and_the_cause_is_named(tmp_path, death, others):
+    job = Job(tmp_path, DEATHS[death][0], OTHERS[others])
+    status, said = job.end()
+    assert status != 0 and re.search(f"minipar: rank 2 of 4 {DEATHS[death][1]}", said), said
+    assert said.count("minipar:") == 1, said
+    if death == "exited":
+        assert status == 3
+    job.assert_nothing_is_left()
+
+
+def test_a_rank_that_is_killed_from_outside(tmp_path):
+    job = Job(tmp_path, "pass", OTHERS["in a collective"])
+    assert job.process.poll() is None and wait_until(lambda: len(job.notes()) == 4, 40)
+    os.kill(int(job.notes()[1][0]), signal.SIGKILL)
+    status, said = job.end()
+    assert status != 0 and re.search(f"minipar: rank 1 of 4 {DEATHS['killed'][1]}", said), said
+    assert said.count("minipar:") == 1, said
+    job.assert_nothing_is_left()
+
+
+def test_mpirun_itself_is_killed(tmp_path):
+    job = Job(tmp_path, "pass", OTHERS["in a collective"])
+    assert wait_until(lambda: len(job.notes()) == 4, 40)
+    job.process.kill()
+    job.end()
+    job.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(("leave", "others", "wait"), [
+    ("return", "in a collective", r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all_redu"),
+    ("sys.exit(0)", "in a collective", r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in"),
+    ("sys.exit()", "in the library's", r"take part in MPI's own all_reduce"),
+    ("return", "in split", r"split")])
+def test_who_waits_for_a_rank_that_has_left_says_so(tmp_path, leave, others, wait):
+    job = Job(tmp_path, leave, {**OTHERS, "in split": "comm.split(0)"}[others])
+    status, said = job.end()
+    assert status != 0
+    assert re.search(rf"minipar: rank [013] of 4 waits to {wait}.* at .*program\.py:16, but rank 2 "
+                     r"has left the program \(it returned, or called sys\.exit\(0\)\)", said), said
+    job.assert_nothing_is_left()
+
+
+def test_ranks_may_leave_at_different_times(tmp_path):
+    """Messages sent before still arrive, and who needs no one may compute on."""
+    job = Job(tmp_path, "comm.send(np.ones(3), 1); return",
+              "time.sleep(0.5 * (3 - comm.rank)); comm.rank == 1 and comm.recv(np.ones(3), 2); "
+              "sys.exit(0)")
+    assert job.end() == (0, "")
+    job.assert_nothing_is_left()
