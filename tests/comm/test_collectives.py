@@ -83,7 +83,7 @@ def test_all_reduce_of_every_layout_in_and_out(world, layout):
 def test_an_out_of_another_kind_is_refused(world):
     def body(comm):
         for out in (np.zeros(4), np.zeros(3, np.float32)):
-            with pytest.raises(ValueError, match=r"out is .* the array float64 \(3,\)"):
+            with pytest.raises(ValueError, match=r"out is .* the result float64 \(3,\)"):
                 all_reduce(comm, np.zeros(3), out=out)
     world.run(body)
 

@@ -11,7 +11,15 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import axis_first, find_algorithm, neighbours, piece_bounds
+from .chunks import (
+    axis_first,
+    check_out,
+    deliver,
+    find_algorithm,
+    neighbours,
+    piece_bounds,
+    with_length,
+)
 
 
 def ring(comm: Communicator, chunks: list[Array]) -> None:
@@ -34,8 +42,9 @@ ALGORITHMS = {"ring": ring, "auto": ring}
 
 
 def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None = None,
-               algorithm: str = "auto", counts: Sequence[int] | None = None) -> Array:
-    """The arrays of all ranks, one after the other along `dim`.
+               algorithm: str = "auto", counts: Sequence[int] | None = None,
+               out: Array | None = None) -> Array:
+    """The arrays of all ranks, one after the other along `dim`: in `out`, if there is one.
 
     Every rank gives the same length, or, with `total`, its piece of `total` by `chunk_bounds`, or,
     with `counts` (equal on all ranks), counts[rank].  Raises ValueError if this rank's length is
@@ -50,8 +59,13 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     if piece.shape[0] != stop - start:
         raise ValueError(f"rank {comm.rank} of {comm.size} has length {piece.shape[0]} along axis "
                          f"{dim}; its piece of {total} is {stop - start}")
-    whole = np.empty_like(piece, shape=(total, *piece.shape[1:]))
+    check_out(out, array, with_length(array.shape, dim, total))
+    there = None if out is None else np.moveaxis(out, dim, 0)
+    in_place = there is not None and there.flags.c_contiguous
+    whole = there if in_place else np.empty_like(piece, shape=(total, *piece.shape[1:]), order="C")
     whole[start:stop] = piece
     with comm.labelled("all_gather"):
         gather(comm, [whole[start:stop] for start, stop in bounds])
-    return np.moveaxis(whole, 0, dim)
+    if in_place:
+        return out
+    return deliver(np.moveaxis(whole, 0, dim), out)

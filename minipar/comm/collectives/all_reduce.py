@@ -9,7 +9,7 @@ import numpy as np
 from ...backend import Array
 from ..communicator import Communicator
 from .all_gather import ring as ring_all_gather
-from .chunks import chunk_bounds, find_algorithm, find_operator
+from .chunks import check_out, chunk_bounds, find_algorithm, find_operator
 from .reduce_scatter import ring as ring_reduce_scatter
 
 
@@ -45,13 +45,11 @@ def all_reduce(comm: Communicator, array: Array, op: str = "sum", algorithm: str
     `op` is sum, prod, max or min.  The input is not changed unless it is `out`, into which the
     result is then written.
     """
-    find_operator(op)
+    find_operator(op, array.dtype)
     reduce = find_algorithm(ALGORITHMS, algorithm)
+    check_out(out, array, array.shape)
     if out is None:
         out = np.empty_like(array)
-    elif out.shape != array.shape or out.dtype != array.dtype:
-        raise ValueError(f"out is {out.dtype} {out.shape}, the array {array.dtype} {array.shape}: "
-                         "they must be equal")
     in_place = out.flags.c_contiguous if hasattr(out, "flags") else True
     work = out if in_place else np.empty_like(array, order="C")
     if work is not array:

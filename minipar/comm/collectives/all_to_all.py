@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import axis_first, find_algorithm, piece_bounds
+from .chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
 
 
 def pairwise(comm: Communicator, outgoing: list[Array], incoming: list[Array],
@@ -29,8 +29,10 @@ ALGORITHMS = {"pairwise": pairwise, "auto": pairwise}
 
 
 def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim: int = 0,
-               algorithm: str = "auto", counts: Sequence[Sequence[int]] | None = None) -> Array:
-    """Cut `array` along `split_dim`, exchange, join what came along `concat_dim`.
+               algorithm: str = "auto", counts: Sequence[Sequence[int]] | None = None,
+               out: Array | None = None) -> Array:
+    """Cut `array` along `split_dim`, exchange, join what came along `concat_dim`, into `out` if
+    there is one.
 
     Rank s sends rank d the length counts[s][d] (a table equal on all ranks); without `counts`, all
     pieces are equal.  Raises ValueError if they do not add up to the axis `split_dim`.
@@ -43,7 +45,10 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     cuts = piece_bounds(length, p, None if counts is None else counts[r])
     outgoing = [work[start:stop] for start, stop in cuts]
     lengths = [length // p] * p if counts is None else [row[r] for row in counts]
-    incoming = [np.empty_like(work, shape=(n, *work.shape[1:])) for n in lengths]
+    incoming = [np.empty_like(work, shape=(n, *work.shape[1:]), order="C") for n in lengths]
+    joined = [np.moveaxis(piece, 0, split_dim) for piece in incoming]
+    check_out(out, array, with_length(joined[0].shape, concat_dim,
+                                      sum(piece.shape[concat_dim] for piece in joined)))
     with comm.labelled("all_to_all"):
         exchange(comm, outgoing, incoming, counts)
-    return np.concatenate([np.moveaxis(piece, 0, split_dim) for piece in incoming], concat_dim)
+    return deliver(np.concatenate(joined, concat_dim), out)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import find_algorithm
+from .chunks import check_out, find_algorithm
 
 
 def binomial(comm: Communicator, array: Array, root: int) -> None:
@@ -42,6 +42,7 @@ def broadcast(comm: Communicator, array: Array, root: int = 0, algorithm: str = 
     """
     comm.check_peer(root, "root")
     send = find_algorithm(ALGORITHMS, algorithm)
+    check_out(out, array, array.shape)
     if out is None:
         out = np.empty_like(array)
     if out is not array:

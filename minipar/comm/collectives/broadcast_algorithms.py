@@ -4,8 +4,6 @@ and again.  Here every link carries each byte about once."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
 from ...backend import Array
 from ..communicator import Communicator
 from ..cost import best_num_segments
@@ -18,10 +16,10 @@ from .scatter import binomial as binomial_scatter
 @contextmanager
 def flattened(array: Array) -> Iterator[Array]:
     """A contiguous vector of the elements of `array`, into which its changes are written back."""
-    work = np.ascontiguousarray(array)
+    work = array if array.flags.c_contiguous else array.copy()
     yield work.reshape(work.size)
-    if not np.shares_memory(work, array):
-        array[...] = work.reshape(array.shape)
+    if work is not array:
+        array[...] = work
 
 
 def chain(comm: Communicator, array: Array, root: int) -> None:

@@ -39,10 +39,13 @@ def piece_bounds(total: int, num_pieces: int, counts: Sequence[int] | None = Non
     return list(zip([0, *stops], stops))
 
 
-def find_operator(op: str):
-    """The ufunc of a reduction.  Raises ValueError for an unknown one."""
+def find_operator(op: str, dtype: np.dtype | None = None):
+    """The ufunc of a reduction.  Raises ValueError for an unknown one, and for sums of bool."""
     if op not in OPERATORS:
         raise ValueError(f"unknown reduction {op!r}: choose from {', '.join(OPERATORS)}")
+    if dtype == bool and op in ("sum", "prod"):
+        raise ValueError(f'op={op!r} of bool: "max" is or, "min" is and; to count, give '
+                         "array.astype(int)")
     return OPERATORS[op]
 
 
@@ -56,6 +59,26 @@ def find_algorithm(algorithms: dict, name: str):
 def neighbours(comm: Communicator) -> tuple[int, int]:
     """The ranks after and before this one on the ring."""
     return (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+
+def check_out(out: Array | None, array: Array, shape: Sequence[int]) -> None:
+    """Refuse an `out` that is not of `shape` and of the dtype of `array`."""
+    if out is not None and (out.shape != tuple(shape) or out.dtype != array.dtype):
+        raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} "
+                         f"{tuple(shape)}: they must be equal")
+
+
+def deliver(result: Array, out: Array | None) -> Array:
+    """`result`, or `out` with its values if there is one."""
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+def with_length(shape: Sequence[int], dim: int, length: int) -> tuple[int, ...]:
+    """`shape` with another length of axis `dim`."""
+    return tuple(length if i == dim % len(shape) else n for i, n in enumerate(shape))
 
 
 def axis_first(array: Array, dim: int) -> Array:

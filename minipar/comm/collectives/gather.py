@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import axis_first, find_algorithm, piece_bounds
+from .chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
 from .part import rooted
 from .scatter import span
 
@@ -50,8 +50,10 @@ ALGORITHMS = {"linear": linear, "binomial": binomial, "auto": binomial}
 
 
 def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algorithm: str = "auto",
-           counts: Sequence[int] | None = None) -> Array | None:
+           counts: Sequence[int] | None = None, out: Array | None = None) -> Array | None:
     """On `root` the arrays of all ranks, one after the other along `dim`; None elsewhere.
+
+    The result is written into `out` if `root` gives one; no other array is changed.
 
     Every rank gives the same length, or, with `counts` (equal on all ranks), counts[rank].
     Raises ValueError if this rank's length is not that.
@@ -66,6 +68,8 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
     if piece.shape[0] != lengths[me]:
         raise ValueError(f"rank {comm.rank} of {p} has length {piece.shape[0]} along axis {dim}; "
                          f"its piece by counts is {lengths[me]}")
+    if comm.rank == root:
+        check_out(out, array, with_length(array.shape, dim, sum(lengths)))
     line = np.empty_like(piece, shape=(sum(lengths), *piece.shape[1:]))
     line[slice(*bounds[me])] = piece
     with comm.labelled("gather"):
@@ -75,4 +79,4 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
     if root:
         first = bounds[p - root][0]                     # where rank 0's piece is
         line = np.concatenate([line[first:], line[:first]])
-    return np.moveaxis(line, 0, dim)
+    return deliver(np.moveaxis(line, 0, dim), out)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import chunk_bounds, find_algorithm, find_operator
+from .chunks import check_out, chunk_bounds, deliver, find_algorithm, find_operator
 from .gather import binomial as binomial_gather
 from .part import power_of_two, rooted
 from .reduce_scatter_algorithms import halve
@@ -69,17 +69,11 @@ def reduce(comm: Communicator, array: Array, op: str = "sum", root: int = 0,
     array is changed.
     """
     comm.check_peer(root, "root")
-    combine, collect = find_operator(op), find_algorithm(ALGORITHMS, algorithm)
-    if out is not None and (out.shape != array.shape or out.dtype != array.dtype):
-        raise ValueError(f"out is {out.dtype} {out.shape}, the array {array.dtype} {array.shape}: "
-                         "they must be equal")
+    combine = find_operator(op, array.dtype)
+    collect = find_algorithm(ALGORITHMS, algorithm)
+    check_out(out, array, array.shape)
     work = np.empty_like(array, order="C")
     work[...] = array
     with comm.labelled("reduce"):
         collect(rooted(comm, root), work.reshape(work.size), combine)
-    if comm.rank != root:
-        return None
-    if out is None:
-        return work
-    out[...] = work
-    return out
+    return deliver(work, out) if comm.rank == root else None

@@ -11,7 +11,15 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import find_algorithm, find_operator, neighbours, piece_bounds
+from .chunks import (
+    check_out,
+    deliver,
+    find_algorithm,
+    find_operator,
+    neighbours,
+    piece_bounds,
+    with_length,
+)
 
 
 def ring(comm: Communicator, chunks: list[Array], combine) -> None:
@@ -37,15 +45,18 @@ ALGORITHMS = {"ring": ring, "auto": ring}
 
 
 def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "sum",
-                   algorithm: str = "auto", counts: Sequence[int] | None = None) -> Array:
+                   algorithm: str = "auto", counts: Sequence[int] | None = None,
+                   out: Array | None = None) -> Array:
     """The reduction over all ranks of `array`, of which rank r gets the r-th piece along `dim`.
 
-    Pieces have the lengths `counts` or are cut by `chunk_bounds`.  `array` is not changed.
+    Pieces have the lengths `counts` or are cut by `chunk_bounds`.  `array` is not changed, unless
+    it shares memory with `out`, into which the result is then written.
     """
-    combine, reduce = find_operator(op), find_algorithm(ALGORITHMS, algorithm)
+    combine, reduce = find_operator(op, array.dtype), find_algorithm(ALGORITHMS, algorithm)
+    bounds = piece_bounds(array.shape[dim], comm.size, counts)
+    start, stop = bounds[comm.rank]
+    check_out(out, array, with_length(array.shape, dim, stop - start))
     work = np.moveaxis(array, dim, 0).copy()        # contiguous, and ours to add into
-    bounds = piece_bounds(work.shape[0], comm.size, counts)
     with comm.labelled("reduce_scatter"):
         reduce(comm, [work[start:stop] for start, stop in bounds], combine)
-    start, stop = bounds[comm.rank]
-    return np.moveaxis(work[start:stop], 0, dim)
+    return deliver(np.moveaxis(work[start:stop], 0, dim), out)

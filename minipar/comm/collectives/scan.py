@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import find_algorithm, find_operator
+from .chunks import check_out, deliver, find_algorithm, find_operator
 
 
 def linear(comm: Communicator, mine: Array, before: Array | None, combine) -> None:
@@ -62,29 +62,36 @@ ALGORITHMS = {"linear": linear, "recursive_doubling": recursive_doubling,
               "auto": recursive_doubling}
 
 
-def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto") -> Array:
-    """The reduction of `array` over this rank and those before it, of its shape and dtype."""
-    combine, run = find_operator(op), find_algorithm(ALGORITHMS, algorithm)
+def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto",
+         out: Array | None = None) -> Array:
+    """The reduction of `array` over this rank and those before it, of its shape and dtype.
+
+    The input is not changed unless it is `out`, into which the result is then written.
+    """
+    combine, run = find_operator(op, array.dtype), find_algorithm(ALGORITHMS, algorithm)
+    check_out(out, array, array.shape)
     work = np.empty_like(array, order="C")
     work[...] = array
     with comm.labelled("scan"):
         run(comm, work.reshape(work.size), None, combine)
-    return work
+    return deliver(work, out)
 
 
-def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto") -> Array:
+def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto",
+           out: Array | None = None) -> Array:
     """The reduction of `array` over the ranks before this one, of its shape and dtype.
 
     On rank 0 that is nothing yet: 0 for sum, 1 for prod, the least number for max, the largest for
-    min.
+    min.  The input is not changed unless it is `out`, into which the result is then written.
     """
-    combine, run = find_operator(op), find_algorithm(ALGORITHMS, algorithm)
+    combine, run = find_operator(op, array.dtype), find_algorithm(ALGORITHMS, algorithm)
+    check_out(out, array, array.shape)
     work, before = np.empty_like(array, order="C"), np.empty_like(array, order="C")
     work[...] = array
     before[...] = neutral(op, array.dtype)
     with comm.labelled("exscan"):
         run(comm, work.reshape(work.size), before.reshape(before.size), combine)
-    return before
+    return deliver(before, out)
 
 
 def neutral(op: str, dtype: np.dtype) -> float | int | bool:

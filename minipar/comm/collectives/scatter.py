@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
-from .chunks import axis_first, find_algorithm, piece_bounds
+from .chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
 from .part import rooted
 
 
@@ -55,8 +55,9 @@ ALGORITHMS = {"linear": linear, "binomial": binomial, "auto": binomial}
 
 
 def scatter(comm: Communicator, array: Array, root: int = 0, dim: int = 0,
-            algorithm: str = "auto", counts: Sequence[int] | None = None) -> Array:
-    """This rank's piece along `dim` of rank `root`'s array.
+            algorithm: str = "auto", counts: Sequence[int] | None = None,
+            out: Array | None = None) -> Array:
+    """This rank's piece along `dim` of rank `root`'s array: in `out`, if there is one.
 
     On the others `array` gives the shape and dtype (`np.broadcast_to(np.float32(0), shape)` takes
     no memory).  Pieces have the lengths `counts` (equal on all ranks) or are cut by `chunk_bounds`.
@@ -65,6 +66,8 @@ def scatter(comm: Communicator, array: Array, root: int = 0, dim: int = 0,
     deal = find_algorithm(ALGORITHMS, algorithm)
     p, me = comm.size, (comm.rank - root) % comm.size
     pieces = piece_bounds(array.shape[dim], p, counts)
+    start, stop = pieces[comm.rank]
+    check_out(out, array, with_length(array.shape, dim, stop - start))
     ranks = [(root + i) % p for i in range(p)]
     bounds = piece_bounds(array.shape[dim], p, [pieces[r][1] - pieces[r][0] for r in ranks])
     if comm.rank == root:
@@ -75,4 +78,5 @@ def scatter(comm: Communicator, array: Array, root: int = 0, dim: int = 0,
         line = np.empty_like(array, shape=(array.shape[dim], *shape), order="C")
     with comm.labelled("scatter"):
         deal(rooted(comm, root), line, bounds)
-    return np.moveaxis(line[slice(*bounds[me])].copy(), 0, dim)
+    piece = np.moveaxis(line[slice(*bounds[me])], 0, dim)
+    return piece.copy() if out is None else deliver(piece, out)
