@@ -29,9 +29,9 @@ def pieces(vector: np.ndarray, p: int) -> list[np.ndarray]:
 
 
 def call(operation: str, algorithm: str, comm, n: int, dtype=np.int64, op: str = "sum",
-         root: int = 0):
-    """Run it; return this rank's result."""
-    mine = given(comm.rank, n, dtype)
+         root: int = 0, inputs=None):
+    """Run it; return this rank's result.  inputs(rank, n), if given, are other vectors."""
+    mine = given(comm.rank, n, dtype) if inputs is None else inputs(comm.rank, n)
     before = mine.copy()
     result = by_name.call(operation, algorithm, comm, mine, op, root)
     assert (mine == before).all(), "the input was changed"
@@ -46,9 +46,10 @@ def all_given(p: int, n: int, dtype, op: str) -> tuple[list, list]:
 
 
 def expected(operation: str, p: int, rank: int, n: int, dtype=np.int64, op: str = "sum",
-             root: int = 0):
-    """What NumPy says that `call` gives on `rank`."""
-    inputs, reduced = all_given(p, n, dtype, op)
+             root: int = 0, inputs=None):
+    """What NumPy says that `call` gives on `rank`; `inputs` are other vectors, of all ranks."""
+    inputs, reduced = all_given(p, n, dtype, op) if inputs is None else (
+        inputs, list(accumulate(inputs, partial(OPERATORS[op], dtype=dtype))))
 
     def neutral() -> np.ndarray:
         info = np.finfo if np.dtype(dtype).kind == "f" else np.iinfo

@@ -1,62 +1,37 @@
 """Counted = predicted, exactly: every operation × algorithm × p = 1 … 33, even and uneven n."""
 
-from contextvars import ContextVar
-
 import numpy as np
 import pytest
 from operation_table import ALL, NAMES, call
+from print_table import count
 
-from minipar.comm import Cluster, collectives
-from minipar.comm.collectives import broadcast_algorithms, chunks
+from minipar.comm import collectives
+from minipar.comm.collectives import broadcast_algorithms
 from minipar.comm.collectives.all_reduce_algorithms import hierarchical
 from minipar.comm.cost import Cost, best_num_segments, predict, seconds, textbook
 
 EXACT = [(o, a) for o, a in ALL if a not in ("auto", "hierarchical")]
 exact = pytest.mark.parametrize(("operation", "algorithm"), EXACT,
                                 ids=[n for n, pair in zip(NAMES, ALL) if pair in EXACT])
-COMM: ContextVar = ContextVar("COMM")       # the communicator of the rank that runs
-
-
-@pytest.fixture
-def timed_sum(monkeypatch):
-    """Summing takes a rank one second per byte on a cluster whose memory_bandwidth is 1."""
-    def add(a, b, out):
-        COMM.get().work("combine", 0, out.nbytes, 0.0)
-        return np.add(a, b, out=out)
-    monkeypatch.setitem(chunks.OPERATORS, "sum", add)
-
-
-def counted(p: int, body) -> Cost:
-    """The cost of body(comm) on p ranks, from three runs that each make one thing take time."""
-    def run(**speeds) -> tuple:
-        cluster = Cluster(p, trace=True, **{"latency": 0, "bandwidth": np.inf,
-                                            "memory_bandwidth": np.inf, **speeds})
-
-        def main(comm):
-            COMM.set(comm)
-            body(comm)
-        return cluster.run(main)[1], cluster.trace.num_sent()
-    rounds, messages = run(latency=1)
-    return Cost(rounds, run(bandwidth=1)[0], messages, run(memory_bandwidth=1)[0])
 
 
 @exact
-def test_counted_is_predicted(operation, algorithm, timed_sum):
+def test_counted_is_predicted(operation, algorithm):
     for p in range(1, 34):
         n = (2 * p, 37, 0)[p % 3]               # p | n, p ∤ n, nothing
         if operation == "all_to_all":
             n -= n % p                          # uneven: below, by a table
-        found = counted(p, lambda comm, n=n: call(operation, algorithm, comm, n))
+        found = count(p, lambda comm, n=n: call(operation, algorithm, comm, n))
         assert found == predict(operation, algorithm, p, n), (p, n)
 
 
 @exact
-def test_counted_is_predicted_for_other_lengths(operation, algorithm, timed_sum):
+def test_counted_is_predicted_for_other_lengths(operation, algorithm):
     for p in (2, 5, 6, 8, 13):
         for n in (1, 3 * p, 3 * p + 2, 4 * p - 1):
             if operation == "all_to_all":
                 n -= n % p
-            found = counted(p, lambda comm, n=n: call(operation, algorithm, comm, n))
+            found = count(p, lambda comm, n=n: call(operation, algorithm, comm, n))
             assert found == predict(operation, algorithm, p, n), (p, n)
 
 
@@ -64,7 +39,7 @@ def test_counted_is_predicted_for_other_lengths(operation, algorithm, timed_sum)
 def test_a_pipelined_chain_of_k_segments(num_segments):
     for p in (1, 2, 3, 7, 16):
         for n in (0, 3, 20, 33):
-            found = counted(p, lambda comm, p=p, n=n: broadcast_algorithms.pipelined_chain(
+            found = count(p, lambda comm, p=p, n=n: broadcast_algorithms.pipelined_chain(
                 comm, np.ones(n), p - 1, num_segments))
             right = predict("broadcast", "pipelined_chain", p, n, num_segments=num_segments)
             assert found == right
@@ -74,19 +49,19 @@ def test_a_pipelined_chain_of_k_segments(num_segments):
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 3, 4, 8, 40])
-def test_hierarchical_by_ranks_per_node(ranks_per_node, timed_sum):
+def test_hierarchical_by_ranks_per_node(ranks_per_node):
     for p in (1, 2, 5, 8, 16, 23, 33):
-        found = counted(p, lambda comm: hierarchical(comm, np.ones(13), "sum", ranks_per_node))
+        found = count(p, lambda comm: hierarchical(comm, np.ones(13), "sum", ranks_per_node))
         assert found == predict("all_reduce", "hierarchical", p, 13, ranks_per_node=ranks_per_node)
 
 
 @pytest.mark.parametrize(("operation", "algorithm"), [
     (o, a) for o, a in EXACT if o in ("all_gather", "reduce_scatter", "gather", "scatter")])
-def test_uneven_counts(operation, algorithm, timed_sum):
+def test_uneven_counts(operation, algorithm):
     run, whole = getattr(collectives, operation), operation in ("reduce_scatter", "scatter")
     for p in (2, 3, 6, 8, 13):
         counts = np.random.default_rng(p).integers(0, 5, p).tolist()
-        found = counted(p, lambda comm, counts=counts: run(
+        found = count(p, lambda comm, counts=counts: run(
             comm, np.ones(sum(counts) if whole else counts[comm.rank]), algorithm=algorithm,
             counts=counts))
         assert found == predict(operation, algorithm, p, sum(counts), counts=counts)
@@ -96,7 +71,7 @@ def test_uneven_counts(operation, algorithm, timed_sum):
 def test_all_to_all_by_a_table(algorithm):
     for p in (1, 2, 3, 6, 8, 13):
         table = np.random.default_rng(p).integers(0, 5, (p, p)).tolist()
-        found = counted(p, lambda comm, table=table: collectives.all_to_all(
+        found = count(p, lambda comm, table=table: collectives.all_to_all(
             comm, np.ones((sum(table[comm.rank]), 2)), algorithm=algorithm, counts=table))
         twice = [[2 * k for k in row] for row in table]
         assert found == predict("all_to_all", algorithm, p, 0, counts=twice)

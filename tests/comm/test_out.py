@@ -110,7 +110,7 @@ def test_out_along_another_axis():
 def test_a_sum_of_bool_is_refused_with_what_to_do(op):
     def body(comm):
         for run in (all_reduce, reduce, reduce_scatter, scan, exscan):
-            with pytest.raises(ValueError, match='"max" is or, "min" is and; to count, give'):
+            with pytest.raises(ValueError, match="'max' is or, 'min' is and; to count, give"):
                 run(comm, np.ones(4, bool), op=op)
         found = all_reduce(comm, np.array([comm.rank == 1, comm.rank >= 0]), op="max")
         assert found.dtype == bool and found.tolist() == [True, True]

@@ -43,8 +43,8 @@ def find_operator(op: str, dtype: np.dtype | None = None):
     """The ufunc of a reduction.  Raises ValueError for an unknown one, and for sums of bool."""
     if op not in OPERATORS:
         raise ValueError(f"unknown reduction {op!r}: choose from {', '.join(OPERATORS)}")
-    if dtype == bool and op in ("sum", "prod"):
-        raise ValueError(f'op={op!r} of bool: "max" is or, "min" is and; to count, give '
+    if dtype is not None and dtype.kind == "b" and op in ("sum", "prod"):
+        raise ValueError(f"op={op!r} of bool: 'max' is or, 'min' is and; to count, give "
                          "array.astype(int)")
     return OPERATORS[op]
 
