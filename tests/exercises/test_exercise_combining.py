@@ -9,7 +9,6 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import all_to_all, exscan, scan
 from minipar.comm.collectives.all_reduce_algorithms import hierarchical, rabenseifner
 
-
 # All-reduce
 
 def check_all_reduce(results, n, what, op=np.sum):
