@@ -4,7 +4,7 @@ Rank r's input is a vector of n small integers, a function of r alone, so that e
 worked out from NumPy on any rank: `expected(operation, p, rank, n, dtype, op)`.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 
 import numpy as np

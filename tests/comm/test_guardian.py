@@ -74,7 +74,8 @@ class Job:
 
     def notes(self) -> list[list[str]]:
         """By rank: its process, and the shared memory it has."""
-        return [path.read_text().split() for path in sorted(self.folder.glob("rank-?"))]
+        notes = [path.read_text().split() for path in sorted(self.folder.glob("rank-?"))]
+        return [note for note in notes if note]             # not those that are being written
 
     def end(self) -> tuple[int, str]:
         """Exit status and stderr; ended by force, and no answer, if it does not end by itself."""

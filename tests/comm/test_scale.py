@@ -79,13 +79,16 @@ def check_seeds(operation: str, algorithm: str, p: int, seeds: range) -> None:
 
     def bits(results: list) -> list:
         return [None if result is None else result.tobytes() for result in results]
-    right, times = bits(Cluster(nodes=p, devices_per_node=1).run(body)[0]), set()
+
+    draw = np.random.default_rng(p)
+    special = {(s, (s + 1) % p): Link(*draw.uniform(1e-6, 1e-3, 2) * (1, 1e9)) for s in range(p)}
+
+    def cluster_with(eager: int = 0, **delays) -> Cluster:
+        return Cluster(nodes=p, devices_per_node=1, eager=eager,
+                       links=Links(special=special, **delays))
+    right, times = bits(cluster_with().run(body)[0]), set()
     for seed in seeds:
-        draw = np.random.default_rng(seed)
-        cluster = Cluster(nodes=p, devices_per_node=1, eager=int(draw.integers(2)) * 64,
-                          links=Links(delay=1e-4, seed=seed, special={
-                              (s, (s + 1) % p): Link(*draw.uniform(1e-6, 1e-3, 2) * (1, 1e9))
-                              for s in range(p)}))
+        cluster = cluster_with(eager=seed % 2 * 64, delay=1e-4, seed=seed)
         results, seconds = cluster.run(body)
         assert bits(results) == right, (operation, algorithm, seed)
         times.add(seconds)
