@@ -148,7 +148,8 @@ def test_who_waits_for_a_rank_that_has_left_says_so(tmp_path, leave, others, wai
     status, said = job.end()
     assert status != 0
     assert re.search(rf"minipar: rank [013] of 4 waits to {wait}.* at .*program\.py:16, but rank 2 "
-                     r"has left the program \(it returned, or called sys\.exit\(0\)\)", said), said
+                     r"has left the program \(it returned, or called sys\.exit\(0\)\)", said), (
+                         status, said, job.notes())
     job.assert_nothing_is_left()
 
 
