@@ -8,6 +8,7 @@ import functools
 import importlib
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ def abort(MPI: Any, guardian: Guardian, code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     guardian.say("told")
+    time.sleep(0.5)             # mpirun drops what it has not passed on when it hears of the abort
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     MPI.COMM_WORLD.Abort(code)
 
