@@ -126,7 +126,7 @@ def main(comm: Communicator) -> None:
         record_rounds("broadcast", "pipelined_chain", P, SEGMENTS, num_segments=SEGMENTS)))
     lesson.takeaway("A tree has the fewest rounds, so it is for short arrays; long ones are cut in "
                     "pieces, so that all links carry different bytes at once.")
-    lesson.exercises("binomial_broadcast", questions=[
+    lesson.exercises(questions=[
         "Which number of segments k makes (p + k - 2)(α + n β / k) least? What is left of it for "
         "very large n?",
         "A linear scatter sends exactly the bytes of a binomial one from the root. Why is the tree "

@@ -120,7 +120,7 @@ def main(comm: Communicator) -> None:
         title=f"All-gather and reduce-scatter on {min(comm.size, P)} ranks"))
     lesson.takeaway("The bytes are the same, (p-1)/p n, so rounds decide short arrays; for long "
                     "ones the ring is as good as any, whatever p.")
-    lesson.exercises("ring_all_gather", "ring_reduce_scatter", questions=[
+    lesson.exercises(questions=[
         "Play the page on 6 ranks (--ranks 6): which ranks stand aside in recursive doubling, and "
         "what do they get at the end?",
         "In a ring reduce-scatter, in which order are the p parts of chunk 0 added? Is it the same "

@@ -111,7 +111,7 @@ def main(comm: Communicator) -> None:
         compare(lesson, comm.size, network, times, simulated)
     lesson.takeaway("Few rounds for short arrays, few bytes for long ones, and few bytes over the "
                     "slow links: no all-reduce is best, so choose by size, ranks and links.")
-    lesson.exercises("choose_algorithm", "fit_line", "ring_all_reduce", questions=[
+    lesson.exercises(questions=[
         "A ring has the fewest bytes for any p, also for p = 5. Why does Rabenseifner's not?",
         "python -m minipar calibrate, under mpirun, measures all collectives here. Does it agree?"])
 

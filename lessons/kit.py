@@ -23,9 +23,11 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from minipar.comm import Communicator
+from minipar.exercises import manifest
 from minipar.launch import UsageError
 
-OUT = Path(__file__).parent.parent / "out"
+ROOT = Path(__file__).parent.parent
+OUT = ROOT / "out"
 EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
 
 
@@ -111,9 +113,11 @@ class Lesson:
         self.console.print(f"[bold green]Takeaway:[/] {text}\n")
 
     def exercises(self, *names: str, questions: Sequence[str] = ()) -> None:
-        """Exercises of the manifest, by name, and questions to think about."""
+        """The manifest's exercises of this lesson, others by name, and questions to think about."""
         self.console.print("[bold]Exercises[/]")
-        for name in names:
+        number = int(self.name.partition("_")[0])
+        own = [name for name, exercise in manifest.load(ROOT).items() if exercise.lesson == number]
+        for name in dict.fromkeys([*own, *names]):
             self.console.print(f"  • python -m minipar exercise start {name}", soft_wrap=True)
         for question in questions:
             self.console.print(f"  • {question}")

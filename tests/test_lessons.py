@@ -44,6 +44,8 @@ def test_lesson_runs_alone(lesson, tmp_path):
     assert (tmp_path / f"{lesson.stem}.png").read_bytes().startswith(b"\x89PNG")
     named = re.findall(r"exercise start (\w+)", done.stdout)
     assert set(named) <= set(EXERCISES), "an exercise that the manifest does not have"
+    own = {name for name, entry in EXERCISES.items() if entry["lesson"] == int(lesson.stem[:2])}
+    assert own <= set(named), "an exercise of this lesson that it does not name"
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
