@@ -5,7 +5,9 @@ the GPU, and of a shape-only array (`shape_array.py`) only works out a shape.  T
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,64 @@ def check_ids(ids: Array, num_rows: int, what: str) -> None:
     """Refuse ids that are no row number: negative ones would silently count from the end."""
     if is_host(ids) and ids.size and (ids.min() < 0 or ids.max() >= num_rows):
         raise ValueError(f"{what} {ids.min()} … {ids.max()} are not all in 0 … {num_rows - 1}")
+
+
+# Who is told of arrays that live long; a context variable, as every simulated rank has its own.
+_observer: ContextVar[Callable[[str, Array], None] | None] = ContextVar("observer", default=None)
+
+
+def allocated(kind: str, array: Array) -> Array:
+    """Say that `array`, a new one, is memory of this kind; return it.
+
+    Kinds: "parameters", "gradients", "optimizer states", "communication".  Saved activations are
+    seen by `ctx.save`.  Nothing happens unless a ledger (`memory/ledger.py`) listens.
+    """
+    observer = _observer.get()
+    if observer is not None:
+        observer(kind, array)
+    return array
+
+
+@contextmanager
+def observing_allocations(observer: Callable[[str, Array], None]) -> Iterator[None]:
+    """Context in which `observer(kind, array)` is told of what `allocated` is told of."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def place_in(array: Array, base: Array) -> tuple | None:
+    """Which part of the contiguous `base` the view `array` is: (offset, shape, strides) in bytes.
+
+    None if it is no view of it.  `view_of(base, place)` is the inverse.
+    """
+    owner = storage(base)
+    if storage(array) is not owner:
+        return None
+    return _address(array) - _address(base), array.shape, array.strides
+
+
+def view_of(base: Array, place: tuple) -> Array:
+    """The view of `base` that `place_in` described."""
+    offset, shape, strides = place
+    tail = base.reshape(base.size)[offset // base.itemsize:]
+    if is_gpu(base):
+        import cupy
+        return cupy.lib.stride_tricks.as_strided(tail, shape, strides)
+    return np.lib.stride_tricks.as_strided(tail, shape, strides)
+
+
+def _address(array: Array) -> int:
+    return array.data.ptr if is_gpu(array) else array.__array_interface__["data"][0]
+
+
+def storage(array: Array) -> Array:
+    """The array that owns the memory that `array` is a view of."""
+    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
+        array = array.base
+    return array
 
 
 def keep_freed_memory() -> bool:

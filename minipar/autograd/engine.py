@@ -19,13 +19,14 @@ from .meter import Meter, current_meter
 from .tensor import Edge, GradientSlot, Node, Tensor
 
 
-def backward(root: Tensor, grad: Array | None = None,
-             defer_weights: bool = False) -> Callable[[], None] | None:
+def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = False,
+             between: Callable[[], None] | None = None) -> Callable[[], None] | None:
     """Visit every node after all of its consumers, pass its gradient on, free it.
 
     With `defer_weights` all that leads only to parameters is left undone (casts, masks and gathers
     included) and comes back as a function to be called when there is time: the W of zero-bubble
-    pipelines.  Raises RuntimeError if nothing needs a gradient, or if the graph was walked before.
+    pipelines.  `between` is called between operations, to move messages on.  Raises RuntimeError
+    if nothing needs a gradient, or if the graph was walked before.
     """
     if root.edge is None:
         raise RuntimeError("backward() from a tensor that depends on nothing with "
@@ -46,6 +47,8 @@ def backward(root: Tensor, grad: Array | None = None,
 
     def run(todo: list, deferring: bool) -> None:
         while todo:
+            if between is not None:
+                between()
             edge, piece, charge = todo.pop()    # last in, first out: weights, then x, then upstream
             if callable(piece):
                 start = meter.start() if charge else None

@@ -18,16 +18,17 @@ from ..backend import Array
 class GradientSlot:
     """Where the gradient of a leaf is summed up.
 
-    `buffer`, if given, is where `grad` lives: a view of a flat slab.  Each of `ready_hooks` is
-    called with the slot when the last contribution of a backward pass has been added.
+    `place`, if given, returns the array where `grad` is to live, a view of a flat slab, when a
+    first contribution comes.  Each of `ready_hooks` is called with the slot when the last
+    contribution of a backward pass has been added.
     `weight_only` is True for parameters: work that only leads there may be deferred.
     """
 
-    __slots__ = ("grad", "buffer", "ready_hooks", "weight_only", "__weakref__")
+    __slots__ = ("grad", "place", "ready_hooks", "weight_only", "__weakref__")
 
     def __init__(self, weight_only: bool = False):
         self.grad: Array | None = None
-        self.buffer: Array | None = None
+        self.place: Callable[[], Array] | None = None
         self.ready_hooks: list[Callable[[GradientSlot], None]] = []
         self.weight_only = weight_only
 
@@ -35,9 +36,9 @@ class GradientSlot:
         """Add `grad`, which is only read: others may hold the same array."""
         if self.grad is not None:
             self.grad += grad
-        elif self.buffer is not None:
-            self.buffer[...] = grad
-            self.grad = self.buffer
+        elif self.place is not None:
+            self.grad = self.place()
+            self.grad[...] = grad
         else:
             self.grad = grad.copy()
 

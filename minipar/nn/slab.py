@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backend import Array
+from ..backend import Array, allocated, to_host
 from .parameter import Parameter
 
 
@@ -24,7 +24,8 @@ class Segment:
     """Where one parameter is in its slab, and which part of the whole parameter it is.
 
     `box` is a (start, stop) pair for each axis of the global parameter; `replicated` names the mesh
-    axes along which every rank holds the same values.
+    axes along which every rank holds the same values.  `part`, where a flat slab was cut without
+    regard to shapes, is the (start, stop) of the elements of the box that are here.
     """
 
     name: str
@@ -33,11 +34,19 @@ class Segment:
     box: tuple[tuple[int, int], ...]
     global_shape: tuple[int, ...]
     replicated: tuple[str, ...] = ()
+    part: tuple[int, int] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the part that is here."""
+        """The shape of what is here: flat, if it is a part."""
+        if self.part is not None:
+            return (self.part[1] - self.part[0],)
         return tuple(stop - start for start, stop in self.box)
+
+    def take(self, values: Array) -> Array:
+        """What is here of the global parameter `values`, flat."""
+        here = values[tuple(slice(*bounds) for bounds in self.box)]
+        return here.reshape(here.size)[slice(*self.part) if self.part else slice(None)]
 
 
 class Slab:
@@ -58,8 +67,8 @@ class Slab:
             self.segments.append(Segment(name, start, stop, box, parameter.shape))
             self.parameters.append(parameter)
             start = stop
-        self.data: Array = np.empty_like(like, shape=start)
-        self.grad: Array = np.zeros_like(like, shape=start)
+        self.data: Array = allocated("parameters", np.empty_like(like, shape=start))
+        self.grad: Array = allocated("gradients", np.zeros_like(like, shape=start))
         for segment, parameter in zip(self.segments, self.parameters):
             view = self.data[segment.start:segment.stop].reshape(segment.shape)
             if parameter.initialized:
@@ -67,7 +76,8 @@ class Slab:
             parameter.data = view
             self._views.append(view)
             parameter.slot.grad = None
-            parameter.slot.buffer = self.grad[segment.start:segment.stop].reshape(segment.shape)
+            place = self.grad[segment.start:segment.stop].reshape(segment.shape)
+            parameter.slot.place = lambda place=place: place
 
     def zero_grad(self) -> None:
         """Forget the gradients: the next backward writes instead of adding."""
@@ -84,6 +94,11 @@ class Slab:
                 raise ValueError(f"{segment.name}.data was replaced and would not be trained: "
                                  f"write into it instead, {segment.name}.data[...] = values")
             if parameter.grad is None:
-                parameter.slot.buffer[...] = 0
-                parameter.grad = parameter.slot.buffer
+                parameter.slot.grad = parameter.slot.place()
+                parameter.slot.grad[...] = 0
         return self.grad
+
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """A host copy of `values`, an array beside `data`, by parameter name."""
+        return {s.name: np.array(to_host(values[s.start:s.stop])).reshape(s.shape)
+                for s in self.segments}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..autograd.meter import current_meter
-from ..backend import Array, blocks, like, to_host
+from ..backend import Array, allocated, blocks, like
 from ..nn.slab import Slab
 
 
@@ -30,9 +30,10 @@ class Optimizer:
             raise ValueError(f"a learning rate is a number >= 0, not {lr}")
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
         self.states: list[dict[str, Array]] = [
-            {name: np.zeros_like(slab.data) for name in self.state_names} for slab in slabs]
-        self._scratch = [np.empty_like(slab.data, shape=(2, max(
-            (block.size for (block,) in blocks(slab.data)), default=0))) for slab in slabs]
+            {name: allocated("optimizer states", np.zeros_like(slab.data))
+             for name in self.state_names} for slab in slabs]
+        sizes = [max((block.size for (block,) in blocks(slab.data)), default=0) for slab in slabs]
+        self._scratch = [np.empty_like(slab.data, shape=(2, max(sizes))) for slab in slabs[:1]]
 
     def begin(self) -> None:
         """What changes from step to step, worked out once for all blocks."""
@@ -46,7 +47,8 @@ class Optimizer:
         self.num_steps += 1
         self.begin()
         meter = current_meter()
-        for slab, state, scratch in zip(self.slabs, self.states, self._scratch):
+        (scratch,) = self._scratch
+        for slab, state in zip(self.slabs, self.states):
             start = meter.start() if meter else None
             grad = slab.complete_grad()
             for p, g, *states in blocks(slab.data, grad, *state.values()):
@@ -62,11 +64,14 @@ class Optimizer:
             slab.zero_grad()
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A host copy of every state of every parameter, as "state/parameter name"."""
-        return {f"{name}/{segment.name}":
-                np.array(to_host(values[segment.start:segment.stop])).reshape(segment.shape)
+        """A host copy of every state of every parameter, as "state/parameter name".
+
+        If the slabs are shards, all ranks that share them must call it.
+        """
+        return {f"{name}/{parameter}": array
                 for slab, state in zip(self.slabs, self.states)
-                for name, values in state.items() for segment in slab.segments}
+                for name, values in state.items()
+                for parameter, array in slab.named(values).items()}
 
     def load_state_dict(self, state: dict[str, np.ndarray], num_steps: int) -> None:
         """Copy the states in; `num_steps` steps were taken.
@@ -77,10 +82,11 @@ class Optimizer:
             for name, values in own.items():
                 for segment in slab.segments:
                     key = f"{name}/{segment.name}"
-                    if key not in state or state[key].shape != segment.shape:
-                        raise ValueError(f"the optimizer needs {key} of shape {segment.shape}, "
+                    if key not in state or state[key].shape != segment.global_shape:
+                        raise ValueError(f"the optimizer needs {key} of shape "
+                                         f"{segment.global_shape}, "
                                          f"which the checkpoint does not have: resume with the "
                                          "optimizer that wrote it")
                     part = values[segment.start:segment.stop]
-                    part[...] = like(state[key].reshape(-1).astype(values.dtype), values)
+                    part[...] = like(segment.take(state[key]).astype(values.dtype), values)
         self.num_steps = num_steps
