@@ -8,7 +8,7 @@ from . import operators as _operators  # noqa: F401 (gives Tensor its operators)
 from .activations import dropout, gelu, relu
 from .attention import fused_attention, scaled_dot_product_attention
 from .elementwise import astype, exp, log, sqrt, tanh, where
-from .engine import backward
+from .engine import backward, slots_below
 from .function import Function, no_grad, saved_tensors_hooks
 from .gradcheck import gradcheck
 from .meter import Meter, current_meter

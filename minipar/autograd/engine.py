@@ -108,6 +108,11 @@ def _visit(node: Node, grad: Array, todo: list, weights: list,
     node.ctx = node.edges = None
 
 
+def slots_below(root: Tensor) -> set[GradientSlot]:
+    """The leaves that backward from `root` will bring a gradient to."""
+    return {edge for edge in _count_consumers(root.edge) if isinstance(edge, GradientSlot)}
+
+
 def _count_consumers(start: Edge) -> dict[Edge, int]:
     """How many contributions each node and slot below `start` will receive."""
     waiting, stack = {start: 1}, [start]

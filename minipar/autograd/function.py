@@ -38,6 +38,11 @@ def no_grad():
     return _setting(_grad_enabled, False)
 
 
+def is_recording() -> bool:
+    """Whether operations are remembered here for a backward."""
+    return _grad_enabled.get()
+
+
 def saved_tensors_hooks(pack: Callable[[Array], Any], unpack: Callable[[Any], Array]):
     """Context in which `pack(array)` is kept for every saved array; backward gets `unpack` of it.
 

@@ -84,11 +84,20 @@ class Slab:
         for parameter in self.parameters:
             parameter.grad = None
 
+    def drop_grad(self) -> None:
+        """Free the gradients' array: from now on a strategy keeps them elsewhere."""
+        self.zero_grad()
+        self.grad = None
+
     def complete_grad(self) -> Array:
         """The flat gradient, with zeros for parameters that received none since `zero_grad`.
 
-        Raises ValueError for a parameter whose `data` is no longer its place in the slab.
+        Raises ValueError for a parameter whose `data` is no longer its place in the slab, and if
+        the gradients are elsewhere.
         """
+        if self.grad is None:
+            raise ValueError("the gradients of this slab are sharded over the ranks: use the "
+                             "strategy's slabs, strategy.slabs, instead of model.slabs")
         for parameter, segment, view in zip(self.parameters, self.segments, self._views):
             if parameter.data is not view:
                 raise ValueError(f"{segment.name}.data was replaced and would not be trained: "

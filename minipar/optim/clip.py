@@ -1,6 +1,6 @@
 """Clipping by the global norm of all gradients (Pascanu, Mikolov & Bengio 2013)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -8,24 +8,30 @@ from ..backend import Array, blocks, is_host
 from ..nn.slab import Slab
 
 
-def grad_norm(slabs: Sequence[Slab]) -> Array:
-    """√(Σ g²) over all gradients, one float64; squares are summed in float64 whatever the dtype."""
+def squared_norm(slabs: Sequence[Slab]) -> Array:
+    """Σ g² over all gradients, one float64; squares are summed in float64 whatever the dtype."""
     total = 0.0
     for slab in slabs:
         for (g,) in blocks(slab.complete_grad()):
             total = total + np.einsum("i,i->", g, g, dtype=np.float64)
-    return np.sqrt(total)
+    return total
 
 
-def clip_grad_norm(slabs: Sequence[Slab], max_norm: float) -> Array:
+def grad_norm(slabs: Sequence[Slab]) -> Array:
+    """√(Σ g²) over all gradients."""
+    return np.sqrt(squared_norm(slabs))
+
+
+def clip_grad_norm(slabs: Sequence[Slab], max_norm: float,
+                   norm_of: Callable[[Sequence[Slab]], Array] = grad_norm) -> Array:
     """Scale all gradients down to a global norm of `max_norm`; return the norm before.
 
-    PyTorch's equation: the factor is min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity
+    `norm_of(slabs)` is the norm, where they are not all here.  PyTorch's equation: the factor is min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity
     or a NaN are left as they are: the norm says so, and no factor could mend them.
     """
     if max_norm <= 0:
         raise ValueError(f"max_norm must be positive, not {max_norm}")
-    norm = grad_norm(slabs)
+    norm = norm_of(slabs)
     factor = max_norm / (norm + 1e-6)
     if not is_host(factor) or 0 < factor < 1:
         for slab in slabs:

@@ -1,6 +1,6 @@
 """What every collective shares: how a total is cut among ranks, and how two arrays are combined."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -39,8 +39,13 @@ def piece_bounds(total: int, num_pieces: int, counts: Sequence[int] | None = Non
     return list(zip([0, *stops], stops))
 
 
-def find_operator(op: str, dtype: np.dtype | None = None):
-    """The ufunc of a reduction.  Raises ValueError for an unknown one, and for sums of bool."""
+def find_operator(op: str | Callable, dtype: np.dtype | None = None) -> Callable:
+    """The ufunc of a reduction; a function like one, op(a, b, out=), stands for itself.
+
+    Raises ValueError for an unknown one, and for sums of bool.
+    """
+    if callable(op):
+        return op
     if op not in OPERATORS:
         raise ValueError(f"unknown reduction {op!r}: choose from {', '.join(OPERATORS)}")
     if dtype is not None and dtype.kind == "b" and op in ("sum", "prod"):

@@ -46,17 +46,22 @@ ALGORITHMS = {"ring": ring, "auto": ring}
 
 def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "sum",
                    algorithm: str = "auto", counts: Sequence[int] | None = None,
-                   out: Array | None = None) -> Array:
+                   out: Array | None = None, in_place: bool = False) -> Array:
     """The reduction over all ranks of `array`, of which rank r gets the r-th piece along `dim`.
 
     Pieces have the lengths `counts` or are cut by `chunk_bounds`.  `array` is not changed, unless
-    it shares memory with `out`, into which the result is then written.
+    it shares memory with `out`, into which the result is then written, or `in_place`: then the
+    result is a view of it, and the rest of it is lost.  Raises ValueError if that needs a
+    contiguous array and dim 0, and does not have them.
     """
+    if in_place and (dim or not getattr(array, "flags", None) or not array.flags.c_contiguous):
+        raise ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
+                         f"{array.shape}: leave in_place out")
     combine, reduce = find_operator(op, array.dtype), find_algorithm(ALGORITHMS, algorithm)
     bounds = piece_bounds(array.shape[dim], comm.size, counts)
     start, stop = bounds[comm.rank]
     check_out(out, array, with_length(array.shape, dim, stop - start))
-    work = np.moveaxis(array, dim, 0).copy()        # contiguous, and ours to add into
+    work = array if in_place else np.moveaxis(array, dim, 0).copy()     # contiguous, and ours
     with comm.labelled("reduce_scatter"):
         reduce(comm, [work[start:stop] for start, stop in bounds], combine)
     return deliver(np.moveaxis(work[start:stop], 0, dim), out)

@@ -1,0 +1,248 @@
+"""FSDP: parameters, gradients and optimizer states live in shards; weights are gathered for a use.
+
+    memory     ┌──┐  ┌──┐  ┌──┐ │ ┌──┐  ┌──┐          each unit (a block, say) is gathered before it
+               │h0│──│h1│──│h2│─│─│h2│──│h1│──        is used and released after: two at a time,
+    shards   ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│▁▁▁▁▁▁▁▁▁▁▁▁▁▁       the one in use and the next, on its way
+                  forward       │    backward
+
+A unit is one flat run of parameters, padded to a multiple of p and cut into p equal shards.  Who
+uses a weight calls for its unit (`transform_parameters`); what an operation saves of a weight is a
+note of where it was, and calls for the unit again in backward: gathered weights do not stay alive.
+The order of uses is noted in the first step, and from then on the next unit is gathered while this
+one computes.
+
+Sent per rank: every unit is gathered once for forward and once for backward (but for those that are
+still there), and its gradient reduce-scattered: at most 3Ψ(p-1)/p elements.  Zhao et al. 2023,
+PyTorch FSDP, arXiv 2304.11277; ZeRO-3 in Rajbhandari et al. 2020.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..autograd import Tensor, saved_tensors_hooks
+from ..autograd.function import is_recording
+from ..backend import Array, allocated, place_in, view_of
+from ..comm import Communicator
+from ..comm.collectives import all_gather, all_reduce, broadcast
+from ..comm.work import Work, start
+from ..nn import Module, Parameter
+from ..nn.slab import Segment
+from ..shape_array import ShapeArray
+from .sharded import ShardedGradients
+from .shards import PassingGradient, Shard
+
+
+class Unit:
+    """Named parameters that are gathered and released together over `comm`.
+
+    `stays`: not released between forward and backward.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, Parameter]], comm: Communicator, stays: bool):
+        self.parameters, self.stays, self.pinned = [p for _, p in named], stays, False
+        self.slots = {p.slot for p in self.parameters}
+        self.layout, size = [], 0
+        for name, p in named:
+            box = tuple((0, n) for n in p.shape)
+            self.layout.append(Segment(name, size, size + p.size, box, p.shape))
+            size += p.size
+        length = -(-size // comm.size)                      # of a shard, with its padding
+        bounds = [(min(r * length, size), min((r + 1) * length, size)) for r in range(comm.size)]
+        begin, end = bounds[comm.rank]
+        flat = np.concatenate([p.data.reshape(p.size) for p in self.parameters])
+        self.padded = allocated("parameters", np.zeros_like(flat, shape=length))
+        self.padded[:end - begin] = flat[begin:end]
+        grad = allocated("gradients", np.zeros_like(self.padded))
+        self.shard = Shard(self.parameters, self.layout, comm, bounds, self.padded[:end - begin],
+                           grad[:end - begin])
+        self.gradient = PassingGradient(self.parameters, self.layout, self.padded)
+        self.released = [ShapeArray(p.shape, p.dtype) for p in self.parameters]
+        self.full: Array | None = None          # all parameters and the padding, while gathered
+        self.coming: Work | None = None         # … or while they are on their way
+        self.strategy: FullyShardedDataParallel | None = None
+        self.release()
+
+    def call(self, parameter: Parameter) -> Parameter:
+        """A transform of parameters: whoever uses one of the unit finds all of them here."""
+        if parameter.slot in self.slots:
+            self.strategy.use(self)
+        return parameter
+
+    def start_gather(self, comm: Communicator) -> None:
+        """Begin to gather, unless that is done."""
+        if self.full is None:
+            self.full = allocated("communication", np.empty_like(
+                self.padded, shape=len(self.padded) * comm.size))
+            self.coming = start(all_gather, comm, self.padded, out=self.full)
+
+    def gather(self, comm: Communicator) -> None:
+        """Have all parameters here."""
+        self.start_gather(comm)
+        if self.coming is not None:
+            self.coming.wait()
+            self.coming = None
+            for p, s in zip(self.parameters, self.layout):
+                p.data = self.full[s.start:s.stop].reshape(s.shape)
+
+    def release(self) -> None:
+        """Forget them: what is left of a parameter is its shape."""
+        if self.coming is not None:
+            self.coming.wait()
+        self.full = self.coming = None
+        for p, shape in zip(self.parameters, self.released):
+            p.data = shape
+
+
+class Place(NamedTuple):
+    """What an operation keeps of a weight: where it was."""
+
+    unit: Unit
+    place: tuple
+
+
+class FullyShardedDataParallel(ShardedGradients):
+    """Made by `fully_shard`; `slabs` are the shards, for the optimizer."""
+
+    def __init__(self, model: Module, comm: Communicator, units: Sequence[Unit],
+                 replicate: Communicator | None, prefetch: bool):
+        self.model, self.comm, self.units = model, comm, list(units)
+        self.slabs = [unit.shard for unit in units]
+        self.shard_comm, self.replicate, self.prefetch = units[0].shard.comm, replicate, prefetch
+        for unit in units:
+            unit.strategy = self
+        self.synchronizing, self._asked = True, None
+        self.gather_comm: Communicator | None = None
+        self.phase, self.current = None, None
+        self.uses: list[Unit] = []              # in this forward and backward
+        self.plan: list[Unit] = []              # in the one before
+        self.pieces: list[tuple[Shard, Array]] = []
+
+    def _prepare(self) -> None:
+        """Before the first use: communicators on which gathers and reductions do not meet."""
+        if self.gather_comm is None:
+            self.gather_comm = self.shard_comm.split(0)
+            backwards = self.units[::-1]
+            self.watch([unit.shard for unit in backwards], [unit.gradient for unit in backwards],
+                       self.shard_comm.split(0))
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """See Strategy."""
+        for unit in self.units:
+            unit.pinned = False
+            unit.release()
+        self.phase, self.current, self.uses = "forward", None, []
+        try:
+            with saved_tensors_hooks(self._pack, self._unpack):
+                yield
+        finally:
+            self.phase = None
+
+    def backward(self, loss: Tensor) -> None:
+        """See Strategy."""
+        self.phase = "backward"
+        try:
+            super().backward(loss)
+        finally:
+            self.phase = None
+        self.plan = self.uses
+        for unit in self.units:
+            unit.release()
+
+    def use(self, unit: Unit) -> None:
+        """Have `unit` here, release what is not needed, and begin to gather what comes next."""
+        if unit is self.current and unit.full is not None:
+            return
+        self._prepare()
+        before, self.current = self.current, unit
+        if self.phase is None:
+            if is_recording():
+                raise RuntimeError("weights of a sharded model are used where their gradients "
+                                   "would be lost: compute the loss inside "
+                                   "`with strategy.forward():` (or without gradients, no_grad())")
+            self._make_room(unit)
+            unit.gather(self.gather_comm)
+            return
+        self.uses.append(unit)
+        unit.pinned = unit.stays and self.phase == "forward"
+        expected = self.plan[len(self.uses):len(self.uses) + 1] \
+            if self.plan[:len(self.uses)] == self.uses else []
+        after = expected[0] if self.prefetch and expected else None
+        self._make_room(unit, after or before)
+        unit.gather(self.gather_comm)
+        if after is not None:
+            after.start_gather(self.gather_comm)
+
+    def _make_room(self, *wanted: Unit | None) -> None:
+        for unit in self.units:
+            if unit.full is not None and unit not in wanted and not unit.pinned:
+                unit.release()
+
+    def _pack(self, array: Array) -> Any:
+        for unit in self.units:
+            if unit.full is not None and (place := place_in(array, unit.full)) is not None:
+                return Place(unit, place)
+        return array
+
+    def _unpack(self, kept: Any) -> Array:
+        if not isinstance(kept, Place):
+            return kept
+        self.use(kept.unit)
+        return view_of(kept.unit.full, kept.place)
+
+    def keep(self, shard: Shard, piece: Array) -> None:
+        """See ShardedGradients: with replicas, the sum over them is still to come."""
+        if self.replicate is None:
+            shard.add(piece)
+        else:
+            self.pieces.append((shard, allocated("communication", piece.copy())))
+
+    def finish(self) -> None:
+        """See Strategy."""
+        super().finish()
+        for shard, piece in self.pieces:
+            shard.add(all_reduce(self.replicate, piece, out=piece))
+        self.pieces.clear()
+
+
+def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | None = None,
+                replicate: Communicator | None = None, reshard_after_forward: bool = True,
+                prefetch: bool = True) -> FullyShardedDataParallel:
+    """Make the parameters of `module` a unit, sharded over `comm`; the strategy to train with.
+
+    Call it for the parts first (each block) and for the whole model last: a unit is what no part
+    has taken.  Hybrid sharding over a mesh of two axes: `shard`, the ranks of `comm` that a unit is
+    sharded over, and `replicate`, those that hold the same shard, whose sum is one all-reduce of it.
+    `reshard_after_forward=False` keeps this unit gathered until its backward: 2Ψ instead of 3Ψ are
+    sent.  Rank 0's values are taken.  Raises ValueError if the module has no numbers or no
+    parameters, or if the two axes are not all of `comm`.
+    """
+    shard = shard or comm
+    if shard.size * (replicate.size if replicate else 1) != comm.size:
+        raise ValueError(f"shards over {shard.size} ranks and {replicate.size if replicate else 1} "
+                         f"replicas do not make up {comm.size} ranks: give both axes of a mesh, "
+                         'shard=mesh["shard"], replicate=mesh["replicate"]')
+    parts = [part for _, part in module.named_modules()]
+    inner = [unit for part in parts for unit in part.__dict__.pop("sharded_units", ())]
+    taken = {id(p) for unit in inner for p in unit.parameters}
+    prefix = f"{module.full_name}." if module.full_name else ""
+    own = [(prefix + name, p) for name, p in module.named_parameters() if id(p) not in taken]
+    units = list(inner)
+    if own:
+        if not all(p.initialized for _, p in own):
+            raise ValueError("the model has no numbers: call model.initialize(seed) first, and "
+                             "give it to one strategy only")
+        for _, p in own:
+            broadcast(comm, p.data, out=p.data)
+        unit = Unit(own, shard, not reshard_after_forward)
+        units.insert(0, unit)
+        for part in parts:
+            if any(p.slot in unit.slots for p in part._parameters.values()):
+                part._transforms.append(unit.call)
+    if not units:
+        raise ValueError(f"{type(module).__name__} has no parameters to shard")
+    module.sharded_units, module.slabs = units, []
+    return FullyShardedDataParallel(module, comm, units, replicate, prefetch)

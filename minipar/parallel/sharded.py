@@ -1,0 +1,54 @@
+"""Gradients that are reduced as soon as they are whole, and kept in pieces: ZeRO-2 and FSDP."""
+
+from ..autograd import Tensor
+from ..backend import Array
+from ..comm import Communicator
+from ..comm.collectives import reduce_scatter
+from ..comm.work import Work, start
+from .order import InOrder
+from .shards import PassingGradient, Shard
+from .strategy import Strategy
+
+
+class ShardedGradients(Strategy):
+    """A run's gradient exists only until it is reduced.
+
+    `shards` and `gradients`, in the order in which backward is expected to fill them.  At most one
+    reduction is under way; it ends before the next gradient is allocated.
+    """
+
+    keeps_gradients = False
+    work: tuple[Shard, Work] | None = None
+
+    def watch(self, shards: list[Shard], gradients: list[PassingGradient],
+              comm: Communicator) -> None:
+        """Reduce these from now on, over `comm`."""
+        self.shards, self.gradients, self.reduce_comm = shards, gradients, comm
+        for gradient in gradients:
+            gradient.before = self.settle
+        self.order = InOrder([shard.parameters for shard in shards], self._launch)
+
+    def _launch(self, i: int) -> None:
+        flat, shard = self.gradients[i].take(), self.shards[i]
+        self.settle()
+        self.work = shard, start(reduce_scatter, self.reduce_comm, flat, counts=shard.counts,
+                                 in_place=True)
+
+    def settle(self) -> None:
+        """Wait for the reduction under way, and keep this rank's piece."""
+        if self.work is not None:
+            (shard, work), self.work = self.work, None
+            self.keep(shard, work.wait())
+
+    def keep(self, shard: Shard, piece: Array) -> None:
+        """What becomes of a piece once it is reduced."""
+        shard.add(piece)
+
+    def begin(self, loss: Tensor) -> None:
+        """See Strategy."""
+        self.order.begin(loss)
+
+    def finish(self) -> None:
+        """See Strategy."""
+        self.order.finish()
+        self.settle()

@@ -1,0 +1,127 @@
+"""What every data-parallel strategy answers to, so that one loop trains with any of them.
+
+    strategy = DistributedDataParallel(model, comm)
+    optimizer = AdamW(strategy.slabs)                   what this rank optimizes: slabs, or shards
+    loss = accumulate(strategy, microbatches)           gradients of the whole batch, in the slabs
+    clip_grad_norm(strategy.slabs, 1.0)
+    strategy.step(optimizer)                            and everyone has the new parameters
+
+No strategy divides: the loss of a microbatch is a sum over its targets divided by the number of
+targets of the whole batch, over all ranks and microbatches, so that gradients simply add up.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
+
+import numpy as np
+
+from ..autograd import Tensor, backward, count_targets
+from ..backend import Array
+from ..comm import Communicator
+from ..comm.collectives import chunk_bounds
+from ..comm.work import progress
+from ..nn import Module
+from ..optim import Optimizer
+from ..random import training_step
+from .data import global_count, global_loss
+
+
+class Microbatch(NamedTuple):
+    """What `model.loss` takes, and the global numbers of the samples (dropout needs them)."""
+
+    inputs: Array
+    targets: Array
+    samples: Array
+
+
+class Strategy:
+    """One way of training `model` on the ranks of `comm`; this one computes on a single rank."""
+
+    keeps_gradients = True      # whether several backwards may add up before they are reduced
+
+    def __init__(self, model: Module, comm: Communicator):
+        if not all(parameter.initialized for parameter in model.parameters()):
+            raise ValueError("the model has no numbers: call model.initialize(seed) first, and "
+                             "give it to one strategy only")
+        self.model, self.comm, self.slabs = model, comm, list(model.slabs)
+        self.synchronizing, self._asked = True, None
+
+    def rows(self, num_rows: int) -> range:
+        """Which rows of a batch of so many this rank is given."""
+        return range(*chunk_bounds(num_rows, self.comm.size)[self.comm.rank])
+
+    def forward(self) -> AbstractContextManager:
+        """Context in which a loss is computed that `backward` will be called with."""
+        return nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of `loss`; reduced over the ranks, unless inside `no_sync`."""
+        if self.synchronizing:
+            self.begin(loss)
+        backward(loss, between=self._move_on)
+        if self.synchronizing:
+            self.finish()
+
+    def begin(self, loss: Tensor) -> None:
+        """Before a backward whose gradients are to be reduced."""
+
+    def finish(self) -> None:
+        """After it: wait until they are."""
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Let the optimizer step, and give everyone the new parameters."""
+        optimizer.step()
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Context in which gradients only add up on their rank, for the next backward to reduce.
+
+        Raises ValueError for a strategy that has no room for them.
+        """
+        if not self.keeps_gradients:
+            raise ValueError(f"{type(self).__name__} keeps no whole gradient that could add up: "
+                             "it reduces after every backward; leave no_sync() out")
+        before, self.synchronizing = self.synchronizing, False
+        try:
+            yield
+        finally:
+            self.synchronizing = before
+
+    def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
+        """Forward and backward of one microbatch; this rank's share of the loss."""
+        with training_step(seed, step, batch.samples), self.forward():
+            loss = self.model.loss(batch.inputs, batch.targets, num_targets)
+        self.backward(loss)
+        return float(loss.data)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every parameter by its full name; all ranks must call it."""
+        return {name: values for slab in self.slabs
+                for name, values in slab.named(slab.data).items()}
+
+    def _move_on(self) -> None:
+        """Between two operations of backward: let messages that are under way go on."""
+        now = self.comm.now()
+        if now != self._asked:          # asking again at one virtual time would wait for more
+            self._asked = now
+            progress(self.comm)
+
+
+def accumulate(strategy: Strategy, microbatches: Sequence[Microbatch], seed: int = 0,
+               step: int = 0) -> float:
+    """Forward and backward of all microbatches: the loss of the whole batch, over all ranks.
+
+    Afterwards the gradients of the whole batch are in `strategy.slabs`.  Every rank gives as many
+    microbatches, each of any size; one may have no target at all, or no row.
+    """
+    if not microbatches:
+        raise ValueError("no microbatches: give at least one (it may have no rows)")
+    comm, last = strategy.comm, len(microbatches) - 1
+    num_targets = global_count(comm, sum(count_targets(batch.targets) for batch in microbatches))
+    loss = 0.0
+    for i, batch in enumerate(microbatches):
+        waits = strategy.keeps_gradients and i < last
+        with strategy.no_sync() if waits else nullcontext():
+            loss += strategy.loss_of(batch, num_targets, seed, step)
+    return global_loss(comm, loss)
