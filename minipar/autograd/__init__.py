@@ -31,6 +31,6 @@ __all__ = [
     "Function", "GradientSlot", "Meter", "Tensor", "astype", "backward", "broadcast_to",
     "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout", "embedding", "exp",
     "fused_attention", "getitem", "gelu", "gradcheck", "layer_norm", "linear", "log", "log_softmax",
-    "matmul", "max", "mean", "no_grad", "relu", "reshape", "saved_tensors_hooks",
+    "matmul", "max", "mean", "no_grad", "relu", "reshape", "saved_tensors_hooks", "slots_below",
     "scaled_dot_product_attention", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
 ]

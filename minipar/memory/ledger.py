@@ -49,7 +49,7 @@ class Ledger:
 
     @contextmanager
     def recording(self) -> Iterator["Ledger"]:
-        """Context in which what is allocated or saved is counted (until it is freed, also later)."""
+        """Context in which what is allocated or saved is counted, until it is freed."""
         with saved_tensors_hooks(self._pack, lambda kept: kept.array), \
                 observing_allocations(self.add):
             yield self

@@ -133,6 +133,10 @@ class GPT(Module):
             x = block(x)
         return self.head(x)
 
+    def logits(self, ids: Array) -> Tensor:
+        """The output for ids (b, t)."""
+        return self(ids)
+
     def loss(self, ids: Array, targets: Array, num_targets: float | None = None) -> Tensor:
         """Cross-entropy in nats of targets (b, t), summed and divided by `num_targets`."""
         return ag.cross_entropy(self(ids), targets, num_targets)

@@ -26,8 +26,9 @@ def clip_grad_norm(slabs: Sequence[Slab], max_norm: float,
                    norm_of: Callable[[Sequence[Slab]], Array] = grad_norm) -> Array:
     """Scale all gradients down to a global norm of `max_norm`; return the norm before.
 
-    `norm_of(slabs)` is the norm, where they are not all here.  PyTorch's equation: the factor is min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity
-    or a NaN are left as they are: the norm says so, and no factor could mend them.
+    `norm_of(slabs)` is the norm, where they are not all here.  PyTorch's equation: the factor is
+    min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity or a NaN are left as they are: the
+    norm says so, and no factor could mend them.
     """
     if max_norm <= 0:
         raise ValueError(f"max_norm must be positive, not {max_norm}")

@@ -12,9 +12,13 @@ gradients over the ranks.  The slab form is the product: it sums the flat gradie
 that is used k times costs one message instead of k.
 """
 
-from ..backend import Array
+import hashlib
+
+import numpy as np
+
+from ..backend import Array, to_host
 from ..comm import Communicator
-from ..comm.collectives import agree_on_sum, all_reduce, broadcast
+from ..comm.collectives import agree_on_sum, all_gather, all_reduce, broadcast
 from ..nn import Module
 from .conjugate import copy_to
 
@@ -23,6 +27,21 @@ def broadcast_parameters(model: Module, comm: Communicator) -> None:
     """Rank 0's parameters for everyone, slab by slab."""
     for slab in model.slabs:
         broadcast(comm, slab.data, out=slab.data)
+
+
+def check_replicas(model: Module, comm: Communicator) -> None:
+    """Raise RuntimeError, on every rank, unless all ranks hold the same bits of every parameter."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(np.ascontiguousarray(to_host(parameter.data)))
+    with comm.labelled("control"):
+        digests = all_gather(comm, np.frombuffer(digest.digest(), np.uint8)).reshape(comm.size, -1)
+    different = [rank for rank in range(comm.size) if (digests[rank] != digests[0]).any()]
+    if different:
+        ranks = ", ".join(map(str, different))
+        raise RuntimeError(f"the parameters on ranks {ranks} are not those of rank 0: the replicas "
+                           "have diverged (an update that only some ranks made, or other "
+                           "gradients)")
 
 
 def data_parallel(model: Module, comm: Communicator) -> Module:

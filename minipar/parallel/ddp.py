@@ -46,10 +46,10 @@ class Bucketed(Strategy):
 
     def backward(self, loss: Tensor) -> None:
         """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
-        if any(parameter.grad is not None for run in self.buckets for parameter in run.parameters):
-            if self._reduced:
-                raise ValueError("these gradients were reduced already, and would be again: call "
-                                 "zero_grad() first, or add up microbatches inside no_sync()")
+        if self._reduced and any(p.grad is not None for run in self.buckets
+                                 for p in run.parameters):
+            raise ValueError("these gradients were reduced already, and would be again: call "
+                             "zero_grad() first, or add up microbatches inside no_sync()")
         self._reduced = False
         super().backward(loss)
 

@@ -215,7 +215,7 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
 
     Call it for the parts first (each block) and for the whole model last: a unit is what no part
     has taken.  Hybrid sharding over a mesh of two axes: `shard`, the ranks of `comm` that a unit is
-    sharded over, and `replicate`, those that hold the same shard, whose sum is one all-reduce of it.
+    sharded over, and `replicate`, those that hold the same shard, which they then all-reduce.
     `reshard_after_forward=False` keeps this unit gathered until its backward: 2Ψ instead of 3Ψ are
     sent.  Rank 0's values are taken.  Raises ValueError if the module has no numbers or no
     parameters, or if the two axes are not all of `comm`.

@@ -55,7 +55,7 @@ class Shard:
         return self.grad
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
-        """Whole parameters, by name, of `values`, an array beside `data`: all ranks must call it."""
+        """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
         with self.comm.labelled("state"):
             whole = to_host(collectives.all_gather(self.comm, values, counts=self.counts))
         return {s.name: np.array(whole[s.start:s.stop]).reshape(s.shape) for s in self.layout}

@@ -24,6 +24,7 @@ from ..comm.work import progress
 from ..nn import Module
 from ..optim import Optimizer
 from ..random import training_step
+from .clip import clip_grad_norm
 from .data import global_count, global_loss
 
 
@@ -72,6 +73,10 @@ class Strategy:
     def step(self, optimizer: Optimizer) -> None:
         """Let the optimizer step, and give everyone the new parameters."""
         optimizer.step()
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Scale the gradients down to a global norm of `max_norm`; return the norm before."""
+        return clip_grad_norm(self.slabs, max_norm)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -7,9 +7,9 @@
     ZeRO-3                  4Ψ/p        4Ψ/p          8Ψ/p                3Ψ (p-1)/p
 
 (bytes in float32 with Adam's two moments.)  An all-reduce is a reduce-scatter and an all-gather:
-ZeRO puts the optimizer's step between the two, on 1/p of everything, and sends nothing more.  With k
-microbatches ZeRO-2 has nowhere to add gradients up, and reduces each: (k + 1) Ψ; ZeRO-3 is `fsdp.py`
-and gathers for each: 3k Ψ.
+ZeRO puts the optimizer's step between the two, on 1/p of everything, and sends nothing more.  With
+k microbatches ZeRO-2 has nowhere to add gradients up, and reduces each: (k + 1) Ψ; ZeRO-3 is in
+`fsdp.py` and gathers for each: 3k Ψ.
 
 Every bucket is cut into p pieces, so that all ranks take part in all reductions alike.
 """

@@ -1,0 +1,100 @@
+"""DataParallel, the classic form: rank 0 drives, the others lend it their processors.
+
+              inputs      parameters   outputs      d outputs    d parameters
+    rank 0    ─┬─────▶    ─┬─────▶     ◀─┬─────     ─┬─────▶     ◀─┬─────        loss and optimizer
+    rank 1     ├─────▶     ├─────▶     ◀─┤           ├─────▶     ◀─┤             on rank 0 alone
+    rank 2     └─────▶     └─────▶     ◀─┘           └─────▶     ◀─┘
+
+Five exchanges a step, all through rank 0, whose traffic grows with the number of ranks:
+2Ψ(p-1) elements of parameters and gradients, and all inputs and outputs, where
+`DistributedDataParallel` has one exchange of 2Ψ(p-1)/p.  (torch.nn.DataParallel drives the devices
+of one process in this way.)
+"""
+
+import numpy as np
+
+from ..autograd import Tensor, cross_entropy
+from ..autograd import backward as backward_from
+from ..backend import Array
+from ..comm.collectives import broadcast, chunk_bounds, gather, scatter
+from ..optim import Optimizer
+from ..random import training_step
+from .strategy import Microbatch, Strategy
+
+
+class DataParallel(Strategy):
+    """See the module.  Batches are given to rank 0, whole; the other ranks give empty ones."""
+
+    def rows(self, num_rows: int) -> range:
+        """See Strategy."""
+        return range(num_rows if self.comm.rank == 0 else 0)
+
+    def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
+        """The five exchanges; afterwards the gradients are on rank 0, which knows the loss."""
+        comm, is_root = self.comm, self.comm.rank == 0
+        with comm.labelled("control"):
+            num_rows = int(broadcast(comm, np.array([len(batch.inputs)]))[0])
+        counts = [stop - start for start, stop in chunk_bounds(num_rows, comm.size)]
+        inputs = self._deal("scatter inputs", batch.inputs, counts)
+        samples = self._deal("control", batch.samples, counts)
+        self._send_parameters()
+        with training_step(seed, step, samples):
+            outputs = self.model.logits(inputs)
+        with comm.labelled("gather outputs"):
+            together = gather(comm, outputs.data, counts=counts, algorithm="linear")
+        loss, d_outputs = 0.0, outputs.data
+        if is_root:
+            leaf = Tensor(together, requires_grad=True)
+            total = cross_entropy(leaf, batch.targets, num_targets)
+            total.backward()
+            loss, d_outputs = float(total.data), leaf.grad
+        backward_from(outputs, self._deal("scatter output gradients", d_outputs, counts))
+        if self.synchronizing:
+            self.finish()
+        return loss
+
+    def finish(self) -> None:
+        """The fifth exchange: the sum of all ranks' gradients, on rank 0; the others keep none."""
+        with self.comm.labelled("reduce gradients"):
+            for slab in self.model.slabs:
+                if self.comm.rank:
+                    self.comm.send(slab.complete_grad(), 0)
+                    slab.zero_grad()
+                    continue
+                total, arrived = slab.complete_grad(), np.empty_like(slab.grad)
+                for other in range(1, self.comm.size):
+                    self.comm.recv(arrived, other)
+                    total += arrived
+
+    def step(self, optimizer: Optimizer) -> None:
+        """See Strategy: rank 0 steps, and the next forward sends its parameters around."""
+        if self.comm.rank == 0:
+            optimizer.step()
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """See Strategy: only rank 0 has gradients."""
+        norm = super().clip_grad_norm(max_norm) if self.comm.rank == 0 else 0.0
+        with self.comm.labelled("control"):
+            return float(broadcast(self.comm, np.array([norm]))[0])
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """See Strategy."""
+        self._send_parameters()
+        return super().state_dict()
+
+    def _deal(self, label: str, array: Array, counts: list[int]) -> Array:
+        """This rank's rows of rank 0's array; elsewhere `array` tells their shape and dtype."""
+        if self.comm.rank:
+            array = np.broadcast_to(array.dtype.type(0), (sum(counts), *array.shape[1:]))
+        with self.comm.labelled(label):
+            return scatter(self.comm, array, counts=counts, algorithm="linear")
+
+    def _send_parameters(self) -> None:
+        """Rank 0's, to everyone."""
+        with self.comm.labelled("broadcast parameters"):
+            for slab in self.model.slabs:
+                for other in range(1, self.comm.size):
+                    if self.comm.rank == 0:
+                        self.comm.send(slab.data, other)
+                    elif self.comm.rank == other:
+                        self.comm.recv(slab.data, 0)
