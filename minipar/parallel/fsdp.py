@@ -31,8 +31,8 @@ from ..comm.work import Work, start
 from ..nn import Module, Parameter
 from ..nn.slab import Segment
 from ..shape_array import ShapeArray
-from .sharded import ShardedGradients
-from .shards import PassingGradient, Shard
+from .sharded import PassingGradient, ShardedGradients
+from .shards import Shard
 
 
 class Unit:

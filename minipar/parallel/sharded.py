@@ -1,13 +1,48 @@
 """Gradients that are reduced as soon as they are whole, and kept in pieces: ZeRO-2 and FSDP."""
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
 from ..autograd import Tensor
-from ..backend import Array
+from ..backend import Array, allocated
 from ..comm import Communicator
 from ..comm.collectives import reduce_scatter
 from ..comm.work import Work, start
+from ..nn import Parameter
+from ..nn.slab import Segment
 from .order import InOrder
-from .shards import PassingGradient, Shard
+from .shards import Shard
 from .strategy import Strategy
+
+
+class PassingGradient:
+    """The whole gradient of a run, which exists from its first contribution until it is reduced.
+
+    `before` is called when it is about to be allocated.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], layout: Sequence[Segment], like: Array,
+                 before: Callable[[], None] = lambda: None):
+        self.parameters, self.size, self.like = list(parameters), layout[-1].stop, like
+        self.flat: Array | None = None
+        self.before = before
+        for parameter, segment in zip(parameters, layout):
+            parameter.slot.place = lambda s=segment: self.whole()[s.start:s.stop].reshape(s.shape)
+
+    def whole(self) -> Array:
+        """The flat array; zeros where nothing came yet."""
+        if self.flat is None:
+            self.before()
+            self.flat = allocated("gradients", np.zeros_like(self.like, shape=self.size))
+        return self.flat
+
+    def take(self) -> Array:
+        """Hand it over, and forget it."""
+        flat, self.flat = self.whole(), None
+        for parameter in self.parameters:
+            parameter.slot.grad = None
+        return flat
 
 
 class ShardedGradients(Strategy):

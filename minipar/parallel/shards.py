@@ -8,12 +8,12 @@ Optimizers, clipping and checkpoints read `data`, `grad` and `segments` of a sha
 slab: none of them knows that the rest is elsewhere.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..backend import Array, allocated, to_host
+from ..backend import Array, to_host
 from ..comm import Communicator, collectives
 from ..nn import Parameter
 from ..nn.slab import Segment
@@ -68,32 +68,3 @@ def _overlap(segment: Segment, start: int, stop: int) -> Segment | None:
         return None
     return replace(segment, start=first - start, stop=last - start,
                    part=(first - segment.start, last - segment.start))
-
-
-class PassingGradient:
-    """The whole gradient of a run, which exists from its first contribution until it is reduced.
-
-    `before` is called when it is about to be allocated.
-    """
-
-    def __init__(self, parameters: Sequence[Parameter], layout: Sequence[Segment], like: Array,
-                 before: Callable[[], None] = lambda: None):
-        self.parameters, self.size, self.like = list(parameters), layout[-1].stop, like
-        self.flat: Array | None = None
-        self.before = before
-        for parameter, segment in zip(parameters, layout):
-            parameter.slot.place = lambda s=segment: self.whole()[s.start:s.stop].reshape(s.shape)
-
-    def whole(self) -> Array:
-        """The flat array; zeros where nothing came yet."""
-        if self.flat is None:
-            self.before()
-            self.flat = allocated("gradients", np.zeros_like(self.like, shape=self.size))
-        return self.flat
-
-    def take(self) -> Array:
-        """Hand it over, and forget it."""
-        flat, self.flat = self.whole(), None
-        for parameter in self.parameters:
-            parameter.slot.grad = None
-        return flat

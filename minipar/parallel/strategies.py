@@ -1,7 +1,8 @@
 """Every strategy by its name, as `minipar train --strategy` and the tests know it.
 
     dp      rank 0 drives (`classic.py`)        zero1, zero2    `zero.py`
-    ddp     buckets (`ddp.py`)                  zero3, fsdp     `fsdp.py`, by layer or by block
+    ddp     buckets (`ddp.py`)                  zero3           every weight by itself (`zero3.py`)
+                                                fsdp            by block, ahead of use (`fsdp.py`)
 """
 
 from collections.abc import Iterator
@@ -14,15 +15,11 @@ from .classic import DataParallel
 from .ddp import DistributedDataParallel
 from .fsdp import FullyShardedDataParallel, fully_shard
 from .strategy import Strategy
-from .zero import ZeRO1, ZeRO2
+from .zero import ZeRO1, ZeRO2, ZeRO3
 
 NAMES = ("dp", "ddp", "zero1", "zero2", "zero3", "fsdp")
+PLAIN = {"dp": DataParallel, "zero3": ZeRO3}
 BUCKETED = {"ddp": DistributedDataParallel, "zero1": ZeRO1, "zero2": ZeRO2}
-
-
-def layers(model: Module) -> Iterator[Module]:
-    """The modules that own parameters themselves."""
-    return (module for _, module in model.named_modules() if module._parameters)
 
 
 def blocks(model: Module) -> Iterator[Module]:
@@ -32,8 +29,8 @@ def blocks(model: Module) -> Iterator[Module]:
 
 
 def shard_all(model: Module, comm: Communicator, hybrid_shard: int | None = None,
-              by_layer: bool = False, **options: bool) -> FullyShardedDataParallel:
-    """`fully_shard` of every block (or layer), then of the model.
+              **options: bool) -> FullyShardedDataParallel:
+    """`fully_shard` of every block, then of the model.
 
     With `hybrid_shard`, over so many neighbouring ranks, and replicated over the others.
     """
@@ -43,9 +40,8 @@ def shard_all(model: Module, comm: Communicator, hybrid_shard: int | None = None
                              f"choose a divisor of {comm.size}")
         mesh = DeviceMesh(comm, replicate=-1, shard=hybrid_shard, order=("replicate", "shard"))
         options |= {"shard": mesh["shard"], "replicate": mesh["replicate"]}
-    for part in (layers if by_layer else blocks)(model):
-        if part is not model:
-            fully_shard(part, comm, **options)
+    for part in list(blocks(model)):
+        fully_shard(part, comm, **options)
     return fully_shard(model, comm, **options)
 
 
@@ -54,10 +50,10 @@ def make_strategy(name: str, model: Module, comm: Communicator, bucket_mb: float
     """The strategy of that name.  Raises ValueError for what does not exist or fit."""
     if name not in NAMES:
         raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(NAMES)}")
-    if hybrid_shard is not None and name not in ("fsdp", "zero3"):
-        raise ValueError(f"{name} shards no parameters: hybrid_shard goes with fsdp or zero3")
+    if hybrid_shard is not None and name != "fsdp":
+        raise ValueError(f"hybrid_shard goes with fsdp, not with {name}")
     if name in BUCKETED:
         return BUCKETED[name](model, comm, bucket_mb, min(1.0, bucket_mb))
-    if name == "dp":
-        return DataParallel(model, comm)
-    return shard_all(model, comm, hybrid_shard, by_layer=name == "zero3", prefetch=name == "fsdp")
+    if name in PLAIN:
+        return PLAIN[name](model, comm)
+    return shard_all(model, comm, hybrid_shard)

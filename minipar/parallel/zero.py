@@ -8,8 +8,8 @@
 
 (bytes in float32 with Adam's two moments.)  An all-reduce is a reduce-scatter and an all-gather:
 ZeRO puts the optimizer's step between the two, on 1/p of everything, and sends nothing more.  With
-k microbatches ZeRO-2 has nowhere to add gradients up, and reduces each: (k + 1) Ψ; ZeRO-3 is in
-`fsdp.py` and gathers for each: 3k Ψ.
+k microbatches ZeRO-2 has nowhere to add gradients up, and reduces each: (k + 1) Ψ; ZeRO-3
+(`zero3.py`) gathers for each, too: 3k Ψ.
 
 Every bucket is cut into p pieces, so that all ranks take part in all reductions alike.
 """
@@ -23,8 +23,10 @@ from ..optim import Optimizer
 from .buckets import Run, bucket_runs, byte_limits
 from .data import broadcast_parameters
 from .ddp import Bucketed
-from .sharded import ShardedGradients
-from .shards import PassingGradient, Shard
+from .sharded import PassingGradient, ShardedGradients
+from .shards import Shard
+from .strategy import Strategy
+from .zero3 import ShardedParameters
 
 
 def publish(comm: Communicator, runs: list[Run], shards: list[Shard]) -> None:
@@ -81,3 +83,15 @@ class ZeRO2(ShardedGradients):
         """See Strategy."""
         optimizer.step()
         publish(self.comm, self.buckets, self.slabs)
+
+
+class ZeRO3(Strategy):
+    """Everything is sharded; every weight is gathered by itself."""
+
+    keeps_gradients = False
+
+    def __init__(self, model: Module, comm: Communicator):
+        super().__init__(model, comm)
+        self.sharded = ShardedParameters(model, comm)
+        self.slabs = self.sharded.slabs
+        self.forward = self.sharded.forward

@@ -1,0 +1,105 @@
+"""ZeRO-3, and the idea of FSDP, as a graph: every use of a weight is `all_gather(shard)`.
+
+    shard ─▶ all_gather ─▶ reshape ─▶ w ─▶ linear        its backward is a reduce-scatter: gradients
+    (Ψ/p)        │                                       arrive summed, and only this rank's piece
+                 └ freed after the use; what linear saves of w is a note, and gathers it again
+
+All that is kept is Ψ/p of parameters, gradients and optimizer states each.  Per use, n(p-1)/p
+elements are sent to gather a weight of n, as many to gather it again for dx, as many to
+reduce-scatter its gradient: 3Ψ(p-1)/p in all.  `fsdp.py` gathers many weights at once, ahead of
+their use.  Rajbhandari et al. 2020, section 5.3.
+"""
+
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from ..autograd import GradientSlot, Tensor, saved_tensors_hooks
+from ..backend import Array, allocated, place_in, storage, view_of
+from ..comm import Communicator
+from ..comm.collectives import all_gather as gather_array
+from ..comm.collectives import broadcast, chunk_bounds
+from ..nn import Module, Parameter
+from ..nn.slab import Segment
+from ..shape_array import ShapeArray
+from .conjugate import all_gather
+from .shards import Shard
+
+
+class ShardedParameters:
+    """Cuts every parameter of `model` into one piece a rank; `slabs` are the pieces.
+
+    From now on the model's parameters are shapes without numbers, and whoever uses one gathers it.
+    Rank 0's values are taken.
+    """
+
+    def __init__(self, model: Module, comm: Communicator):
+        self.comm = comm
+        self.slabs: list[Shard] = []
+        self._leaves: dict[GradientSlot, Tensor] = {}
+        self._gathered: dict[int, Tensor] = {}          # by the id of the gathered array
+        for name, parameter in model.named_parameters():
+            self._leaves[parameter.slot] = self._cut(name, parameter)
+        model.slabs = []
+        model.transform_parameters(self.gather)
+
+    def _cut(self, name: str, parameter: Parameter) -> Tensor:
+        """This rank's piece, a leaf of the graph; the parameter's own numbers go."""
+        comm, shape, size = self.comm, parameter.shape, parameter.size
+        layout = [Segment(name, 0, size, tuple((0, n) for n in shape), shape)]
+        bounds = chunk_bounds(size, comm.size)
+        whole = broadcast(comm, parameter.data)
+        data = allocated("parameters", whole.reshape(size)[slice(*bounds[comm.rank])].copy())
+        leaf, grad = Tensor(data), allocated("gradients", np.zeros_like(data))
+        leaf.edge = GradientSlot(weight_only=True)
+        leaf.slot.place = lambda: grad
+        parameter.data = ShapeArray(shape, parameter.dtype)
+        self.slabs.append(LeafShard(leaf, layout, comm, bounds, grad))
+        return leaf
+
+    def gather(self, parameter: Parameter) -> Tensor:
+        """The whole weight, for one use."""
+        leaf = self._leaves[parameter.slot]
+        whole = all_gather(leaf, self.comm, total=parameter.size)
+        key = id(whole.data)
+        self._gathered[key] = leaf
+        weakref.finalize(allocated("communication", whole.data), self._gathered.pop, key).atexit = False
+        return whole.reshape(parameter.shape)
+
+    def forward(self) -> AbstractContextManager:
+        """Context in which a loss is computed: what is saved of a gathered weight is a note."""
+        return saved_tensors_hooks(self._note, lambda kept: kept() if callable(kept) else kept)
+
+    def _note(self, array: Array) -> Any:
+        owner = storage(array)
+        leaf = self._gathered.get(id(owner))
+        return array if leaf is None else self._gather_again(leaf, owner.size,
+                                                             place_in(array, owner))
+
+    def _gather_again(self, leaf: Tensor, size: int, place: tuple) -> Callable[[], Array]:
+        def gather() -> Array:
+            whole = gather_array(self.comm, leaf.data, total=size)
+            return view_of(allocated("communication", whole), place)
+        return gather
+
+
+class LeafShard(Shard):
+    """A piece of one parameter, whose gradient the graph itself brings."""
+
+    def __init__(self, leaf: Tensor, layout: list[Segment], comm: Communicator, bounds: list,
+                 grad: Array):
+        super().__init__([], layout, comm, bounds, leaf.data, grad)
+        self.leaf = leaf
+
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        self.leaf.grad = None
+
+    def complete_grad(self) -> Array:
+        """The gradient, zeros if there was no backward since `zero_grad`."""
+        if self.leaf.grad is None:
+            self.grad[...] = 0
+        return self.grad
