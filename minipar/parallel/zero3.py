@@ -66,7 +66,8 @@ class ShardedParameters:
         whole = all_gather(leaf, self.comm, total=parameter.size)
         key = id(whole.data)
         self._gathered[key] = leaf
-        weakref.finalize(allocated("communication", whole.data), self._gathered.pop, key).atexit = False
+        allocated("communication", whole.data)
+        weakref.finalize(whole.data, self._gathered.pop, key).atexit = False
         return whole.reshape(parameter.shape)
 
     def forward(self) -> AbstractContextManager:
