@@ -1,0 +1,58 @@
+"""Every strategy equals one process: losses, gradients, parameters and optimizer states, float64.
+
+`train` (cases.py) is the one body; here a selection of the product runs in seconds, the whole
+product under `slow`, and both on simulated and on real ranks.
+"""
+
+import pytest
+from cases import MASKS, MODELS, OPTIMIZERS, STRATEGIES, Case, check
+
+from minipar.testing import worlds
+
+PARTS = {1: (10,), 3: (4, 3, 3)}
+
+
+@worlds(1, 2, 3, 4, mpi=(2, 3, 4))
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_equals_one_process(world, name):
+    """Tied weights, dropout, momentum, clipping and three uneven microbatches at once."""
+    check(world, name, Case("gpt dropout", "sgd", "uneven", (4, 3, 3), max_norm=0.5))
+
+
+@worlds(3, mpi=())
+@pytest.mark.parametrize("model", sorted({*MODELS} - {"gpt dropout"}))
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_whatever_the_model(world, name, model):
+    check(world, name, Case(model, "adamw"))
+
+
+@worlds(4, mpi=(4,))
+@pytest.mark.parametrize("mask", sorted({*MASKS} - {"full", "uneven"}))
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_whatever_the_mask(world, name, mask):
+    check(world, name, Case("mlp", "sgd", mask, (4, 3, 3)))
+
+
+@worlds(8, mpi=())
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_fewer_rows_than_ranks(world, name):
+    check(world, name, Case("mlp", "adamw", "uneven", (3,)))
+
+
+@worlds(2, 3, mpi=())
+@pytest.mark.parametrize("parts", [(16,) * 4, (21, 21, 21, 1)], ids=["4x16", "3x21+1"])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_microbatches_are_the_one_big_batch(world, name, parts):
+    check(world, name, Case("mlp dropout", "sgd", "none in one microbatch", parts))
+
+
+@pytest.mark.slow
+@worlds(1, 2, 3, 4, 8, mpi=(2, 3, 4))
+@pytest.mark.parametrize("k", PARTS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_whole_product(world, name, model, optimizer, k):
+    for mask in MASKS:
+        check(world, name, Case(model, optimizer, mask, PARTS[k]))
+    check(world, name, Case(model, optimizer, "uneven", (3,)))
