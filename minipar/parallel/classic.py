@@ -36,7 +36,7 @@ class DataParallel(Strategy):
             num_rows = int(broadcast(comm, np.array([len(batch.inputs)]))[0])
         counts = [stop - start for start, stop in chunk_bounds(num_rows, comm.size)]
         inputs = self._deal("scatter inputs", batch.inputs, counts)
-        samples = self._deal("control", batch.samples, counts)
+        samples = self._deal("control", np.asarray(batch.samples, np.int64), counts)
         self._send_parameters()
         with training_step(seed, step, samples):
             outputs = self.model.logits(inputs)

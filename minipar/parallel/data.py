@@ -13,6 +13,7 @@ that is used k times costs one message instead of k.
 """
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -34,14 +35,31 @@ def check_replicas(model: Module, comm: Communicator) -> None:
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(np.ascontiguousarray(to_host(parameter.data)))
-    with comm.labelled("control"):
-        digests = all_gather(comm, np.frombuffer(digest.digest(), np.uint8)).reshape(comm.size, -1)
-    different = [rank for rank in range(comm.size) if (digests[rank] != digests[0]).any()]
+    different = ranks_that_differ(comm, digest.digest())
     if different:
-        ranks = ", ".join(map(str, different))
-        raise RuntimeError(f"the parameters on ranks {ranks} are not those of rank 0: the replicas "
-                           "have diverged (an update that only some ranks made, or other "
+        raise RuntimeError(f"the parameters on ranks {different} are not those of rank 0: the "
+                           "replicas have diverged (an update that only some ranks made, or other "
                            "gradients)")
+
+
+def check_uses(names: Sequence[str], comm: Communicator) -> None:
+    """Raise RuntimeError, on every rank, unless all ranks used these weights in this order.
+
+    Ranks that gather different weights would mix them up, without a word where sizes are equal.
+    """
+    different = ranks_that_differ(comm, hashlib.sha256("\n".join(names).encode()).digest())
+    if different:
+        raise RuntimeError(f"ranks {different} used other weights than rank 0, but sharded weights "
+                           "are gathered by all ranks together: use the same on every rank (times "
+                           "0, where not wanted), or put them into one unit of FSDP, or choose "
+                           "ddp, zero1 or zero2")
+
+
+def ranks_that_differ(comm: Communicator, digest: bytes) -> str:
+    """The ranks whose digest is not that of rank 0, as "1, 3"; every rank gets the same answer."""
+    with comm.labelled("control"):
+        all_digests = all_gather(comm, np.frombuffer(digest, np.uint8)).reshape(comm.size, -1)
+    return ", ".join(str(r) for r in range(comm.size) if (all_digests[r] != all_digests[0]).any())
 
 
 def data_parallel(model: Module, comm: Communicator) -> Module:

@@ -31,6 +31,7 @@ from ..comm.work import Work, start
 from ..nn import Module, Parameter
 from ..nn.slab import Segment
 from ..shape_array import ShapeArray
+from .data import check_uses
 from .sharded import PassingGradient, ShardedGradients
 from .shards import Shard
 
@@ -130,7 +131,7 @@ class FullyShardedDataParallel(ShardedGradients):
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """See Strategy."""
+        """See Strategy.  Raises RuntimeError at its end unless all ranks used the same units."""
         for unit in self.units:
             unit.pinned = False
             unit.release()
@@ -140,6 +141,7 @@ class FullyShardedDataParallel(ShardedGradients):
                 yield
         finally:
             self.phase = None
+        check_uses([unit.layout[0].name for unit in self.uses], self.comm)
 
     def backward(self, loss: Tensor) -> None:
         """See Strategy."""

@@ -11,8 +11,8 @@ their use.  Rajbhandari et al. 2020, section 5.3.
 """
 
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ..nn import Module, Parameter
 from ..nn.slab import Segment
 from ..shape_array import ShapeArray
 from .conjugate import all_gather
+from .data import check_uses
 from .shards import Shard
 
 
@@ -39,10 +40,11 @@ class ShardedParameters:
     def __init__(self, model: Module, comm: Communicator):
         self.comm = comm
         self.slabs: list[Shard] = []
-        self._leaves: dict[GradientSlot, Tensor] = {}
+        self._leaves: dict[GradientSlot, tuple[str, Tensor]] = {}
+        self._uses: list[str] = []
         self._gathered: dict[int, Tensor] = {}          # by the id of the gathered array
         for name, parameter in model.named_parameters():
-            self._leaves[parameter.slot] = self._cut(name, parameter)
+            self._leaves[parameter.slot] = name, self._cut(name, parameter)
         model.slabs = []
         model.transform_parameters(self.gather)
 
@@ -62,7 +64,8 @@ class ShardedParameters:
 
     def gather(self, parameter: Parameter) -> Tensor:
         """The whole weight, for one use."""
-        leaf = self._leaves[parameter.slot]
+        name, leaf = self._leaves[parameter.slot]
+        self._uses.append(name)
         whole = all_gather(leaf, self.comm, total=parameter.size)
         key = id(whole.data)
         self._gathered[key] = leaf
@@ -70,9 +73,16 @@ class ShardedParameters:
         weakref.finalize(whole.data, self._gathered.pop, key).atexit = False
         return whole.reshape(parameter.shape)
 
-    def forward(self) -> AbstractContextManager:
-        """Context in which a loss is computed: what is saved of a gathered weight is a note."""
-        return saved_tensors_hooks(self._note, lambda kept: kept() if callable(kept) else kept)
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Context in which a loss is computed: what is saved of a gathered weight is a note.
+
+        Raises RuntimeError at its end unless all ranks used the same weights.
+        """
+        self._uses.clear()
+        with saved_tensors_hooks(self._note, lambda kept: kept() if callable(kept) else kept):
+            yield
+        check_uses(self._uses, self.comm)
 
     def _note(self, array: Array) -> Any:
         owner = storage(array)
