@@ -58,7 +58,7 @@ class ShardedParameters:
         leaf, grad = Tensor(data), allocated("gradients", np.zeros_like(data))
         leaf.edge = GradientSlot(weight_only=True)
         leaf.slot.place = lambda: grad
-        parameter.data = ShapeArray(shape, parameter.dtype)
+        parameter.data, parameter.slot.place = ShapeArray(shape, parameter.dtype), None
         self.slabs.append(LeafShard(leaf, layout, comm, bounds, grad))
         return leaf
 
@@ -67,10 +67,9 @@ class ShardedParameters:
         name, leaf = self._leaves[parameter.slot]
         self._uses.append(name)
         whole = all_gather(leaf, self.comm, total=parameter.size)
-        key = id(whole.data)
-        self._gathered[key] = leaf
-        allocated("communication", whole.data)
-        weakref.finalize(whole.data, self._gathered.pop, key).atexit = False
+        owner = allocated("communication", storage(whole.data))
+        self._gathered[id(owner)] = leaf
+        weakref.finalize(owner, self._gathered.pop, id(owner)).atexit = False
         return whole.reshape(parameter.shape)
 
     @contextmanager
