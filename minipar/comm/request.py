@@ -71,6 +71,7 @@ class Rank:
             return
         self.waiting = waiting
         (heappop(self.ready)[2] if self.ready else self.hub).switch()
+        self.waiting = None                     # else its array would live until the next wait
 
     def give_way(self) -> None:
         """Let the others catch up: whatever happens before this rank's now has then happened."""

@@ -104,7 +104,9 @@ class SimulatedCommunicator(Communicator):
         else:
             if coming.behind is not None:
                 cluster.sends[key] = coming.behind
-            me.clock = cluster.deliver(coming, me, out, me.clock)
+            end = cluster.deliver(coming, me, out, me.clock)
+            coming = None                   # its array is its sender's to free, from now on
+            me.clock = end
         if send.done is None:
             send.wait()
         elif send.done > me.clock:
