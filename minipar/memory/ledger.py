@@ -64,6 +64,10 @@ class Ledger:
         self._change(kind, num_bytes)
         weakref.finalize(owner, self._freed, kind, key, num_bytes).atexit = False
 
+    def forget_peaks(self) -> None:
+        """Peaks count from here: what is alive now, and what is to come."""
+        self.peak, self.peak_of, self.at_peak = self.live, +self.live_of, dict(self.live_of)
+
     def _freed(self, kind: str, key: int, num_bytes: int) -> None:
         self._known.discard(key)
         self._change(kind, -num_bytes)

@@ -197,7 +197,7 @@ class FullyShardedDataParallel(ShardedGradients):
 
     def keep(self, shard: Shard, piece: Array) -> None:
         """See ShardedGradients: with replicas, the sum over them is still to come."""
-        if self.replicate is None:
+        if self.replicate is None or self.replicate.size == 1:
             shard.add(piece)
         else:
             self.pieces.append((shard, allocated("communication", piece.copy())))

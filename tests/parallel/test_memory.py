@@ -1,0 +1,139 @@
+"""The ledger's peak by kind equals the prediction; weak references show what is freed, and when."""
+
+import weakref
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import ALL, MODELS, Case, train
+from measure import CONFIGS, recorded, step
+
+from minipar.autograd import no_grad
+from minipar.backend import observing_allocations
+from minipar.comm import Cluster
+from minipar.nn import GPT
+from minipar.optim import SGD
+from minipar.parallel.cost import memory_per_rank, units_of
+from minipar.testing import worlds
+
+NAMES = ("dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp no prefetch", "fsdp kept",
+         "fsdp hybrid")
+
+
+def predicted(name: str, model: GPT, p: int, rank: int, buckets: list[int]) -> dict[str, int]:
+    if name.startswith("fsdp"):
+        units, uses = units_of(model)
+        shard = 2 if name == "fsdp hybrid" and p % 2 == 0 else None
+        return memory_per_rank("fsdp", units, p, rank, uses=uses, shard=shard,
+                               kept=name == "fsdp kept")
+    if name == "zero3":
+        together = [sum(p.size for p in module._parameters.values())
+                    for _, module in model.named_modules()]
+        return memory_per_rank(name, [p.size for p in model.parameters()], p, rank,
+                               gathered=max(together))
+    # Buckets are numbered from the head; the tied embedding is in the last, used at both ends.
+    uses = [len(buckets) - 1, *reversed(range(len(buckets)))]
+    uses = [*uses[1:], uses[0]]
+    return memory_per_rank(name, buckets or [model.num_parameters()], p, rank, uses=uses)
+
+
+@worlds(1, 2, 3, 4, mpi=(4,))
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_peak_of_every_kind(world, name, config):
+    def body(comm):
+        found = recorded(comm, name, CONFIGS[config])
+        expected = predicted(name, GPT(CONFIGS[config]), comm.size, comm.rank, found.buckets)
+        assert {kind: found.peak_of[kind] for kind in expected} == expected
+        assert found.peak_of["activations"] > 0
+        assert found.left["activations"] == found.left["communication"] == 0
+    world.run(body)
+
+
+@pytest.mark.parametrize("p", [2, 4])
+def test_the_staircase(p):
+    """16Ψ, 8Ψ + 8Ψ/p, 4Ψ + 12Ψ/p, 16Ψ/p bytes in float32 with Adam; beside it what is in use."""
+    psi = GPT(CONFIGS["divides"]).num_parameters()
+    resident = {"ddp": 16 * psi, "zero1": 8 * psi + 8 * psi // p,
+                "zero2": 4 * psi + 12 * psi // p, "zero3": 16 * psi // p, "fsdp": 16 * psi // p}
+    for name, expected in resident.items():
+        def body(comm, name=name, expected=expected):
+            assert recorded(comm, name, CONFIGS["divides"]).left.total() == expected
+        Cluster(p).run(body)
+
+
+@pytest.mark.parametrize("name", ["fsdp", "fsdp no prefetch"])
+def test_fsdp_peaks_at_once(name):
+    """Two gathered units and the whole gradients meet: the sum of the kinds is their peak."""
+    def body(comm):
+        expected = predicted(name, GPT(CONFIGS["divides"]), comm.size, comm.rank, [])
+        assert recorded(comm, name, CONFIGS["divides"]).peak == sum(expected.values())
+    Cluster(3).run(body)
+
+
+class Watcher:
+    """Weak references to the arrays of one kind; how many of them were alive at any time."""
+
+    def __init__(self, kind: str):
+        self.kind, self.most, self.num_seen = kind, 0, 0
+        self.alive: list[weakref.ref] = []
+
+    def __call__(self, kind: str, array: np.ndarray) -> None:
+        """More are alive only after one is made, so it is enough to count then."""
+        if kind == self.kind:
+            self.alive = [ref for ref in self.alive if ref() is not None] + [weakref.ref(array)]
+            self.most = max(self.most, len(self.alive))
+            self.num_seen += 1
+
+    def num_alive(self) -> int:
+        return sum(ref() is not None for ref in self.alive)
+
+
+@worlds(1, 2, 3, mpi=(3,))
+@pytest.mark.parametrize("model", ["gpt tied", "gpt untied", "gpt dropout", "mlp"])
+@pytest.mark.parametrize("name", ["fsdp", "fsdp no prefetch"])
+def test_at_most_two_gathered_units_are_alive(world, name, model):
+    def body(comm):
+        watcher = Watcher("communication")
+        with observing_allocations(watcher):
+            train(comm, name, Case(model, parts=(4, 3, 3)))
+        assert watcher.most == 2 and watcher.num_seen > 10 and watcher.num_alive() == 0
+    world.run(body)
+
+
+@worlds(2, mpi=())
+def test_without_gradients_too(world):
+    def body(comm):
+        model = MODELS["gpt tied"]().initialize(0, np.float64)
+        ALL["fsdp"](model, comm)
+        watcher = Watcher("communication")
+        with observing_allocations(watcher), no_grad():
+            model.logits(np.zeros((1, 3), int))
+        assert watcher.most <= 2 and watcher.num_seen >= 4
+    world.run(body)
+
+
+@worlds(2, 3, mpi=(2,))
+def test_zero3_holds_no_weight_beyond_its_use(world):
+    """A weight and a bias at a time; what is saved for backward is gathered again."""
+    def body(comm):
+        watcher = Watcher("communication")
+        with observing_allocations(watcher):
+            train(comm, "zero3", Case("gpt tied"))
+        assert watcher.most == 2 and watcher.num_alive() == 0
+    world.run(body)
+
+
+@worlds(2, 3, mpi=(2,))
+@pytest.mark.parametrize("tied", [False, True])
+def test_zero2_frees_the_gradient_of_a_bucket(world, tied):
+    """One bucket's at a time; with tied weights that of the embedding waits beside it."""
+    def body(comm):
+        model = GPT(replace(CONFIGS["uneven"], tied=tied)).initialize(0)
+        strategy = ALL["zero2"](model, comm)
+        optimizer, watcher = SGD(strategy.slabs), Watcher("gradients")
+        with observing_allocations(watcher):
+            step(comm, strategy, optimizer, k=3)
+        assert watcher.num_seen == 3 * len(strategy.buckets) and len(strategy.buckets) > 3
+        assert watcher.most == 1 + tied and watcher.num_alive() == 0
+    world.run(body)
