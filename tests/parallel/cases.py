@@ -13,6 +13,7 @@ import numpy as np
 from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
+from minipar.parallel.data import data_parallel
 from minipar.parallel.ddp import DistributedDataParallel
 from minipar.parallel.strategies import BUCKETED, make_strategy, shard_all
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
@@ -61,6 +62,7 @@ STRATEGIES = {
     "fsdp no prefetch": lambda model, comm: shard_all(model, comm, prefetch=False),
 }
 ALL = {"alone": Strategy, **STRATEGIES,
+       "graph": lambda model, comm: Strategy(data_parallel(model, comm), comm),
        "ddp one bucket": lambda model, comm: DistributedDataParallel(model, comm)}
 
 

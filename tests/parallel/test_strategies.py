@@ -13,9 +13,12 @@ PARTS = {1: (10,), 3: (4, 3, 3)}
 
 
 @worlds(1, 2, 3, 4, mpi=(2, 3, 4))
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", [*STRATEGIES, "graph"])
 def test_equals_one_process(world, name):
-    """Tied weights, dropout, momentum, clipping and three uneven microbatches at once."""
+    """Tied weights, dropout, momentum, clipping and three uneven microbatches at once.
+
+    "graph" is the specification of data parallelism, `copy_to` on every use of a weight.
+    """
     check(world, name, Case("gpt dropout", "sgd", "uneven", (4, 3, 3), max_norm=0.5))
 
 
@@ -50,9 +53,9 @@ def test_microbatches_are_the_one_big_batch(world, name, parts):
 @worlds(1, 2, 3, 4, 8, mpi=(2, 3, 4))
 @pytest.mark.parametrize("k", PARTS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", sorted({*MODELS} - {"gpt one block", "mlp dropout"}))
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_whole_product(world, name, model, optimizer, k):
-    for mask in MASKS:
+    for mask in sorted({*MASKS} - {"full", "none at all"}):
         check(world, name, Case(model, optimizer, mask, PARTS[k]))
     check(world, name, Case(model, optimizer, "uneven", (3,)))
