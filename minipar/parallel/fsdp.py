@@ -141,7 +141,7 @@ class FullyShardedDataParallel(ShardedGradients):
                 yield
         finally:
             self.phase = None
-        check_uses([unit.layout[0].name for unit in self.uses], self.comm)
+        check_uses([unit.layout[0].name for unit in self.uses], self.shard_comm)
 
     def backward(self, loss: Tensor) -> None:
         """See Strategy."""

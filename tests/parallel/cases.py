@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minipar.autograd import count_targets
 from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
-from minipar.parallel.data import data_parallel
+from minipar.parallel.data import data_parallel, global_count, global_loss
 from minipar.parallel.ddp import DistributedDataParallel
 from minipar.parallel.strategies import BUCKETED, make_strategy, shard_all
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
@@ -120,10 +121,22 @@ class Case(NamedTuple):
         return MODELS[self.model]().initialize(0, np.float64)
 
 
-def train(comm, name: str, case: Case, at_once: bool = False) -> dict:
+def accumulate_inside_no_sync(strategy: Strategy, batches: list[Microbatch], seed: int,
+                              step: int) -> float:
+    """`accumulate`, written out by hand."""
+    num_targets = global_count(strategy.comm, sum(count_targets(b.targets) for b in batches))
+    with strategy.no_sync():
+        loss = sum(strategy.loss_of(batch, num_targets, seed, step) for batch in batches[:-1])
+    loss += strategy.loss_of(batches[-1], num_targets, seed, step)
+    return global_loss(strategy.comm, loss)
+
+
+def train(comm, name: str, case: Case, at_once: bool = False,
+          inside_no_sync: bool = False) -> dict:
     """Two steps: losses, norms, gradients of each step, parameters and optimizer states, by name.
 
-    `at_once`: the whole batch as one microbatch.
+    `at_once`: the whole batch as one microbatch.  `inside_no_sync`: all microbatches but the last
+    insist on no_sync(), which `accumulate` only uses where there is room.
     """
     strategy = ALL[name](case.build(), comm)
     optimizer = OPTIMIZERS[case.optimizer](strategy.slabs)
@@ -136,7 +149,8 @@ def train(comm, name: str, case: Case, at_once: bool = False) -> dict:
             mine = np.array(part)[list(strategy.rows(len(part)))].astype(int)
             batches.append(Microbatch(inputs[mine], targets[mine], step * len(inputs) + mine))
         optimizer.zero_grad()
-        found[f"loss {step}"] = accumulate(strategy, batches, SEED, step)
+        run = accumulate_inside_no_sync if inside_no_sync else accumulate
+        found[f"loss {step}"] = run(strategy, batches, SEED, step)
         if case.max_norm is not None:
             found[f"norm {step}"] = strategy.clip_grad_norm(case.max_norm)
         for slab in strategy.slabs:
@@ -152,12 +166,12 @@ def expected(case: Case) -> dict:
     return Cluster(1).run(lambda comm: train(comm, "alone", case, at_once=True))[0][0]
 
 
-def check(world, name: str, case: Case, train_=train) -> None:
+def check(world, name: str, case: Case, **options: bool) -> None:
     """The run of strategy `name` equals the one of a single process to 1e-10, on every rank."""
     alone = expected(case)
 
     def body(comm):
-        found = train_(comm, name, case)
+        found = train(comm, name, case, **options)
         if name == "dp" and comm.rank:          # only rank 0 has gradients and states
             found = {key: value for key, value in found.items()
                      if not key.startswith("gradient") and "/" not in key}

@@ -6,55 +6,17 @@ What gathers weights together cannot serve ranks that use different ones, and sa
 import numpy as np
 import pytest
 from cases import ALL, STRATEGIES
-from picky import NUM_CLASSES, Picky
+from picky import check_picky, train_picky
 
 from minipar.comm import Cluster
 from minipar.nn import MLP
-from minipar.optim import SGD
 from minipar.parallel.data import check_replicas
 from minipar.parallel.ddp import DistributedDataParallel
 from minipar.parallel.fsdp import fully_shard
 from minipar.parallel.strategy import Microbatch, accumulate
 from minipar.testing import worlds
 
-ROWS = 12
 FSDP = [name for name in STRATEGIES if name.startswith("fsdp")]
-
-
-def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first rows go left and the others right, in the second step the other way round."""
-    draw = np.random.default_rng(step)
-    x = draw.standard_normal((ROWS, 4))
-    x[:, 0] = np.abs(x[:, 0]) * np.where(np.arange(ROWS) < ROWS // 2, 1, -1) * (-1) ** step
-    return x, draw.integers(0, NUM_CLASSES, ROWS)
-
-
-def train_picky(comm, name: str, apart: bool = False) -> dict:
-    model = Picky(apart).initialize(0, np.float64)
-    strategy = ALL[name](model, comm)
-    optimizer, found = SGD(strategy.slabs, lr=0.1, momentum=0.9), {}
-    for step in range(3):
-        (x, labels), mine = batch(step), list(strategy.rows(ROWS))
-        optimizer.zero_grad()
-        found[f"loss {step}"] = accumulate(strategy, [Microbatch(x[mine], labels[mine], mine)])
-        for slab in strategy.slabs:
-            found |= {f"gradient {step} of {key}": gradient
-                      for key, gradient in slab.named(slab.complete_grad()).items()}
-        strategy.step(optimizer)
-    return found | strategy.state_dict()
-
-
-def check_picky(world, name: str) -> None:
-    """Strategy `name` finishes with the gradients of one process."""
-    alone = Cluster(1).run(lambda comm: train_picky(comm, "alone"))[0][0]
-    assert not alone["gradient 0 of idle.weight"].any()
-    assert alone["gradient 0 of left.weight"].any() and alone["gradient 0 of right.weight"].any()
-
-    def body(comm):
-        for key, value in train_picky(comm, name).items():
-            if not (name == "dp" and comm.rank and key.startswith("gradient")):
-                np.testing.assert_allclose(value, alone[key], rtol=1e-10, atol=1e-13, err_msg=key)
-    world.run(body)
 
 
 @worlds(2, 3, 4, mpi=(2, 3, 4))
@@ -69,7 +31,7 @@ def test_weights_that_only_some_ranks_gather_are_refused(world, name, apart):
     """Sizes are equal here: without the check the ranks would mix up left and right, silently."""
     def body(comm):
         with pytest.raises(RuntimeError, match="used other weights than rank 0.*on every rank"):
-            train_picky(comm, name, apart)
+            train_picky(comm, name, comm.size, apart)
     world.run(body)
 
 
@@ -77,7 +39,13 @@ def test_weights_that_only_some_ranks_gather_are_refused(world, name, apart):
 def test_other_sizes_are_refused_too(name):
     """Three ranks: the middle one needs both sides, and meets the others in another gather."""
     with pytest.raises((RuntimeError, ValueError)):
-        Cluster(3).run(lambda comm: train_picky(comm, name, apart=True))
+        Cluster(3).run(lambda comm: train_picky(comm, name, 2, apart=True))
+
+
+@worlds(4, mpi=(4,))
+def test_replicas_of_hybrid_sharding_may_use_other_units(world):
+    """Ranks 0 and 1, who share shards, go left; 2 and 3 right."""
+    check_picky(world, "fsdp hybrid", apart=True, num_groups=2)
 
 
 @worlds(2, mpi=(2,))

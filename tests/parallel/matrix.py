@@ -1,0 +1,142 @@
+"""The composition matrix: what goes with what.  Cells are tests, and the page is made of them.
+
+    Proven(check)               check(world) passes
+    Refused(check, sentence)    check(world) raises an error that says the sentence
+    no cell                     nobody has tried: nothing is promised
+
+`test_matrix.py` runs every cell on simulated and on real ranks.  `python tests/parallel/matrix.py`
+writes docs/pages/composition.md.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cases import Case, check
+from picky import check_picky
+
+from minipar.checkpoint import replace_file
+
+PAGE = Path(__file__).parents[2] / "docs" / "pages" / "composition.md"
+
+
+class Proven(NamedTuple):
+    """`check(world)` passes."""
+
+    check: Callable[[Any], None]
+
+
+class Refused(NamedTuple):
+    """`check(world)` raises an error with these words."""
+
+    check: Callable[[Any], None]
+    sentence: str
+
+
+class Matrix(NamedTuple):
+    """`cells[row, column]`; `rows` and `columns` say what each name means."""
+
+    title: str
+    rows: dict[str, str]
+    columns: dict[str, str]
+    cells: dict[tuple[str, str], Proven | Refused]
+
+
+def no_sync_check(name: str) -> Callable[[Any], None]:
+    """Microbatches inside no_sync, the last one outside, are the one big batch."""
+    return lambda world: check(world, name, Case("mlp", parts=(5, 5)), inside_no_sync=True)
+
+
+def training_check(name: str, case: Case) -> Callable[[Any], None]:
+    """The run equals the one of a single process."""
+    return lambda world: check(world, name, case)
+
+
+def picky_check(name: str, apart: bool) -> Callable[[Any], None]:
+    """Ranks use different weights in one step."""
+    return lambda world: check_picky(world, name, apart)
+
+
+STRATEGIES = {
+    "dp": "DataParallel: rank 0 drives",
+    "ddp": "DistributedDataParallel: buckets of gradients",
+    "zero1": "ZeRO-1: optimizer states sharded",
+    "zero2": "ZeRO-2: and gradients",
+    "zero3": "ZeRO-3: and parameters, each weight gathered by itself",
+    "fsdp": "fully_shard: parameters gathered by block",
+    "fsdp kept": "the same with reshard_after_forward=False",
+    "fsdp hybrid": "the same, sharded over two ranks, replicated over the others",
+}
+FEATURES = {
+    "accumulation": "three uneven microbatches are the one big batch",
+    "tied weights": "a GPT's head shares the weights of its embedding",
+    "clipping": "by the global norm, the same on every rank",
+    "dropout": "the masks of one process, whatever the layout",
+    "no_sync": "microbatches that only add up on their rank",
+    "unused parameter": "different ranks use different weights of one block in one step",
+    "unused block": "different ranks (of those that share shards) use different blocks in one step",
+}
+CASES = {
+    "accumulation": Case("mlp", parts=(4, 3, 3)),
+    "tied weights": Case("gpt tied", "adamw"),
+    "clipping": Case("gpt untied", max_norm=0.1),
+    "dropout": Case("gpt dropout"),
+}
+NO_ROOM = "keeps no whole gradient that could add up: it reduces after every backward; " \
+          "leave no_sync() out"
+OTHER_WEIGHTS = "used other weights than rank 0, but sharded weights are gathered by all ranks " \
+                "together: use the same on every rank (times 0, where not wanted), or put them " \
+                "into one unit of FSDP, or choose ddp, zero1 or zero2"
+
+
+def data_parallel_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
+    """Every strategy with every feature."""
+    for name in STRATEGIES:
+        for feature, case in CASES.items():
+            yield (name, feature), Proven(training_check(name, case))
+        no_sync = no_sync_check(name)
+        keeps = name in ("dp", "ddp", "zero1")
+        yield (name, "no_sync"), Proven(no_sync) if keeps else Refused(no_sync, NO_ROOM)
+        for feature, apart in (("unused parameter", False), ("unused block", True)):
+            picky = picky_check(name, apart)
+            refused = name == "zero3" or apart and name.startswith("fsdp")
+            yield (name, feature), Refused(picky, OTHER_WEIGHTS) if refused else Proven(picky)
+
+
+MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells()))]
+
+
+def page() -> str:
+    """The matrices in Markdown."""
+    lines = ["# What goes with what", "",
+             "Made of the tests by `python tests/parallel/matrix.py`.  **proven**: a test shows "
+             "that the combination gives", "what one process gives, in float64 to 1e-10, on "
+             "simulated and on real ranks.  *refused*: it raises an error, and",
+             "a test reads its sentence.  An empty cell promises nothing."]
+    for matrix in MATRICES:
+        refusals: list[str] = []
+        lines += ["", f"## {matrix.title}", "", "| | " + " | ".join(matrix.columns) + " |",
+                  "| --- " * (len(matrix.columns) + 1) + "|"]
+        for row in matrix.rows:
+            texts = [text_of(matrix.cells.get((row, column)), refusals)
+                     for column in matrix.columns]
+            lines.append(f"| {row} | " + " | ".join(texts) + " |")
+        lines += ["", *(f"{i}. refused: \"… {sentence}\"" for i, sentence in
+                        enumerate(refusals, 1)), ""]
+        for meanings in (matrix.rows, matrix.columns):
+            lines += [*(f"- {name}: {meaning}" for name, meaning in meanings.items()), ""]
+    return "\n".join(lines)
+
+
+def text_of(cell: Proven | Refused | None, refusals: list[str]) -> str:
+    """What the page says of a cell; a new sentence is added to `refusals`."""
+    if not isinstance(cell, Refused):
+        return "**proven**" if cell else ""
+    if cell.sentence not in refusals:
+        refusals.append(cell.sentence)
+    return f"*refused* ({refusals.index(cell.sentence) + 1})"
+
+
+if __name__ == "__main__":
+    replace_file(PAGE, lambda file: file.write(page().encode()))
+    print(PAGE)

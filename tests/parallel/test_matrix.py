@@ -1,0 +1,31 @@
+"""Every cell of the composition matrix, and the page that shows them."""
+
+import re
+
+import pytest
+from matrix import MATRICES, PAGE, Refused, page
+
+from minipar.testing import worlds
+
+CELLS = [pytest.param(cell, id="-".join((matrix.title, *place)).replace(" ", "_"))
+         for matrix in MATRICES for place, cell in matrix.cells.items()]
+
+
+@worlds(4, mpi=(4,))
+@pytest.mark.parametrize("cell", CELLS)
+def test_cell(world, cell):
+    if isinstance(cell, Refused):
+        with pytest.raises((ValueError, RuntimeError), match=re.escape(cell.sentence)):
+            cell.check(world)
+    else:
+        cell.check(world)
+
+
+def test_cells_are_of_the_matrix():
+    for matrix in MATRICES:
+        assert {row for row, _ in matrix.cells} <= {*matrix.rows}
+        assert {column for _, column in matrix.cells} <= {*matrix.columns}
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text() == page(), "run: python tests/parallel/matrix.py"
