@@ -1,0 +1,76 @@
+"""Strategies by name, and what they refuse."""
+
+import numpy as np
+import pytest
+
+from minipar.comm import Cluster
+from minipar.nn import GPT, MLP, Activation, GPTConfig
+from minipar.optim import SGD
+from minipar.parallel.fsdp import fully_shard
+from minipar.parallel.strategies import NAMES, make_strategy, shard_all
+from minipar.parallel.strategy import Microbatch, accumulate
+
+
+def refused(size: int, match: str, build) -> None:
+    def body(comm):
+        with pytest.raises(ValueError, match=match):
+            build(comm)
+    Cluster(size).run(body)
+
+
+def mlp():
+    return MLP([4, 5, 3]).initialize(0)
+
+
+def test_what_does_not_exist_or_fit_is_refused():
+    refused(2, "unknown strategy 'fdsp': choose from dp, ddp",
+            lambda comm: make_strategy("fdsp", mlp(), comm))
+    refused(2, "hybrid_shard goes with fsdp, not with zero1",
+            lambda comm: make_strategy("zero1", mlp(), comm, hybrid_shard=2))
+    refused(3, "3 ranks cannot be cut into groups of 2: choose a divisor of 3",
+            lambda comm: make_strategy("fsdp", mlp(), comm, hybrid_shard=2))
+    refused(2, "bucket_mb=0", lambda comm: make_strategy("ddp", mlp(), comm, bucket_mb=0))
+    refused(2, "shards over 1 ranks and 1 replicas do not make up 2",
+            lambda comm: fully_shard(mlp(), comm, shard=comm.split(comm.rank)))
+    refused(2, "Activation has no parameters to shard",
+            lambda comm: fully_shard(Activation("relu").initialize(0), comm))
+    refused(2, "no microbatches", lambda comm: accumulate(make_strategy("ddp", mlp(), comm), []))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_needs_numbers_and_goes_to_one_strategy_only(name):
+    refused(1, "the model has no numbers", lambda comm: make_strategy(name, MLP([2, 2]), comm))
+
+    def twice(comm):
+        model = mlp()
+        make_strategy("fsdp", model, comm)
+        make_strategy(name, model, comm)
+    refused(2, "the model has no numbers|no parameters to shard", twice)
+
+
+def test_units_are_the_blocks_and_the_root():
+    """A GPT's blocks and what is left; an MLP's layers, which leave nothing."""
+    def body(comm):
+        gpt = shard_all(GPT(GPTConfig(5, num_layers=2, width=4)).initialize(0), comm)
+        names = [unit.layout[0].name for unit in gpt.units]
+        assert names == ["wte.weight", "h.0.ln_1.weight", "h.1.ln_1.weight"]
+        assert [s.name for s in gpt.units[0].layout] == ["wte.weight", "wpe.weight", "ln_f.weight",
+                                                         "ln_f.bias"]
+        assert len(shard_all(mlp(), comm).units) == 2
+    Cluster(2).run(body)
+
+
+def test_parameters_come_from_rank_0():
+    def body(comm, name):
+        strategy = make_strategy(name, MLP([4, 5, 3]).initialize(comm.rank), comm)
+        optimizer = SGD(strategy.slabs, lr=0.0)
+        rows = np.array(strategy.rows(2), int)
+        x = np.ones((2, 4), np.float32)
+        accumulate(strategy, [Microbatch(x[rows], np.zeros(2, int)[rows], rows)])
+        strategy.step(optimizer)                # dp: the others learn them in the next forward
+        return strategy.state_dict()
+    expected = MLP([4, 5, 3]).initialize(0).state_dict()
+    for name in NAMES:
+        for state in Cluster(2).run(lambda comm, name=name: body(comm, name))[0]:
+            for key, value in expected.items():
+                assert np.array_equal(state[key], value), (name, key)
