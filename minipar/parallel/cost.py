@@ -4,7 +4,7 @@
     data parallelism, ZeRO-1                    2Ψ (p-1)/p                      16Ψ, 8Ψ + 8Ψ/p
     ZeRO-2                                      (k+1)Ψ (p-1)/p                  4Ψ + 12Ψ/p + bucket
     ZeRO-3, FSDP: at most                       3kΨ (p-1)/p                     16Ψ/p + units in use
-    FSDP that keeps weights until backward      2kΨ (p-1)/p                     20Ψ/p + 4Ψ + a unit
+    FSDP that keeps weights until backward      2kΨ (p-1)/p                     16Ψ/p + 4Ψ + a gradient
 
 These are exact where p divides everything (`paper_bytes`).  The functions below also know what
 pieces that do not divide evenly do, for messages around a ring, whose rank r passes on all partial
@@ -112,7 +112,10 @@ def bytes_per_step(name: str, sizes: Sequence[int], p: int, num_microbatches: in
 
 def paper_bytes(name: str, num_parameters: int, p: int, num_microbatches: int = 1,
                 itemsize: int = 4, kept: bool = False) -> float:
-    """The published formula: bytes that a rank sends in a step; a bound for zero3 and fsdp."""
+    """The published formula: bytes that a rank sends in a step.
+
+    A bound for fsdp, but for its padding, and for zero3 if no weight is used twice.
+    """
     k = num_microbatches
     factor = {"ddp": 2, "zero1": 2, "zero2": k + 1, "zero3": 3 * k,
               "fsdp": (2 if kept else 3) * k}[name]

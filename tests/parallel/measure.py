@@ -66,11 +66,11 @@ def recorded(comm, name: str, config: GPTConfig, num_steps: int = 2) -> Recorded
         strategy = ALL[name](GPT(config).initialize(0), comm)
         optimizer = AdamW(strategy.slabs)
         ledger.forget_peaks()
-        start, now = len(ledger.history), Counter(ledger.live_of)
+        start, now = len(ledger.history), Counter(ledger.live_of)       # no activations yet
         for _ in range(num_steps):
             step(comm, strategy, optimizer)
         optimizer.zero_grad()
-    now["activations"], peak = 0, 0
+    now["activations"], peak = 0, now.total()
     for _, kind, num_bytes in ledger.history[start:]:
         if kind != "activations":
             now[kind] = num_bytes
