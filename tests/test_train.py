@@ -26,7 +26,7 @@ def parse(*words: str):
 
 def losses(num_ranks: int, options) -> list[float]:
     def body(comm):
-        run = begin(options, make_task(options))
+        run = begin(comm, options, make_task(options))
         train(comm, run)
         return run.losses
     return Cluster(num_ranks).run(body)[0][0]
@@ -58,6 +58,15 @@ MISTAKES = {
     "--out /proc/minipar": "cannot be written to",
     "--width 1000000000000": "choose smaller sizes",
     "--unknown": "unrecognized arguments",
+    "--strategy zero4": "invalid choice: 'zero4'",
+    "--accumulate 0": "--accumulate must be at least 1, not 0",
+    "--bucket-mb 0": "--bucket-mb takes a number of megabytes > 0, not 0",
+    "--bucket-mb nan": "--bucket-mb takes a number of megabytes > 0, not nan",
+    "--bucket-mb 1 --strategy fsdp": "goes with ddp, zero1 or zero2; fsdp has no buckets",
+    "--hybrid-shard 2 --ranks 2": "goes with --strategy fsdp, not with ddp",
+    "--hybrid-shard 0 --strategy fsdp": "--hybrid-shard must be at least 1, not 0",
+    "--hybrid-shard 2 --strategy fsdp --ranks 3": "--hybrid-shard 2 does not divide 3 ranks",
+    "--hybrid-shard 3 --strategy fsdp --mesh dp=4": "choose a divisor of 4",
 }
 
 

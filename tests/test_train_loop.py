@@ -40,9 +40,9 @@ def test_the_loop_is_what_it_says(num_ranks, tmp_path):
     losses, parameters = by_hand(options)
 
     def body(comm):
-        run = begin(options, make_task(options))
+        run = begin(comm, options, make_task(options))
         train(comm, run)
-        return run.losses, run.model.slabs[0].data, run.trace
+        return run.losses, run.strategy.model.slabs[0].data, run.trace
     ours = Cluster(num_ranks).run(body)[0]
     np.testing.assert_allclose(ours[0][0], losses, rtol=1e-10)
     np.testing.assert_allclose(ours[0][1], parameters, rtol=1e-9, atol=1e-12)

@@ -1,4 +1,4 @@
-"""`minipar train`: a GPT or an MLP, data parallel over all ranks there are."""
+"""`minipar train`: a GPT or an MLP, over all ranks there are, with any strategy."""
 
 import argparse
 
@@ -34,7 +34,7 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
     """The whole program of one rank."""
     console = Console(stderr=False, soft_wrap=True)
     try:
-        run = begin(options, make_task(options))
+        run = begin(comm, options, make_task(options))
     except (MemoryError, ValueError) as error:
         raise UsageError(f"this model cannot be made here ({error}): choose smaller sizes") \
             from error
@@ -44,12 +44,13 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
         introduce(run, world, console)
     with ProgressBar(comm, run, console) as progress, np.errstate(over="ignore", invalid="ignore"):
         train(comm, run, progress)          # which reports a loss that is no number itself
+    model = run.plain_model(comm)
     if comm.rank == 0:
-        console.print(f"final loss {run.losses[-1]:.3f}; {run.task.summary(run.model)}",
+        console.print(f"final loss {run.losses[-1]:.3f}; {run.task.summary(model)}",
                       highlight=False)
         if options.sample:
             console.rule("a sample")
-            console.print(run.task.sample(run.model), markup=False, highlight=False)
+            console.print(run.task.sample(model), markup=False, highlight=False)
             console.rule()
         if options.out is not None:
             for picture in draw(run, world, options.out):

@@ -1,30 +1,32 @@
-"""The training loop, data parallel: the same on one rank, on many, and on simulated ones.
+"""The training loop: the same with every strategy, on one rank, on many, and on simulated ones.
 
-    every rank:  its rows of the batch ─▶ loss ─▶ gradients ─┐
-                                                               Σ ─▶ clip ─▶ step
+    every rank:  its rows of the batch, in k parts ─▶ loss ─▶ gradients ─┐
+                                                                           Σ ─▶ clip ─▶ step
 
 The batch of a step, the dropout masks and the learning rate follow from the number of the step
-alone, so a run that is resumed goes on exactly as if it had not stopped.
+alone, so a run that is resumed goes on exactly as if it had not stopped: also with another strategy
+and on another number of ranks, since a checkpoint holds whole parameters and whole states.
 """
 
 import argparse
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from .. import checkpoint as files
-from ..autograd import count_targets
 from ..comm import Communicator, Trace
-from ..comm.collectives import gather_trace
+from ..comm.collectives import chunk_bounds, gather_trace
 from ..launch import UsageError, metered
+from ..memory.ledger import Ledger
 from ..nn import Module
-from ..optim import SGD, Adam, AdamW, Optimizer, clip_grad_norm, warmup_cosine
-from ..parallel.data import all_reduce_gradients, global_count, global_loss
-from ..random import training_step
-from .options import REMEMBERED
+from ..optim import SGD, Adam, AdamW, Optimizer, warmup_cosine
+from ..parallel.strategies import make_strategy
+from ..parallel.strategy import Microbatch, Strategy, accumulate
+from .options import BUCKET_MB, REMEMBERED
 from .tasks import Task, check_resume
 
 
@@ -34,32 +36,52 @@ class Run:
 
     options: argparse.Namespace
     task: Task
-    model: Module
+    strategy: Strategy
     optimizer: Optimizer
+    ledger: Ledger | None               # of this rank's memory, if there will be pictures
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
-    trace: Trace | None = None      # of one step, all ranks; on rank 0
+    trace: Trace | None = None          # of one step, all ranks; on rank 0
+    traced: tuple[float, float] = (0.0, 0.0)    # when that step began and ended, on this rank
+
+    def plain_model(self, comm: Communicator) -> Module | None:
+        """The model as one process has it, on rank 0; every rank must call it."""
+        state = self.strategy.state_dict()
+        if comm.rank:
+            return None
+        model = self.task.build().initialize(self.options.seed, np.dtype(self.options.dtype))
+        model.load_state_dict(state)
+        return model
 
 
-def make_optimizer(options: argparse.Namespace, model: Module) -> Optimizer:
-    """The optimizer that the options name."""
+def make_optimizer(options: argparse.Namespace, strategy: Strategy) -> Optimizer:
+    """The optimizer that the options name, for what this rank optimizes."""
+    slabs = strategy.slabs
     if options.optimizer == "sgd":
-        return SGD(model.slabs, options.lr, options.momentum, options.weight_decay or 0.0)
+        return SGD(slabs, options.lr, options.momentum, options.weight_decay or 0.0)
     kind = Adam if options.optimizer == "adam" else AdamW
-    return kind(model.slabs, options.lr, weight_decay=options.weight_decay)
+    return kind(slabs, options.lr, weight_decay=options.weight_decay)
 
 
-def begin(options: argparse.Namespace, task: Task) -> Run:
+def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
     """A run from the start, or from the checkpoint that --resume names."""
-    model = task.build().initialize(options.seed, np.dtype(options.dtype))
-    run = Run(options, task, model, make_optimizer(options, model))
-    if options.resume is not None:
-        saved = load_checkpoint(options, task)
-        run.first_step, run.losses = saved.description["step"], list(saved.description["losses"])
+    ledger = Ledger(now=comm.now) if options.out is not None else None
+    saved = load_checkpoint(options, task) if options.resume is not None else None
+    with ledger.recording() if ledger else nullcontext():
+        model = task.build().initialize(options.seed, np.dtype(options.dtype))
         try:
-            model.load_state_dict(saved.model)
-            run.optimizer.load_state_dict(saved.optimizer, run.first_step)
+            if saved is not None:
+                model.load_state_dict(saved.model)
+            strategy = make_strategy(options.strategy, model, comm, options.bucket_mb or BUCKET_MB,
+                                     options.hybrid_shard)
+            run = Run(options, task, strategy, make_optimizer(options, strategy), ledger)
+            if saved is not None:
+                run.first_step = saved.description["step"]
+                run.losses = list(saved.description["losses"])
+                run.optimizer.load_state_dict(saved.optimizer, run.first_step)
         except ValueError as error:
+            if saved is None:
+                raise
             raise UsageError(f"--resume {options.resume}: {error}") from error
     return run
 
@@ -88,13 +110,14 @@ def _load(path: Path) -> files.Checkpoint:
     return saved
 
 
-def save(run: Run, step: int) -> None:
-    """Write a checkpoint after `step` steps; rank 0 only."""
-    description = {**run.task.describe(), "step": step, "optimizer": run.options.optimizer,
-                   "dtype": run.options.dtype, "seed": run.options.seed, "losses": run.losses,
-                   "options": {name: getattr(run.options, name) for name in REMEMBERED}}
-    files.save(run.options.out, files.Checkpoint(run.model.state_dict(),
-                                                 run.optimizer.state_dict(), description))
+def save(comm: Communicator, run: Run, step: int) -> None:
+    """Write a checkpoint after `step` steps: rank 0 writes, but every rank must call it."""
+    model, states = run.strategy.state_dict(), run.optimizer.state_dict()
+    if comm.rank == 0:
+        description = {**run.task.describe(), "step": step, "optimizer": run.options.optimizer,
+                       "dtype": run.options.dtype, "seed": run.options.seed, "losses": run.losses,
+                       "options": {name: getattr(run.options, name) for name in REMEMBERED}}
+        files.save(run.options.out, files.Checkpoint(model, states, description))
 
 
 def train(comm: Communicator, run: Run,
@@ -103,43 +126,55 @@ def train(comm: Communicator, run: Run,
 
     Raises UsageError, on every rank at once, when the loss is no longer a number.
     """
-    options, batches = run.options, run.task.batches.shard(comm.rank, comm.size)
+    options = run.options
     traced = min(run.first_step + 2, options.steps - 1)     # a warm one
     for step in range(run.first_step, options.steps):
         if step == traced and options.out is not None:
-            comm.start_trace()
-            loss = metered(lambda c, s=step: take_step(c, run, batches, s))(comm)
-            run.trace = gather_trace(comm, comm.stop_trace())
+            loss = observed_step(comm, run, step)
         else:
-            loss = take_step(comm, run, batches, step)
+            loss = take_step(run, step)
         run.losses.append(loss)
         progress(step, loss)
-        if options.save_every and (step + 1) % options.save_every == 0 and comm.rank == 0 \
+        if options.save_every and (step + 1) % options.save_every == 0 \
                 and step + 1 < options.steps:
-            save(run, step + 1)
-    if options.out is not None and comm.rank == 0:
-        save(run, options.steps)
+            save(comm, run, step + 1)
+    if options.out is not None:
+        save(comm, run, options.steps)
 
 
-def take_step(comm: Communicator, run: Run, batches, step: int) -> float:
+def take_step(run: Run, step: int) -> float:
     """One step of the optimizer on the batch of `step`; returns the loss of the whole batch."""
-    options, model, optimizer = run.options, run.model, run.optimizer
-    inputs, targets, samples = batches.batch(step)
-    num_targets = global_count(comm, count_targets(targets))
+    options, strategy, optimizer = run.options, run.strategy, run.optimizer
     optimizer.zero_grad()
-    with training_step(options.seed, step, samples):
-        loss = model.loss(inputs, targets, num_targets)
-    value = global_loss(comm, loss.data)
-    if not math.isfinite(value):
-        raise UsageError(f"the loss is {value} at step {step}: lower --lr {options.lr:g}, or clip "
+    loss = accumulate(strategy, microbatches(run, step), options.seed, step)
+    if not math.isfinite(loss):
+        raise UsageError(f"the loss is {loss} at step {step}: lower --lr {options.lr:g}, or clip "
                          "harder with --clip", status=1)
-    loss.backward()
-    all_reduce_gradients(model, comm)
     if options.clip:
-        clip_grad_norm(model.slabs, options.clip)
+        strategy.clip_grad_norm(options.clip)
     optimizer.lr = warmup_cosine(step, options.lr, options.warmup, options.steps, options.lr / 10)
-    optimizer.step()
-    return value
+    strategy.step(optimizer)
+    return loss
+
+
+def microbatches(run: Run, step: int) -> list[Microbatch]:
+    """This rank's rows of the batch of `step`, in --accumulate parts."""
+    batch = run.task.batches.batch(step)
+    rows = run.strategy.rows(len(batch[0]))
+    mine = [array[rows.start:rows.stop] for array in batch]
+    return [Microbatch(*(array[start:stop] for array in mine))
+            for start, stop in chunk_bounds(len(rows), run.options.accumulate)]
+
+
+def observed_step(comm: Communicator, run: Run, step: int) -> float:
+    """`take_step`, with the messages, computations and memory of it kept for the pictures."""
+    begun = comm.now()
+    comm.start_trace()
+    with run.ledger.recording():
+        loss = metered(lambda comm: take_step(run, step))(comm)
+    trace, run.traced = comm.stop_trace(), (begun, comm.now())
+    run.trace = gather_trace(comm, trace)
+    return loss
 
 
 def distance_to_one_rank(comm: Communicator, options: argparse.Namespace,
@@ -151,13 +186,16 @@ def distance_to_one_rank(comm: Communicator, options: argparse.Namespace,
     """
     options = argparse.Namespace(**{**vars(options), "dtype": "float64", "steps": options.verify,
                                     "warmup": 0, "resume": None, "out": None, "save_every": 0})
-    together = begin(options, make_task(options))
+    together = begin(comm, options, make_task(options))
     train(comm, together)
+    ours = together.strategy.state_dict()
     alone_comm = comm.split(comm.rank)
     if comm.rank:
         return None
-    alone = begin(options, make_task(options))
+    options = argparse.Namespace(**{**vars(options), "strategy": "ddp", "accumulate": 1,
+                                    "hybrid_shard": None})
+    alone = begin(alone_comm, options, make_task(options))
     train(alone_comm, alone)
-    ours, theirs = together.model.state_dict(), alone.model.state_dict()
+    theirs = alone.strategy.state_dict()
     largest = max(np.max(np.abs(array)) for array in theirs.values())
     return max(float(np.max(np.abs(ours[name] - theirs[name]))) for name in theirs) / float(largest)

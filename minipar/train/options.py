@@ -3,18 +3,22 @@
 import argparse
 import math
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..environment import launched
 from ..launch import UsageError
 from ..nn import GPTConfig
+from ..parallel.strategies import BUCKETED, NAMES
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
+BUCKET_MB = 25.0        # PyTorch's default
 
-# What a checkpoint keeps, and a resumed run takes from it unless it is told otherwise.
+# What a checkpoint keeps, and a resumed run takes from it unless it is told otherwise.  What belongs
+# to the ranks there happen to be (--mesh, --hybrid-shard, --bucket-mb) it has to be told again.
 REMEMBERED = ("layers", "heads", "kv_heads", "width", "context", "untied", "hidden", "dropout",
               "data", "batch", "steps", "optimizer", "lr", "warmup", "weight_decay", "momentum",
-              "clip", "seed", "dtype")
+              "clip", "seed", "dtype", "strategy", "accumulate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,9 +54,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                                                     "over N ranks (default: all there are)")
     run.add_argument("--ranks", type=int, metavar="N",
                      help="without mpirun: simulate N ranks in this process (1)")
+    how = parser.add_argument_group("strategy")
+    how.add_argument("--strategy", choices=NAMES, default="ddp",
+                     help="how ranks share the work: dp, rank 0 drives; ddp, gradients are summed "
+                          "in buckets (default); zero1, zero2, zero3, optimizer states, and "
+                          "gradients, and parameters are sharded; fsdp, all of them, by block")
+    how.add_argument("--accumulate", type=int, default=1, metavar="K",
+                     help="add up the gradients of K microbatches in each step (1)")
+    how.add_argument("--bucket-mb", type=float, metavar="MB",
+                     help=f"megabytes of a bucket of gradients, with {_listed(BUCKETED)} "
+                          f"({BUCKET_MB:g})")
+    how.add_argument("--hybrid-shard", type=int, metavar="N",
+                     help="with fsdp: shard over N neighbouring ranks, and replicate those shards "
+                          "over the others (all ranks)")
     files = parser.add_argument_group("results")
     files.add_argument("--out", type=Path, metavar="DIR",
-                       help="write checkpoints, the loss curve and a timeline there")
+                       help="write checkpoints there, the loss curve, and one step's timeline and "
+                            "memory")
     files.add_argument("--save-every", type=int, default=0, metavar="N",
                        help="also write a checkpoint every N steps")
     files.add_argument("--resume", type=Path, metavar="DIR",
@@ -83,7 +101,7 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 
 def choose_world(options: argparse.Namespace) -> int:
-    """How many ranks there will be.  Raises UsageError if the mesh is not the world."""
+    """How many ranks there will be.  Raises UsageError if the mesh, or shards, do not fit them."""
     world = launched()
     if world and options.ranks is not None:
         raise UsageError(f"--ranks simulates ranks without mpirun, but mpirun started "
@@ -91,23 +109,27 @@ def choose_world(options: argparse.Namespace) -> int:
     given = world.size if world else options.ranks
     if given is not None and given < 1:
         raise UsageError(f"--ranks takes a positive whole number, not {given}")
-    if options.mesh is None:
-        return given or 1
-    num_ranks = math.prod(parse_mesh(options.mesh).values())
+    num_ranks = given or 1
+    if options.mesh is not None:
+        num_ranks = math.prod(parse_mesh(options.mesh).values())
     if given is not None and given != num_ranks:
         raise UsageError(f"--mesh {options.mesh} is for {num_ranks} ranks, but there are {given}: "
                          f"say --mesh dp={given}, or start {num_ranks} ranks "
                          f"(mpirun -n {num_ranks} …)")
+    if options.hybrid_shard is not None and num_ranks % options.hybrid_shard:
+        raise UsageError(f"--hybrid-shard {options.hybrid_shard} does not divide {num_ranks} "
+                         f"rank{'s' if num_ranks > 1 else ''}: choose a divisor of {num_ranks}")
     return num_ranks
 
 
 def check(options: argparse.Namespace) -> None:
     """Refuse numbers that cannot work.  Raises UsageError."""
     for name, least in (("steps", 1), ("batch", 1), ("sample", 0), ("verify", 0), ("save_every", 0),
-                        ("seed", 0)):
-        if getattr(options, name) < least:
-            raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, not "
-                             f"{getattr(options, name)}")
+                        ("seed", 0), ("accumulate", 1), ("hybrid_shard", 1)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+    _check_strategy(options)
     for name in ("lr", "temperature", "clip", "weight_decay", "momentum", "warmup"):
         value = getattr(options, name)
         if value is not None and not (0 <= value < math.inf):
@@ -127,6 +149,25 @@ def check(options: argparse.Namespace) -> None:
         options.warmup = options.steps // 10
     if options.warmup >= options.steps and options.warmup:
         raise UsageError(f"--warmup {options.warmup} must be less than --steps {options.steps}")
+
+
+def _check_strategy(options: argparse.Namespace) -> None:
+    """Refuse options that the strategy has no use for."""
+    if options.bucket_mb is not None:
+        if not 0 < options.bucket_mb < math.inf:
+            raise UsageError("--bucket-mb takes a number of megabytes > 0, not "
+                             f"{options.bucket_mb:g}: for example --bucket-mb 1")
+        if options.strategy not in BUCKETED:
+            raise UsageError(f"--bucket-mb goes with {_listed(BUCKETED)}; {options.strategy} has "
+                             "no buckets: leave it out")
+    if options.hybrid_shard is not None and options.strategy != "fsdp":
+        raise UsageError("--hybrid-shard goes with --strategy fsdp, not with "
+                         f"{options.strategy}: leave it out, or say --strategy fsdp")
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}"
 
 
 def _check_folder(folder: Path) -> None:

@@ -73,12 +73,12 @@ class ProgressBar:
 def introduce(run: Run, world: str, console: Console) -> None:
     """What is trained, on what, where; rank 0 only."""
     options = run.options
-    description = run.task.describe()["model"]
+    description, model = run.task.describe()["model"], run.strategy.model
     sizes = ", ".join(f"{name} {value}" for name, value in description.items()
                       if value is not None)
-    console.print(f"minipar train: {type(run.model).__name__} of "
-                  f"{run.model.num_parameters():,} parameters ({sizes}) on {options.data}, "
-                  f"{world}, {options.dtype}", highlight=False, markup=False)
+    console.print(f"minipar train: {type(model).__name__} of "
+                  f"{model.num_parameters():,} parameters ({sizes}) on {options.data}, "
+                  f"{world}, {options.strategy}, {options.dtype}", highlight=False, markup=False)
     if run.first_step:
         console.print(f"resumed from {options.resume} after {run.first_step} steps",
                       highlight=False, markup=False)
@@ -87,7 +87,7 @@ def introduce(run: Run, world: str, console: Console) -> None:
 def draw(run: Run, world: str, out: Path) -> list[Path]:
     """The loss curve and one step's timeline, into `out`; rank 0 only."""
     steps = np.arange(1, len(run.losses) + 1)
-    name = f"{type(run.model).__name__} on {run.options.data}"
+    name = f"{type(run.strategy.model).__name__} on {run.options.data}"
     pictures = [draw_loss(steps, run.losses, out / "loss.png", title=f"{name}, {world}",
                           reference=run.task.reference_loss(), per=run.task.target)]
     if run.trace is not None and (run.trace.spans or run.trace.messages):
