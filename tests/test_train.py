@@ -173,7 +173,7 @@ def test_everything_is_shown_and_written(tmp_path, capsys):
     assert len(sample) == 17
     assert printed.splitlines()[-1].startswith("the same: after 2 steps in float64")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "checkpoint.json", "checkpoint.npz", "loss.png", "timeline.png"]
+        "checkpoint.json", "checkpoint.npz", "loss.png", "memory.png", "timeline.png"]
 
 
 def test_the_synthetic_language_is_learned():

@@ -1,5 +1,4 @@
-"""Every strategy in the training program: the same run, and checkpoints that any other goes on with.
-"""
+"""Every strategy in the training program: the same run; any other goes on from its checkpoint."""
 
 import json
 import subprocess

@@ -14,8 +14,8 @@ from ..parallel.strategies import BUCKETED, NAMES
 OPTIMIZERS = ("adamw", "adam", "sgd")
 BUCKET_MB = 25.0        # PyTorch's default
 
-# What a checkpoint keeps, and a resumed run takes from it unless it is told otherwise.  What belongs
-# to the ranks there happen to be (--mesh, --hybrid-shard, --bucket-mb) it has to be told again.
+# What a checkpoint keeps, and a resumed run takes from it unless it is told otherwise.  What goes
+# with the ranks there happen to be (--mesh, --hybrid-shard, --bucket-mb) has to be said again.
 REMEMBERED = ("layers", "heads", "kv_heads", "width", "context", "untied", "hidden", "dropout",
               "data", "batch", "steps", "optimizer", "lr", "warmup", "weight_decay", "momentum",
               "clip", "seed", "dtype", "strategy", "accumulate")

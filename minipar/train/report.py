@@ -16,6 +16,7 @@ from rich.progress import (
 from ..comm import Communicator
 from ..environment import launched, launcher_terminal
 from ..viz.curves import draw_loss
+from ..viz.memory import MemoryStep, draw_memory, phases_of
 from ..viz.timeline import draw_timeline
 from .loop import Run
 
@@ -85,7 +86,7 @@ def introduce(run: Run, world: str, console: Console) -> None:
 
 
 def draw(run: Run, world: str, out: Path) -> list[Path]:
-    """The loss curve and one step's timeline, into `out`; rank 0 only."""
+    """The loss curve, one step's timeline and this rank's memory in it, into `out`; rank 0 only."""
     steps = np.arange(1, len(run.losses) + 1)
     name = f"{type(run.strategy.model).__name__} on {run.options.data}"
     pictures = [draw_loss(steps, run.losses, out / "loss.png", title=f"{name}, {world}",
@@ -93,4 +94,7 @@ def draw(run: Run, world: str, out: Path) -> list[Path]:
     if run.trace is not None and (run.trace.spans or run.trace.messages):
         pictures.append(draw_timeline(run.trace, out / "timeline.png", arrows=False,
                                       title=f"One training step: {name}, {world}"))
+    step = MemoryStep("", run.ledger.history, *run.traced, phases=phases_of(run.trace, 0))
+    pictures.append(draw_memory([step], out / "memory.png",
+                                f"Memory of rank 0: {name}, {world}, {run.options.strategy}"))
     return pictures

@@ -3,6 +3,7 @@ them, nothing else does."""
 
 from .crossover import Curves, draw_crossovers
 from .curves import draw_loss
+from .memory import MemoryStep, draw_memory, levels, phases_of
 from .perfetto import write_perfetto
 from .permutations import draw_permutations
 from .rounds import Rounds, record_rounds
@@ -14,7 +15,7 @@ from .terminal import draw_in_terminal
 from .timeline import Bar, draw_timeline, lanes
 from .wall import Need, draw_wall
 
-__all__ = ["Bar", "Curves", "Need", "Rounds", "Run", "Wait", "draw_crossovers", "draw_in_terminal",
-           "draw_loss", "draw_permutations", "draw_rounds", "draw_space_time", "draw_tape",
-           "draw_timeline", "draw_wall", "lanes", "record_rounds", "waits_of", "write_perfetto",
-           "write_steps"]
+__all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw_crossovers",
+           "draw_in_terminal", "draw_loss", "draw_memory", "draw_permutations", "draw_rounds",
+           "draw_space_time", "draw_tape", "draw_timeline", "draw_wall", "lanes", "levels",
+           "phases_of", "record_rounds", "waits_of", "write_perfetto", "write_steps"]

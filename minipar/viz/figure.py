@@ -54,10 +54,17 @@ def time_unit(seconds: float) -> tuple[str, float]:
     return "ns", 1e9
 
 
+def byte_unit(count: float) -> tuple[str, float]:
+    """The unit in which so many bytes read best (powers of 1000), and how many bytes it has."""
+    units = ["B", "kB", "MB", "GB", "TB", "PB"]
+    size = 1.0
+    while count >= 1000 * size and len(units) > 1:
+        size *= 1000
+        del units[0]
+    return units[0], size
+
+
 def in_bytes(count: float) -> str:
     """A number of bytes as a person writes it: 512 B, 4 kB, 1.5 MB (powers of 1000)."""
-    units = ["B", "kB", "MB", "GB", "TB", "PB"]
-    while count >= 1000 and len(units) > 1:
-        count /= 1000
-        del units[0]
-    return f"{count:.4g} {units[0]}"
+    name, size = byte_unit(count)
+    return f"{count / size:.4g} {name}"
