@@ -4,7 +4,7 @@ In data parallelism every rank holds the same parameters, sums the same gradient
 the same optimizer states to the same result: N times the same 16 Ψ bytes.  But an all-reduce is a
 reduce-scatter and an all-gather, and between the two each rank has its own piece of the sum:
 
-    gradients ─▶ reduce-scatter ─▶ step on 1/N ─▶ all-gather ─▶ parameters       the same 2 Ψ (N-1)/N
+    gradients ─▶ reduce-scatter ─▶ step on 1/N ─▶ all-gather ─▶ parameters    again 2 Ψ (N-1)/N
 
 ZeRO-1 lets each rank step on its piece alone, so it needs 1/N of the optimizer states; ZeRO-2 also
 drops the gradients that belong to other ranks; ZeRO-3 (lesson 10) the parameters.
@@ -19,7 +19,8 @@ from minipar.backend import Array
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce
 from minipar.launch import launch
-from minipar.nn import GPT, GPTConfig
+from minipar.nn import GPT, GPTConfig, Linear
+from minipar.parallel.cost import paper_bytes
 from minipar.parallel.ddp import DistributedDataParallel
 from minipar.parallel.zero import ZeRO1, ZeRO2, ZeRO3
 from minipar.viz.memory import draw_memory
@@ -41,16 +42,14 @@ STRATEGIES = {
 }
 # Bytes of float32 with AdamW: (on every rank the same, in pieces that make up a whole), each × Ψ.
 KEPT = {"DDP": (16, 0), "ZeRO-1": (8, 8), "ZeRO-2": (4, 12), "ZeRO-3": (0, 16)}
-# Elements that all ranks together send, each × Ψ (N-1), for k microbatches.
-SENT = {"DDP": lambda k: 2, "ZeRO-1": lambda k: 2, "ZeRO-2": lambda k: k + 1,
-        "ZeRO-3": lambda k: 3 * k}
 
 
 def passing(name: str, step: Step) -> int:
-    """Bytes that come and go during a step: the largest bucket of gradients, or one weight."""
+    """Bytes that come and go during a step: the largest bucket of gradients; the largest layer."""
     if name == "ZeRO-2":
         return max(4 * (run.stop - run.start) for run in step.strategy.buckets)
-    return max(4 * p.size for p in step.strategy.model.parameters()) if name == "ZeRO-3" else 0
+    layers = [part for _, part in step.strategy.model.named_modules() if isinstance(part, Linear)]
+    return 4 * max(layer.num_parameters() for layer in layers) if name == "ZeRO-3" else 0
 
 
 def main(comm: Communicator) -> None:
@@ -66,28 +65,31 @@ def main(comm: Communicator) -> None:
                       total(comm, steps[name].kept), "B") for name, (same, cut) in KEPT.items()],
                  "kept by all ranks: what they all have, and what they share out")
     lesson.say("During a step ZeRO-2 needs a bucket's whole gradient until it is reduced, ZeRO-3 "
-               "a whole weight until it is used. On this rank:")
+               "a layer's whole weights while it uses them. On this rank:")
     lesson.table([Row(f"{name}: peak − kept", passing(name, step), step.peak - step.kept, "B")
                   for name, step in steps.items()], "peak of one step, activations apart")
-    lesson.table([Row(f"{name}, {k} microbatch{'es' if k > 1 else ''}: "
-                      f"{'≤ ' if name == 'ZeRO-3' else ''}{factor(k)} Ψ (N−1)",
-                      4 * factor(k) * psi * (p - 1), sent[name], "B",
-                      "≤" if name == "ZeRO-3" else "=")
-                  for name, factor in SENT.items()
-                  for k, sent in ((1, {n: s.sent for n, s in steps.items()}), (K, in_parts))],
-                 "sent by all ranks in one step")
+    rows = []
+    for name, step in steps.items():
+        for k, sent in ((1, step.sent), (K, in_parts[name])):
+            all_ranks = p * paper_bytes(name.lower().replace("-", ""), psi, p, k)
+            factor = f"{all_ranks / 4 / psi / (p - 1):g} Ψ (N−1)" if p > 1 else ""
+            rows.append(Row(f"{name}, {k} microbatch{'es' if k > 1 else ''}: {factor}", all_ranks,
+                            sent, "B", "≤" if name == "ZeRO-3" else "="))
+    lesson.table(rows, "sent by all ranks in one step")
     lesson.say("One often reads that communication grows, ZeRO-1 < 2 < 3. **Without accumulation "
                "ZeRO-1 and 2 send the same as DDP.** With k microbatches DDP and ZeRO-1 add up in "
                "place and still send 2 Ψ; ZeRO-2 has no room for a whole gradient, reduces each, "
                "and sends (k + 1) Ψ; ZeRO-3 gathers for each too: up to 3 k Ψ. (Less here: in "
                "backward nobody needs embeddings and biases again.)")
-    own = steps["DDP"]
-    lesson.grid(["measured in this run, rank 0", "kept", "peak", f"sent, k = {K}", "sent, k = 1",
+    lesson.grid(["measured in this run, per rank", "kept", "peak", "sent, k = 1", f"sent, k = {K}",
                  "ms a step", "÷ DDP"],
-                [(name, *(f"{number(round(b / psi, 2))} Ψ" for b in (step.kept, step.peak)),
-                  *(f"{number(round(b / 4 / psi / p, 2))} Ψ" for b in (in_parts[name], step.sent)),
-                  f"{1e3 * step.seconds:.2f}", f"{step.seconds / own.seconds:.2f}")
+                [(name, *(f"{number(round(count / psi / size, 2))} Ψ" for count, size in (
+                    (step.kept, 1), (step.peak, 1), (step.sent, 4 * p), (in_parts[name], 4 * p))),
+                  f"{1e3 * step.seconds:.2f}", f"{step.seconds / steps['DDP'].seconds:.2f}")
                  for name, step in steps.items()])
+    lesson.say("Kept and peak are in bytes, sent is in elements. What ZeRO-1 and 2 may cost is "
+               "time: half of an all-reduce, the all-gather, comes after the step, where no "
+               "backward hides it.")
     pictures = [step.memory._replace(title=name, predicted=(
         (same + cut / p) * psi + passing(name, step), _formula(same, cut, name)))
         for (name, step), (same, cut) in zip(steps.items(), KEPT.values())]
@@ -104,7 +106,7 @@ def main(comm: Communicator) -> None:
 
 def _formula(same: int, cut: int, name: str) -> str:
     parts = [f"{same}Ψ" if same else "", f"{cut}Ψ/N" if cut else "",
-             {"ZeRO-2": "a bucket", "ZeRO-3": "a weight"}.get(name, "")]
+             {"ZeRO-2": "a bucket", "ZeRO-3": "a layer"}.get(name, "")]
     return " + ".join(filter(None, parts))
 
 

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from ..comm.trace import Trace
 from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, SKY
@@ -109,6 +110,7 @@ def draw_memory(steps: Sequence[MemoryStep], path: str | Path, title: str = "",
         right = panels[-1].secondary_yaxis("right", functions=(
             lambda y: y * size / num_parameters, lambda y: y * num_parameters / size))
         right.set_ylabel("bytes per parameter of the model")
+        right.yaxis.set_major_locator(MaxNLocator(steps=[2, 4], nbins=8))
     seen = {kind for step in steps for _, kind, live in step.history if live}
     handles = [Patch(facecolor=COLORS[kind], label=CAPTIONS.get(kind, kind))
                for kind in COLORS if kind in kinds and kind in seen]
@@ -127,7 +129,8 @@ def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float) ->
     for kind in COLORS:
         if kind in kinds and kind in live:
             ceiling = floor + live[kind] / size
-            axes.fill_between(x, floor, ceiling, step="post", color=COLORS[kind], linewidth=0)
+            axes.fill_between(x, floor, ceiling, step="post", color=COLORS[kind],
+                              linewidth=0.5)        # what lived for an instant is a hairline
             floor = ceiling
     when, peak = peak_of(step, kinds)
     if step.predicted is not None:

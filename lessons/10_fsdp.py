@@ -1,0 +1,127 @@
+"""Lesson 10. FSDP: when to gather, when to free?
+
+Nothing stays whole: parameters, gradients and optimizer states live in shards, 16 Ψ/N bytes.  To be
+used, a weight must be gathered, and then it must go away again.  The *unit* decides how much comes
+and goes at a time: a unit in use and the next one, on its way, are there; all others are shards.
+
+    units      root  h.0  h.1  h.2  root │ h.2  h.1  h.0          gather each before its use,
+    gathered   ▓▓▓▓▓ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒         release it after: a sawtooth
+               forward                   │ backward, each gradient reduce-scattered when whole
+
+Twice gathered, once reduced: up to 3 Ψ (N-1)/N elements instead of 2.  Whoever has the memory keeps
+what forward gathered (reshard_after_forward=False), and sends 2.
+
+    python lessons/10_fsdp.py          mpirun -n 4 python lessons/10_fsdp.py
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kit import Lesson, Row, number
+from one_step import STATES, observe
+
+from minipar.comm import Communicator
+from minipar.launch import launch
+from minipar.nn import GPT, GPTConfig, Module
+from minipar.parallel.cost import bytes_per_step, memory_per_rank, paper_bytes, units_of
+from minipar.parallel.fsdp import FullyShardedDataParallel, fully_shard
+from minipar.parallel.strategies import make_strategy, shard_all
+from minipar.viz.memory import draw_memory
+
+CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=6, num_heads=4, width=48, tied=False)
+
+
+class Wrapping(NamedTuple):
+    """A way to cut the model into units, and what it is predicted to need."""
+
+    make: Callable[[Module, Communicator], FullyShardedDataParallel]
+    sizes: Sequence[int]            # parameters of each unit
+    uses: Sequence[int]             # the numbers of the units, in the order forward uses them
+    formula: str                    # of the peak, beside the shards' 16Ψ/N
+    kept: bool = False              # until backward
+
+
+def one_unit(model: Module, comm: Communicator) -> FullyShardedDataParallel:
+    """The whole model comes and goes at once."""
+    return fully_shard(model, comm)
+
+
+def by_half_block(model: Module, comm: Communicator) -> FullyShardedDataParallel:
+    """Attention and MLP of each block are units; its layer norms are left for the root."""
+    for block in model.h:
+        fully_shard(block.attn, comm)
+        fully_shard(block.mlp, comm)
+    return fully_shard(model, comm)
+
+
+def halves_of(model: GPT) -> tuple[list[int], list[int]]:
+    """What `by_half_block` makes: [root, attn, mlp, attn, mlp, …], and the order of their use."""
+    halves = [part.num_parameters() for block in model.h for part in (block.attn, block.mlp)]
+    uses = [unit for half in range(1, len(halves) + 1) for unit in (0, half)]
+    return [model.num_parameters() - sum(halves), *halves], [*uses, 0]
+
+
+MODEL = GPT(CONFIG)
+PSI = MODEL.num_parameters()
+BLOCKS, HALVES = units_of(MODEL), halves_of(MODEL)
+WRAPPINGS = {
+    "one unit": Wrapping(one_unit, [PSI], [0], "all gathered, all gradients"),
+    "by block": Wrapping(shard_all, *BLOCKS, "2 blocks + gradient of block, root"),
+    "by half block": Wrapping(by_half_block, *HALVES, "2 units + gradient of half, root"),
+    "by block, kept": Wrapping(
+        lambda model, comm: shard_all(model, comm, reshard_after_forward=False), *BLOCKS,
+        "all gathered + gradient of block, root", kept=True),
+    "by block, no prefetch": Wrapping(
+        lambda model, comm: shard_all(model, comm, prefetch=False), *BLOCKS,
+        "2 blocks + gradient of block, root"),
+}
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "FSDP: when to gather, when to free?")
+    p = comm.size
+    ddp = observe(comm, CONFIG, lambda model, comm: make_strategy("ddp", model, comm, 0.1))
+    steps = {name: observe(comm, CONFIG, wrapping.make) for name, wrapping in WRAPPINGS.items()}
+    peaks, sent, pictures = [], [], []
+    for (name, (_, sizes, uses, formula, kept)), step in zip(WRAPPINGS.items(), steps.values()):
+        peak = sum(memory_per_rank("fsdp", sizes, p, comm.rank, uses=uses, kept=kept).values())
+        peaks.append(Row(f"{name}: 16Ψ/N + {formula}", peak, step.peak, "B"))
+        bytes_sent = sum(bytes_per_step("fsdp", sizes, p, uses=uses, kept=kept))
+        sent.append(Row(name, bytes_sent, step.sent, "B"))
+        pictures.append(step.memory._replace(title=name, predicted=(peak, f"16Ψ/N + {formula}")))
+
+    root, *blocks = BLOCKS[0]
+    lesson.say(f"A GPT of Ψ = {PSI:,} parameters, {len(blocks)} blocks of {blocks[0]:,} and a root "
+               f"unit of {root:,} (embeddings, last norm, head), float32, AdamW, N = {p} ranks.")
+    lesson.table(peaks, "peak on this rank, padding included, activations apart")
+    lesson.say("The finer the units, the lower the peak. Two things are easily forgotten: as *one* "
+               "unit everything is gathered at once, and only the optimizer states stay small; and "
+               "the root's gradient begins with the head, at the start of backward, and is whole "
+               "only with the embeddings, at its end: it waits all the while.")
+    sent.append(Row("the paper: at most 3 Ψ (N−1)", round(p * paper_bytes("fsdp", PSI, p)),
+                    steps["by block"].sent, "B", "≤"))
+    lesson.table(sent, "sent by all ranks in one step")
+    lesson.say("Less than the paper's 3 Ψ: when backward begins, the last block is still there, "
+               "and embeddings need no weight for their gradient. It is nearly 1 Ψ more than DDP "
+               "sends, which may run beside the computation if the next unit is asked for early: "
+               "compare the times with and without prefetch.")
+    lesson.grid(["measured in this run, per rank", "kept", "peak", "sent", "ms a step", "÷ DDP"],
+                [(name, *(f"{number(round(count / PSI / size, 2))} Ψ" for count, size in (
+                    (step.kept, 1), (step.peak, 1), (step.sent, 4 * p))),
+                  f"{1e3 * step.seconds:.2f}", f"{step.seconds / ddp.seconds:.2f}")
+                 for name, step in {"DDP": ddp, **steps}.items()])
+    lesson.picture(lambda path: draw_memory(
+        pictures[:-1], path, f"FSDP: one step of a GPT on {p} ranks, rank 0, activations apart",
+        STATES, PSI))
+    lesson.takeaway("Gather a unit just before its use, free it just after, ask for the next one "
+                    "meanwhile: memory 16 Ψ/N and two units, for half as much traffic again.")
+    lesson.exercises("fsdp_make_room", "fsdp_start_gather", questions=[
+        "Make lm_head a unit of its own. Predict the peak first: whose gradient waits now?",
+        "Without prefetch the peak is the same. Why? What would be lost if it were lower?",
+        "From which N on do two gathered blocks outweigh the shards, 16 Ψ/N?",
+        "Where would you use reshard_after_forward=False: for every block, or for the last?"])
+
+
+if __name__ == "__main__":
+    launch(main)
