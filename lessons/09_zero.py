@@ -97,7 +97,7 @@ def main(comm: Communicator) -> None:
         pictures, path, f"One step of a GPT on {p} ranks, rank 0, activations apart", STATES, psi))
     lesson.takeaway("What all ranks hold alike is held N − 1 times too often: ZeRO cuts it into N "
                     "pieces, and for optimizer states and gradients that costs no traffic.")
-    lesson.exercises("shard_overlap", "zero1_publish", "passing_gradient_take", questions=[
+    lesson.exercises("shard_overlap", "zero_publish", "passing_gradient_take", questions=[
         "A ZeRO-1 that all-reduces the gradients, steps on its piece and broadcasts the updates "
         "sends 3 Ψ. Which third was unnecessary?",
         "Raise BUCKET_MB to 25: what becomes of ZeRO-2's peak, and of its advantage over ZeRO-1?",

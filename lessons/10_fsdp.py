@@ -116,7 +116,7 @@ def main(comm: Communicator) -> None:
         STATES, PSI))
     lesson.takeaway("Gather a unit just before its use, free it just after, ask for the next one "
                     "meanwhile: memory 16 Ψ/N and two units, for half as much traffic again.")
-    lesson.exercises("fsdp_make_room", "fsdp_start_gather", questions=[
+    lesson.exercises("fsdp_make_room", "fsdp_expected", questions=[
         "Make lm_head a unit of its own. Predict the peak first: whose gradient waits now?",
         "Without prefetch the peak is the same. Why? What would be lost if it were lower?",
         "From which N on do two gathered blocks outweigh the shards, 16 Ψ/N?",

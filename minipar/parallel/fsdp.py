@@ -11,9 +11,8 @@ note of where it was, and calls for the unit again in backward: gathered weights
 The order of uses is noted in the first step, and from then on the next unit is gathered while this
 one computes.
 
-Sent per rank: every unit is gathered once for forward and once for backward (but for those that are
-still there), and its gradient reduce-scattered: at most 3Ψ(p-1)/p elements.  Zhao et al. 2023,
-PyTorch FSDP, arXiv 2304.11277; ZeRO-3 in Rajbhandari et al. 2020.
+A rank sends at most 3Ψ(p-1)/p elements: a unit is gathered for forward, and for backward unless it
+is still there, and its gradient reduce-scattered.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
 """
 
 from collections.abc import Iterator, Sequence
@@ -115,8 +114,7 @@ class FullyShardedDataParallel(ShardedGradients):
         for unit in units:
             unit.strategy = self
         self.synchronizing, self._asked = True, None
-        self.gather_comm: Communicator | None = None
-        self.phase, self.current = None, None
+        self.gather_comm = self.phase = self.current = None
         self.uses: list[Unit] = []              # in this forward and backward
         self.plan: list[Unit] = []              # in the one before
         self.pieces: list[tuple[Shard, Array]] = []
@@ -170,13 +168,16 @@ class FullyShardedDataParallel(ShardedGradients):
             return
         self.uses.append(unit)
         unit.pinned = unit.stays and self.phase == "forward"
-        expected = self.plan[len(self.uses):len(self.uses) + 1] \
-            if self.plan[:len(self.uses)] == self.uses else []
-        after = expected[0] if self.prefetch and expected else None
+        after = self._expected() if self.prefetch else None
         self._make_room(unit, after or before)
         unit.gather(self.gather_comm)
         if after is not None:
             after.start_gather(self.gather_comm)
+
+    def _expected(self) -> Unit | None:
+        """What followed these uses in the step before, if that began in the same way."""
+        done = len(self.uses)
+        return self.plan[done] if self.plan[:done] == self.uses != self.plan else None
 
     def _make_room(self, *wanted: Unit | None) -> None:
         for unit in self.units:
@@ -216,11 +217,10 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
     """Make the parameters of `module` a unit, sharded over `comm`; the strategy to train with.
 
     Call it for the parts first (each block) and for the whole model last: a unit is what no part
-    has taken.  Hybrid sharding over a mesh of two axes: `shard`, the ranks of `comm` that a unit is
-    sharded over, and `replicate`, those that hold the same shard, which they then all-reduce.
-    `reshard_after_forward=False` keeps this unit gathered until its backward: 2Ψ instead of 3Ψ are
-    sent.  Rank 0's values are taken.  Raises ValueError if the module has no numbers or no
-    parameters, or if the two axes are not all of `comm`.
+    has taken.  Hybrid sharding: a unit is sharded over the ranks `shard`, and `replicate` are those
+    that hold the same shard, which they then all-reduce.  `reshard_after_forward=False` keeps this
+    unit gathered until its backward: 2Ψ instead of 3Ψ are sent.  Rank 0's values are taken.  Raises
+    ValueError if the module has no numbers or parameters, or the two axes are not all of `comm`.
     """
     shard = shard or comm
     if shard.size * (replicate.size if replicate else 1) != comm.size:
