@@ -39,7 +39,7 @@ $(READY): setup.cfg pyproject.toml
 	@touch $@
 
 demo: $(READY)  ## train a GPT on four MPI ranks, with pictures and a sample
-	$(MPIRUN) -n $(RANKS) $(PY) -m minipar train --mesh dp=$(RANKS) --steps 150 --sample 300 \
+	$(MPIRUN) -n $(RANKS) $(PY) -m minipar train --mesh dp=$(RANKS) --steps 300 --sample 300 \
 	  --verify 3 --out out/demo
 
 test: $(READY)  ## all tests: simulated ranks, then real MPI ranks

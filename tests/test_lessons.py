@@ -28,7 +28,8 @@ def last_line(done: subprocess.CompletedProcess) -> str:
 
 
 def test_there_are_lessons():
-    assert {"00", "01", "02", "03", "04", "05", "06"} <= {lesson.name[:2] for lesson in LESSONS}
+    numbers = {int(lesson.name[:2]) for lesson in LESSONS}
+    assert {*range(7), 9, 10} <= numbers
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
