@@ -57,7 +57,8 @@ def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "ZeRO-1 and ZeRO-2: what is redundant?")
     p, psi = comm.size, GPT(CONFIG).num_parameters()
     steps = {name: observe(comm, CONFIG, make) for name, make in STRATEGIES.items()}
-    in_parts = {name: observe(comm, CONFIG, make, K).sent for name, make in STRATEGIES.items()}
+    in_parts = {name: observe(comm, CONFIG, make, K, num_timed=0).sent
+                for name, make in STRATEGIES.items()}
 
     lesson.say(f"A GPT of Ψ = {psi:,} parameters in float32, AdamW, N = {p} ranks. Between two "
                "steps all ranks together hold:")

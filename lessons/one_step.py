@@ -16,7 +16,7 @@ from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 from minipar.viz.memory import MemoryStep, peak_of, phases_of
 
 STATES = ("parameters", "optimizer states", "gradients", "communication")   # not activations
-TIMED, ROWS = 3, 2          # steps for the median time; rows of a microbatch on each rank
+ROWS = 2                    # of a microbatch, on each rank
 
 
 class Step(NamedTuple):
@@ -31,8 +31,8 @@ class Step(NamedTuple):
 
 
 def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Communicator], Strategy],
-            num_microbatches: int = 1) -> Step:
-    """Train a GPT for a few steps with the strategy make(model, comm); observe the last."""
+            num_microbatches: int = 1, num_timed: int = 3) -> Step:
+    """Train a GPT with the strategy make(model, comm); time some steps, and observe one more."""
     ids = np.random.default_rng(comm.rank).integers(0, config.vocab_size,
                                                     (ROWS, config.context + 1))
     batches = [Microbatch(ids[:, :-1], ids[:, 1:], np.arange(ROWS))] * num_microbatches
@@ -47,7 +47,7 @@ def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Commu
         accumulate(strategy, batches)
         strategy.step(optimizer)
         return comm.now() - begun
-    _plans, *times = [step(comm) for _ in range(1 + TIMED)]
+    times = [step(comm) for _ in range(1 + num_timed)]      # the first makes plans
     kept, begun = sum(ledger.live_of[kind] for kind in STATES), comm.now()
     comm.start_trace()
     with ledger.recording():
@@ -55,7 +55,7 @@ def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Commu
     trace, ended = comm.stop_trace(), comm.now()
     memory = MemoryStep("", ledger.history, begun, ended, phases=phases_of(trace, comm.rank))
     return Step(strategy, kept, peak_of(memory, STATES)[1], total(comm, trace.bytes_sent()),
-                median(times), memory)
+                median(times[1:] or times), memory)
 
 
 def total(comm: Communicator, count: int) -> int:
