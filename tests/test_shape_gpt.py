@@ -9,7 +9,7 @@ import pytest
 from minipar.autograd import Meter, Tensor, no_grad
 from minipar.autograd.attention import QUERIES
 from minipar.memory.ledger import Ledger
-from minipar.nn import GPT, GPTConfig
+from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.nn.gpt import Block
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.random import training_step
@@ -55,8 +55,9 @@ def test_a_shape_only_run_counts_what_a_real_run_counts(dtype, changes, make_opt
     assert all(isinstance(p.grad, ShapeArray) for p in shapes.parameters())
 
 
-def test_a_model_without_numbers_runs_as_it_was_built():
-    model, ids = GPT(SMALL), ShapeArray((2, 5), np.int64)
+def test_a_model_without_numbers_runs():
+    model = GPT(SMALL).initialize(array=ShapeArray((), np.float32))
+    ids = ShapeArray((2, 5), np.int64)
     loss = model.loss(ids, ids, 10.0)
     assert loss.shape == () and loss.dtype == np.float32
     loss.backward()
@@ -67,6 +68,14 @@ def test_a_model_without_numbers_runs_as_it_was_built():
         model.loss(ids, ids)                # counting the targets would need theirs
     with pytest.raises(TypeError, match="has no numbers"):
         loss.item()
+
+
+def test_a_model_that_is_only_built_says_what_it_lacks():
+    row, ids = np.ones((1, 3), np.float32), np.zeros((2, 5), int)
+    for run in (lambda: GPT(SMALL)(ids), lambda: MLP([3, 2]).logits(row),
+                lambda: np.asarray(Linear(2, 2).weight.data), lambda: GPT(SMALL).wte.weight * 2.0):
+        with pytest.raises(TypeError, match="has a shape but no numbers here: call model.init"):
+            run()
 
 
 def test_live_memory_of_a_shape_only_run_is_that_of_a_real_run():

@@ -6,9 +6,8 @@ import numpy as np
 
 from .. import autograd as ag
 from ..autograd import Tensor
-from ..backend import Array, like
+from ..backend import Array, is_gpu, is_host, like
 from ..random import current_step, dropout_mask
-from ..shape_array import ShapeArray
 from .module import Module
 from .parameter import Initializer, Parameter, normal, ones, zeros
 
@@ -79,7 +78,7 @@ class Dropout(Module):
         if not self.full_name:
             raise ValueError("a dropout layer draws its masks by its name, and this one has none: "
                              "call initialize() on the model that it is part of")
-        if isinstance(x, ShapeArray):       # nothing to draw
+        if not (is_host(x) or is_gpu(x)):       # an array without numbers: nothing to draw
             return np.empty_like(x, shape=(x.shape[0], *shape), dtype=bool)
         keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate)
         return like(keep, x)

@@ -1,9 +1,9 @@
 """Modules: trees of parameters with stable names, and nothing about parallelism.
 
-A new model has shapes but no numbers (its parameters are shape-only arrays): a model of any size
-costs nothing to build, and can be run to count what it would cost.  `initialize` gives it numbers,
+A new model has shapes but no numbers, and costs nothing to build.  `initialize` gives it numbers,
 each parameter drawn from a generator seeded by its own name, so that every layout of a model over
-any number of ranks starts from the same values.
+any number of ranks starts from the same values; on shape-only arrays (`shape_array.py`) a model of
+any size runs, to count what it would cost.
 
 A strategy changes a model from outside: `transform_parameters` puts a function, such as a
 collective, between a parameter and everyone who uses it.
@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
-from ..backend import Array, like, to_host
+from ..backend import Array, is_gpu, is_host, like, to_host
 from ..random import generator
-from ..shape_array import ShapeArray
 from .parameter import Parameter
 from .slab import Slab
 
@@ -123,7 +122,7 @@ class Module:
                              "give dtype=np.float32 or np.float64")
         slab = Slab(self.named_parameters(), np.empty_like(array, shape=0, dtype=dtype))
         for segment, parameter in zip(slab.segments, slab.parameters):
-            if not isinstance(array, ShapeArray):
+            if is_host(array) or is_gpu(array):
                 values = parameter.initial(generator(seed, segment.name), segment.global_shape)
                 part = values[tuple(slice(*bounds) for bounds in segment.box)]
                 parameter.data[...] = like(part.astype(dtype), array)

@@ -28,8 +28,8 @@ from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, broadcast
 from ..comm.work import Work, start
 from ..nn import Module, Parameter
+from ..nn.parameter import Absent
 from ..nn.slab import Segment
-from ..shape_array import ShapeArray
 from .data import check_uses
 from .sharded import PassingGradient, ShardedGradients
 from .shards import Shard
@@ -59,7 +59,7 @@ class Unit:
         self.shard = Shard(self.parameters, self.layout, comm, bounds, self.padded[:end - begin],
                            grad[:end - begin])
         self.gradient = PassingGradient(self.parameters, self.layout, self.padded)
-        self.released = [ShapeArray(p.shape, p.dtype) for p in self.parameters]
+        self.released = [Absent(p.shape, p.dtype) for p in self.parameters]
         self.full: Array | None = None          # all parameters and the padding, while gathered
         self.coming: Work | None = None         # … or while they are on their way
         self.strategy: FullyShardedDataParallel | None = None

@@ -23,8 +23,8 @@ from ..comm import Communicator
 from ..comm.collectives import all_gather as gather_array
 from ..comm.collectives import broadcast, chunk_bounds
 from ..nn import Module, Parameter
+from ..nn.parameter import Absent
 from ..nn.slab import Segment
-from ..shape_array import ShapeArray
 from .conjugate import all_gather
 from .data import check_uses
 from .shards import Shard
@@ -58,7 +58,7 @@ class ShardedParameters:
         leaf, grad = Tensor(data), allocated("gradients", np.zeros_like(data))
         leaf.edge = GradientSlot(weight_only=True)
         leaf.slot.place = lambda: grad
-        parameter.data, parameter.slot.place = ShapeArray(shape, parameter.dtype), None
+        parameter.data, parameter.slot.place = Absent(shape, parameter.dtype), None
         self.slabs.append(LeafShard(leaf, layout, comm, bounds, grad))
         return leaf
 
