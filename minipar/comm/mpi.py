@@ -31,6 +31,7 @@ class Process:
         self.calibration = calibration.BUILT_IN     # of the machine; the same on all ranks
         self.works = None       # the non-blocking collectives under way, if any (see work.py)
         self.num_groups = 0                 # how many communicators this process made
+        self.splits: list = []              # those of MPI that split() made, for who frees them
         self.trace: Trace | None = None
         self.actions: list[tuple] | None = None
 
@@ -193,6 +194,7 @@ class MPICommunicator(Communicator):
                 self.me.log("split", self.group, None, key, None)
                 return None
             members = part.allgather(self.world_rank)
+        self.me.splits.append(part)
         part = MPICommunicator(part, self.MPI, self.me, members)
         self.me.log("split", self.group, color, key, part.group)
         return part

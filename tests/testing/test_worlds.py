@@ -31,3 +31,14 @@ def test_the_same_body_runs_in_both_worlds(world):
         assert ranks == list(range(world.size))
     else:
         assert len(ranks) <= 1
+
+
+@worlds(2, mpi=(2,))
+def test_communicators_of_one_run_do_not_fill_the_next(world):
+    """MPICH has room for 2048; a body may split as it likes, and need not clean up."""
+    def body(comm):
+        for _ in range(900):
+            part = comm.split(0)
+        assert part.size == 2
+    for _ in range(3):
+        world.run(body)
