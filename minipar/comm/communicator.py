@@ -8,8 +8,6 @@ arrive in the order they were sent.  A send may block until it is received, at a
 (*rendezvous*): a program that relies on buffering hangs one day, and here it is told so at once.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 from ..backend import Array
@@ -24,6 +22,22 @@ class Request(Protocol):
 
     def test(self) -> bool:
         """Whether it is done, without blocking."""
+
+
+class Labelled:
+    """See Communicator.labelled.  A class of its own: a generator takes as long as a message."""
+
+    __slots__ = ("comm", "label", "outer")
+
+    def __init__(self, comm: "Communicator", label: str):
+        self.comm, self.label = comm, label
+
+    def __enter__(self) -> None:
+        self.outer = self.comm.label
+        self.comm.label = self.outer or self.label
+
+    def __exit__(self, *error: object) -> None:
+        self.comm.label = self.outer
 
 
 class Communicator:
@@ -101,15 +115,9 @@ class Communicator:
         self.me.log_to(None)
         return trace
 
-    @contextmanager
-    def labelled(self, label: str) -> Iterator[None]:
+    def labelled(self, label: str) -> "Labelled":
         """Context in which messages are part of `label`, unless they are part of something."""
-        outer = self.label
-        self.label = outer or label
-        try:
-            yield
-        finally:
-            self.label = outer
+        return Labelled(self, label)
 
     def check_peer(self, peer: int, role: str) -> None:
         """Refuse a rank that is none of this communicator's."""

@@ -27,6 +27,7 @@ class Process:
     def __init__(self, MPI, rank: int, size: int, guardian: Guardian):
         self.number, self.guardian = rank, guardian
         self.watchdog = Watchdog(MPI, rank, size, guardian)
+        self.status = MPI.Status()          # of the message that ended last
         self.nodes = [0] * size             # of each rank of the world
         self.calibration = calibration.BUILT_IN     # of the machine; the same on all ranks
         self.works = None       # the non-blocking collectives under way, if any (see work.py)
@@ -46,6 +47,31 @@ class Process:
             return None
         self.actions.append(action)
         return len(self.actions) - 1
+
+
+def lies_ready(array: Array) -> bool:
+    """Whether MPI can read or write this array where it is."""
+    return type(array) is np.ndarray and array.flags.c_contiguous
+
+
+def what(description: tuple) -> str:
+    """A message in an error."""
+    kind, peer, tag, _, label = description
+    return f"{kind} rank {peer} (tag {tag}{', part of ' + label if label else ''})"
+
+
+def explain(error: Exception, description: tuple) -> None:
+    """Raise a plainer error in place of MPI's, if that is about a message that is too long."""
+    if error.Get_error_class() == import_mpi().ERR_TRUNCATE:
+        raise ValueError(f"{what(description)}: the message is larger than the receive buffer of "
+                         f"{description[3]} bytes") from error
+
+
+def check_size(num_bytes: int, description: tuple) -> None:
+    """Refuse a message that is shorter than its buffer."""
+    if num_bytes != description[3]:
+        raise ValueError(f"{what(description)}: {num_bytes} bytes came, but the receive buffer "
+                         f"holds {description[3]}: sizes and dtypes must be equal")
 
 
 class MPIRequest:
@@ -82,22 +108,15 @@ class MPIRequest:
         return self.done or self._ask(self.request.Test)
 
     def _ask(self, question) -> bool:
-        MPI = self.comm.MPI
-        status = MPI.Status()
+        status = self.comm.me.status
         try:
             answer = question(status)
-        except MPI.Exception as error:
-            if error.Get_error_class() != MPI.ERR_TRUNCATE:
-                raise
-            raise ValueError(f"{self._what()}: the message is larger than the receive "
-                             f"buffer of {self.buffer.nbytes} bytes") from error
+        except self.comm.MPI.Exception as error:
+            explain(error, self.description)
+            raise
         if answer:
             self._finish(status)
         return answer
-
-    def _what(self) -> str:
-        kind, peer, tag, _, label = self.description
-        return f"{kind} rank {peer} (tag {tag}{', part of ' + label if label else ''})"
 
     def _finish(self, status) -> None:
         self.done = True
@@ -111,10 +130,7 @@ class MPIRequest:
             trace.receives.append((peer, me, num_bytes, label, self.posted, time.perf_counter()))
         if self.out is None:
             return
-        count = status.Get_count(comm.MPI.BYTE)
-        if count != self.out.nbytes:
-            raise ValueError(f"{self._what()}: {count} bytes came, but the receive buffer holds "
-                             f"{self.out.nbytes}: sizes and dtypes must be equal")
+        check_size(status.Get_count(comm.MPI.BYTE), self.description)
         if self.buffer is not self.out:
             self.out[...] = like(self.buffer, self.out)
 
@@ -177,12 +193,37 @@ class MPICommunicator(Communicator):
         self.check_tag(tag)
         if not (is_host(out) or is_gpu(out)):
             raise TypeError(f"MPI cannot receive into a {type(out).__name__}, which has no numbers")
-        direct = is_host(out) and out.flags.c_contiguous
-        buffer = out if direct else np.empty(out.shape, out.dtype)
+        buffer = out if lies_ready(out) else np.empty(out.shape, out.dtype)
         request = self.mpi_comm.Irecv([buffer, self.MPI.BYTE], source, tag + self.first_tag)
         description = ("receive from", source, tag, buffer.nbytes, self.label)
         number = self.me.log("recv", self.group, tag, source, buffer.nbytes)
         return MPIRequest(self, request, description, out, buffer, number)
+
+    def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
+        """See Communicator.  One call of the library where nothing stands between: no copy, no
+        log, no Works to move on."""
+        me = self.me
+        if (me.trace is not None or me.works is not None or not lies_ready(array)
+                or not lies_ready(out)):
+            Communicator.sendrecv(self, array, dest, out, source, tag)
+            return
+        size = self.size
+        if not (0 <= dest < size and 0 <= source < size and 0 <= tag < NUM_TAGS):
+            self.check_peer(dest, "dest")
+            self.check_peer(source, "source")
+            self.check_tag(tag)
+        # A new tuple: what the watchdog knows this wait by.
+        description = "receive from", source, tag, out.nbytes, self.label
+        me.watchdog.waiting = description, (self.members[dest], self.members[source])
+        BYTE, status, tag = self.MPI.BYTE, me.status, tag + self.first_tag
+        try:
+            self.mpi_comm.Sendrecv([array, BYTE], dest, tag, [out, BYTE], source, tag, status)
+        except self.MPI.Exception as error:
+            explain(error, description)
+            raise
+        finally:
+            me.watchdog.waiting = None
+        check_size(status.Get_count(BYTE), description)
 
     def split(self, color: int | None, key: int | None = None) -> "MPICommunicator | None":
         """See Communicator."""

@@ -8,8 +8,7 @@ waits for one that has left the program says so after 2 s.  After the limit (MIN
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from ..environment import wait_limit
 from .deadlock import source_line
@@ -19,37 +18,54 @@ from .mpi_library import abort
 GRACE = 2.0     # seconds that messages may be under way whose sender has left
 
 
+class Watching:
+    """Context of one wait.  A class of its own: a generator would take longer than a message."""
+
+    __slots__ = ("watchdog", "description", "peers")
+
+    def __init__(self, watchdog: "Watchdog", description: tuple, peers: Sequence[int]):
+        self.watchdog, self.description, self.peers = watchdog, description, peers
+
+    def __enter__(self) -> None:
+        self.watchdog.waiting = self.description, self.peers
+
+    def __exit__(self, *error: object) -> None:
+        self.watchdog.waiting = None
+
+
 class Watchdog:
-    """Watches this process's one rank, which tells it when a wait begins and ends."""
+    """Watches this process's one rank, which tells it when a wait begins and ends.
+
+    `waiting` is the wait under way, (description, peers), a new tuple for each: by that the thread
+    knows whether it is still the one that it saw last time, and no wait needs to ask the clock.
+    """
 
     def __init__(self, MPI, rank: int, size: int, guardian: Guardian):
         self.MPI, self.rank, self.size, self.limit = MPI, rank, size, wait_limit()
         self.guardian = guardian
-        self.waiting: tuple[float, tuple, Sequence[int]] | None = None
+        self.waiting: tuple[tuple, Sequence[int]] | None = None
         self.main_thread = threading.get_ident()
         threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
 
-    @contextmanager
-    def watching(self, description: tuple, peers: Sequence[int]) -> Iterator[None]:
+    def watching(self, description: tuple, peers: Sequence[int]) -> Watching:
         """Context of one wait; description is (kind, peer, tag, bytes, label).
 
         `peers` are the ranks of the world without which it does not end.
         """
-        self.waiting = (time.monotonic(), description, peers)
-        try:
-            yield
-        finally:
-            self.waiting = None
+        return Watching(self, description, peers)
 
     def _watch(self) -> None:
-        alone = None                    # the wait for a rank that had left when we last looked
+        seen, since = None, 0.0         # the wait under way when we last looked, and since when
+        alone = None                    # the one for a rank that had left when we last looked
         while True:
             time.sleep(min(1.0, self.limit / 4))
-            waiting = self.waiting
+            waiting, now = self.waiting, time.monotonic()
+            if waiting is not seen:
+                seen, since = waiting, now
             if waiting is None:
                 continue
-            began, description, peers = waiting
-            seconds = time.monotonic() - began
+            description, peers = waiting
+            seconds = now - since
             gone = sorted(self.guardian.departed() & set(peers))
             if gone and seconds > GRACE and waiting is alone:
                 self._report(description, f"waits to {{}}, but rank {gone[0]} has left the program "

@@ -7,7 +7,7 @@ from print_table import count
 
 from minipar.comm import collectives
 from minipar.comm.collectives import broadcast_algorithms
-from minipar.comm.collectives.all_reduce_algorithms import hierarchical
+from minipar.comm.collectives.all_reduce_algorithms import blocked_ring, hierarchical
 from minipar.comm.cost import Cost, best_num_segments, predict, seconds, textbook
 
 EXACT = [(o, a) for o, a in ALL if a not in ("auto", "hierarchical")]
@@ -46,6 +46,17 @@ def test_a_pipelined_chain_of_k_segments(num_segments):
             if n % num_segments == 0 < n:
                 assert found[:2] == textbook("broadcast", "pipelined_chain", p, 8 * n,
                                              num_segments=num_segments)[:2]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 24, 104, 1000])
+def test_a_blocked_ring_of_any_block(block_bytes, timed_sum):
+    for p in (1, 2, 3, 8):
+        for n in (0, 1, 13, 40):
+            found = counted(p, lambda comm, n=n: blocked_ring(
+                comm, np.ones(n), "sum", block_bytes))
+            assert found == predict("all_reduce", "blocked_ring", p, n, block_bytes=block_bytes)
+            if n == 40 and p in (1, 2, 8) and block_bytes == 1000:
+                assert found == predict("all_reduce", "ring", p, n)
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 3, 4, 8, 40])

@@ -5,12 +5,29 @@ import numpy as np
 
 from ...backend import Array
 from ..communicator import Communicator
+from ..cost import BLOCK_BYTES
 from .all_gather_algorithms import double
+from .all_reduce import ring
 from .broadcast import binomial as binomial_broadcast
 from .chunks import chunk_bounds, find_operator
 from .part import Part, power_of_two
 from .reduce import binomial as binomial_reduce
 from .reduce_scatter_algorithms import halve
+
+
+def blocked_ring(comm: Communicator, flat: Array, op: str, block_bytes: int = BLOCK_BYTES) -> None:
+    """⌈n/B⌉ · 2(p - 1) rounds, 2n(p-1)/p bytes: the whole ring on one block of B bytes at a time.
+
+        flat     ▓▓▓▓░░░░░░░░        reduce-scatter and all-gather of the first block,
+                 ▓▓▓▓▓▓▓▓░░░░        then of the second, …
+
+    Between ranks that share memory a message is a copy, and the time is the memory's: a block that
+    is still in the cache is summed and passed on several times as fast as one that is fetched
+    again.  For long arrays on one node; over a network its rounds only cost latency.
+    """
+    length = max(1, block_bytes // flat.itemsize)
+    for start in range(0, max(1, flat.size), length):
+        ring(comm, flat[start:start + length], op)
 
 
 def recursive_doubling(comm: Communicator, flat: Array, op: str) -> None:

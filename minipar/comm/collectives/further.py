@@ -13,7 +13,13 @@ from .all_gather import ALGORITHMS as ALL_GATHER
 from .all_gather_algorithms import bruck as bruck_all_gather
 from .all_gather_algorithms import recursive_doubling as doubling_all_gather
 from .all_reduce import ALGORITHMS as ALL_REDUCE
-from .all_reduce_algorithms import hierarchical, rabenseifner, recursive_doubling, tree
+from .all_reduce_algorithms import (
+    blocked_ring,
+    hierarchical,
+    rabenseifner,
+    recursive_doubling,
+    tree,
+)
 from .all_to_all import ALGORITHMS as ALL_TO_ALL
 from .all_to_all_algorithms import bruck as bruck_all_to_all
 from .automatic import chooser
@@ -41,8 +47,8 @@ ALGORITHMS = {      # every operation's algorithms by name
 }
 
 ALL_GATHER |= {"recursive_doubling": doubling_all_gather, "bruck": bruck_all_gather}
-ALL_REDUCE |= {"recursive_doubling": recursive_doubling, "rabenseifner": rabenseifner,
-               "tree": tree, "hierarchical": hierarchical}
+ALL_REDUCE |= {"blocked_ring": blocked_ring, "recursive_doubling": recursive_doubling,
+               "rabenseifner": rabenseifner, "tree": tree, "hierarchical": hierarchical}
 ALL_TO_ALL |= {"bruck": bruck_all_to_all}
 BROADCAST |= {"chain": chain, "pipelined_chain": pipelined_chain,
               "scatter_all_gather": scatter_all_gather}

@@ -13,7 +13,8 @@ from .fit import Fit, fit
 from .model import Cost, seconds
 from .network import Network, network_of_cluster, runs_of, seconds_on
 from .predict import predict
-from .textbook import best_num_segments, textbook
+from .textbook import BLOCK_BYTES, best_num_segments, textbook
 
-__all__ = ["Cost", "Fit", "Network", "best_num_segments", "candidates", "choose", "crossings",
-           "fit", "network_of_cluster", "predict", "runs_of", "seconds", "seconds_on", "textbook"]
+__all__ = ["BLOCK_BYTES", "Cost", "Fit", "Network", "best_num_segments", "candidates", "choose",
+           "crossings", "fit", "network_of_cluster", "predict", "runs_of", "seconds", "seconds_on",
+           "textbook"]

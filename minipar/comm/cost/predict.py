@@ -9,20 +9,21 @@ from itertools import accumulate, chain
 
 from . import schedules
 from .model import Cost, Round, critical
-from .textbook import best_num_segments
+from .textbook import BLOCK_BYTES, best_num_segments
 
 
 def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
             counts: Sequence | None = None, num_segments: int | None = None,
-            ranks_per_node: int | None = None) -> Cost:
+            ranks_per_node: int | None = None, block_bytes: int = BLOCK_BYTES) -> Cost:
     """The exact cost of `operation` by `algorithm` on `p` ranks.
 
     `n` is the number of elements of the *whole* vector: what each rank gives (all_reduce, reduce,
     reduce_scatter, scan, all_to_all), what one rank gives (broadcast, scatter), what each gets
     (all_gather), what one gets (gather).  `counts` are the lengths of its pieces (all_to_all: a
     table of rows, from whom to whom); otherwise n is cut as by np.array_split.  `num_segments` is
-    for a pipelined chain, `ranks_per_node` for hierarchical.  Counts are for root 0; without
-    `counts` they hold for any.  Raises ValueError for an unknown operation or algorithm.
+    for a pipelined chain, `ranks_per_node` for hierarchical, `block_bytes` for a blocked ring.
+    Counts are for root 0; without `counts` they hold for any.  Raises ValueError for an unknown
+    operation or algorithm.
     """
     node_sizes = schedules.fill(p, ranks_per_node or max(p, 1))
     return critical(rounds_of(operation, algorithm, p, n, itemsize, counts, num_segments,
@@ -62,10 +63,10 @@ def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
         ("reduce_scatter", "ring"): lambda: schedules.ring(pieces, -1, 1),
         ("reduce_scatter", "pairwise"): lambda: schedules.pairwise(pieces),
         ("reduce_scatter", "recursive_halving"): lambda: schedules.folded_scatter(pieces),
-        ("all_reduce", "ring"): lambda: chain(
-            schedules.ring(pieces, -1, 1), schedules.ring(pieces, 0, 0)),
+        ("all_reduce", "ring"): lambda: blocked_ring(p, n, max(1, n)),
         ("all_reduce", "recursive_doubling"): lambda: schedules.folded(
             p, n, lambda parts: schedules.swap_all(len(parts), n)),
+        ("all_reduce", "blocked_ring"): lambda: blocked_ring(p, n, max(1, block_bytes // itemsize)),
         ("all_reduce", "rabenseifner"): lambda: rabenseifner(p, n),
         ("all_reduce", "tree"): lambda: chain(
             schedules.collect(p, n), schedules.spread(p, n)),
@@ -93,6 +94,14 @@ def segments(p: int, n: int, itemsize: int, num_segments: int | None) -> list[in
 def table(p: int, n: int, counts: Sequence | None) -> list:
     """The lengths from each rank (row) to each (column): n / p, where not given."""
     return [[n // p] * p] * p if counts is None else list(counts)
+
+
+def blocked_ring(p: int, n: int, length: int) -> Iterator[Round]:
+    """The ring on `length` elements, then on the next; on none, if there are none."""
+    for start in range(0, max(1, n), length):
+        pieces = schedules.cut(min(length, n - start), p)
+        yield from schedules.ring(pieces, -1, 1)
+        yield from schedules.ring(pieces, 0, 0)
 
 
 def rabenseifner(p: int, n: int) -> Iterator[Round]:

@@ -4,12 +4,15 @@ Exact where p is a power of two that divides n; elsewhere near enough to choose 
 Rabenseifner & Gropp 2005; Chan, Heimlich, Purkayastha & van de Geijn 2007.
 """
 
-from math import sqrt
+from math import ceil, sqrt
 
 from .model import Cost
 
 # What is reckoned with where nothing else is known: a simulated cluster's links.
 LATENCY, BANDWIDTH, COMBINING = 5e-6, 1e10, 1e10    # seconds, bytes per second, bytes per second
+
+# A blocked ring's block: with all ranks' temporaries it stays in the last cache of a processor.
+BLOCK_BYTES = 4 << 20
 
 
 def best_num_segments(p: int, num_bytes: int, latency: float = LATENCY,
@@ -49,7 +52,9 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details
         "all_reduce": {
             "recursive_doubling": (down + 2 * odd, n * (down + 2 * odd), n * (down + odd)),
             "rabenseifner": (2 * (down + odd), 2 * (rest + odd * n), rest + odd * n),
-            "ring": (2 * (p - 1), 2 * most, most), "tree": (2 * up, 2 * n * up, n * up)},
+            "ring": (2 * (p - 1), 2 * most, most),
+            "blocked_ring": (2 * (p - 1) * max(1, ceil(n / BLOCK_BYTES)), 2 * most, most),
+            "tree": (2 * up, 2 * n * up, n * up)},
         "all_to_all": {
             "pairwise": (p - 1, most, 0),
             "bruck": lambda: (up, n / p * sum(j.bit_count() for j in range(p)), 0)},
