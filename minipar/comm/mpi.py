@@ -139,6 +139,8 @@ class MPICommunicator(Communicator):
     """See Communicator; `mpi_comm` is mpi4py's.  Tags 0 … 32767 are free for all to use; those
     above belong to non-blocking collectives, each of which adds its `first_tag`."""
 
+    memory = None       # what its ranks share on this node, once they do (node_memory.py)
+
     def __init__(self, mpi_comm, MPI, me: Process, members: list[int], first_tag: int = 0):
         self.mpi_comm, self.MPI, self.me, self.members = mpi_comm, MPI, me, members
         self.first_tag, self.group = first_tag, me.num_groups
@@ -161,6 +163,12 @@ class MPICommunicator(Communicator):
         """Refuse a tag that belongs to someone else."""
         if not 0 <= tag < NUM_TAGS:
             raise ValueError(f"tag={tag}: a tag is a number from 0 to {NUM_TAGS - 1}")
+
+    def free(self) -> None:
+        """Give back what it holds in the MPI library; all its ranks call it, and use it no more."""
+        if self.memory is not None:
+            self.memory.free()
+        self.mpi_comm.Free()
 
     def node_of(self, rank: int) -> int:
         """See Communicator."""

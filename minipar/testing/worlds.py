@@ -48,8 +48,7 @@ class MPIWorld:
             return []
         result = body(comm)
         for made in job.me.splits[made_before:]:        # the body's too: MPICH has room for 2048
-            made.Free()
-        del job.me.splits[made_before:]
+            made.free()
         return [result]
 
 
