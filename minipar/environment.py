@@ -5,6 +5,7 @@ can hang.
 """
 
 import os
+import platform
 import shutil
 import sys
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ def num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def shows_stores_in_order() -> bool:
+    """Whether other cores see what one core writes in the order in which it was written."""
+    return platform.machine() in ("x86_64", "AMD64")
 
 
 def blas_threads() -> int:

@@ -121,6 +121,21 @@ def test_a_real_deadlock_ends_with_a_report_of_every_rank(tmp_path):
     assert wait_until(lambda: not any(is_running(pid) for pid in pids), 5), "a rank was left over"
 
 
+@needs_mpi
+def test_a_rank_that_does_not_come_to_the_shared_window_is_named(tmp_path):
+    done = run(tmp_path, """
+        all_reduce(comm, np.ones(5), algorithm="shared")
+        if comm.rank == 1:
+            comm.recv(np.ones(5), 2)
+        all_reduce(comm, np.ones(5), algorithm="shared")
+        """, True, MINIPAR_TIMEOUT="2")
+    assert done.returncode not in (0, None)
+    for rank in (0, 2):
+        assert re.search(rf"rank {rank} of 3 has waited 2 s to meet rank 1 in all_reduce at "
+                         r".*program\.py:12", done.stderr), done.stderr
+    assert "rank 1 of 3 has waited 2 s to receive from rank 2" in done.stderr
+
+
 def test_ranks_on_the_command_line(tmp_path):
     body = "comm.rank == 0 and print(comm.size, sys.argv[1:])"
     assert run(tmp_path, body, False).stdout.startswith("3 []")

@@ -13,7 +13,7 @@ from minipar.comm.collectives import by_name
 from minipar.comm.collectives.chunks import OPERATORS
 from minipar.comm.collectives.further import ALGORITHMS
 
-LEFT_OUT = {"mpi"}      # the library's own: no simulated ranks
+LEFT_OUT = {"mpi", "shared"}        # need real ranks: no simulated ones, no count of bytes
 
 
 def given(rank: int, n: int, dtype=np.int64) -> np.ndarray:

@@ -1,11 +1,15 @@
 """All-reduce through memory that the ranks of a node share: copies and sums, no messages.
 
-    rank 0   a0 a1 a2 │            │ Σ0 = a0 + b0 + c0 │ Σ0 Σ1 Σ2       ▶ into the shared window
-    rank 1   b0 b1 b2 │ ▶ all but  │ Σ1 = a1 + b1 + c1 │ ◀ out of it    ◀ out of it
-    rank 2   c0 c1 c2 │   its own  │ Σ2 = …            │
+    round 0   everyone gives block 0            into the trays of the shared window, all but the
+              ── meet ──                        chunk that it will sum itself
+    round 1   sums its chunk of block 0         from everyone's trays, in the order of ranks
+              gives block 1
+              ── meet ──
+    round 2   takes the sums of block 0         that the others made
+              sums its chunk of block 1, gives block 2 …
 
 A message between processes is copied by the kernel, page by page; here every rank reads the others'
-numbers where they are.  No bytes are sent, so none can be counted: see `shared`.
+numbers where they are, and waits once for a block.
 """
 
 import time
@@ -14,10 +18,10 @@ import numpy as np
 
 from ...backend import Array, is_host, like, to_host
 from ..communicator import Communicator
-from ..node_memory import HALF, NodeMemory, node_memory
 from .all_reduce import ring
 from .all_reduce_algorithms import blocked_ring
 from .chunks import chunk_bounds, find_operator
+from .node_memory import TRAY, NodeMemory, node_memory
 from .part import Part
 
 SHORT = 1 << 14         # bytes: from here on it pays that each rank sums a part only
@@ -26,24 +30,22 @@ SHORT = 1 << 14         # bytes: from here on it pays that each rank sums a part
 def shared(comm: Communicator, flat: Array, op: str) -> None:
     """Over an MPI shared window; with several nodes, the ring between them.
 
-    Sums are made in the order of ranks, by one rank for all: the same bits everywhere.  The window
-    is made at a communicator's first call.  There are no messages on one node, so `cost.predict`
-    has no entry and a trace shows one span, "all_reduce in shared memory", instead of messages;
-    what the ring sends between nodes is traced as ever.  In a Work, which must not sit and wait,
-    it is the blocked ring.  Raises TypeError on a simulated cluster.
+    A sum is made in the order of ranks, by one rank for all: the same bits everywhere.  The window
+    is made at a communicator's first call.  On one node no bytes are sent: `cost.predict` has no
+    entry, and a trace has a span "all_reduce in shared memory" in place of messages.  (What the
+    ring sends between nodes is traced as ever.)  A Work, a Part, and a machine whose processor is
+    no x86-64 run the blocked ring.  Raises TypeError on a simulated cluster.
     """
-    if getattr(comm, "first_tag", 0):
+    memory = node_memory(comm)
+    if memory is None:
         blocked_ring(comm, flat, op)
         return
-    memory, combine = node_memory(comm), find_operator(op)
     began = time.perf_counter()
     work = flat if is_host(flat) else to_host(flat)
     if work.nbytes <= SHORT and memory.num_lanes == comm.size:
-        all_sum_all(memory, work, combine)
+        all_sum_all(memory, work, find_operator(op))
     else:
-        length = HALF // work.itemsize
-        for start in range(0, work.size, length):
-            each_sums_a_part(comm, memory, work[start:start + length], op)
+        in_blocks(comm, memory, work, op)
     if work is not flat:
         flat[...] = like(work, flat)
     if comm.trace is not None:
@@ -53,41 +55,73 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
 
 
 def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine) -> None:
-    """One meeting: everyone gives all, and sums all for itself."""
-    n, given = flat.size, memory.next_half(flat.dtype)
-    given[memory.rank][:n] = flat
+    """A short array: one meeting, after which everyone sums all of it."""
+    n, trays = flat.size, memory.next_trays(flat.dtype)
+    trays[memory.rank][:n] = flat
     memory.meet()
-    first, *others = given
-    if others:
-        combine(first[:n], others[0][:n], out=flat)
-    for other in others[1:]:
-        combine(flat, other[:n], out=flat)
+    if len(trays) > 1:
+        combine(trays[0][:n], trays[1][:n], out=flat)
+    for tray in trays[2:]:
+        combine(flat, tray[:n], out=flat)
 
 
-def each_sums_a_part(comm: Communicator, memory: NodeMemory, block: np.ndarray, op: str) -> None:
-    """Two meetings: rank r gives all but chunk r, sums chunk r, takes the others' sums.
+class Block:
+    """A part of the array on its way through the trays.  What was summed lies where the chunk of
+    the rank that summed it would have been."""
 
-    A sum lies where its rank's own chunk would have been.
-    """
-    combine, r, given = find_operator(op), memory.rank, memory.next_half(block.dtype)
-    bounds = chunk_bounds(block.size, memory.num_lanes)
-    start, stop = bounds[r] if r < len(bounds) else (0, 0)
-    given[r][:start] = block[:start]
-    given[r][stop:block.size] = block[stop:]
-    memory.meet()
-    if r < len(bounds):
-        mine, total = block[start:stop], given[r][start:stop]
-        parts = [mine if k == r else part[start:stop] for k, part in enumerate(given)]
-        if len(parts) == 1:
-            total[...] = mine
-        else:
+    def __init__(self, comm: Communicator, memory: NodeMemory, array: np.ndarray, op: str):
+        self.comm, self.memory, self.array, self.op = comm, memory, array, op
+        self.trays = memory.next_trays(array.dtype)
+        self.bounds = chunk_bounds(array.size, memory.num_lanes)
+        sums = memory.rank < memory.num_lanes
+        self.start, self.stop = self.bounds[memory.rank] if sums else (0, 0)
+
+    def give(self) -> None:
+        """All but the own chunk."""
+        array, tray = self.array, self.trays[self.memory.rank]
+        tray[:self.start] = array[:self.start]
+        tray[self.stop:array.size] = array[self.stop:]
+
+    def sum(self) -> None:
+        """The own chunk, over all ranks of the node, then between the nodes."""
+        memory, own = self.memory, slice(self.start, self.stop)
+        combine, mine = find_operator(self.op), self.array[own]
+        parts = [tray[own] for tray in self.trays]
+        total = parts[memory.rank]
+        if memory.rank > 1:             # before `mine`, in their order
             combine(parts[0], parts[1], out=total)
-        for part in parts[2:]:
-            combine(total, part, out=total)
+            for part in parts[2:memory.rank]:
+                combine(total, part, out=total)
+            combine(total, mine, out=mine)
+        elif memory.rank == 1:
+            combine(parts[0], mine, out=mine)
+        for part in parts[memory.rank + 1:]:
+            combine(mine, part, out=mine)
         if len(memory.lane) > 1:
-            ring(Part(comm, memory.lane), total, op)
-        mine[...] = total
-    memory.meet()
-    for k, (start, stop) in enumerate(bounds):
-        if k != r:
-            block[start:stop] = given[k][start:stop]
+            ring(Part(self.comm, memory.lane), mine, self.op)
+        total[...] = mine
+
+    def take(self) -> None:
+        """What the others summed."""
+        for k, (start, stop) in enumerate(self.bounds):
+            if k != self.memory.rank:
+                self.array[start:stop] = self.trays[k][start:stop]
+
+
+def in_blocks(comm: Communicator, memory: NodeMemory, flat: np.ndarray, op: str) -> None:
+    """A long array, as drawn above."""
+    length = TRAY // flat.itemsize
+    ahead = behind = None                       # the blocks whose turn it is to be summed, taken
+    for start in range(0, flat.size + 2 * length, length):
+        block = None
+        if start < flat.size:
+            block = Block(comm, memory, flat[start:start + length], op)
+            block.give()
+        if ahead is not None:
+            ahead.sum()
+        if behind is not None:
+            behind.take()
+        ahead, behind = block, ahead
+        if ahead is None and behind is None:
+            return
+        memory.meet()

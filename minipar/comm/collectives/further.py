@@ -49,7 +49,8 @@ ALGORITHMS = {      # every operation's algorithms by name
 
 ALL_GATHER |= {"recursive_doubling": doubling_all_gather, "bruck": bruck_all_gather}
 ALL_REDUCE |= {"blocked_ring": blocked_ring, "recursive_doubling": recursive_doubling,
-               "rabenseifner": rabenseifner, "tree": tree, "hierarchical": hierarchical, "shared": shared}
+               "rabenseifner": rabenseifner, "tree": tree, "hierarchical": hierarchical,
+               "shared": shared}
 ALL_TO_ALL |= {"bruck": bruck_all_to_all}
 BROADCAST |= {"chain": chain, "pipelined_chain": pipelined_chain,
               "scatter_all_gather": scatter_all_gather}

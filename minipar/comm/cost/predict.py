@@ -27,12 +27,13 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
     """
     node_sizes = schedules.fill(p, ranks_per_node or max(p, 1))
     return critical(rounds_of(operation, algorithm, p, n, itemsize, counts, num_segments,
-                              node_sizes), p, itemsize)
+                              node_sizes, block_bytes), p, itemsize)
 
 
 def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
               counts: Sequence | None = None, num_segments: int | None = None,
-              node_sizes: Sequence[int] | None = None) -> Iterable[Round]:
+              node_sizes: Sequence[int] | None = None,
+              block_bytes: int = BLOCK_BYTES) -> Iterable[Round]:
     """Who sends how many elements to whom, round by round; see `predict`.
 
     `node_sizes` are the numbers of consecutive ranks that share a node, for hierarchical.

@@ -1,11 +1,15 @@
 """Memory that the ranks of one node share, and where they meet: an MPI shared window.
 
-    rank 0   flag │ first half │ second half │      every rank writes into its own part
-    rank 1   flag │ first half │ second half │      and reads those of all
+    rank 0   flag │ tray 0 │ tray 1 │ tray 2 │      every rank writes into its own part
+    rank 1   flag │ tray 0 │ tray 1 │ tray 2 │      and reads those of all
 
-A flag is a counter: "I have come to the n-th meeting".  A meeting costs a store and some loads,
-a tenth of a barrier made of messages.  Halves are used in turn: whoever is past the meeting of one
-use knows that nobody still reads what the use before it left in the other half.
+A flag is a counter: "I have come to the n-th meeting".  A meeting costs one store and a load for
+each other rank, far less than a barrier made of messages.  Trays are used in turn: a rank that is
+past two meetings after a use of one knows that nobody still reads it.
+
+What a rank wrote before its flag, all see who see the flag, on processors that show stores in the
+order in which they were made (x86-64); others are refused.  (MPI_Win_sync would order them on any,
+but needs MPI_Win_lock_all, which hangs in MPICH 5.0 from a process's tenth window on.)
 
 MPICH takes the segment's name away as soon as all ranks have it, so nothing stays behind in
 /dev/shm, however the job ends.  Hoefler et al. 2013, "MPI + MPI".
@@ -17,9 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from .communicator import Communicator
+from ...environment import shows_stores_in_order
+from ..communicator import Communicator
+from .part import Part
 
-HALF = 1 << 19              # bytes: with those of the other ranks it stays in the cache
+NUM_TRAYS = 3
+TRAY = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
 LINE = 4096                 # bytes that a flag has for itself, and that data starts at
 SPINS = 100                 # looks at a flag before this rank lets others have its core …
 YIELDS = 2000               # … and before it sleeps between looks
@@ -43,9 +50,10 @@ class NodeMemory:
             if self.rank < self.num_lanes else []
         self.comm, self.count, self.num_uses = comm, 0, 0
         MPI = comm.MPI
-        with comm.me.watchdog.watching(("make a shared window", None, None, 0, comm.label)):
+        what = "make a shared window", None, None, 0, comm.label
+        with comm.me.watchdog.watching(what, comm.members):
             node = comm.mpi_comm.Split(comm.node, comm.rank)
-            self.window = MPI.Win.Allocate_shared(LINE + 2 * HALF, 1, comm=node)
+            self.window = MPI.Win.Allocate_shared(LINE + NUM_TRAYS * TRAY, 1, comm=node)
             self.parts = [self.window.Shared_query(k)[0] for k in range(len(self.ranks))]
             self.flags = [memoryview(part).cast("B")[:8].cast("q") for part in self.parts]
             self.flags[self.rank][0] = 0
@@ -53,15 +61,15 @@ class NodeMemory:
             node.Free()
         self.views: dict[np.dtype, list] = {}
 
-    def next_half(self, dtype: np.dtype) -> list[np.ndarray]:
-        """Of every rank of the node, the half that is free now, as a vector of `dtype`."""
-        halves = self.views.get(dtype)
-        if halves is None:
-            halves = self.views[dtype] = [
-                [np.frombuffer(part, dtype, HALF // dtype.itemsize, start) for part in self.parts]
-                for start in (LINE, LINE + HALF)]
+    def next_trays(self, dtype: np.dtype) -> list[np.ndarray]:
+        """Of every rank of the node, the tray whose turn it is, as a vector of `dtype`."""
+        trays = self.views.get(dtype)
+        if trays is None:
+            trays = self.views[dtype] = [
+                [np.frombuffer(part, dtype, TRAY // dtype.itemsize, LINE + i * TRAY)
+                 for part in self.parts] for i in range(NUM_TRAYS)]
         self.num_uses += 1
-        return halves[self.num_uses % 2]
+        return trays[self.num_uses % NUM_TRAYS]
 
     def meet(self) -> None:
         """Wait until all ranks of the node are here; they then see what each wrote before."""
@@ -73,16 +81,20 @@ class NodeMemory:
 
     def _wait_for(self, k: int, flag: memoryview, count: int) -> None:
         me = self.comm.me
-        me.watchdog.waiting = (f"meet rank {self.ranks[k]}", None, None, 0, self.comm.label)
+        what = f"meet rank {self.ranks[k]}", None, None, 0, self.comm.label
+        me.watchdog.waiting = what, [self.comm.members[self.ranks[k]]]
         looks = 0
         while flag[0] < count:
             looks += 1
+            if looks < SPINS:
+                continue
+            self.comm.mpi_comm.Iprobe()     # moves on what was sent: the other may wait for it
             if me.works is not None:
                 me.works.resume_all()       # who waits moves them on meanwhile
-            if looks > YIELDS:
-                time.sleep(1e-6)            # in truth some 60 microseconds
-            elif looks > SPINS:
+            if looks < YIELDS:
                 yield_core()
+            else:
+                time.sleep(1e-6)            # in truth some 60 microseconds
         me.watchdog.waiting = None
 
     def free(self) -> None:
@@ -92,14 +104,21 @@ class NodeMemory:
         self.window.Free()
 
 
-def node_memory(comm: Any) -> NodeMemory:
+def node_memory(comm: Any) -> NodeMemory | None:
     """That of an MPI communicator, made at first use: a collective call.
 
-    Raises TypeError on a simulated cluster, whose ranks share no memory but the program's.
+    None for a Work, which must not sit and wait, for a Part, whose ranks alone cannot make it, and
+    on a processor that does not show stores in their order.  Raises TypeError on a simulated
+    cluster, whose ranks share no memory but the program's.
     """
-    if not hasattr(comm, "mpi_comm"):
+    inner = comm
+    while isinstance(inner, Part):
+        inner = inner.comm
+    if not hasattr(inner, "mpi_comm"):
         raise TypeError('algorithm="shared" needs real MPI ranks: start with mpirun, or choose '
                         '"blocked_ring"')
+    if inner is not comm or comm.first_tag or not shows_stores_in_order():
+        return None
     if comm.memory is None:
         comm.memory = NodeMemory(comm)
     return comm.memory
