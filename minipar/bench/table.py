@@ -18,7 +18,9 @@ from ..environment import find_mpirun, mpirun_environment
 from ..launch import UsageError, launch, report_usage
 from .timing import Row
 
-NAMES = ("gpt", "gpt-stock-malloc", "mlp", "data-parallel", "simulated")
+NAMES = ("gpt", "gpt-stock-malloc", "mlp", "data-parallel", "simulated", "collectives-2",
+         "collectives-4")
+RANKS = {"data-parallel": 2, "collectives-2": 2, "collectives-4": 4}        # of MPI; else none
 
 
 def main(argv: list[str]) -> int:
@@ -49,10 +51,11 @@ def main(argv: list[str]) -> int:
 
 def _work(name: str, num_rounds: int) -> None:
     """In a process of its own: measure; write the share of a core it had, and the rows, as JSON."""
-    from . import data_parallel, gpt, mlp, simulated
+    from . import collectives, data_parallel, gpt, mlp, simulated
     wall, cpu = time.perf_counter(), time.process_time()
-    if name == "data-parallel":
-        rows = launch(lambda comm: data_parallel.measure(comm, num_rounds) if comm.size == 2
+    if name in RANKS:
+        module = data_parallel if name == "data-parallel" else collectives
+        rows = launch(lambda comm: module.measure(comm, num_rounds) if comm.size == RANKS[name]
                       else [])
     elif name == "mlp":
         rows = mlp.measure(num_rounds)
@@ -60,24 +63,27 @@ def _work(name: str, num_rounds: int) -> None:
         rows = simulated.measure(num_rounds)
     else:
         rows = gpt.measure(num_rounds, "stock" if name == "gpt-stock-malloc" else "kept")
-    if rows:                        # of two ranks only the first has some
+    if rows:                        # of several ranks only the first has some
         share = (time.process_time() - cpu) / (time.perf_counter() - wall)
         print(json.dumps([share, [asdict(row) for row in rows]]), flush=True)
 
 
 def _measure(name: str, num_rounds: int) -> tuple[float, list[Row]]:
-    """Start the process, or the two ranks, that measure `name`; one thread each.
+    """Start the process, or the ranks, that measure `name`; one thread each.
 
     Returns (the share of a core that it had, the rows).
     """
     command = [sys.executable, "-m", "minipar.bench", name, "--worker", "--rounds", str(num_rounds)]
-    if name == "data-parallel":
+    if name in RANKS:
         mpirun = find_mpirun()
         if mpirun is None or importlib.util.find_spec("mpi4py") is None:
-            return 1.0, [Row("GPT on 2 ranks", "needs MPI: pip install '.[mpi]'")]
-        command = [mpirun, "-n", "2", *command]
+            return 1.0, [Row(f"{name} on {RANKS[name]} ranks", "needs MPI: pip install '.[mpi]'")]
+        command = [mpirun, "-n", str(RANKS[name]), *command]
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    done = subprocess.run(command, env={**mpirun_environment(), **one_thread},
+    # Four ranks on two cores: we have MPICH sleep while it waits, which helps whoever computes and
+    # makes messages, ours and its own, five times as slow. Here nobody computes.
+    settings = {**one_thread, "MPIR_CVAR_ENABLE_HEAVY_YIELD": "0"}
+    done = subprocess.run(command, env={**mpirun_environment(), **settings},
                           stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise UsageError(f"the measurement {name} ended with exit status {done.returncode}; its "

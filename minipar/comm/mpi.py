@@ -33,7 +33,7 @@ class Process:
         self.calibration = calibration.BUILT_IN     # of the machine; the same on all ranks
         self.works = None       # the non-blocking collectives under way, if any (see work.py)
         self.num_groups = 0                 # how many communicators this process made
-        self.splits: list = []              # those of MPI that split() made, for who frees them
+        self.splits: list = []              # what split() made, for who frees them
         self.trace: Trace | None = None
         self.actions: list[tuple] | None = None
 
@@ -81,6 +81,8 @@ class MPICommunicator(Communicator):
 
     def free(self) -> None:
         """Give back what it holds in the MPI library; all its ranks call it, and use it no more."""
+        if self in self.me.splits:
+            self.me.splits.remove(self)
         if self.memory is not None:
             self.memory.free()
         self.mpi_comm.Free()
@@ -158,8 +160,8 @@ class MPICommunicator(Communicator):
                 self.me.log("split", self.group, None, key, None)
                 return None
             members = part.allgather(self.world_rank)
-        self.me.splits.append(part)
         part = MPICommunicator(part, self.MPI, self.me, members)
+        self.me.splits.append(part)
         self.me.log("split", self.group, color, key, part.group)
         return part
 

@@ -110,11 +110,11 @@ class SimulatedRequest:
             request = request.behind
         request.behind = last
 
-    def misfit(self, dest: Rank, out: Array) -> ValueError:
-        """The error of a receive that is not made for this message."""
-        return ValueError(f"rank {dest.number} receives into {out.dtype} {out.shape}, but rank "
-                          f"{self.rank.number} sends {self.array.dtype} {self.array.shape}: "
-                          "sizes and dtypes must be equal")
+    def finish(self, end: float) -> None:
+        """Both halves have met, and are done at `end`: the rank may go on if it waits for this."""
+        self.done, rank = end, self.rank
+        if rank.waiting is self:
+            heappush(rank.ready, (end, rank.number, rank.greenlet))
 
     def wait(self) -> None:
         """Block this rank, not the process, until both halves have met."""
@@ -136,6 +136,13 @@ class SimulatedRequest:
             else:
                 rank.give_way()
         return self.done is not None and self.done <= rank.clock
+
+
+def misfit(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:
+    """The error of a receive that is not made for its message."""
+    return ValueError(f"rank {dest.number} receives into {out.dtype} {out.shape}, but rank "
+                      f"{source.number} sends {array.dtype} {array.shape}: sizes and dtypes must "
+                      "be equal")
 
 
 class Split:

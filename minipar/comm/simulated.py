@@ -22,7 +22,7 @@ from greenlet import getcurrent, greenlet
 from ..backend import Array
 from .communicator import Communicator
 from .deadlock import Closed, Deadlock, describe_stuck
-from .request import Rank, SimulatedRequest, count_ranks
+from .request import Rank, count_ranks, misfit
 from .simulated_communicator import SimulatedCommunicator
 from .trace import Trace
 
@@ -73,20 +73,18 @@ class Cluster:
         """The events of all ranks in the last run, if it was traced."""
         return Trace.merged(rank.trace for rank in self.ranks if rank.trace is not None)
 
-    def deliver(self, send: SimulatedRequest, dest: Rank, out: Array, posted: float) -> float:
-        """Both halves are here: move the bytes into `out`, where `dest` wants them since `posted`.
-
-        Returns when that is done, says so to the sender and makes it ready if it waits.
-        """
-        source, array = send.rank, send.array
+    def deliver(self, source: Rank, array: Array, label: str, sent: float, dest: Rank, out: Array,
+                posted: float) -> float:
+        """Both halves are here: move the bytes of `array`, which `source` sends since `sent`, into
+        `out`, where `dest` wants them since `posted`.  Returns when that is done."""
         num_bytes = array.nbytes
         if array.dtype is not out.dtype and array.dtype != out.dtype or out.nbytes != num_bytes:
-            raise send.misfit(dest, out)
+            raise misfit(source, array, dest, out)
         try:
             out[...] = array
         except ValueError:              # as many elements, in another shape
             out[...] = array.reshape(out.shape)
-        start = send.posted             # comparisons: four times as fast as max()
+        start = sent                    # comparisons: four times as fast as max()
         if posted > start:
             start = posted
         if source.port_out > start:
@@ -101,11 +99,7 @@ class Cluster:
             dest.port_in = source.port_out
         if source.messages is not None:
             source.messages.append(
-                (source.number, dest.number, num_bytes, send.label, send.posted, start, end))
-        if send.done is None:
-            send.done = end
-            if source.waiting is send:
-                heappush(self.ready, (end, source.number, source.greenlet))
+                (source.number, dest.number, num_bytes, label, sent, start, end))
         return end
 
     def run(self, main: Callable[[Communicator], Any]) -> tuple[list, float]:

@@ -1,6 +1,5 @@
 """What one simulated rank holds: the two halves of each message meet here (see `simulated.py`)."""
 
-from heapq import heappush
 from typing import Any
 
 from ..backend import Array
@@ -62,10 +61,11 @@ class SimulatedCommunicator(Communicator):
         else:
             if recv.behind is not None:
                 cluster.recvs[key] = recv.behind
-            other = recv.rank
-            recv.done = end = cluster.deliver(send, other, recv.array, recv.posted)
-            if other.waiting is recv:
-                heappush(cluster.ready, (end, other.number, other.greenlet))
+            end = cluster.deliver(me, array, self.label, send.posted, recv.rank, recv.array,
+                                  recv.posted)
+            if send.done is None:
+                send.done = end
+            recv.finish(end)
         return send
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> SimulatedRequest:
@@ -86,31 +86,58 @@ class SimulatedCommunicator(Communicator):
         else:
             if send.behind is not None:
                 cluster.sends[key] = send.behind
-            recv.done = cluster.deliver(send, me, out, me.clock)
+            recv.done = end = cluster.deliver(send.rank, send.array, send.label, send.posted, me,
+                                              out, recv.posted)
+            if send.done is None:
+                send.finish(end)
         return recv
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
-        """See Communicator."""
+        """See Communicator.  Most messages go this way, and half of what they would need is left
+        out: a half that finds the other one waiting needs no request."""
         cluster, me = self.cluster, self.me
-        key = (self.group, source, self.rank, tag)
-        actions = me.actions
-        if actions is not None:             # one entry, not the four of its parts
-            actions.append(("sendrecv", self.group, tag, dest, array.nbytes, source, out.nbytes))
-            me.actions = None
-        send = self.isend(array, dest, tag)
+        if me.actions is not None or cluster.eager:
+            self.sendrecv_in_parts(array, dest, out, source, tag)
+            return
+        posted, send = me.clock, None
+        key = self.group, self.rank, dest, tag
+        recv = cluster.recvs.pop(key, None)
+        if recv is None:
+            send = self.isend(array, dest, tag)
+        else:
+            if recv.behind is not None:
+                cluster.recvs[key] = recv.behind
+            sent = cluster.deliver(me, array, self.label, posted, recv.rank, recv.array,
+                                   recv.posted)
+            recv.finish(sent)
+        key = self.group, source, self.rank, tag
         coming = cluster.sends.pop(key, None)
         if coming is None:
             self.irecv(out, source, tag).wait()
         else:
             if coming.behind is not None:
                 cluster.sends[key] = coming.behind
-            end = cluster.deliver(coming, me, out, me.clock)
+            end = cluster.deliver(coming.rank, coming.array, coming.label, coming.posted, me, out,
+                                  posted)
+            coming.finish(end)
             coming = None                   # its array is its sender's to free, from now on
             me.clock = end
-        if send.done is None:
+        recv = None
+        if send is not None:
             send.wait()
-        elif send.done > me.clock:
-            me.clock = send.done
+        elif sent > me.clock:
+            me.clock = sent
+
+    def sendrecv_in_parts(self, array: Array, dest: int, out: Array, source: int,
+                          tag: int) -> None:
+        """The same, buffered if it is short, and one entry in the program, not four."""
+        me, actions = self.me, self.me.actions
+        if actions is not None:
+            actions.append(("sendrecv", self.group, tag, dest, array.nbytes, source, out.nbytes))
+        me.actions = None
+        send, recv = self.isend(array, dest, tag), self.irecv(out, source, tag)
+        recv.wait()
+        send.wait()
         me.actions = actions
 
     def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":

@@ -47,7 +47,7 @@ class MPIWorld:
         if comm is None:
             return []
         result = body(comm)
-        for made in job.me.splits[made_before:]:        # the body's too: MPICH has room for 2048
+        for made in job.me.splits[made_before:]:    # the body's too: MPICH has room for 2048
             made.free()
         return [result]
 
