@@ -49,11 +49,10 @@ def test_a_pipelined_chain_of_k_segments(num_segments):
 
 
 @pytest.mark.parametrize("block_bytes", [1, 24, 104, 1000])
-def test_a_blocked_ring_of_any_block(block_bytes, timed_sum):
+def test_a_blocked_ring_of_any_block(block_bytes):
     for p in (1, 2, 3, 8):
         for n in (0, 1, 13, 40):
-            found = counted(p, lambda comm, n=n: blocked_ring(
-                comm, np.ones(n), "sum", block_bytes))
+            found = count(p, lambda comm, n=n: blocked_ring(comm, np.ones(n), "sum", block_bytes))
             assert found == predict("all_reduce", "blocked_ring", p, n, block_bytes=block_bytes)
             if n == 40 and p in (1, 2, 8) and block_bytes == 1000:
                 assert found == predict("all_reduce", "ring", p, n)

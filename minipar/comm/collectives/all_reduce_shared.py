@@ -21,7 +21,7 @@ from ..communicator import Communicator
 from .all_reduce import ring
 from .all_reduce_algorithms import blocked_ring
 from .chunks import chunk_bounds, find_operator
-from .node_memory import TRAY, NodeMemory, node_memory
+from .node_memory import TRAY, NodeMemory, can_share, node_memory
 from .part import Part
 
 SHORT = 1 << 14         # bytes: from here on it pays that each rank sums a part only
@@ -52,6 +52,14 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
         comm.trace.spans.append((comm.world_rank, "all_reduce in shared memory", began,
                                  time.perf_counter()))
         comm.me.log("shared", flat.nbytes)
+
+
+def runs_on(comm: Communicator) -> bool:
+    """Whether it is more than another name of the blocked ring: "auto" takes it only there."""
+    return hasattr(comm, "mpi_comm") and can_share(comm)
+
+
+shared.runs_on = runs_on
 
 
 def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine) -> None:

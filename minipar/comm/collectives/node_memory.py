@@ -104,12 +104,17 @@ class NodeMemory:
         self.window.Free()
 
 
+def can_share(comm: Any) -> bool:
+    """Whether the ranks of an MPI communicator can make one: no Work, which must not sit and wait;
+    no Part, whose ranks cannot make it without the others; on a processor as said above."""
+    return not isinstance(comm, Part) and not comm.first_tag and shows_stores_in_order()
+
+
 def node_memory(comm: Any) -> NodeMemory | None:
     """That of an MPI communicator, made at first use: a collective call.
 
-    None for a Work, which must not sit and wait, for a Part, whose ranks alone cannot make it, and
-    on a processor that does not show stores in their order.  Raises TypeError on a simulated
-    cluster, whose ranks share no memory but the program's.
+    None where they cannot (`can_share`).  Raises TypeError on a simulated cluster, whose ranks
+    share no memory but the program's.
     """
     inner = comm
     while isinstance(inner, Part):
@@ -117,7 +122,7 @@ def node_memory(comm: Any) -> NodeMemory | None:
     if not hasattr(inner, "mpi_comm"):
         raise TypeError('algorithm="shared" needs real MPI ranks: start with mpirun, or choose '
                         '"blocked_ring"')
-    if inner is not comm or comm.first_tag or not shows_stores_in_order():
+    if not can_share(comm):
         return None
     if comm.memory is None:
         comm.memory = NodeMemory(comm)
