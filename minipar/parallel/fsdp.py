@@ -154,6 +154,7 @@ class FullyShardedDataParallel(ShardedGradients):
 
     def use(self, unit: Unit) -> None:
         """Have `unit` here, release what is not needed, and begin to gather what comes next."""
+        self._move_on()
         if unit is self.current and unit.full is not None:
             return
         self._prepare()
