@@ -12,10 +12,12 @@ from .space_time import Run, Wait, draw_space_time, waits_of
 from .steps import write_steps
 from .tape import draw_tape
 from .terminal import draw_in_terminal
-from .timeline import Bar, draw_timeline, lanes
+from .timeline import Bar, draw_timeline, lanes, side_by_side
+from .traffic import draw_traffic
 from .wall import Need, draw_wall
 
 __all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw_crossovers",
            "draw_in_terminal", "draw_loss", "draw_memory", "draw_permutations", "draw_rounds",
-           "draw_space_time", "draw_tape", "draw_timeline", "draw_wall", "lanes", "levels",
-           "phases_of", "record_rounds", "waits_of", "write_perfetto", "write_steps"]
+           "draw_space_time", "draw_tape", "draw_timeline", "draw_traffic", "draw_wall", "lanes",
+           "levels", "phases_of", "record_rounds", "side_by_side", "waits_of", "write_perfetto",
+           "write_steps"]

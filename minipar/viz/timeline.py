@@ -7,7 +7,7 @@ What is drawn is `lanes(trace)`, a list of rectangles as plain data, so that a t
 picture with the trace.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,9 +43,11 @@ class Bar(NamedTuple):
     end: float
 
 
-def lanes(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0) -> list[Bar]:
+def lanes(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0,
+          apart: bool = False) -> list[Bar]:
     """The rectangles of the timeline; time 0 is the first event.
 
+    A rank waits until the last event of all; if the ranks are `apart`, until its own last event.
     Bars of one row never overlap: neighbours of one kind are one bar, and messages that are under
     way at the same time share it.  Gaps of at most `resolution` seconds are closed.
     """
@@ -64,8 +66,9 @@ def lanes(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0) -
     bars = []
     for rank in range(count_ranks(trace, num_ranks)):
         computed = join(rank, COMPUTE, pieces.get((rank, COMPUTE), []), resolution)
-        bars += computed + gaps(rank, COMPUTE, WAITING, computed, last - first, resolution)
-        bars += join(rank, MESSAGES, pieces.get((rank, MESSAGES), []), resolution)
+        sent = join(rank, MESSAGES, pieces.get((rank, MESSAGES), []), resolution)
+        end = max((bar.end for bar in computed + sent), default=0.0) if apart else last - first
+        bars += computed + gaps(rank, COMPUTE, WAITING, computed, end, resolution) + sent
     return bars
 
 
@@ -103,17 +106,28 @@ def gaps(rank: int, row: str, kind: str, bars: list[Bar], until: float,
             if end - start > resolution]
 
 
+def side_by_side(traces: Sequence[Trace]) -> Trace:
+    """One rank's log of several runs as one trace, run i as rank i, each from time 0."""
+    together = Trace()
+    for i, trace in enumerate(traces):
+        first = min(event[-2] for event in (*trace.messages, *trace.spans))
+        together.messages += [(i, i, *m[2:4], *(t - first for t in m[4:])) for m in trace.messages]
+        together.spans += [(i, s[1], s[2] - first, s[3] - first) for s in trace.spans]
+    return together
+
+
 def draw_timeline(trace: Trace, path: str | Path, title: str = "", arrows: bool = True,
-                  num_ranks: int | None = None) -> Path:
+                  num_ranks: int | None = None, runs: Sequence[str] | None = None) -> Path:
     """Draw what `trace` holds, one lane per rank, and return the path written.
 
-    `num_ranks` adds lanes for ranks that did nothing.  With `arrows` a message is also an arrow
+    `num_ranks` adds lanes for ranks that did nothing.  `runs` are the names of lanes that are not
+    ranks of one run, but several runs (`side_by_side`).  With `arrows` a message is also an arrow
     from its start in the sender's lane to its end in the receiver's, unless there are so many or
     so short ones that nobody could tell them apart.  Raises ValueError for an empty trace.
     """
     refuse_empty(trace)
     duration = trace.duration() or 1e-9          # if nothing took time
-    bars = lanes(trace, num_ranks, resolution=duration / 1000)
+    bars = lanes(trace, num_ranks, resolution=duration / 1000, apart=bool(runs))
     num_ranks = count_ranks(trace, num_ranks)
     unit, scale = time_unit(duration)
     figure, axes = new_figure(10, min(12, 1.5 + 0.62 * num_ranks), title)
@@ -122,12 +136,12 @@ def draw_timeline(trace: Trace, path: str | Path, title: str = "", arrows: bool 
     if arrows and trace.messages and _can_tell_apart(trace):
         _draw_arrows(axes, trace, scale)
     if num_ranks <= 16:
-        _write_shares(axes, lanes(trace, num_ranks), duration, num_ranks, scale)
+        _write_shares(axes, lanes(trace, num_ranks, apart=bool(runs)), duration, num_ranks, scale)
     axes.set_xlim(0, duration * scale)
     axes.set_ylim(num_ranks - 0.5, -0.5)
     step = max(1, num_ranks // 16)
     shown = range(0, num_ranks, step)
-    axes.set_yticks([r + MIDDLE for r in shown], [f"rank {r}" for r in shown])
+    axes.set_yticks([r + MIDDLE for r in shown], [runs[r] if runs else f"rank {r}" for r in shown])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"time in {unit}")
     handles = [Patch(facecolor=color, label=_caption(kind, row),
@@ -183,10 +197,11 @@ def _draw_arrows(axes: Axes, trace: Trace, scale: float) -> None:
 
 def _write_shares(axes: Axes, bars: list[Bar], duration: float, num_ranks: int,
                   scale: float) -> None:
-    """Right of each lane, the share of the time in which the rank computed."""
+    """Right of each lane, the share of its time in which the rank computed."""
     for rank in range(num_ranks):
-        busy = sum(bar.end - bar.start for bar in bars
-                   if bar.rank == rank and bar.row == COMPUTE and bar.kind != WAITING)
+        row = [bar for bar in bars if bar.rank == rank and bar.row == COMPUTE]
+        busy = sum(bar.end - bar.start for bar in row if bar.kind != WAITING)
+        share = busy / max((bar.end for bar in row), default=duration)
         axes.text(duration * scale * 1.01, rank + MIDDLE,
-                  f"{busy / duration:.0%}\nbusy" if not rank else f"{busy / duration:.0%}",
+                  f"{share:.0%}\nbusy" if not rank else f"{share:.0%}",
                   va="center", fontsize=9, color=BLACK, clip_on=False)

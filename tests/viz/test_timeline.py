@@ -7,7 +7,7 @@ import pytest
 
 from minipar.comm import Cluster, Trace
 from minipar.comm.collectives import all_reduce, broadcast
-from minipar.viz import Bar, draw_timeline, lanes
+from minipar.viz import Bar, draw_timeline, lanes, side_by_side
 from minipar.viz.timeline import _colors
 
 SIGNATURE = {".png": b"\x89PNG", ".svg": b"<?xml"}
@@ -145,3 +145,17 @@ def test_thousands_of_spans(tmp_path):
 def test_an_empty_trace_is_refused(tmp_path):
     with pytest.raises(ValueError, match="empty"):
         draw_timeline(Trace(), tmp_path / "t.png")
+
+
+def test_runs_side_by_side_begin_together_and_end_apart(trace, tmp_path):
+    """Each run is a lane from time 0, which waits until its own end and no longer."""
+    late = Trace(messages=[(2, 3, 8, "", 7.0, 7.0, 7.5)],
+                 spans=[(2, "Linear forward", 5.0, 6.0), (2, "Linear backward", 6.0, 7.0)])
+    early = Trace(spans=[(2, "Linear forward", 0.0, 0.25)])
+    together = side_by_side([late, early])
+    assert lanes(together, apart=True) == [
+        Bar(0, "compute", "forward", 0.0, 1.0), Bar(0, "compute", "backward", 1.0, 2.0),
+        Bar(0, "compute", "waiting", 2.0, 2.5), Bar(0, "messages", "message", 2.0, 2.5),
+        Bar(1, "compute", "forward", 0.0, 0.25)]
+    path = draw_timeline(together, tmp_path / "runs.svg", runs=["late", "early"], arrows=False)
+    assert "rank 0" not in path.read_text(encoding="utf-8")

@@ -1,0 +1,146 @@
+"""Lesson 07. DataParallel or DDP: why one process each?
+
+Both share out the batch, and both take the steps of one process.  They differ in who talks to whom:
+
+    DataParallel   rank 0 drives: it deals out the inputs and the parameters, collects the outputs,
+                   works out the loss alone, deals out its gradients, collects those of the
+                   parameters, and steps alone            five exchanges, all through one rank
+    DDP            every rank does all that for its share: one exchange, a ring on which all carry
+                   the same
+
+    python lessons/07_data_parallel.py          mpirun -n 4 python lessons/07_data_parallel.py
+"""
+
+import numpy as np
+from kit import Lesson, Row
+
+from minipar.comm import Cluster, Communicator
+from minipar.comm.collectives import agree_on_sum, all_gather, all_reduce, chunk_bounds
+from minipar.comm.trace import Trace
+from minipar.launch import launch, simulate
+from minipar.nn import GPT, GPTConfig
+from minipar.optim import SGD
+from minipar.parallel.classic import DataParallel
+from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.viz import draw_traffic
+
+CONFIG = GPTConfig(vocab_size=32, context=8, num_layers=2, num_heads=2, width=32)
+EXCHANGES = ("scatter inputs", "broadcast parameters", "gather outputs",
+             "scatter output gradients", "reduce gradients")
+MANY = (2, 4, 8, 16)            # ranks of the simulated clusters
+# There a device computes 20 GFLOP/s and sends 2 GB/s.
+DEVICE = {"flops_per_second": 2e10, "bandwidth": 2e9, "latency": 2e-6}
+
+
+def ddp(model: GPT, comm: Communicator) -> DistributedDataParallel:
+    """DDP whose gradients go around a ring, so that their bytes are easily counted."""
+    return DistributedDataParallel(
+        model, comm, reduce=lambda comm, flat: all_reduce(comm, flat, algorithm="ring", out=flat))
+
+
+STRATEGIES = {"DataParallel": DataParallel, "DDP": ddp}
+
+
+def train(comm: Communicator, make, num_rows: int, num_steps: int = 3):
+    """Losses of some steps, the parameters then, and what this rank sent in the last step."""
+    strategy = make(GPT(CONFIG).initialize(seed=0, dtype=np.float64), comm)
+    optimizer, draw, losses = SGD(strategy.slabs, lr=0.1), np.random.default_rng(0), []
+    for step in range(num_steps):
+        ids = draw.integers(0, CONFIG.vocab_size, (num_rows, CONFIG.context + 1))
+        targets = np.where(draw.random((num_rows, CONFIG.context)) < 0.3, -1, ids[:, 1:])
+        mine, samples = np.array(strategy.rows(num_rows), int), step * num_rows
+        if step == num_steps - 1:
+            comm.start_trace()
+        optimizer.zero_grad()
+        batch = Microbatch(ids[mine, :-1], targets[mine], samples + mine)
+        losses.append(accumulate(strategy, [batch], step=step))
+        strategy.step(optimizer)
+    trace = comm.stop_trace()
+    return losses, strategy.state_dict(), trace
+
+
+def loads(comm: Communicator, trace: Trace) -> np.ndarray:
+    """Bytes sent and received by each rank together, known to all."""
+    sent = [sum(m.num_bytes for m in trace.select() if m.source == comm.world_rank
+                and m.dest == dest) for dest in range(comm.size)]
+    table = all_gather(comm, np.array(sent)).reshape(comm.size, comm.size)
+    return table.sum(axis=0) + table.sum(axis=1)
+
+
+def predict(p: int, num_rows: int) -> tuple[dict[str, int], int]:
+    """Bytes of each exchange of DataParallel, and what a ring all-reduce sends in all."""
+    start, stop = chunk_bounds(num_rows, p)[0]
+    dealt = (num_rows - (stop - start)) * CONFIG.context           # tokens of the other ranks
+    n = 8 * GPT(CONFIG).num_parameters()
+    outputs = 8 * dealt * CONFIG.vocab_size
+    return dict(zip(EXCHANGES, (8 * dealt, (p - 1) * n, outputs, outputs, (p - 1) * n))), \
+        2 * (p - 1) * n
+
+
+def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:
+    """Time and traffic of a step on ever larger simulated clusters, 32 samples each time."""
+    growth, rows, alone = {name: {} for name in STRATEGIES}, [], {}
+    for p in (1, *MANY):
+        cells = []
+        for name, make in STRATEGIES.items():
+            def main(comm: Communicator, make=make):
+                *_, trace = train(comm, make, 32, num_steps=1)
+                return loads(comm, trace).max(), trace.duration()
+            results, _ = simulate(main, Cluster(p, **DEVICE))
+            seconds = max(duration for _, duration in results)
+            alone.setdefault(name, seconds)
+            cells += [f"{seconds * 1e3:.2f} ms", f"{alone[name] / seconds:.2f}"]
+            exchanges, ring = predict(p, 32)
+            if p > 1:
+                busiest = sum(exchanges.values()) if name == "DataParallel" else 2 * ring // p
+                growth[name][p] = busiest, int(results[0][0])
+        rows.append((f"{p} rank{'s' * (p > 1)}", *cells))
+    lesson.say("One step on 32 samples, in simulated time: a device computes 20 GFLOP/s, a link "
+               "carries 2 GB/s.")
+    lesson.grid(["", "DataParallel", "speed-up", "DDP", "speed-up"], rows)
+    lesson.table([Row(f"{name}, {p} ranks: bytes through the busiest",
+                      *growth[name][p], "B") for name in STRATEGIES for p in (MANY[0], MANY[-1])])
+    return growth
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "DataParallel or DDP: why one process each?", 2)
+    p, num_rows = comm.size, 2 * comm.size + 1          # uneven: one rank has a sample more
+    losses, parameters, _ = train(comm.split(comm.rank), Strategy, num_rows)
+    through, rows = {}, []
+    for name, make in STRATEGIES.items():
+        own_losses, own, trace = train(comm, make, num_rows)
+        error = max(np.max(np.abs(own[key] - parameters[key])) for key in own)
+        rows += [Row(f"{name} − one process: losses", 1e-12,
+                     max(abs(a - b) for a, b in zip(losses, own_losses)), rule="≤"),
+                 Row(f"{name} − one process: parameters after 3 steps", 1e-12, error, rule="≤")]
+        through[name] = loads(comm, trace).tolist()
+        exchanges, ring = predict(p, num_rows)
+        for label, size in (exchanges if name == "DataParallel" else {"all_reduce": ring}).items():
+            rows.append(Row(f"{name}: {label.replace('_', '-')}, all ranks", size,
+                            int(agree_on_sum(comm, trace.bytes_sent(label=label))), "B"))
+    n = 8 * GPT(CONFIG).num_parameters()
+    rows += [Row("DataParallel, through rank 0: 2 (p−1) n + samples",
+                 sum(exchanges.values()), through["DataParallel"][0], "B"),
+             Row("DDP, through any rank: 4 n (p−1)/p, on average", 4 * n * (p - 1) / p,
+                 sum(through["DDP"]) / p, "B")]
+    lesson.table(rows, f"{num_rows} samples on p = {p} ranks, n = {n:,} bytes of parameters")
+    if comm.rank == 0:
+        growth = grow(lesson)
+        lesson.picture(lambda path: draw_traffic(through, path, "DataParallel sends all through "
+                                                 "rank 0, DDP the same through every rank", growth))
+    lesson.takeaway("Both take the same steps. With one driver everything passes through rank 0, "
+                    "more with every rank; with a process each, a ring carries less than 4n "
+                    "through any.")
+    lesson.exercises("data_parallel_finish", questions=[
+        "The root also works out the loss and steps alone. What do the others do meanwhile, and "
+        "which part of a step is that for a large vocabulary?",
+        "Replace the five exchanges' loops by binomial trees: what becomes of the root's traffic?",
+        "Why may no rank divide its loss by its own number of samples when one has a sample "
+        "more?"])
+
+
+if __name__ == "__main__":
+    launch(main)

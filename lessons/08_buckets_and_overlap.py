@@ -1,0 +1,149 @@
+"""Lesson 08. Buckets and overlap: what hides?
+
+Backward takes B, the messages M.  One after the other, F + B + M; but the gradients of the last
+layers are ready when backward has hardly begun.  DDP sends them in buckets, from the last layer to
+the first, while backward goes on:
+
+    backward    ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
+    messages          ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░░░         at best F + max(B, M)
+
+    python lessons/08_buckets_and_overlap.py          (or: mpirun -n 4 python lessons/…)
+"""
+
+import numpy as np
+from kit import Lesson, Row
+
+from minipar.comm import Cluster, Communicator
+from minipar.comm.collectives import agree_on_sum, all_reduce
+from minipar.comm.cost import predict
+from minipar.comm.trace import Trace
+from minipar.launch import launch, simulate
+from minipar.nn import GPT, GPTConfig
+from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.viz import draw_timeline, side_by_side
+
+CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=5, num_heads=2, width=32)
+PSI = GPT(CONFIG).num_parameters()
+NUM_RANKS, FLOPS = 4, 1e9                   # of the simulated cluster
+SIZES_MB = 25.0, 0.06, 0.016                # of a bucket
+
+
+def ddp(model: GPT, comm: Communicator, bucket_mb: float) -> DistributedDataParallel:
+    """DDP with buckets of one size, each summed on a ring, whose messages are easily counted."""
+    return DistributedDataParallel(
+        model, comm, bucket_mb, bucket_mb,
+        reduce=lambda comm, flat: all_reduce(comm, flat, algorithm="ring", out=flat))
+
+
+def name_of(strategy: DistributedDataParallel) -> str:
+    """How many buckets there are, in words."""
+    count = len(strategy.buckets)
+    return f"{count} buckets" if count > 1 else "one bucket"
+
+
+def draw_batch(rows: range, masked: bool = False) -> Microbatch:
+    """These samples of a stream of random tokens; `masked`: every third target does not count."""
+    ids = np.array([np.random.default_rng(row).integers(0, CONFIG.vocab_size, CONFIG.context + 1)
+                    for row in rows]).reshape(len(rows), CONFIG.context + 1)
+    targets = np.where(masked & (ids[:, 1:] % 3 == 0), -1, ids[:, 1:])
+    return Microbatch(ids[:, :-1], targets, np.array(rows, int))
+
+
+def count_messages(lesson: Lesson) -> None:
+    """What buckets and no_sync change of the messages, and what they do not."""
+    comm = lesson.comm
+    p, total, rows = comm.size, 2 * (comm.size - 1) * 8 * PSI, []
+    parts = [draw_batch(range(first, last), masked=True)        # 4 microbatches, the last is small
+             for first, last in ((0, 3), (3, 6), (6, 9), (9, 10))]
+    for bucket_mb in SIZES_MB:
+        strategy = ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)
+        comm.start_trace()
+        accumulate(strategy, [draw_batch(range(10))])
+        trace = comm.stop_trace()
+        messages = sum(predict("all_reduce", "ring", p, run.stop - run.start).messages
+                       for run in strategy.buckets)
+        rows += [Row(f"{name_of(strategy)}: bytes of all ranks, 2 (p−1) n", total,
+                     int(agree_on_sum(comm, trace.bytes_sent())), "B"),
+                 Row("    messages: 2 p (p−1) a bucket", messages,
+                     int(agree_on_sum(comm, trace.num_sent())))]
+    grads = []
+    for batches in ([Microbatch(*map(np.concatenate, zip(*parts)))], parts):
+        for slab in strategy.slabs:
+            slab.zero_grad()
+        comm.start_trace()
+        accumulate(strategy, batches)
+        sent = int(agree_on_sum(comm, comm.stop_trace().bytes_sent()))
+        grads.append(strategy.slabs[0].complete_grad().copy())
+    lesson.table([
+        *rows, Row("4 microbatches, 3 of them inside no_sync: bytes", total, sent, "B"),
+        Row("    their gradient − that of one big batch", 1e-12,
+            float(np.max(np.abs(grads[1] - grads[0]))), rule="≤")],
+        f"p = {p} ranks, n = {8 * PSI:,} bytes of gradients (float64)")
+
+
+def time_step(bandwidth: float, bucket_mb: float | None) -> tuple[float, float, Trace, str]:
+    """Simulated seconds of forward and backward, what rank 0 did; bucket_mb=None: no messages."""
+    def main(comm: Communicator) -> tuple:
+        model, batch = GPT(CONFIG).initialize(), draw_batch(range(4))
+        strategy = Strategy(model, comm) if bucket_mb is None else ddp(model, comm, bucket_mb)
+        comm.start_trace()
+        start = comm.now()
+        loss = model.loss(batch.inputs, batch.targets, 128 * comm.size)
+        middle = comm.now()
+        strategy.backward(loss)
+        return (middle - start, comm.now() - middle, comm.stop_trace(),
+                "" if bucket_mb is None else name_of(strategy))
+    ranks, _ = simulate(main, Cluster(NUM_RANKS, latency=1e-6, bandwidth=bandwidth,
+                                      flops_per_second=FLOPS, memory_bandwidth=1e15))
+    return ranks[0]
+
+
+def hide(lesson: Lesson) -> None:
+    """The same step in simulated time: buckets of several sizes, links of several speeds."""
+    forward, backward, *_ = time_step(1.0, None)
+    volume = 2 * 4 * PSI * (NUM_RANKS - 1) / NUM_RANKS          # bytes that each rank sends
+    equal = volume / backward                                   # the link that makes M = B
+    runs = [time_step(equal, bucket_mb) for bucket_mb in SIZES_MB]
+    seconds, names = [sum(run[:2]) for run in runs], [run[3] for run in runs]
+    parallel, serial = forward + backward, forward + 2 * backward
+    lesson.say(f"Now in simulated time, on {NUM_RANKS} ranks of a cluster whose link takes as long "
+               f"for all gradients as backward: F = {forward * 1e3:.1f} ms, B = M = "
+               f"{backward * 1e3:.1f} ms.")
+    lesson.grid(["", "bucket size", "F + B + M", "step", "F + max(B, M)", "of M hidden"], [
+        (name, f"{min(size * 1024, 4 * PSI / 1024):,.0f} KiB", f"{serial * 1e3:.1f} ms",
+         f"{time * 1e3:.1f} ms", f"{parallel * 1e3:.1f} ms",
+         f"{max(0.0, serial - time) / backward:.0%}")
+        for name, size, time in zip(names, SIZES_MB, seconds)])
+    rows = [Row("one bucket: F + B + M", serial * 1e3, seconds[0] * 1e3, "ms", "≈")]
+    for ratio in (0.25, 0.5, 1, 2, 4):
+        time = seconds[-1] if ratio == 1 else sum(time_step(equal / ratio, SIZES_MB[-1])[:2])
+        rows.append(Row(f"{names[-1]}, M = {ratio:g} B: F + max(B, M)",
+                        (forward + backward * max(1, ratio)) * 1e3, time * 1e3, "ms", "≈"))
+    lesson.table(rows, "step")
+    lesson.say("What is left over: the last bucket, which is whole when backward is over; and the "
+               "rounds of a ring, which go on only when backward asks, between two operations. "
+               "Smaller buckets leave less at the end, but pay 2(p−1) latencies each.")
+    trace = side_by_side([run[2] for run in runs])
+    lesson.picture(lambda path: draw_timeline(
+        trace, path, "Forward and backward of one rank, and its messages: buckets hide them",
+        arrows=False, runs=names))
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Buckets and overlap: what hides?", 2)
+    count_messages(lesson)
+    if comm.rank == 0:
+        hide(lesson)
+    lesson.takeaway("Messages hide behind whatever is still to be computed: send each bucket when "
+                    "its last gradient is there, and a step takes F + max(B, M), not F + B + M.")
+    lesson.exercises("assign_buckets", "in_order_ready", "accumulate_microbatches", questions=[
+        "Which bucket can never hide, however fast the link? Does a smaller first bucket help, or "
+        "a smaller last one?",
+        "Set latency=1e-3 in time_step: which number of buckets is best now?",
+        "With k microbatches, M is paid once. From which k on is overlap not worth its trouble?"])
+
+
+if __name__ == "__main__":
+    launch(main)
