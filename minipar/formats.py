@@ -29,7 +29,8 @@ class Format:
         return out
 
 
-def _to_bfloat16(array: Array) -> Array:
+def to_bfloat16(array: Array) -> Array:
+    """The codes (uint16) of the nearest bfloat16 numbers, ties to even; a NaN stays a NaN."""
     bits = array.astype(np.float32).view(np.uint32)
     is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
     rounded = bits + (0x7FFF + ((bits >> 16) & 1))      # half of the last place, ties to even
@@ -46,5 +47,5 @@ def _to_float16(array: Array) -> Array:
 
 
 FLOAT16 = Format("float16", 2, _to_float16, lambda codes: codes.astype(np.float32))
-BFLOAT16 = Format("bfloat16", 2, _to_bfloat16, _from_bfloat16)
+BFLOAT16 = Format("bfloat16", 2, to_bfloat16, _from_bfloat16)
 FORMATS = {f.name: f for f in (FLOAT16, BFLOAT16)}

@@ -14,7 +14,8 @@ def test_bars_and_dots_are_what_was_given(tmp_path, monkeypatch):
     growth = {"one root": {2: (10, 11), 4: (30, 31)}, "ring": {2: (10, 10), 4: (15, 15)}}
     draw_traffic(LOADS, tmp_path / "x.png", growth=growth)
     bars, curves = drawn[0].axes
-    assert [[bar.get_height() for bar in group] for group in bars.containers] == list(LOADS.values())
+    heights = [[bar.get_height() for bar in group] for group in bars.containers]
+    assert heights == list(LOADS.values())
     assert [list(line.get_ydata()) for line in curves.lines] == [[10, 30], [11, 31], [10, 15],
                                                                  [10, 15]]
     assert isinstance(drawn[0], Figure) and bars.get_ylabel() and bars.get_xlabel()

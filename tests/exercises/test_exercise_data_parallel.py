@@ -1,0 +1,139 @@
+"""Exercises data_parallel_finish, to_bfloat16 and global_grad_norm."""
+
+import numpy as np
+import pytest
+
+from minipar.comm import Cluster
+from minipar.formats import BFLOAT16, to_bfloat16
+from minipar.nn import MLP
+from minipar.parallel import clip
+from minipar.parallel.classic import DataParallel
+from minipar.parallel.shards import Shard
+
+SIZES = [1, 2, 3, 4]
+
+
+def draw(rank, *shape):
+    """Whole numbers, so that sums are exact in any order."""
+    return np.random.default_rng([rank, *shape]).integers(-9, 10, shape).astype(np.float64)
+
+
+def finished(comm, skipped=lambda rank: ()):
+    """A driver after the exchange; the gradients came in, but for parameters `skipped(rank)`."""
+    model = MLP([3, 4, 2]).initialize(0, dtype=np.float64)
+    driver = DataParallel(model, comm)
+    for slab in model.slabs:
+        slab.grad[...] = np.nan             # of an earlier step
+    for i, parameter in enumerate(model.parameters()):
+        if i not in skipped(comm.rank):
+            parameter.slot.accumulate(draw(comm.rank + 10 * i, *parameter.shape))
+    driver.finish()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+SHAPES = [(3, 4), (4,), (4, 2), (2,)]
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_finish_leaves_the_sum_on_the_root(p):
+    root = Cluster(p).run(finished)[0][0]
+    for i, (grad, shape) in enumerate(zip(root, SHAPES)):
+        expected = sum(draw(rank + 10 * i, *shape) for rank in range(p))
+        assert np.array_equal(grad, expected), f"{p} ranks: parameter {i} is not the sum of all"
+
+
+def test_finish_where_some_gradients_are_missing():
+    root = Cluster(3).run(lambda comm: finished(comm, lambda rank: (rank, 3)))[0][0]
+    for i, (grad, shape) in enumerate(zip(root, SHAPES)):
+        parts = [draw(rank + 10 * i, *shape) for rank in range(3) if i not in (rank, 3)]
+        assert np.array_equal(grad, sum(parts, np.zeros(shape))), \
+            f"parameter {i}, which not all ranks used, is not the sum of what there is"
+
+
+def test_finish_leaves_nothing_elsewhere():
+    for rank, grads in enumerate(Cluster(3).run(finished)[0][1:], start=1):
+        assert all(grad is None for grad in grads), \
+            f"rank {rank} kept gradients, which its next backward would add to"
+
+
+def test_finish_sends_each_gradient_once():
+    cluster = Cluster(4, trace=True)
+    cluster.run(finished)
+    messages = cluster.trace.select(label="reduce gradients")
+    n = 8 * sum(np.prod(shape, dtype=int) for shape in SHAPES)
+    assert sorted((m.source, m.dest, m.num_bytes) for m in messages) == [
+        (1, 0, n), (2, 0, n), (3, 0, n)]
+
+
+def codes_of(bits):
+    return to_bfloat16(np.array(bits, np.uint32).view(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bfloat16_is_the_nearest(dtype):
+    rng = np.random.default_rng(0)
+    numbers = (rng.standard_normal(4000) * 10.0 ** rng.integers(-30, 30, 4000)).astype(np.float32)
+    codes = to_bfloat16(numbers.astype(dtype))
+    assert codes.dtype == np.uint16 and codes.shape == numbers.shape
+    near = [np.abs(BFLOAT16.decode((codes.astype(int) + step).astype(np.uint16))
+                   .astype(np.float64) - numbers) for step in (-1, 0, 1)]
+    assert np.all(near[1] <= near[0]) and np.all(near[1] <= near[2])
+
+
+def test_bfloat16_ties_go_to_even():
+    assert codes_of([0x3F808000, 0x3F818000, 0xBF808000, 0xBF818000]).tolist() == [
+        0x3F80, 0x3F82, 0xBF80, 0xBF82]
+    assert codes_of([0x3F808001, 0x3F817FFF, 0x3FFF8000]).tolist() == [0x3F81, 0x3F81, 0x4000]
+
+
+def test_bfloat16_of_what_is_no_number():
+    assert codes_of([0x7F800000, 0xFF800000, 0x7F7FFFFF, 0x80000000]).tolist() == [
+        0x7F80, 0xFF80, 0x7F80, 0x8000]
+    for nan in (0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF):
+        assert np.isnan(BFLOAT16.decode(codes_of([nan])))[0], f"{nan:#x} is no NaN any more"
+
+
+def piece(comm, whole):
+    """This rank's shard of a run, its gradients those of `whole`."""
+    bounds = [(0, 1)] + [(1 + 2 * (r - 1), 1 + 2 * r) for r in range(1, comm.size)]
+    mine = whole[slice(*bounds[comm.rank])]
+    shard = Shard([], [], comm, bounds, mine.copy(), mine.copy())
+    shard.has_grad = True
+    return shard
+
+
+def replicated(value):
+    """A slab of 12 parameters that every rank has, all their gradients `value`."""
+    (slab,) = MLP([3, 3]).initialize(0, dtype=np.float64).slabs
+    for parameter in slab.parameters:
+        parameter.slot.accumulate(np.full(parameter.shape, float(value)))
+    return slab
+
+
+@pytest.mark.parametrize("p", SIZES)
+def test_norm_of_replicated_and_sharded(p):
+    """All gradients 1: the norm is √ of the number of parameters, however they lie."""
+    for num_slabs, num_runs in ((1, 0), (0, 1), (1, 2), (2, 3)):
+        results, _ = Cluster(p).run(lambda comm, s=num_slabs, r=num_runs: clip.grad_norm(
+            [replicated(1)] * s + [piece(comm, np.ones(2 * p - 1)) for _ in range(r)]))
+        expected = (12 * num_slabs + (2 * p - 1) * num_runs)**0.5
+        assert results == pytest.approx([expected] * p, rel=1e-12), \
+            f"{p} ranks, {num_slabs} slabs, {num_runs} sharded runs"
+
+
+def test_norm_over_several_groups():
+    """One run is shared by all four ranks, another by each pair (and the pairs hold the same)."""
+    def main(comm):
+        pair = comm.split(comm.rank // 2)
+        return clip.grad_norm([piece(comm, np.arange(7.0)), piece(pair, np.array([3.0, 4.0, 5.0])),
+                               replicated(2)])
+    expected = (np.sum(np.arange(7.0)**2) + 50 + 4 * 12)**0.5
+    assert Cluster(4).run(main)[0] == pytest.approx([expected] * 4, rel=1e-12)
+
+
+def test_norm_takes_one_message_round_a_group():
+    def count(num_runs):
+        cluster = Cluster(4, trace=True)
+        cluster.run(lambda comm: clip.grad_norm([piece(comm, np.ones(7)) for _ in range(num_runs)]))
+        return cluster.trace.num_sent(label="control")
+    assert count(8) == count(1) > 0, "one sum for each communicator, not for each shard"
