@@ -1,12 +1,15 @@
-"""Data parallelism on two real ranks: how much faster than minipar on one?
+"""Data parallelism on two real ranks: how much faster than minipar on one?  And its strategies.
 
     alone      rank 0 trains on 8 samples, rank 1 sleeps             T₁
-    weak       each rank has 8 samples of its own, slab form         scaling 2 T₁ / T
+    weak       each rank has 8 samples of its own                    scaling 2 T₁ / T
     strong     the same 8 samples, 4 on each rank                    scaling   T₁ / T
     ceiling    as weak and strong, but no rank sends anything: what two busy cores leave of each
+
+All strategies are DDP in what they compute, so their steps are compared with DDP's.
 """
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,33 +17,64 @@ from ..backend import keep_freed_memory
 from ..comm import Communicator
 from ..comm.collectives import all_reduce
 from ..nn import GPT
-from ..parallel.data import all_reduce_gradients
-from .gpt import BATCH, CONFIG, make_batch, make_step
+from ..optim import AdamW
+from ..parallel.strategies import make_strategy
+from ..parallel.strategy import Microbatch, Strategy, accumulate
+from .gpt import BATCH, CONFIG, make_batch
 from .timing import Row, interleave, medians, milliseconds
+
+TARGETS = {"zero1": 0.97, "zero2": 0.97, "zero3": None, "fsdp": 0.92}      # DDP's time over theirs
+
+
+def make_step(comm: Communicator, name: str, batch: Microbatch) -> Callable[[], float]:
+    """A training step of the strategy of that name ("none": of this rank alone)."""
+    model = GPT(CONFIG).initialize(seed=0)
+    strategy = Strategy(model, comm) if name == "none" else make_strategy(name, model, comm)
+    optimizer = AdamW(strategy.slabs, lr=1e-3)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        if name == "none":
+            return _without_messages(strategy, optimizer, batch)
+        loss = accumulate(strategy, [batch])
+        strategy.step(optimizer)
+        return loss
+    return step
+
+
+def _without_messages(strategy: Strategy, optimizer: AdamW, batch: Microbatch) -> float:
+    loss = strategy.loss_of(batch, batch.targets.size)
+    strategy.step(optimizer)
+    return loss
 
 
 def measure(comm: Communicator, num_rounds: int) -> list[Row]:
     """The rows, on rank 0; `comm` has two ranks."""
     keep_freed_memory()
     ids, targets = make_batch(2 * BATCH)
-    whole = slice(comm.rank * BATCH, (comm.rank + 1) * BATCH)               # 8 of 16 samples
-    half = slice(comm.rank * BATCH // 2, (comm.rank + 1) * BATCH // 2)      # 4 of the first 8
 
-    def make(part: slice, exchanges: bool):
-        exchange = (lambda model: all_reduce_gradients(model, comm)) if exchanges else None
-        return make_step(GPT(CONFIG).initialize(seed=0), ids[part], targets[part], exchange)
+    def samples(first: int, count: int) -> Microbatch:
+        rows = np.arange(first, first + count)
+        return Microbatch(ids[rows], targets[rows], rows)
+    whole = samples(comm.rank * BATCH, BATCH)                   # 8 of 16 samples
+    half = samples(comm.rank * BATCH // 2, BATCH // 2)          # 4 of the first 8
 
-    steps = {"alone": make(whole, False) if comm.rank == 0 else lambda: None,
-             "weak": make(whole, True), "weak ceiling": make(whole, False),
-             "strong": make(half, True), "strong ceiling": make(half, False)}
-    times = interleave(steps, num_rounds, before=lambda: _meet(comm))
+    steps = {"alone": make_step(comm, "none", whole) if comm.rank == 0 else lambda: None,
+             "weak": make_step(comm, "ddp", whole), "strong": make_step(comm, "ddp", half),
+             "weak ceiling": make_step(comm, "none", whole),
+             "strong ceiling": make_step(comm, "none", half),
+             **{name: make_step(comm, name, whole) for name in TARGETS}}
+    times = interleave(steps, num_rounds, before=lambda: meet(comm))
     slowest = all_reduce(comm, np.array(list(times.values())), op="max")
     if comm.rank:
         return []
     seconds = medians(dict(zip(times, slowest.tolist())))
-    return [_row(seconds, kind, size, target)
-            for kind, size, target in (("weak", 2, 1.85), ("strong", 1, 1.75))
+    rows = [_row(seconds, kind, size, target)
+            for kind, size, target in (("weak", 2, 1.90), ("strong", 1, 1.80))
             for kind, target in ((kind, target), (f"{kind} ceiling", None))]
+    return rows + [Row(f"  {name}, {BATCH} samples each, against DDP", milliseconds(seconds[name]),
+                       f"DDP {milliseconds(seconds['weak'])}", seconds["weak"] / seconds[name],
+                       target) for name, target in TARGETS.items()]
 
 
 def _row(seconds: dict[str, float], kind: str, size: int, target: float | None) -> Row:
@@ -49,12 +83,12 @@ def _row(seconds: dict[str, float], kind: str, size: int, target: float | None) 
     tokens = size * BATCH * CONFIG.context
     per_rank = size * BATCH // 2
     what = "  ceiling: two processes computing without messages" if target is None \
-        else f"GPT on 2 ranks, {per_rank} samples each ({kind} scaling)"
+        else f"GPT, DDP on 2 ranks, {per_rank} samples each ({kind} scaling)"
     return Row(what, f"{milliseconds(together)}, {tokens / together:,.0f} tokens/s",
                f"1 rank {milliseconds(alone)}", size * alone / together, target)
 
 
-def _meet(comm: Communicator) -> None:
+def meet(comm: Communicator) -> None:
     """Both ranks start the next step together; who came first sleeps, and takes no one's cycles."""
     other, token = 1 - comm.rank, np.zeros(1, np.uint8)
     answer = np.empty_like(token)

@@ -18,9 +18,10 @@ from ..environment import find_mpirun, mpirun_environment
 from ..launch import UsageError, launch, report_usage
 from .timing import Row
 
-NAMES = ("gpt", "gpt-stock-malloc", "mlp", "data-parallel", "simulated", "collectives-2",
-         "collectives-4")
-RANKS = {"data-parallel": 2, "collectives-2": 2, "collectives-4": 4}        # of MPI; else none
+NAMES = ("gpt", "gpt-stock-malloc", "mlp", "data-parallel", "data-parallel-peers", "simulated",
+         "collectives-2", "collectives-4")
+RANKS = {"data-parallel": 2, "data-parallel-peers": 2, "collectives-2": 2,
+         "collectives-4": 4}                                            # of MPI; else none
 
 
 def main(argv: list[str]) -> int:
@@ -51,10 +52,11 @@ def main(argv: list[str]) -> int:
 
 def _work(name: str, num_rounds: int) -> None:
     """In a process of its own: measure; write the share of a core it had, and the rows, as JSON."""
-    from . import collectives, data_parallel, gpt, mlp, simulated
+    from . import collectives, data_parallel, data_parallel_peers, gpt, mlp, simulated
     wall, cpu = time.perf_counter(), time.process_time()
     if name in RANKS:
-        module = data_parallel if name == "data-parallel" else collectives
+        module = {"data-parallel": data_parallel,
+                  "data-parallel-peers": data_parallel_peers}.get(name, collectives)
         rows = launch(lambda comm: module.measure(comm, num_rounds) if comm.size == RANKS[name]
                       else [])
     elif name == "mlp":

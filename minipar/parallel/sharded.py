@@ -31,17 +31,19 @@ class PassingGradient:
             parameter.slot.place = lambda s=segment: self.whole()[s.start:s.stop].reshape(s.shape)
 
     def whole(self) -> Array:
-        """The flat array; zeros where nothing came yet."""
+        """The flat array; a parameter's first contribution is written to its place, not added."""
         if self.flat is None:
             self.before()
-            self.flat = allocated("gradients", np.zeros_like(self.like, shape=self.size))
+            self.flat = allocated("gradients", np.empty_like(self.like, shape=self.size))
         return self.flat
 
     def take(self) -> Array:
-        """Hand it over, and forget it."""
-        flat, self.flat = self.whole(), None
+        """Hand it over, zeros where nothing came, and forget it."""
         for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.slot.place()[...] = 0
             parameter.slot.grad = None
+        flat, self.flat = self.flat, None
         return flat
 
 
