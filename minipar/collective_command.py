@@ -19,6 +19,7 @@ from rich.table import Table
 
 from .comm import Cluster, Communicator, Trace
 from .comm.collectives import by_name
+from .comm.collectives.further import NEED_REAL_RANKS
 from .comm.cost import Cost, Network, choose, network_of_cluster, predict, seconds_on
 from .comm.replay import replay
 from .comm.topology import Link, Links
@@ -128,7 +129,7 @@ def find(operation: str, algorithm: str, p: int, n: int, network: Network) -> st
     if operation not in by_name.ALGORITHMS:
         raise ValueError(f"unknown operation {operation!r}: choose from "
                          f"{', '.join(by_name.ALGORITHMS)}")
-    known = [name for name in by_name.ALGORITHMS[operation] if name != "mpi"]
+    known = [name for name in by_name.ALGORITHMS[operation] if name not in NEED_REAL_RANKS]
     if algorithm not in known:
         raise ValueError(f"unknown algorithm {algorithm!r} of {operation}: choose from "
                          f"{', '.join(known)}")

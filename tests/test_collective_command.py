@@ -8,10 +8,11 @@ import pytest
 from minipar import collective_command
 from minipar.cli import main
 from minipar.comm.collectives import by_name
+from minipar.comm.collectives.further import NEED_REAL_RANKS
 from minipar.comm.cost import choose, predict
 
 ALL = [(operation, algorithm) for operation, algorithms in by_name.ALGORITHMS.items()
-       for algorithm in algorithms if algorithm != "mpi"]
+       for algorithm in algorithms if algorithm not in NEED_REAL_RANKS]
 NAMES = [f"{operation}-{algorithm}" for operation, algorithm in ALL]
 
 

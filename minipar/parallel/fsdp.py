@@ -19,81 +19,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..autograd import Tensor, saved_tensors_hooks
 from ..autograd.function import is_recording
 from ..backend import Array, allocated, place_in, view_of
 from ..comm import Communicator
-from ..comm.collectives import all_gather, all_reduce, broadcast
-from ..comm.work import Work, start
-from ..nn import Module, Parameter
-from ..nn.parameter import Absent
-from ..nn.slab import Segment
+from ..comm.collectives import all_reduce, broadcast
+from ..nn import Module
 from .data import check_uses
-from .sharded import PassingGradient, ShardedGradients
+from .sharded import ShardedGradients
 from .shards import Shard
-
-
-class Unit:
-    """Named parameters that are gathered and released together over `comm`.
-
-    `stays`: not released between forward and backward.
-    """
-
-    def __init__(self, named: Sequence[tuple[str, Parameter]], comm: Communicator, stays: bool):
-        self.parameters, self.stays, self.pinned = [p for _, p in named], stays, False
-        self.slots = {p.slot for p in self.parameters}
-        self.layout, size = [], 0
-        for name, p in named:
-            box = tuple((0, n) for n in p.shape)
-            self.layout.append(Segment(name, size, size + p.size, box, p.shape))
-            size += p.size
-        length = -(-size // comm.size)                      # of a shard, with its padding
-        bounds = [(min(r * length, size), min((r + 1) * length, size)) for r in range(comm.size)]
-        begin, end = bounds[comm.rank]
-        flat = np.concatenate([p.data.reshape(p.size) for p in self.parameters])
-        self.padded = allocated("parameters", np.zeros_like(flat, shape=length))
-        self.padded[:end - begin] = flat[begin:end]
-        grad = allocated("gradients", np.zeros_like(self.padded))
-        self.shard = Shard(self.parameters, self.layout, comm, bounds, self.padded[:end - begin],
-                           grad[:end - begin])
-        self.gradient = PassingGradient(self.parameters, self.layout, self.padded)
-        self.released = [Absent(p.shape, p.dtype) for p in self.parameters]
-        self.full: Array | None = None          # all parameters and the padding, while gathered
-        self.coming: Work | None = None         # … or while they are on their way
-        self.strategy: FullyShardedDataParallel | None = None
-        self.release()
-
-    def call(self, parameter: Parameter) -> Parameter:
-        """A transform of parameters: whoever uses one of the unit finds all of them here."""
-        if parameter.slot in self.slots:
-            self.strategy.use(self)
-        return parameter
-
-    def start_gather(self, comm: Communicator) -> None:
-        """Begin to gather, unless that is done."""
-        if self.full is None:
-            self.full = allocated("communication", np.empty_like(
-                self.padded, shape=len(self.padded) * comm.size))
-            self.coming = start(all_gather, comm, self.padded, out=self.full)
-
-    def gather(self, comm: Communicator) -> None:
-        """Have all parameters here."""
-        self.start_gather(comm)
-        if self.coming is not None:
-            self.coming.wait()
-            self.coming = None
-            for p, s in zip(self.parameters, self.layout):
-                p.data = self.full[s.start:s.stop].reshape(s.shape)
-
-    def release(self) -> None:
-        """Forget them: what is left of a parameter is its shape."""
-        if self.coming is not None:
-            self.coming.wait()
-        self.full = self.coming = None
-        for p, shape in zip(self.parameters, self.released):
-            p.data = shape
+from .unit import Unit
 
 
 class Place(NamedTuple):
@@ -112,7 +47,7 @@ class FullyShardedDataParallel(ShardedGradients):
         self.slabs = [unit.shard for unit in units]
         self.shard_comm, self.replicate, self.prefetch = units[0].shard.comm, replicate, prefetch
         for unit in units:
-            unit.strategy = self
+            unit.on_use = self.use
         self.synchronizing, self._asked = True, None
         self.gather_comm = self.phase = self.current = None
         self.uses: list[Unit] = []              # in this forward and backward

@@ -148,11 +148,10 @@ class Camera(Cluster):
         self.seen: list[tuple[float, Move]] = []
         return super().run(main)
 
-    def deliver(self, send, dest, out, posted) -> float:
+    def deliver(self, source, array, label, sent, dest, out, posted) -> float:
         """See Cluster."""
-        end = super().deliver(send, dest, out, posted)
-        self.seen.append((end, Move(send.rank.number, dest.number, send.array.nbytes,
-                                    decode(send.array))))
+        end = super().deliver(source, array, label, sent, dest, out, posted)
+        self.seen.append((end, Move(source.number, dest.number, array.nbytes, decode(array))))
         return end
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from minipar.comm.collectives import by_name
 from minipar.comm.collectives.chunks import OPERATORS
 from minipar.comm.collectives.further import ALGORITHMS
-
-LEFT_OUT = {"mpi", "shared"}        # need real ranks: no simulated ones, no count of bytes
+from minipar.comm.collectives.further import NEED_REAL_RANKS as LEFT_OUT
 
 
 def given(rank: int, n: int, dtype=np.int64) -> np.ndarray:

@@ -11,7 +11,8 @@ from minipar.viz.rounds import OPERATIONS, Parts
 from minipar.viz.rounds_picture import name_of, title_of
 
 EVERY = [(operation, algorithm) for operation in OPERATIONS
-         for algorithm in further.ALGORITHMS[operation] if algorithm not in ("auto", "mpi")]
+         for algorithm in further.ALGORITHMS[operation]
+         if algorithm not in {"auto", *further.NEED_REAL_RANKS}]
 
 
 def expected(operation, rank, p, n, root):

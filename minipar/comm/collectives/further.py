@@ -39,7 +39,10 @@ from .scan import exscan, scan
 from .scatter import ALGORITHMS as SCATTER
 from .scatter import scatter
 
-__all__ = ["ALGORITHMS", "barrier", "exscan", "gather", "reduce", "scan", "scatter"]
+__all__ = ["ALGORITHMS", "NEED_REAL_RANKS", "barrier", "exscan", "gather", "reduce", "scan",
+           "scatter"]
+
+NEED_REAL_RANKS = {"mpi", "shared"}     # no simulated ones, and no messages that could be counted
 
 ALGORITHMS = {      # every operation's algorithms by name
     "all_gather": ALL_GATHER, "all_reduce": ALL_REDUCE, "all_to_all": ALL_TO_ALL,
