@@ -4,10 +4,12 @@
     MPI_Allreduce(IN_PLACE, slab)    │ pages are huge (NumPy asks for them from 4 MiB on)
 
 A time is that of the slowest rank, a ratio that of the medians.  The library allocates a temporary
-array in each call, whose pages the kernel must find and zero: at 64 MiB that is most of the lead,
-so the last row is the same with mallopt, which keeps them.
+array in each call, whose pages the kernel must find and zero: at 64 MiB that is most of the lead.
+The last row is the same with a malloc that takes nothing from the kernel anew (`keep_freed_memory`
+alone is no help here: glibc maps what is above 32 MiB anew whatever it is told).
 """
 
+import ctypes
 import tempfile
 import time
 from collections.abc import Callable
@@ -65,9 +67,16 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
             compare("all_reduce against PyTorch", num_bytes, GLOO,
                     lambda array=array: all_reduce(comm, array, out=array),
                     lambda array=array: gloo(array), "gloo")
-    keep_freed_memory()
-    reduce("blocked_ring", 64 * MIB, None, ", freed memory kept")
+    map_nothing()
+    reduce("blocked_ring", 64 * MIB, None, ", all freed memory kept")
     return rows if comm.rank == 0 else []
+
+
+def map_nothing() -> None:
+    """Have glibc keep freed memory, and take large arrays from there as well."""
+    max_mmaps = -4                      # M_MMAP_MAX in malloc.h
+    if keep_freed_memory():
+        ctypes.CDLL(None).mallopt(max_mmaps, 0)
 
 
 def size(num_bytes: int) -> str:

@@ -139,5 +139,6 @@ def _settings() -> str:
     else:
         lines.append("PyTorch is not installed: its rows are missing "
                      "(pip install '.[peers]' brings it)")
-    lines.append("malloc keeps freed memory (mallopt) except where stock malloc is said")
+    lines.append("malloc keeps freed memory (mallopt) except where stock malloc is said, and in "
+                 "collectives but the rows that say so")
     return "\n".join(lines)

@@ -64,7 +64,9 @@ def import_torch() -> ModuleType | None:
 
 
 def milliseconds(seconds: float) -> str:
-    """With three or four digits."""
+    """With three or four digits; microseconds where there are few."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.{1 if seconds < 1e-4 else 0}f} µs"
     return f"{seconds * 1e3:.{1 if seconds > 0.01 else 2}f} ms"
 
 

@@ -103,12 +103,13 @@ class SimulatedRequest:
         self.behind: SimulatedRequest | None = None     # the next of the same two ranks and tag
         self.number: int | None = None                  # in its rank's program, if that is logged
 
-    def append(self, last: "SimulatedRequest") -> None:
-        """Stand `last` in line behind this request."""
-        request = self
-        while request.behind is not None:
-            request = request.behind
-        request.behind = last
+    def stand_in_line(self, queue: dict, key: tuple) -> None:
+        """Wait in `queue` for the other half, behind earlier requests of the same key."""
+        request = queue.setdefault(key, self)
+        if request is not self:
+            while request.behind is not None:
+                request = request.behind
+            request.behind = self
 
     def finish(self, end: float) -> None:
         """Both halves have met, and are done at `end`: the rank may go on if it waits for this."""

@@ -55,9 +55,7 @@ class SimulatedCommunicator(Communicator):
             me.actions.append(("send", self.group, tag, dest, array.nbytes))
         recv = cluster.recvs.pop(key, None)
         if recv is None:
-            first = cluster.sends.setdefault(key, send)
-            if first is not send:
-                first.append(send)
+            send.stand_in_line(cluster.sends, key)
         else:
             if recv.behind is not None:
                 cluster.recvs[key] = recv.behind
@@ -80,9 +78,7 @@ class SimulatedCommunicator(Communicator):
             me.actions.append(("recv", self.group, tag, source, out.nbytes))
         send = cluster.sends.pop(key, None)
         if send is None:
-            first = cluster.recvs.setdefault(key, recv)
-            if first is not recv:
-                first.append(recv)
+            recv.stand_in_line(cluster.recvs, key)
         else:
             if send.behind is not None:
                 cluster.sends[key] = send.behind
@@ -99,11 +95,15 @@ class SimulatedCommunicator(Communicator):
         if me.actions is not None or cluster.eager:
             self.sendrecv_in_parts(array, dest, out, source, tag)
             return
+        if not (0 <= dest < self.size and 0 <= source < self.size):
+            self.check_peer(dest, "dest")
+            self.check_peer(source, "source")
         posted, send = me.clock, None
         key = self.group, self.rank, dest, tag
         recv = cluster.recvs.pop(key, None)
         if recv is None:
-            send = self.isend(array, dest, tag)
+            send = SimulatedRequest(me, array, self.label)
+            send.stand_in_line(cluster.sends, key)
         else:
             if recv.behind is not None:
                 cluster.recvs[key] = recv.behind
@@ -113,7 +113,9 @@ class SimulatedCommunicator(Communicator):
         key = self.group, source, self.rank, tag
         coming = cluster.sends.pop(key, None)
         if coming is None:
-            self.irecv(out, source, tag).wait()
+            recv = SimulatedRequest(me, out, self.label)
+            recv.stand_in_line(cluster.recvs, key)
+            recv.wait()
         else:
             if coming.behind is not None:
                 cluster.sends[key] = coming.behind

@@ -36,18 +36,19 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
     ring sends between nodes is traced as ever.)  A Work, a Part, and a machine whose processor is
     no x86-64 run the blocked ring.  Raises TypeError on a simulated cluster.
     """
-    memory = node_memory(comm)
+    memory = getattr(comm, "memory", None) or node_memory(comm)
     if memory is None:
         blocked_ring(comm, flat, op)
         return
     began = time.perf_counter()
-    work = flat if is_host(flat) else to_host(flat)
-    if work.nbytes <= SHORT and memory.num_lanes == comm.size:
-        all_sum_all(memory, work, find_operator(op))
-    else:
+    if not is_host(flat):
+        work = to_host(flat)
         in_blocks(comm, memory, work, op)
-    if work is not flat:
         flat[...] = like(work, flat)
+    elif flat.nbytes <= SHORT and memory.num_lanes == comm.size:
+        all_sum_all(memory, flat, find_operator(op))
+    else:
+        in_blocks(comm, memory, flat, op)
     if comm.trace is not None:
         comm.trace.spans.append((comm.world_rank, "all_reduce in shared memory", began,
                                  time.perf_counter()))
