@@ -87,6 +87,9 @@ def play(world: SimulatedCommunicator, program: list[tuple], compute: float = 1.
             comms[new_group] = comm_of(group).split(color, key)
         elif kind == "world":
             comms[details[0]] = world
+        elif kind == "shared":
+            raise ValueError(f"rank {world.rank} all-reduced in shared memory, without messages to "
+                             "play again: trace a run with another algorithm")
         else:
             raise ValueError(f"rank {world.rank} asked whether something was done, and went on by "
                              "the answer: run the program itself on the other cluster")

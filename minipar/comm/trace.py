@@ -20,6 +20,7 @@ again on other links (`replay.py`):
     ("wait", number of the send or receive)     ("compute", name, seconds)
     ("sendrecv", group, tag, dest, bytes, source, bytes)
     ("split", group, color, key, new group)     ("poll",)     ("world", group where it began)
+    ("shared", bytes)           an all-reduce in shared memory, which has no messages
 
 A group is a communicator's number on that rank, which all others in these lines are numbers in.
 

@@ -10,6 +10,8 @@ from minipar.comm.collectives import all_gather, all_reduce
 from minipar.comm.collectives.chunks import OPERATORS
 from minipar.comm.collectives.node_memory import TRAY
 from minipar.comm.collectives.part import Part
+from minipar.comm.replay import replay
+from minipar.comm.trace import Trace
 from minipar.comm.work import start
 from minipar.testing import worlds
 
@@ -93,7 +95,7 @@ def test_a_trace_shows_a_span_where_there_are_no_messages(world):
         comm.start_trace()
         all_reduce(comm, given(comm.rank, 5000), algorithm="shared")
         trace = comm.stop_trace()
-        assert trace.num_sent() == 0
+        assert trace.num_sent() == 0 and not trace.receives
         assert [span.name for span in trace.named_spans()] == ["all_reduce in shared memory"]
     world.run(body)
 
@@ -138,6 +140,12 @@ def test_many_windows_and_none_stays_behind(world):
             if number % 2:
                 part.free()
     world.run(body)
+
+
+def test_a_trace_with_it_cannot_be_played_again():
+    trace = Trace(programs={rank: [("world", 0), ("shared", 8)] for rank in range(2)})
+    with pytest.raises(ValueError, match="all-reduced in shared memory, without messages"):
+        replay(trace, Cluster(2))
 
 
 def test_simulated_ranks_share_no_window():
