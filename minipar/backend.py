@@ -17,10 +17,12 @@ Array = Any     # np.ndarray, cupy.ndarray or ShapeArray
 # A chain of passes over pieces of 256 KiB stays in the L2 cache (flat from 128 KiB to 1 MiB).
 BLOCK_BYTES = 1 << 18
 
+_HOST = (np.ndarray, np.generic, int, float, bool)
+
 
 def is_host(array: Array) -> bool:
     """Whether NumPy itself owns the numbers, so that Python code may look at them."""
-    return isinstance(array, np.ndarray | np.generic | int | float | bool)
+    return isinstance(array, _HOST)
 
 
 def is_gpu(array: Array) -> bool:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from threadpoolctl import threadpool_info
 
-from ..environment import find_mpirun, mpirun_environment
+from ..environment import find_mpirun, mpirun_environment, num_cores
 from ..launch import UsageError, launch, report_usage
 from .timing import Row
 
@@ -107,7 +107,7 @@ def _print_table(names: list[str], num_rounds: int) -> None:
             for row in rows:
                 table.add_row(*_cells(row))
             table.add_section()
-            if share < 0.95:
+            if share < 0.95 * min(1.0, num_cores() / RANKS.get(name, 1)):
                 disturbed.append(f"{name}: had only {share:.0%} of a core; other programs were "
                                  "running, so measure again")
     console.print(_settings(), highlight=False, markup=False)

@@ -47,9 +47,10 @@ def all_reduce(comm: Communicator, array: Array, op: str = "sum", algorithm: str
     """
     find_operator(op, array.dtype)
     reduce = find_algorithm(ALGORITHMS, algorithm)
-    check_out(out, array, array.shape)
     if out is None:
         out = np.empty_like(array)
+    elif out is not array:
+        check_out(out, array, array.shape)
     in_place = out.flags.c_contiguous if hasattr(out, "flags") else True
     work = out if in_place else np.empty_like(array, order="C")
     if work is not array:
