@@ -60,8 +60,8 @@ class Attention(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        time = x.shape[1]
         qkv = self.c_attn(x)                                                # (b, t, 3d)
+        time = qkv.shape[1]
         keep = self.attn_dropout.mask(qkv.data, (self.heads, time, time))
         x = ag.fused_attention(qkv, self.heads, self.kv_heads, keep=keep,
                                rate=self.attn_dropout.rate)                 # (b, t, d)
@@ -119,7 +119,11 @@ class GPT(Module):
             raise ValueError(f"a sequence of {time} tokens is longer than the model's context of "
                              f"{self.config.context}: shorten it, or build the model with "
                              f"context={time}")
-        return self.drop(self.wte(ids) + self.wpe.weight[:time])
+        return self.drop(self.wte(ids) + self.positions(time))
+
+    def positions(self, time: int) -> Tensor:
+        """The embeddings of the first positions: (t, d)."""
+        return self.wpe.weight[:time]
 
     def head(self, x: Tensor) -> Tensor:
         """x (b, t, d) → logits (b, t, v)."""

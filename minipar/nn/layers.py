@@ -67,8 +67,11 @@ class Dropout(Module):
             raise ValueError(f"a dropout rate is in [0, 1), not {rate}")
         self.rate = rate
 
-    def mask(self, x: Array, shape: tuple[int, ...]) -> Array | None:
-        """Which elements of (batch, *shape) to keep; None when not training.  x decides where."""
+    def mask(self, x: Array, shape: tuple[int, ...], box: tuple[slice, ...] = ()) -> Array | None:
+        """Which elements of (batch, *shape) to keep; None when not training.  x decides where.
+
+        `box`, slices of the leading axes of `shape`, is the part that is wanted.
+        """
         step = current_step()
         if step is None or not self.rate:
             return None
@@ -79,8 +82,10 @@ class Dropout(Module):
             raise ValueError("a dropout layer draws its masks by its name, and this one has none: "
                              "call initialize() on the model that it is part of")
         if not (is_host(x) or is_gpu(x)):       # an array without numbers: nothing to draw
-            return np.empty_like(x, shape=(x.shape[0], *shape), dtype=bool)
-        keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate)
+            part = [len(range(n)[cut]) for n, cut in zip(shape, box)]
+            return np.empty_like(x, shape=(x.shape[0], *part, *shape[len(part):]), dtype=bool)
+        keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate,
+                            box)
         return like(keep, x)
 
     def forward(self, x: Tensor) -> Tensor:

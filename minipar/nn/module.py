@@ -108,7 +108,7 @@ class Module:
             module._transforms.append(transform)
 
     def initialize(self, seed: int = 0, dtype: Any = np.float32, array: Array = None):
-        """Give every parameter its initial values, in one flat slab; return self.
+        """Give every parameter its initial values, in one flat slab per placement; return self.
 
         Values are drawn in float64 from a generator seeded by (seed, full name), so they do not
         depend on dtype, layout or order.  `array` (default a NumPy array) decides where they live:
@@ -120,14 +120,19 @@ class Module:
         if np.dtype(dtype).kind != "f":
             raise ValueError(f"parameters are floating-point numbers, not {np.dtype(dtype)}: "
                              "give dtype=np.float32 or np.float64")
-        slab = Slab(self.named_parameters(), np.empty_like(array, shape=0, dtype=dtype))
-        for segment, parameter in zip(slab.segments, slab.parameters):
+        self.make_slabs(np.empty_like(array, shape=0, dtype=dtype))
+        for name, parameter in self.named_parameters():
             if is_host(array) or is_gpu(array):
-                values = parameter.initial(generator(seed, segment.name), segment.global_shape)
-                part = values[tuple(slice(*bounds) for bounds in segment.box)]
-                parameter.data[...] = like(part.astype(dtype), array)
-        self.slabs = [slab]
+                values = parameter.initial(generator(seed, name), parameter.global_shape)
+                parameter.data[...] = like(parameter.take(values).astype(dtype), array)
         return self
+
+    def make_slabs(self, like: Array) -> None:
+        """Put the parameters into slabs of the kind of `like`, one for each way of replication."""
+        placements: dict[tuple[str, ...], list] = {}
+        for name, parameter in self.named_parameters():
+            placements.setdefault(parameter.replicated, []).append((name, parameter))
+        self.slabs = [Slab(named, like) for named in placements.values() or [[]]]
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -144,7 +149,7 @@ class Module:
             raise ValueError("the parameters have shapes but no numbers: call initialize() first")
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Copy the values in.
+        """Copy the values in, those of whole parameters.
 
         Raises ValueError, and changes nothing, if an entry is missing, left over or of another
         shape; the message names all of them.
@@ -153,12 +158,14 @@ class Module:
         self._check_initialized()
         wrong = [f"missing {name}" for name in own if name not in state]
         wrong += [f"unexpected {name}" for name in state if name not in own]
-        wrong += [f"{name} has shape {state[name].shape}, expected {own[name].shape}"
-                  for name in own if name in state and state[name].shape != own[name].shape]
+        wrong += [f"{name} has shape {state[name].shape}, expected {own[name].global_shape}"
+                  for name in own
+                  if name in state and state[name].shape != own[name].global_shape]
         if wrong:
             raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
         for name, parameter in own.items():
-            parameter.data[...] = like(state[name].astype(parameter.dtype), parameter.data)
+            values = parameter.take(state[name])
+            parameter.data[...] = like(values.astype(parameter.dtype), parameter.data)
 
 
 class ModuleList(Module):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..autograd import GradientSlot, Tensor
+from ..backend import Array
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -23,6 +24,13 @@ def ones(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 def normal(std: float) -> Initializer:
     """Initial values from the normal distribution of mean 0."""
     return lambda rng, shape: rng.standard_normal(shape) * std
+
+
+def part_of(values: Array, box: tuple[tuple[int, int], ...],
+            order: tuple[int, ...] | None = None) -> Array:
+    """The box of `values` whose last axis is first brought into `order`, if one is given."""
+    values = values if order is None else values[..., np.array(order)]
+    return values[tuple(slice(*bounds) for bounds in box)]
 
 
 class Absent:
@@ -45,14 +53,35 @@ class Absent:
 
 
 class Parameter(Tensor):
-    """A leaf of a model: a Tensor that always takes a gradient and knows its initial values."""
+    """A leaf of a model: a Tensor that always takes a gradient and knows its initial values.
 
-    __slots__ = ("initial",)
+    It may be a part of a global parameter of `global_shape`: `box` is a (start, stop) pair for each
+    axis, `order`, if any, says how the last axis is reordered before the box is cut out of it, and
+    `replicated` names the mesh axes along which every rank holds the same values.
+    """
+
+    __slots__ = ("initial", "global_shape", "box", "order", "replicated")
 
     def __init__(self, shape: tuple[int, ...], initial: Initializer):
         super().__init__(Absent(shape, np.float32))
         self.edge = GradientSlot(weight_only=True)
         self.initial = initial
+        self.global_shape, self.box = tuple(shape), tuple((0, n) for n in shape)
+        self.order: tuple[int, ...] | None = None
+        self.replicated: tuple[str, ...] = ()
+
+    def take(self, values: Array) -> Array:
+        """What is here of the global parameter `values`."""
+        return part_of(values, self.box, self.order)
+
+    def cut(self, box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None = None) -> None:
+        """Keep only a part.  Raises ValueError if it is a part already."""
+        if self.shape != self.global_shape:
+            raise ValueError(f"this is a part {self.box} of a parameter {self.global_shape}, which "
+                             "is cut only once: build a new model")
+        self.box, self.order = box, order
+        self.data = self.take(self.data).copy() if self.initialized \
+            else Absent(tuple(stop - start for start, stop in box), self.dtype)
 
     @property
     def initialized(self) -> bool:

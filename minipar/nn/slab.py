@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backend import Array, allocated, to_host
-from .parameter import Parameter
+from .parameter import Parameter, part_of
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Segment:
 
     `box` is a (start, stop) pair for each axis of the global parameter; `replicated` names the mesh
     axes along which every rank holds the same values.  `part`, where a flat slab was cut without
-    regard to shapes, is the (start, stop) of the elements of the box that are here.
+    regard to shapes, is the (start, stop) of the elements of the box that are here.  `order`, if
+    any, is that of the global parameter's last axis before the box is cut out of it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Segment:
     global_shape: tuple[int, ...]
     replicated: tuple[str, ...] = ()
     part: tuple[int, int] | None = None
+    order: tuple[int, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,7 +47,7 @@ class Segment:
 
     def take(self, values: Array) -> Array:
         """What is here of the global parameter `values`, flat."""
-        here = values[tuple(slice(*bounds) for bounds in self.box)]
+        here = part_of(values, self.box, self.order)
         return here.reshape(here.size)[slice(*self.part) if self.part else slice(None)]
 
 
@@ -62,9 +64,9 @@ class Slab:
         self.segments: list[Segment] = []
         named, start = list(parameters), 0
         for name, parameter in named:
-            box = tuple((0, n) for n in parameter.shape)
             stop = start + math.prod(parameter.shape)
-            self.segments.append(Segment(name, start, stop, box, parameter.shape))
+            self.segments.append(Segment(name, start, stop, parameter.box, parameter.global_shape,
+                                         parameter.replicated, order=parameter.order))
             self.parameters.append(parameter)
             start = stop
         self.data: Array = allocated("parameters", np.empty_like(like, shape=start))
