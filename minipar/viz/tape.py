@@ -7,12 +7,13 @@ A box says which arrays its function keeps for backward, and how many bytes of a
 first to keep; so the bytes of all boxes add up to the activations that wait for backward.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
+from ..autograd.graph import inputs_first
 from .colors import BLACK, BLUE, DARK, GREEN
 from .figure import in_bytes, new_figure, save
 
@@ -40,7 +41,7 @@ def tape(root: Any, names: Mapping[str, Any]) -> list[Box]:
     called = {id(t.data): name for name, t in names.items()}
     seen = {id(_owner(t.data)) for t in names.values() if _is_leaf(t.edge) and t.edge.weight_only}
     boxes, index = [], {}
-    for edge in _forward_order(root.edge):
+    for edge in inputs_first(root.edge):
         index[id(edge)] = len(boxes)
         out = made_by.get(id(edge), "")
         if _is_leaf(edge):
@@ -68,21 +69,6 @@ def _owner(array: Any) -> Any:
 
 def _is_leaf(edge: Any) -> bool:
     return edge is not None and not hasattr(edge, "edges")
-
-
-def _forward_order(root: Any) -> Iterator[Any]:
-    """Every node and leaf below `root` once, inputs first."""
-    done, stack = set(), [(root, False)]
-    while stack:
-        edge, inputs_done = stack.pop()
-        if id(edge) in done:
-            continue
-        if inputs_done or _is_leaf(edge):
-            done.add(id(edge))
-            yield edge
-        else:
-            stack.append((edge, True))
-            stack.extend((e, False) for e in reversed(edge.edges) if e is not None)
 
 
 def draw_tape(root: Any, names: Mapping[str, Any], path: str | Path, title: str = "") -> Path:
