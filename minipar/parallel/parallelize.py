@@ -1,0 +1,190 @@
+"""A plain MLP or GPT becomes tensor-parallel, from outside: its own code knows nothing of it.
+
+    model = parallelize(GPT(config), mesh["tp"]).initialize(seed=0)
+
+Modules stay where they are, under their names, and change their class; parameters are cut, each
+rank keeping its box of the global parameter.  Initial values are drawn by name and then cut, so
+they are those of one process.  The parts go into one slab, what is replicated into another, and
+clipping counts that once.
+
+    GPT    wte, lm_head by words · attn by heads · mlp by columns and rows · norms, wpe replicated
+    MLP    linear layers in pairs, columns and rows; the last one of an odd number is replicated
+"""
+
+import numpy as np
+
+from ..autograd import Tensor, linear
+from ..backend import Array, to_host
+from ..comm import Communicator
+from ..comm.collectives import agree_on_sum, all_gather, chunk_bounds
+from ..nn import GPT, MLP, Dropout, Linear, Module, Segment, Slab
+from ..optim.clip import grad_norm as local_norm
+from .conjugate import gather_from
+from .tensor import (
+    AXIS,
+    SequenceSplit,
+    TensorSplit,
+    become,
+    split_attention,
+    split_columns,
+    split_rows,
+)
+from .vocabulary import split_words, vocabulary_cross_entropy
+
+
+class PartialDropout(Dropout):
+    """Dropout of a value cut along axis 1, the first of a sample: this rank's part of the mask.
+
+    By `chunk_bounds` of `total`, or in equal pieces.
+    """
+
+    def mask(self, x: Array, shape: tuple[int, ...], box: tuple[slice, ...] = ()) -> Array | None:
+        """See Dropout; `shape` is that of the part that is here."""
+        total = self.total or shape[0] * self.tp.size
+        mine = slice(*chunk_bounds(total, self.tp.size)[self.tp.rank])
+        return super().mask(x, (total, *shape[1:]), (mine, *box[1:]))
+
+
+class TensorParallel:
+    """What a model cut over the ranks of `split.tp` does otherwise; all of them must call it."""
+
+    split: TensorSplit
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every whole parameter by its full name, on every rank."""
+        self._check_initialized()
+        found = {segment.name: values for slab in self.slabs
+                 for segment, values in zip(slab.segments, self.whole(slab, slab.data))}
+        return {name: found[name] for name, _ in self.named_parameters()}
+
+    def whole(self, slab: Slab, values: Array) -> list[np.ndarray]:
+        """`values`, an array beside slab.data, such as a state of the optimizer, of all ranks.
+
+        One array for each segment, of its global shape.
+        """
+        with self.split.tp.labelled("state"):
+            return [whole(self.split.tp, segment, to_host(values[segment.start:segment.stop]))
+                    for segment in slab.segments]
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Scale all gradients down to a global norm of `max_norm`; return the norm before."""
+        norm = grad_norm(self.slabs, self.split.tp)
+        if max_norm <= 0:
+            raise ValueError(f"max_norm must be positive, not {max_norm}")
+        factor = max_norm / (norm + 1e-6)
+        if 0 < factor < 1:                      # an infinity or a NaN is left as it is
+            for slab in self.slabs:
+                slab.grad *= slab.grad.dtype.type(factor)
+        return norm
+
+
+class TensorParallelMLP(TensorParallel, MLP):
+    """An MLP whose linear layers are cut in pairs."""
+
+
+class TensorParallelGPT(TensorParallel, GPT):
+    """A GPT cut by heads, columns and words; its logits are gathered only if somebody asks."""
+
+    def embed(self, ids: Array) -> Tensor:
+        """See GPT."""
+        time, p = ids.shape[1], self.split.tp.size
+        if isinstance(self.split, SequenceSplit) and time % p:
+            raise ValueError(f"sequence parallelism splits {time} tokens over {p} ranks, which "
+                             f"does not divide: pad them to {time + p - time % p}, or leave it off")
+        return super().embed(ids)
+
+    def positions(self, time: int) -> Tensor:
+        """See GPT; of this rank's tokens."""
+        weight = self.split.shared(self.wpe.weight)
+        if not isinstance(self.split, SequenceSplit):
+            return weight[:time]
+        return weight[slice(*chunk_bounds(time, self.split.tp.size)[self.split.tp.rank])]
+
+    def head(self, x: Tensor) -> Tensor:
+        """This rank's columns of the logits."""
+        if not self.config.tied:
+            return super().head(x)
+        return linear(self.split.enter(self.ln_f(x)), self.wte.weight.T)
+
+    def forward(self, ids: Array) -> Tensor:
+        """ids (b, t) → all logits (b, t, v), on every rank."""
+        return gather_from(super().forward(ids), self.split.tp, -1, self.config.vocab_size)
+
+    def loss(self, ids: Array, targets: Array, num_targets: float | None = None) -> Tensor:
+        """See GPT.  The same on every rank."""
+        return vocabulary_cross_entropy(super().forward(ids), targets, self.split.tp,
+                                        self.config.vocab_size, num_targets)
+
+
+def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = False) -> Module:
+    """Cut `model` over the ranks of `tp`, which all call it; return it, changed.
+
+    Before `initialize` or after it.  With `sequence_parallel` a GPT's tokens are split between the
+    pairs of layers.  Raises ValueError for a number of ranks that its sizes do not allow, and for
+    other models.
+    """
+    split = (SequenceSplit if sequence_parallel else TensorSplit)(tp)
+    if type(model) not in (MLP, GPT) or sequence_parallel and isinstance(model, MLP):
+        raise ValueError("an MLP has no sequence to split: leave sequence_parallel off"
+                         if isinstance(model, MLP) and sequence_parallel else
+                         f"parallelize takes a plain MLP or GPT, not {type(model).__name__}: cut "
+                         "other models with split_columns and split_rows")
+    for parameter in model.parameters():
+        parameter.replicated = (*parameter.replicated, AXIS)
+    if isinstance(model, MLP):
+        _split_mlp(model, split)
+    else:
+        _split_gpt(model, split)
+    become(model, TensorParallelMLP if isinstance(model, MLP) else TensorParallelGPT, split=split)
+    if model.slabs:
+        model.make_slabs(model.slabs[0].data)
+    return model
+
+
+def _split_mlp(model: MLP, split: TensorSplit) -> None:
+    modules = list(model)
+    layers = [i for i, module in enumerate(modules) if isinstance(module, Linear)]
+    for first, second in zip(layers[::2], layers[1::2]):
+        width = modules[first].weight.shape[1]
+        split_columns(modules[first], split)
+        split_rows(modules[second], split)
+        for module in modules[first:second]:
+            if isinstance(module, Dropout):
+                become(module, PartialDropout, tp=split.tp, total=width)
+
+
+def _split_gpt(model: GPT, split: TensorSplit) -> None:
+    for block in model.h:
+        split_attention(block.attn, split)
+        split_columns(block.mlp.c_fc, split)
+        split_rows(block.mlp.c_proj, split)
+        become(block.attn.attn_dropout, PartialDropout, tp=split.tp, total=None)
+    split_words(model.wte, split)
+    if not model.config.tied:
+        split_columns(model.lm_head, split)
+    if isinstance(split, SequenceSplit):
+        for norm in [norm for block in model.h for norm in (block.ln_1, block.ln_2)] + [model.ln_f]:
+            norm.transform_parameters(split.shared)
+        for dropout in [model.drop, *(layer for block in model.h for layer in
+                                      (block.attn.resid_dropout, block.mlp.dropout))]:
+            become(dropout, PartialDropout, tp=split.tp, total=None)
+
+
+def whole(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
+    """The global array of which `piece`, flat or not, is this rank's box; all ranks call it."""
+    values = np.array(piece).reshape(segment.shape)
+    for dim, total in enumerate(segment.global_shape):
+        if values.shape[dim] != total:
+            values = all_gather(tp, values, dim, total)
+    if segment.order is None:
+        return np.ascontiguousarray(values)
+    unordered = np.empty_like(values)
+    unordered[..., np.array(segment.order)] = values
+    return unordered
+
+
+def grad_norm(slabs: list[Slab], tp: Communicator) -> float:
+    """√(Σ g²) of the whole model: parts summed over the ranks, what is replicated counted once."""
+    cut = [slab for slab in slabs if AXIS not in slab.segments[0].replicated]
+    kept = [slab for slab in slabs if AXIS in slab.segments[0].replicated]
+    return (agree_on_sum(tp, float(local_norm(cut)) ** 2) + float(local_norm(kept)) ** 2) ** 0.5

@@ -1,0 +1,123 @@
+"""Is this program's gradient right?  The types I, R, V, P of its values, inferred and checked.
+
+    x: I ─▶ copy_to ─▶ R ─┐
+                          ├─▶ linear ─▶ V ─▶ … ─▶ P ─▶ reduce_from ─▶ I        accepted
+    w: V ─────────────────┘
+    x: I ─────────────────┬─▶ linear                                           refused: dx would
+    w: V ─────────────────┘                                   lack what other ranks contribute
+
+A loss remembers how it was made.  Before its backward the graph is walked once, from parameters to
+the loss, and every value gets a type for the ranks of one communicator:
+
+    a collective            takes and gives what the table of `conjugate.py` says; a reduction also
+                            takes V, for a sum of different things is one
+    all inputs I            I                       all inputs I or R, an R among them: refused
+    inputs R                R                       for an I: it is used in R's own way, and needs
+    R and V                 V                       copy_to too.  So for an I beside a V
+    P                       only added up, scaled by constants, reshaped: P
+    a layer cut by rows     P, as is an embedding cut by words
+    the loss                I, or V or P (a share of it); an R would count p times
+
+It costs nothing where it is not called.  The types are those of JAX's shard_map and of DTensor's
+placements, with R and I told apart as Megatron's f needs it.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..autograd import Tensor
+from ..autograd import elementwise as ew
+from ..autograd import shaping as sh
+from ..autograd.graph import inputs_first
+from ..autograd.products import Linear
+from ..autograd.tensor import Edge, GradientSlot, Node
+from ..comm import Communicator
+from ..nn import Parameter
+from . import conjugate as pairs
+from .vocabulary import PartialEmbedding, VocabularyCrossEntropy
+
+COLLECTIVES = {         # operation: types that it takes, type that it gives
+    pairs.CopyTo: ("I", "R"), pairs.ReduceFrom: ("PV", "I"), pairs.ScatterTo: ("I", "V"),
+    pairs.GatherFrom: ("V", "I"), pairs.AllGather: ("V", "R"), pairs.ReduceScatter: ("PV", "V"),
+    pairs.AllToAll: ("V", "V"), VocabularyCrossEntropy: ("V", "I"),
+}
+ADDING = {ew.Add, ew.Subtract, ew.AsType, sh.Sum, sh.Reshape, sh.Transpose, sh.GetItem,
+          sh.BroadcastTo, sh.Concatenate}
+SCALING = {ew.Multiply, ew.Divide}      # by a constant
+MEANING = {"I": "the same on every rank", "R": "the same but used by each rank in its own way",
+           "V": "another on every rank", "P": "a share of a sum over the ranks"}
+MEND = {                # what a collective takes, what came
+    ("I", "R"): "it is a copy already: leave this one out",
+    ("I", "V"): "ranks do not share it: leave this out, or gather_from it first",
+    ("I", "P"): "reduce_from it first",
+    ("V", "I"): "every rank has all of it already: leave this out",
+    ("V", "R"): "every rank has all of it already: leave this out",
+    ("V", "P"): "reduce_scatter it first",
+    ("PV", "I"): "it would be summed twice, p times too large: leave this out",
+    ("PV", "R"): "the sum would be p times too large: leave this out",
+}
+
+
+def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tensor],
+                varying: Collection[str] = (), data: str = "I") -> str:
+    """The type of `loss` for the ranks of `comm`: I, V or P; to be called before its backward.
+
+    Of the `parameters`, by name, those in `varying` are cut over the ranks (V), all others are the
+    same on every rank (I).  `data` is the type of what takes no gradient: "V" where the ranks split
+    a batch.  Raises TypeError, naming the operation and the mend, where the gradients of such a
+    program would be wrong, and for a loss without a graph.
+    """
+    if loss.edge is None:
+        raise TypeError("this loss has no graph to check: nothing in it needs a gradient")
+    names = {parameter.edge: name for name, parameter in parameters.items()}
+    types: dict[Edge, str] = {}
+    for edge in inputs_first(loss.edge):
+        if isinstance(edge, GradientSlot):
+            types[edge] = "V" if names.get(edge) in varying else "I"
+        else:
+            cut = [parameters[names[e]] for e in edge.edges if names.get(e) in varying]
+            types[edge] = _type_of(edge, types, names, comm, data, any(map(_cut_by_rows, cut)))
+    kind = types[loss.edge]
+    if kind == "R":
+        raise TypeError(f"the loss is R, {MEANING['R']}: its gradients would be {comm.size} times "
+                        "too large: gather_from instead of all_gather, reduce_from before the loss")
+    return kind
+
+
+def _type_of(node: Node, types: Mapping[Edge, str], names: Mapping[Edge, str], comm: Communicator,
+             data: str, cut_by_rows: bool) -> str:
+    operation, name = node.function, node.function.__name__
+    inputs = [edge for edge in node.edges if edge is not None]
+    kinds = [types[edge] for edge in inputs]
+
+    def describe(kind: str) -> str:
+        edge = inputs[kinds.index(kind)] if kind in kinds else None
+        made = names.get(edge) or (f"what {edge.function.__name__} made" if isinstance(edge, Node)
+                                   else "a leaf" if edge else "the data")
+        return f"{made} is {kind}, {MEANING[kind]}"
+
+    if operation in COLLECTIVES and node.ctx.comm is comm:
+        takes, gives = COLLECTIVES[operation]
+        if kinds[0] not in takes:
+            raise TypeError(f"{name} takes {' or '.join(takes)}, but {describe(kinds[0])}: "
+                            f"{MEND[takes, kinds[0]]}")
+        return gives
+    if "P" in kinds:
+        alone = operation in ADDING and set(kinds) == {"P"}
+        if not (alone or operation in SCALING and len(kinds) == 1):
+            raise TypeError(f"{name} before the sum: {describe('P')}: reduce_from or "
+                            "reduce_scatter it first")
+        return "P"
+    if data == "V" and not node.weight_only and all(edge.weight_only for edge in inputs):
+        kinds.append(data)                          # the other input is data
+    if "I" in kinds and set(kinds) != {"I"}:
+        other = "V" if "V" in kinds else "R"
+        raise TypeError(f"{name}: {describe('I')}, but {describe(other)}: the gradient of the "
+                        "first would lack what other ranks contribute: copy_to it before this use")
+    if cut_by_rows and operation in (Linear, PartialEmbedding):
+        return "P"
+    return max(kinds)                               # of I, R, V
+
+
+def _cut_by_rows(parameter: Any) -> bool:
+    return isinstance(parameter, Parameter) and parameter.box[0] != (0, parameter.global_shape[0])
