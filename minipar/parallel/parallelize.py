@@ -20,6 +20,7 @@ from ..comm.collectives import agree_on_sum, all_gather, chunk_bounds
 from ..nn import GPT, MLP, Dropout, Linear, Module, Segment, Slab
 from ..optim.clip import grad_norm as local_norm
 from .conjugate import gather_from
+from .regather import RegatheringColumnLinear
 from .tensor import (
     AXIS,
     SequenceSplit,
@@ -116,13 +117,17 @@ class TensorParallelGPT(TensorParallel, GPT):
                                         self.config.vocab_size, num_targets)
 
 
-def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = False) -> Module:
+def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = False,
+                gather_again: bool = False) -> Module:
     """Cut `model` over the ranks of `tp`, which all call it; return it, changed.
 
     Before `initialize` or after it.  With `sequence_parallel` a GPT's tokens are split between the
-    pairs of layers.  Raises ValueError for a number of ranks that its sizes do not allow, and for
-    other models.
+    pairs of layers; with `gather_again` too, their inputs are kept split and gathered once more in
+    backward (`regather.py`).  Raises ValueError for a number of ranks that its sizes do not allow,
+    and for other models.
     """
+    if gather_again and not sequence_parallel:
+        raise ValueError("gather_again needs sequence_parallel=True: else nothing is gathered")
     split = (SequenceSplit if sequence_parallel else TensorSplit)(tp)
     if type(model) not in (MLP, GPT) or sequence_parallel and isinstance(model, MLP):
         raise ValueError("an MLP has no sequence to split: leave sequence_parallel off"
@@ -134,7 +139,7 @@ def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = Fa
     if isinstance(model, MLP):
         _split_mlp(model, split)
     else:
-        _split_gpt(model, split)
+        _split_gpt(model, split, gather_again)
     become(model, TensorParallelMLP if isinstance(model, MLP) else TensorParallelGPT, split=split)
     if model.slabs:
         model.make_slabs(model.slabs[0].data)
@@ -153,12 +158,15 @@ def _split_mlp(model: MLP, split: TensorSplit) -> None:
                 become(module, PartialDropout, tp=split.tp, total=width)
 
 
-def _split_gpt(model: GPT, split: TensorSplit) -> None:
+def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
     for block in model.h:
         split_attention(block.attn, split)
         split_columns(block.mlp.c_fc, split)
         split_rows(block.mlp.c_proj, split)
         become(block.attn.attn_dropout, PartialDropout, tp=split.tp, total=None)
+        if gather_again:
+            become(block.attn.c_attn, RegatheringColumnLinear)
+            become(block.mlp.c_fc, RegatheringColumnLinear)
     split_words(model.wte, split)
     if not model.config.tied:
         split_columns(model.lm_head, split)

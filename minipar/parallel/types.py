@@ -44,6 +44,7 @@ COLLECTIVES = {         # operation: types that it takes, type that it gives
 ADDING = {ew.Add, ew.Subtract, ew.AsType, sh.Sum, sh.Reshape, sh.Transpose, sh.GetItem,
           sh.BroadcastTo, sh.Concatenate}
 SCALING = {ew.Multiply, ew.Divide}      # by a constant
+TABLE = {Linear: 1, PartialEmbedding: 0}       # which input of theirs may be cut by rows
 MEANING = {"I": "the same on every rank", "R": "the same but used by each rank in its own way",
            "V": "another on every rank", "P": "a share of a sum over the ranks"}
 MEND = {                # what a collective takes, what came
@@ -75,8 +76,9 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
         if isinstance(edge, GradientSlot):
             types[edge] = "V" if names.get(edge) in varying else "I"
         else:
-            cut = [parameters[names[e]] for e in edge.edges if names.get(e) in varying]
-            types[edge] = _type_of(edge, types, names, comm, data, any(map(_cut_by_rows, cut)))
+            table = names.get(edge.edges[TABLE[edge.function]]) if edge.function in TABLE else None
+            by_rows = table in varying and _cut_by_rows(parameters[table])
+            types[edge] = _type_of(edge, types, names, comm, data, by_rows)
     kind = types[loss.edge]
     if kind == "R":
         raise TypeError(f"the loss is R, {MEANING['R']}: its gradients would be {comm.size} times "
@@ -85,13 +87,13 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
 
 
 def _type_of(node: Node, types: Mapping[Edge, str], names: Mapping[Edge, str], comm: Communicator,
-             data: str, cut_by_rows: bool) -> str:
+             data: str, by_rows: bool) -> str:
     operation, name = node.function, node.function.__name__
     inputs = [edge for edge in node.edges if edge is not None]
     kinds = [types[edge] for edge in inputs]
 
     def describe(kind: str) -> str:
-        edge = inputs[kinds.index(kind)] if kind in kinds else None
+        edge = (*inputs, None)[kinds.index(kind)]
         made = names.get(edge) or (f"what {edge.function.__name__} made" if isinstance(edge, Node)
                                    else "a leaf" if edge else "the data")
         return f"{made} is {kind}, {MEANING[kind]}"
@@ -114,9 +116,7 @@ def _type_of(node: Node, types: Mapping[Edge, str], names: Mapping[Edge, str], c
         other = "V" if "V" in kinds else "R"
         raise TypeError(f"{name}: {describe('I')}, but {describe(other)}: the gradient of the "
                         "first would lack what other ranks contribute: copy_to it before this use")
-    if cut_by_rows and operation in (Linear, PartialEmbedding):
-        return "P"
-    return max(kinds)                               # of I, R, V
+    return "P" if by_rows else max(kinds)           # of I, R, V
 
 
 def _cut_by_rows(parameter: Any) -> bool:

@@ -72,10 +72,10 @@ class VocabularyCrossEntropy(Function):
         check_ids(np.where(counts, targets, 0), num_classes, "targets")
         here = counts & (targets >= start) & (targets < stop)
         own = np.where(here, targets - start, 0)
-        d -= all_reduce(comm, np.max(d, axis=-1, keepdims=True), op="max")
-        at_target = all_reduce(comm, np.take_along_axis(d, own, axis=-1) * here)
+        d -= all_reduce(comm, np.max(d, axis=-1, keepdims=True), "max", "ring")
+        at_target = all_reduce(comm, np.take_along_axis(d, own, axis=-1) * here, "sum", "ring")
         np.exp(d, out=d)
-        total = all_reduce(comm, row_sum(d))
+        total = all_reduce(comm, row_sum(d), "sum", "ring")
         if ctx.needs_grad[0]:
             d *= counts / (total * denominator)
             at_own = np.take_along_axis(d, own, axis=-1)
