@@ -61,7 +61,8 @@ def test_sequence_parallelism_sends_equal_bytes(p):
     """An all-reduce in two halves; and the gradients of the small weights used on split tokens."""
     n = SIZE * B * T * D
     for label in ("all_gather", "reduce_scatter"):
-        assert in_a_layer(p, "sequence", lambda t: t.bytes_sent(label=label)) == 4 * (p - 1) * n
+        sent = in_a_layer(p, "sequence", lambda t, label=label: t.bytes_sent(label=label))
+        assert sent == 4 * (p - 1) * n
     weights = SIZE * (4 + 2) * D            # two layer norms, two biases
     assert in_a_layer(p, "sequence", lambda t: t.bytes_sent(label="all_reduce")) \
         == 2 * (p - 1) * weights

@@ -161,7 +161,7 @@ def test_what_is_refused_has_wrong_gradients_and_what_passes_right_ones():
     x = leaf(2, 3)
     alone(x).sum().backward()
     for forgotten in (False, True):
-        for passed, grad in Cluster(P).run(lambda comm: body(comm, forgotten))[0]:
+        for passed, grad in Cluster(P).run(lambda comm, f=forgotten: body(comm, f))[0]:
             assert passed == np.allclose(grad, x.grad, rtol=1e-10) == (not forgotten)
 
 
