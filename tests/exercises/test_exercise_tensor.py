@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar import autograd as ag
-from minipar.autograd import Tensor
+from minipar.autograd import Tensor, cross_entropy, fused_attention
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.nn import GPT, MLP, GPTConfig, Linear, Segment
@@ -74,9 +73,9 @@ def test_every_rank_gets_its_heads(heads, kv_heads, p):
     total = (heads + 2 * kv_heads) * width
     assert sorted(order) == list(range(total)), "every column once"
     qkv = draw(0, 2, 5, total)
-    right = ag.fused_attention(Tensor(qkv), heads, kv_heads).data
+    right = fused_attention(Tensor(qkv), heads, kv_heads).data
     pieces = np.split(qkv[..., list(order)], p, axis=-1)
-    ours = [ag.fused_attention(Tensor(piece.copy()), heads // p, kv_heads // p).data
+    ours = [fused_attention(Tensor(piece.copy()), heads // p, kv_heads // p).data
             for piece in pieces]
     close(np.concatenate(ours, axis=-1), right,
           f"{heads} heads, {kv_heads} of keys and values, on {p} ranks")
@@ -87,7 +86,7 @@ def cross_entropies(p, scale=1.0, ignored=(), classes=11):
     logits, targets = draw(5, 4, classes) * scale, np.arange(4) * 3 % classes
     targets[list(ignored)] = -1
     whole = Tensor(logits, requires_grad=True)
-    loss = ag.cross_entropy(whole, targets)
+    loss = cross_entropy(whole, targets)
     loss.backward()
 
     def main(comm):
@@ -113,7 +112,7 @@ def test_the_loss_of_logits_that_nobody_has_all_of(p, scale, ignored):
 def test_the_loss_counts_no_padding(p):
     logits, targets = draw(6, 4, 8), np.arange(4)
     padded = np.concatenate([logits[:, :5], np.full((4, 3), 50.0)], axis=1)
-    right = float(ag.cross_entropy(Tensor(logits[:, :5]), targets).data)
+    right = float(cross_entropy(Tensor(logits[:, :5]), targets).data)
 
     def main(comm):
         mine = slice(*chunk_bounds(8, p)[comm.rank])
