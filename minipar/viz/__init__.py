@@ -8,7 +8,9 @@ from .perfetto import write_perfetto
 from .permutations import draw_permutations
 from .rounds import Rounds, record_rounds
 from .rounds_picture import draw_rounds
+from .sharded import draw_pair
 from .space_time import Run, Wait, draw_space_time, waits_of
+from .stacked import draw_stacked
 from .steps import write_steps
 from .tape import draw_tape
 from .terminal import draw_in_terminal
@@ -17,7 +19,7 @@ from .traffic import draw_traffic
 from .wall import Need, draw_wall
 
 __all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw_crossovers",
-           "draw_in_terminal", "draw_loss", "draw_memory", "draw_permutations", "draw_rounds",
-           "draw_space_time", "draw_tape", "draw_timeline", "draw_traffic", "draw_wall", "lanes",
-           "levels", "phases_of", "record_rounds", "side_by_side", "waits_of", "write_perfetto",
-           "write_steps"]
+           "draw_in_terminal", "draw_loss", "draw_memory", "draw_pair", "draw_permutations",
+           "draw_rounds", "draw_space_time", "draw_stacked", "draw_tape", "draw_timeline",
+           "draw_traffic", "draw_wall", "lanes", "levels", "phases_of", "record_rounds",
+           "side_by_side", "waits_of", "write_perfetto", "write_steps"]

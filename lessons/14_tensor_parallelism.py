@@ -1,0 +1,147 @@
+"""Lesson 14. Tensor parallelism: where do f and g go?
+
+A layer too large for one rank is cut: A by columns, B by rows.  Then
+
+    gelu(x [A₀ A₁]) [B₀; B₁]  =  gelu(x A₀) B₀ + gelu(x A₁) B₁
+
+and nobody talks between the two products.  What is left are the ends.  In front, f: every rank uses
+the same x in its own way, so dx is a sum over the ranks: an all-reduce, backward.  Behind, g: the
+result is a sum over the ranks: an all-reduce, forward.  Attention is such a pair too, its columns
+cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b·s·h numbers a step.
+
+    python lessons/14_tensor_parallelism.py --ranks 8
+    mpirun -n 4 python lessons/14_tensor_parallelism.py
+"""
+
+import numpy as np
+from kit import Lesson, Row, number
+from measuring import counted
+
+from minipar.autograd import Tensor
+from minipar.comm import Communicator
+from minipar.comm.collectives import agree_on_sum, all_reduce, chunk_bounds
+from minipar.launch import launch
+from minipar.nn import GPT, GPTConfig
+from minipar.parallel.parallelize import parallelize
+from minipar.parallel.tensor import TensorSplit
+from minipar.parallel.types import check_types
+from minipar.viz import draw_pair
+
+B, T, V, SIZE = 2, 16, 50, 8        # samples, tokens, words, bytes of a float64
+IDS = np.random.default_rng(0).integers(0, V, (B, T + 1))
+
+
+def config(p: int, num_layers: int = 2) -> GPTConfig:
+    """A GPT with two heads for each of p ranks."""
+    return GPTConfig(V, T, num_layers, num_heads=2 * p, width=16 * p)
+
+
+class ForgottenF(TensorSplit):
+    """x is used as it is: right forward."""
+
+    def enter(self, x: Tensor) -> Tensor:
+        """Nothing, in both directions."""
+        return x
+
+
+class ForgottenG(TensorSplit):
+    """Every rank goes on with its own share of the sum."""
+
+    def leave(self, y: Tensor) -> Tensor:
+        """Nothing, in both directions."""
+        return y
+
+
+def gradients(comm: Communicator | None, p: int, split: type = TensorSplit) -> tuple:
+    """(loss, whole gradients by name, what the types say, model) of one process or of p ranks."""
+    model = GPT(config(p))
+    if comm is not None:
+        parallelize(model, comm)
+        for _, module in model.h.named_modules():
+            if "split" in vars(module):         # the two ends of every pair
+                module.split = split(comm)
+    model.initialize(dtype=np.float64)
+    loss, said = model.loss(IDS[:, :-1], IDS[:, 1:]), ""
+    if comm is not None:
+        named = dict(model.named_parameters())
+        try:
+            check_types(loss, comm, named, {n for n, x in named.items() if not x.replicated})
+            said = "accepted"
+        except TypeError as error:
+            said = str(error).partition(": the gradient")[0]
+    loss.backward()
+    if comm is None:
+        return loss.item(), {n: x.grad for n, x in model.named_parameters()}, said, model
+    whole = {s.name: g for slab in model.slabs
+             for s, g in zip(slab.segments, model.whole(slab, slab.complete_grad()))}
+    return loss.item(), whole, said, model
+
+
+def errors(comm: Communicator, alone: tuple, found: tuple) -> tuple[float, float, int]:
+    """(error of the loss, worst gradient error, how many gradients are wrong), over all ranks."""
+    off = np.array([np.max(np.abs(found[1][name] - g)) for name, g in alone[1].items()])
+    off = all_reduce(comm, np.append(off, abs(found[0] - alone[0])), "max")
+    return float(off[-1]), float(off[:-1].max()), int(np.sum(off[:-1] > 1e-9))
+
+
+def count(comm: Communicator, num_layers: int) -> tuple[int, int]:
+    """(all-reduces, bytes of all ranks) of one forward and backward."""
+    model = parallelize(GPT(config(comm.size, num_layers)), comm).initialize(dtype=np.float64)
+    trace, _ = counted(comm, lambda: model.loss(IDS[:, :-1], IDS[:, 1:]).backward())
+    sent = trace.num_sent(label="all_reduce") // (2 * (comm.size - 1) * comm.size)
+    return int(agree_on_sum(comm, sent)), int(agree_on_sum(comm, trace.bytes_sent()))
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Tensor parallelism: where do f and g go?", 2)
+    p, d = comm.size, config(comm.size).width
+    alone, found = gradients(None, p), gradients(comm, p)
+    model, n = found[-1], SIZE * B * T * d
+    (reduces2, bytes2), (reduces3, bytes3) = count(comm, 2), count(comm, 3)
+    off_loss, off_gradient, _ = errors(comm, alone, found)
+    cut, kept = (slab.data.size for slab in model.slabs)
+    whole = sum(g.size for g in alone[1].values())
+    lesson.table([
+        Row("loss − one process", 1e-10, off_loss, rule="≤"),
+        Row("worst gradient − one process", 1e-10, off_gradient, rule="≤"),
+        Row("all-reduces of a layer, forward and backward", 4, reduces3 - reduces2),
+        Row("… their bytes, all ranks: 4 · 2(p−1) · b·s·h", 4 * 2 * (p - 1) * n, bytes3 - bytes2,
+            "B"),
+        Row("all-reduces of a step: 4 L + 2 + 3", 4 * 2 + 2 + 3, reduces2),
+        Row("… bytes of the loss and the ends: 2(p−1)(2 b·s·h + 3 b·s)",
+            2 * (p - 1) * (2 * n + 3 * SIZE * B * T), bytes2 - 2 * (bytes3 - bytes2), "B"),
+        Row("parameters: Σ of the cut + the replicated, once", whole,
+            int(agree_on_sum(comm, cut)) + kept),
+    ], f"p = {p}: GPT of 2 layers, {2 * p} heads, b·s·h = {B} · {T} · {d}, float64")
+    lesson.say("The ends: g of the embedding, whose words are cut too, and f of the head; the loss "
+               "agrees on three numbers a token (maximum, target's logit, sum of exponentials) and "
+               "nobody ever has all logits.")
+    rows = []
+    for name, split in (("as it is", TensorSplit), ("f forgotten", ForgottenF),
+                        ("g forgotten", ForgottenG)):
+        result = gradients(comm, p, split)
+        loss, gradient, num_wrong = errors(comm, alone, result)
+        assert (num_wrong == 0) == (name == "as it is") == (result[2] == "accepted"), name
+        rows.append((name, number(loss), number(gradient), f"{num_wrong} of {len(alone[1])}",
+                     result[2]))
+    lesson.say("What goes wrong without them. A forgotten f is the classic: the loss is right, the "
+               "gradients are not, and training goes on as if nothing were. The types I, R, V, P "
+               "(`parallel/types.py`) find it before the first step:")
+    lesson.grid(["program", "loss off by", "gradients off by", "wrong", "the types say"], rows)
+    box = model.h[0].mlp.c_fc.weight
+    total = box.global_shape[1]
+    bounds = chunk_bounds(total, p)
+    assert bounds[comm.rank] == box.box[1]
+    lesson.picture(lambda path: draw_pair(
+        path, bounds, total, f"z = gelu(x A) B on {p} ranks: messages at its ends only"))
+    lesson.takeaway("Columns, then rows: f where ranks begin to differ, g where they are summed, "
+                    "two all-reduces forward and two backward for each layer, none in between.")
+    lesson.exercises(questions=[
+        "Cut A by rows and B by columns instead: how many messages, and why can gelu not wait?",
+        "12 heads of queries share 4 of keys and values: which p are possible?",
+        "At which b·s does an all-reduce of b·s·h take less time than the products of its layer?"])
+
+
+if __name__ == "__main__":
+    launch(main)

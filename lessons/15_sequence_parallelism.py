@@ -1,0 +1,143 @@
+"""Lesson 15. Sequence parallelism: what is still there p times?
+
+Tensor parallelism cuts the layers, not what is between them: every rank computes the same layer
+norms and dropouts of all tokens, and keeps the same activations for them.  So let each rank have
+some of the tokens there:
+
+    tensor      ──x, all──▶ norm ──▶ f: copy       ═ pair ═ g: all-reduce     ──▶ x, all
+    sequence    ──some x──▶ norm ──▶ all-gather    ═ pair ═ reduce-scatter    ──▶ some x
+
+An all-reduce is a reduce-scatter and an all-gather, so that costs no byte more.  Weights that are
+used on split tokens (norms, biases, positions) get their gradients summed: copy_to(w).
+
+    python lessons/15_sequence_parallelism.py --ranks 8
+    mpirun -n 4 python lessons/15_sequence_parallelism.py
+"""
+
+import numpy as np
+from kit import Lesson, Row
+from measuring import counted
+
+from minipar.comm import Communicator
+from minipar.comm.collectives import agree_on_sum, all_reduce
+from minipar.launch import launch
+from minipar.memory.ledger import Ledger
+from minipar.nn import GPT, GPTConfig
+from minipar.parallel.parallelize import parallelize
+from minipar.random import training_step
+from minipar.viz import draw_stacked
+
+B, V, SIZE = 2, 50, 8               # samples, words, bytes of a float64
+MODES = {"one process": None, "tensor": {}, "sequence": {"sequence_parallel": True},
+         "gathered again": {"sequence_parallel": True, "gather_again": True}}
+
+
+def config(p: int, num_layers: int, dropout: float = 0.0) -> GPTConfig:
+    """A GPT with two heads and eight tokens for each of p ranks."""
+    return GPTConfig(V, min(8 * p, 64 // p * p), num_layers, num_heads=2 * p, width=16 * p,
+                     dropout=dropout)
+
+
+def parts(mode: str, p: int) -> dict[str, int]:
+    """Bytes that a rank keeps of one layer, from what each operation saves.
+
+        norms, twice                 unit rows  b t d,  scales  b t
+        taken by the column layers   b t d,  twice
+        the rest                     q k v  3 b t d,  probabilities  b a t²,  gelu's slope  4 b t d,
+                                     what the row layers take  b t d + 4 b t d
+    """
+    c = config(p, 1)
+    t, d, a = c.context, c.width, c.num_heads
+    norms, columns, rest = {"one process": (1, 1, 1), "tensor": (1, 1, p), "sequence": (p, 1, p),
+                            "gathered again": (p, p, p)}[mode]
+    return {"norms": SIZE * (2 * B * t * d + 2 * B * t) // norms,
+            "taken by the column layers": SIZE * 2 * B * t * d // columns,
+            "q, k, v; taken by the row layers": SIZE * 8 * B * t * d // rest,
+            "gelu's slope": SIZE * 4 * B * t * d // rest,
+            "attention's probabilities": SIZE * B * a * t * t // rest}
+
+
+def run(comm: Communicator, mode: str, num_layers: int, dropout: float = 0.0) -> tuple:
+    """(bytes kept, trace of all ranks' messages, loss and gradients) of a forward and backward."""
+    c = config(comm.size, num_layers, dropout)
+    ids = np.random.default_rng(0).integers(0, V, (B, c.context + 1))
+    model = GPT(c) if MODES[mode] is None else parallelize(GPT(c), comm, **MODES[mode])
+    model.initialize(dtype=np.float64)
+    ledger = Ledger(model.parameters())
+
+    def forward_backward() -> tuple[int, float]:
+        with ledger.recording(), training_step(0, 0, np.arange(B)):
+            loss = model.loss(ids[:, :-1].copy(), ids[:, 1:].copy())
+        kept = ledger.live
+        loss.backward()
+        return kept, loss.item()
+    trace, (kept, loss) = counted(comm, forward_backward)
+    if MODES[mode] is None:
+        return kept, trace, {"loss": loss, **{n: x.grad for n, x in model.named_parameters()}}
+    return kept, trace, {"loss": loss, **{
+        s.name: g for slab in model.slabs
+        for s, g in zip(slab.segments, model.whole(slab, slab.complete_grad()))}}
+
+
+def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:
+    """(bytes kept of one layer, bytes that it sends by name): what a third layer adds to two."""
+    (kept3, trace3, _), (kept2, trace2, _) = run(comm, mode, 3), run(comm, mode, 2)
+    return kept3 - kept2, {
+        label: int(agree_on_sum(comm, trace3.bytes_sent(label=label)
+                                - trace2.bytes_sent(label=label)))
+        for label in ("all_reduce", "all_gather", "reduce_scatter")}
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Sequence parallelism: what is still there p times?", 2)
+    p, c = comm.size, config(comm.size, 1)
+    t, d, a = c.context, c.width, c.num_heads
+    n, small = SIZE * B * t * d, SIZE * 6 * d       # one activation; norms and biases of a layer
+    alone, rows, measured = run(comm, "one process", 2, dropout=0.1)[2], [], {}
+    sums = {"tensor": (4, 0, 0), "sequence": (0, 4, 4), "gathered again": (0, 6, 4)}
+    for mode in MODES:
+        measured[mode], sent = layer(comm, mode)
+        rows.append(Row(f"{mode}: a layer keeps", sum(parts(mode, p).values()), measured[mode],
+                        "B"))
+        if mode in sums:
+            reduces, gathers, scatters = sums[mode]
+            rows += [Row("    sends: 2(p−1) a reduce, (p−1) a half, of b·s·h",
+                         (p - 1) * n * (2 * reduces + gathers + scatters),
+                         sum(sent.values()) - 2 * (p - 1) * small * (mode != "tensor"), "B")]
+            found = run(comm, mode, 2, dropout=0.1)[2]
+            off = np.array([np.max(np.abs(found[name] - x)) for name, x in alone.items()])
+            rows.append(Row("    loss and gradients − one process, with dropout", 1e-10,
+                            float(np.max(all_reduce(comm, off, "max"))), rule="≤"))
+    lesson.table(rows, f"p = {p}: b·s·h = {B} · {t} · {d}, {a} heads, float64; bytes of a layer")
+    lesson.say(f"Sequence parallelism sends besides, once a step, the gradients of {6 * d} numbers "
+               "a layer that are used on split tokens.  What it still keeps whole are the gathered "
+               "inputs of the column layers: gather them **again** in backward, a quarter more "
+               "bytes, and exactly 1/p is left.")
+    lesson.say("The same in bytes per s·b·h of 2-byte numbers (a heads, t ranks; the scales of the "
+               "norms left out):")
+    lesson.grid(["", "Korthikanti et al. 2022", "… without dropout's share", "minipar"], [
+        ("one process", "34 + 5as/h", "32 + 2as/h", "32 + 2as/h"),
+        ("tensor", "10 + 24/t + 5as/ht", "8 + 24/t + 2as/ht", "8 + 24/t + 2as/ht"),
+        ("sequence", "–", "–", "4 + 28/t + 2as/ht"),
+        ("gathered again", "34/t + 5as/ht", "32/t + 2as/ht", "32/t + 2as/ht")])
+    halves = {"one process": (32, 0), "tensor": (8, 24), "sequence": (4, 28),
+              "gathered again": (0, 32)}
+    for mode, (whole, split) in halves.items():         # the last column, against the ledger
+        q = 1 if mode == "one process" else p
+        scales = 2 * SIZE * B * t // (1 if mode in ("one process", "tensor") else p)
+        two_byte = (whole * q + split) * n + 2 * a * t * n // d
+        assert measured[mode] - scales == two_byte // (2 * q), mode
+    lesson.picture(lambda path: draw_stacked(
+        path, {mode: parts(mode, p) for mode in MODES}, measured,
+        f"What a rank keeps of one layer, {p} ranks", "bytes kept for backward"))
+    lesson.takeaway("Between the pairs tokens need nothing of each other: split them there, and an "
+                    "all-reduce becomes its two halves, with less memory for the same bytes.")
+    lesson.exercises("row_linear", questions=[
+        "Which weights need copy_to, and what would you see if one lacked it?",
+        "Attention needs all tokens. Which lesson splits the sequence there too?",
+        "When is the fourth bar worth its all-gathers? Compare with recomputing the layer."])
+
+
+if __name__ == "__main__":
+    launch(main)
