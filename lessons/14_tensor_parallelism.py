@@ -70,10 +70,8 @@ def gradients(comm: Communicator | None, p: int, split: type = TensorSplit) -> t
         except TypeError as error:
             said = str(error).partition(": the gradient")[0]
     loss.backward()
-    if comm is None:
-        return loss.item(), {n: x.grad for n, x in model.named_parameters()}, said, model
-    whole = {s.name: g for slab in model.slabs
-             for s, g in zip(slab.segments, model.whole(slab, slab.complete_grad()))}
+    whole = {name: g for slab in model.slabs
+             for name, g in slab.named(slab.complete_grad()).items()}
     return loss.item(), whole, said, model
 
 

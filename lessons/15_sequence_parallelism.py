@@ -72,11 +72,8 @@ def run(comm: Communicator, mode: str, num_layers: int, dropout: float = 0.0) ->
         loss.backward()
         return kept, loss.item()
     trace, (kept, loss) = counted(comm, forward_backward)
-    if MODES[mode] is None:
-        return kept, trace, {"loss": loss, **{n: x.grad for n, x in model.named_parameters()}}
     return kept, trace, {"loss": loss, **{
-        s.name: g for slab in model.slabs
-        for s, g in zip(slab.segments, model.whole(slab, slab.complete_grad()))}}
+        name: g for slab in model.slabs for name, g in slab.named(slab.complete_grad()).items()}}
 
 
 def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:

@@ -1,6 +1,9 @@
 """The norm of all gradients, wherever they are: one value on every rank.
 
-    √( Σ over replicated slabs of g²  +  Σ over ranks of Σ over their shards of g² )
+    √( Σ over replicated slabs of g²  +  Σ over ranks of Σ over their parts of g² )
+
+A part knows the ranks that have the others, its `comm`: a shard of a flat run of parameters, or a
+slab of boxes (tensor parallelism).
 """
 
 from collections.abc import Sequence
@@ -13,16 +16,16 @@ from .shards import Shard
 
 
 def grad_norm(slabs: Sequence[Slab | Shard]) -> float:
-    """The global norm; all ranks that share a shard must call it.
+    """The global norm; all ranks that have parts must call it.
 
-    A replicated slab is counted once, by each rank for itself; the squares of shards are summed
+    A replicated slab is counted once, by each rank for itself; the squares of parts are summed
     over the ranks that share them, by one 8-byte control all-reduce for each such group.
     """
-    replicated = [slab for slab in slabs if not isinstance(slab, Shard)]
+    replicated = [slab for slab in slabs if not hasattr(slab, "comm")]
     total = float(squared_norm(replicated))
-    shards = [slab for slab in slabs if isinstance(slab, Shard)]
-    for comm in {id(shard.comm): shard.comm for shard in shards}.values():
-        own = [shard for shard in shards if shard.comm is comm]
+    parts = [slab for slab in slabs if hasattr(slab, "comm")]
+    for comm in {id(part.comm): part.comm for part in parts}.values():
+        own = [part for part in parts if part.comm is comm]
         total += agree_on_sum(comm, float(squared_norm(own)))
     return total**0.5
 

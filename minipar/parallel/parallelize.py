@@ -4,8 +4,8 @@
 
 Modules stay where they are, under their names, and change their class; parameters are cut, each
 rank keeping its box of the global parameter.  Initial values are drawn by name and then cut, so
-they are those of one process.  The parts go into one slab, what is replicated into another, and
-clipping counts that once.
+they are those of one process.  The parts go into one slab, what is replicated into another, which
+`clip.py` counts once.
 
     GPT    wte, lm_head by words · attn by heads · mlp by columns and rows · norms, wpe replicated
     MLP    linear layers in pairs, columns and rows; the last one of an odd number is replicated
@@ -16,9 +16,8 @@ import numpy as np
 from ..autograd import Tensor, linear
 from ..backend import Array, to_host
 from ..comm import Communicator
-from ..comm.collectives import agree_on_sum, all_gather, chunk_bounds
+from ..comm.collectives import all_gather, chunk_bounds
 from ..nn import GPT, MLP, Dropout, Linear, Module, Segment, Slab
-from ..optim.clip import grad_norm as local_norm
 from .conjugate import gather_from
 from .regather import RegatheringColumnLinear
 from .tensor import (
@@ -46,37 +45,36 @@ class PartialDropout(Dropout):
         return super().mask(x, (total, *shape[1:]), (mine, *box[1:]))
 
 
+class CutSlab(Slab):
+    """A slab of parts: each rank of `comm` has its own box of every parameter."""
+
+    comm: Communicator
+
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
+        with self.comm.labelled("state"):
+            return {s.name: whole(self.comm, s, to_host(values[s.start:s.stop]))
+                    for s in self.segments}
+
+
 class TensorParallel:
     """What a model cut over the ranks of `split.tp` does otherwise; all of them must call it."""
 
     split: TensorSplit
 
+    def make_slabs(self, like: Array) -> None:
+        """One slab of parts, one of what is replicated."""
+        super().make_slabs(like)
+        for slab in self.slabs:
+            if AXIS not in slab.segments[0].replicated:
+                slab.__class__, slab.comm = CutSlab, self.split.tp
+
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every whole parameter by its full name, on every rank."""
         self._check_initialized()
-        found = {segment.name: values for slab in self.slabs
-                 for segment, values in zip(slab.segments, self.whole(slab, slab.data))}
+        found = {name: values for slab in self.slabs
+                 for name, values in slab.named(slab.data).items()}
         return {name: found[name] for name, _ in self.named_parameters()}
-
-    def whole(self, slab: Slab, values: Array) -> list[np.ndarray]:
-        """`values`, an array beside slab.data, such as a state of the optimizer, of all ranks.
-
-        One array for each segment, of its global shape.
-        """
-        with self.split.tp.labelled("state"):
-            return [whole(self.split.tp, segment, to_host(values[segment.start:segment.stop]))
-                    for segment in slab.segments]
-
-    def clip_grad_norm(self, max_norm: float) -> float:
-        """Scale all gradients down to a global norm of `max_norm`; return the norm before."""
-        norm = grad_norm(self.slabs, self.split.tp)
-        if max_norm <= 0:
-            raise ValueError(f"max_norm must be positive, not {max_norm}")
-        factor = max_norm / (norm + 1e-6)
-        if 0 < factor < 1:                      # an infinity or a NaN is left as it is
-            for slab in self.slabs:
-                slab.grad *= slab.grad.dtype.type(factor)
-        return norm
 
 
 class TensorParallelMLP(TensorParallel, MLP):
@@ -179,7 +177,7 @@ def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
 
 
 def whole(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
-    """The global array of which `piece`, flat or not, is this rank's box; all ranks call it."""
+    """The global array of which `piece`, flat, is this rank's box; all ranks call it."""
     values = np.array(piece).reshape(segment.shape)
     for dim, total in enumerate(segment.global_shape):
         if values.shape[dim] != total:
@@ -189,10 +187,3 @@ def whole(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
     unordered = np.empty_like(values)
     unordered[..., np.array(segment.order)] = values
     return unordered
-
-
-def grad_norm(slabs: list[Slab], tp: Communicator) -> float:
-    """√(Σ g²) of the whole model: parts summed over the ranks, what is replicated counted once."""
-    cut = [slab for slab in slabs if AXIS not in slab.segments[0].replicated]
-    kept = [slab for slab in slabs if AXIS in slab.segments[0].replicated]
-    return (agree_on_sum(tp, float(local_norm(cut)) ** 2) + float(local_norm(kept)) ** 2) ** 0.5

@@ -6,9 +6,9 @@ import pytest
 from minipar.autograd import Tensor, cross_entropy, fused_attention
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
-from minipar.nn import GPT, MLP, GPTConfig, Linear, Segment
+from minipar.nn import GPT, MLP, GPTConfig, Linear
+from minipar.parallel import clip, tensor
 from minipar.parallel import parallelize as cutting
-from minipar.parallel import tensor
 from minipar.parallel.vocabulary import vocabulary_cross_entropy
 
 SIZES = [1, 2, 3, 4]
@@ -155,20 +155,34 @@ def test_a_sequence_parallel_model_has_the_gradients_of_one_process(p):
         model = cutting.parallelize(GPT(config), comm, True).initialize(0, np.float64)
         model.loss(ids, ids).backward()
         for slab in model.slabs:
-            for segment, ours in zip(slab.segments, model.whole(slab, slab.grad)):
-                close(ours, right[segment.name], f"rank {comm.rank} of {p}: {segment.name}")
+            for name, ours in slab.named(slab.grad).items():
+                close(ours, right[name], f"rank {comm.rank} of {p}: {name}")
     Cluster(p).run(main)
+
+
+def slabs_of_twos(comm):
+    """The slabs of an MLP that is cut, all its gradients being 2."""
+    slabs = cutting.parallelize(MLP([4, 12, 6, 5]), comm).initialize(0, np.float64).slabs
+    for slab in slabs:
+        for parameter in slab.parameters:
+            parameter.grad = np.full(parameter.shape, 2.0)
+    return slabs
 
 
 @pytest.mark.parametrize("p", SIZES)
 def test_the_norm_counts_every_parameter_once(p):
     def main(comm):
-        model = cutting.parallelize(MLP([4, 12, 6, 5]), comm).initialize(0, np.float64)
-        assert isinstance(model.slabs[0].segments[0], Segment)
-        for slab in model.slabs:
-            for parameter in slab.parameters:
-                parameter.grad = np.full(parameter.shape, 2.0)
-        return cutting.grad_norm(model.slabs, comm)
+        return clip.grad_norm(slabs_of_twos(comm))
     right = 2 * MLP([4, 12, 6, 5]).num_parameters() ** 0.5
     for rank, norm in enumerate(Cluster(p).run(main)[0]):
         assert abs(norm - right) < 1e-9, f"rank {rank} of {p}: {norm}, not {right}"
+
+
+def test_the_norm_asks_once():
+    """Two models on the same ranks, such as two stages: one 8-byte sum for the parts of both."""
+    cluster = Cluster(2, trace=True)
+    norms, _ = cluster.run(lambda comm: clip.grad_norm(slabs_of_twos(comm) + slabs_of_twos(comm)))
+    right = 2 * (2 * MLP([4, 12, 6, 5]).num_parameters()) ** 0.5
+    assert abs(norms[0] - right) < 1e-9
+    sent = cluster.trace.num_sent(label="control")
+    assert sent == 2 * 2, f"{sent} messages; one all-reduce of a number takes 4 on 2 ranks"

@@ -3,7 +3,8 @@
 import numpy as np
 
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.optim import SGD, AdamW, clip_grad_norm
+from minipar.optim import SGD, AdamW
+from minipar.parallel.clip import clip_grad_norm
 from minipar.parallel.parallelize import parallelize
 from minipar.random import training_step
 
@@ -39,14 +40,13 @@ def gradients(model):
     """Whole gradients by name, of one process or of all ranks."""
     for slab in model.slabs:
         slab.complete_grad()
-    if not hasattr(model, "whole"):
-        return {name: parameter.grad.copy() for name, parameter in model.named_parameters()}
-    return {segment.name: values for slab in model.slabs
-            for segment, values in zip(slab.segments, model.whole(slab, slab.grad))}
+    return {name: values for slab in model.slabs
+            for name, values in slab.named(slab.grad).items()}
 
 
 def train(model, comm=None, sequence=False, optimizer="sgd", cut_first=True, gather_again=False):
-    """Three steps; every loss, norm and gradient, and at the end logits and parameters, by name."""
+    """Three steps; every loss, norm and gradient, and at the end the states,
+    logits and parameters, by name."""
     if comm is not None and cut_first:
         parallelize(model, comm, sequence, gather_again)
     model.initialize(seed=3, dtype=np.float64)
@@ -60,8 +60,8 @@ def train(model, comm=None, sequence=False, optimizer="sgd", cut_first=True, gat
         loss.backward()
         found[f"loss {step}"] = loss.data
         found |= {f"gradient {step} {name}": g for name, g in gradients(model).items()}
-        found[f"norm {step}"] = (clip_grad_norm(model.slabs, 0.5) if comm is None
-                                 else model.clip_grad_norm(0.5))
+        found[f"norm {step}"] = clip_grad_norm(model.slabs, 0.5)
         stepper.step()
+    found |= stepper.state_dict()
     found["logits"] = model(IDS[0]).data if isinstance(model, GPT) else model.logits(IMAGES[0]).data
     return found | model.state_dict()

@@ -9,7 +9,9 @@ from tensor_models import GPTS, IDS, MLPS, TARGETS, gpt, train
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, Linear
-from minipar.parallel.parallelize import grad_norm, parallelize
+from minipar.optim import AdamW
+from minipar.parallel.clip import clip_grad_norm, grad_norm
+from minipar.parallel.parallelize import parallelize
 from minipar.testing import worlds
 
 
@@ -101,8 +103,8 @@ def test_gradients_of_1_have_the_norm_of_the_number_of_parameters(p):
         for slab in model.slabs:
             for parameter in slab.parameters:
                 parameter.grad = np.ones(parameter.shape)
-        assert model.clip_grad_norm(1.0) == pytest.approx(whole**0.5, rel=1e-14)
-        return grad_norm(model.slabs, comm)
+        assert clip_grad_norm(model.slabs, 1.0) == pytest.approx(whole**0.5, rel=1e-14)
+        return grad_norm(model.slabs)
     whole = GPTS["untied"]().num_parameters()
     assert Cluster(p).run(body)[0] == pytest.approx([1.0] * p, rel=1e-5)
 
@@ -153,3 +155,21 @@ def test_tokens_that_do_not_divide_are_refused():
         model.loss(IDS[0][:, :10], TARGETS[0][:, :10])
     with pytest.raises(ValueError, match="10 tokens over 4 ranks, .*: pad them to 12"):
         Cluster(4).run(body)
+
+
+@worlds(2, mpi=(2,))
+def test_the_optimizer_goes_on_with_states_of_one_process(world):
+    model = GPTS["grouped"]().initialize(0, np.float64)
+    alone = AdamW(model.slabs, lr=0.1)
+    model.loss(IDS[0], TARGETS[0]).backward()
+    alone.step()
+    states = alone.state_dict()
+
+    def body(comm):
+        ours = AdamW(parallelize(GPTS["grouped"](), comm).initialize(0, np.float64).slabs, lr=0.1)
+        ours.load_state_dict(states, num_steps=1)
+        back = ours.state_dict()
+        assert back.keys() == states.keys()
+        for name, values in states.items():
+            np.testing.assert_array_equal(back[name], values)
+    world.run(body)
