@@ -1,0 +1,156 @@
+"""Pipeline schedules as data: for each rank, the list of what it does, in order.
+
+    1F1B, 4 ranks, 8 microbatches              2F0: stage 2's forward of microbatch 0
+
+    rank 0   0F0 0F1 0F2 0F3 0B0 0F4 0B1 …     A stage is a run of layers.  An action waits for its
+    rank 1   1F0 1F1 1F2 1B0 1F3 1B1 …         input and for nothing else: its rank does the next
+    rank 2   2F0 2F1 2B0 2F2 2B1 …             one as soon as the one before is done and what the
+    rank 3   3F0 3B0 3F1 3B1 …                 neighbouring stage sends is there.
+
+Stage s forwards a microbatch after stage s - 1 has, and takes it backwards (B) after stage s + 1
+has.  B = I + W: the gradient of the input, for which the stage before waits, and that of the
+weights, for which nobody does (zero_bubble.py).  All else is choice, and costs idle time or memory:
+
+    gpipe                    all forwards, then all backwards      m microbatches in flight
+    one_f_one_b              a backward as soon as there is one    p - s on stage s
+    looped_breadth_first     GPipe with v stages on each rank
+    interleaved              1F1B with v stages on each rank       bubble smaller by v, more messages
+
+Huang et al. 2019, GPipe; Narayanan et al. 2019, PipeDream; Narayanan et al. 2021, Efficient
+large-scale language model training on GPU clusters (1F1B flushed, interleaved); Lamy-Poirier 2023,
+Breadth-first pipeline parallelism.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"       # the kinds; B does both I and W
+
+
+class Action(NamedTuple):
+    """One stage's work on one microbatch: `kind` is F, B, I or W.  Prints as 2F0."""
+
+    kind: str
+    stage: int
+    microbatch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.microbatch}"
+
+
+Schedule = list[list[Action]]       # for each rank, what it does, in order
+Placement = list[int]               # for each stage, its rank
+
+
+def in_a_loop(num_ranks: int, virtual_stages: int = 1) -> Placement:
+    """Stage s on rank s mod p: the last rank's neighbour is the first."""
+    return [stage % num_ranks for stage in range(num_ranks * virtual_stages)]
+
+
+def in_a_v(num_ranks: int) -> Placement:
+    """Two stages on each rank, down and up again: the last rank has the two in the middle."""
+    return [*range(num_ranks), *reversed(range(num_ranks))]
+
+
+def placement_of(schedule: Schedule) -> Placement:
+    """For each stage the rank that has it: the first one that names it.
+
+    Raises ValueError for a stage without any action.
+    """
+    found: dict[int, int] = {}
+    for rank, row in enumerate(schedule):
+        for action in row:
+            found.setdefault(action.stage, rank)
+    for stage in range(max(found, default=-1) + 1):
+        if stage not in found:
+            raise ValueError(f"no rank does anything for stage {stage}: give it its actions, or "
+                             "number the stages without a gap")
+    return [found[stage] for stage in range(len(found))]
+
+
+def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:
+    """All forwards, then all backwards, each in the order of the microbatches."""
+    check_counts(num_ranks, num_microbatches)
+    return [[Action(kind, stage, i) for kind in (FORWARD, BACKWARD)
+             for i in range(num_microbatches)] for stage in range(num_ranks)]
+
+
+def one_f_one_b(num_ranks: int, num_microbatches: int) -> Schedule:
+    """Stage s runs p - s - 1 microbatches ahead, then does a backward after every forward.
+
+    So no more than p - s are ever in flight there, however many there are in all.
+    """
+    check_counts(num_ranks, num_microbatches)
+    microbatches = range(num_microbatches)
+    return [alternate([Action(FORWARD, stage, i) for i in microbatches],
+                      [Action(BACKWARD, stage, i) for i in microbatches],
+                      ahead=num_ranks - stage - 1) for stage in range(num_ranks)]
+
+
+def looped_breadth_first(num_ranks: int, num_microbatches: int,
+                         virtual_stages: int = 2) -> Schedule:
+    """Each rank's stages in turn, all microbatches through one before the next: GPipe, looped.
+
+    Backwards the microbatches come in the opposite order.
+    """
+    check_counts(num_ranks, num_microbatches, virtual_stages)
+    schedule = []
+    for rank in range(num_ranks):
+        forwards = [Action(FORWARD, stage, i)
+                    for stage in range(rank, num_ranks * virtual_stages, num_ranks)
+                    for i in range(num_microbatches)]
+        schedule.append(forwards + [a._replace(kind=BACKWARD) for a in reversed(forwards)])
+    return schedule
+
+
+def interleaved(num_ranks: int, num_microbatches: int, virtual_stages: int = 2,
+                group_size: int | None = None) -> Schedule:
+    """1F1B with `virtual_stages` on each rank; microbatches go through a rank's stages in groups.
+
+    A group goes through all stages of a rank before the next one starts.  Groups have at least
+    `group_size` microbatches (as many as there are ranks, unless told otherwise) and are as equal
+    as can be: 10 microbatches on 4 ranks are groups of 5 and 5, fewer than 4 are one group.
+    Raises ValueError for smaller groups: their microbatches come back to a rank too late.
+    """
+    check_counts(num_ranks, num_microbatches, virtual_stages)
+    p, m, v = num_ranks, num_microbatches, virtual_stages
+    least = min(p, m)
+    if group_size is None:
+        group_size = least
+    if not least <= group_size <= m:
+        raise ValueError(f"interleaving {m} microbatches on {p} ranks takes groups of {least} to "
+                         f"{m} microbatches, not of {group_size}")
+    groups = _even_groups(m, m // group_size)
+    schedule = []
+    for rank in range(p):
+        stages = range(rank, p * v, p)
+        schedule.append(alternate(
+            [Action(FORWARD, stage, i) for group in groups for stage in stages for i in group],
+            [Action(BACKWARD, stage, i) for group in groups for stage in stages[::-1]
+             for i in group],
+            ahead=(v - 1) * len(groups[0]) + 2 * (p - rank - 1)))
+    return schedule
+
+
+def _even_groups(number: int, num_groups: int) -> list[range]:
+    """0 … number - 1 in so many groups, the first ones larger by one where it does not divide."""
+    size, larger = divmod(number, num_groups)
+    starts = [i * size + min(i, larger) for i in range(num_groups + 1)]
+    return [range(start, stop) for start, stop in zip(starts, starts[1:])]
+
+
+def alternate(forwards: Sequence[Action], backwards: Sequence[Action], ahead: int) -> list[Action]:
+    """The first `ahead` forwards, then a backward after every forward, then the last backwards."""
+    ahead = min(ahead, len(forwards))
+    row = [*forwards[:ahead]]
+    for pair in zip(forwards[ahead:], backwards):
+        row += pair
+    return row + [*backwards[len(forwards) - ahead:]]
+
+
+def check_counts(num_ranks: int, num_microbatches: int, virtual_stages: int = 1) -> None:
+    """Raise ValueError unless there is at least one of each."""
+    for what, number in (("ranks", num_ranks), ("microbatches", num_microbatches),
+                         ("virtual stages", virtual_stages)):
+        if number < 1:
+            raise ValueError(f"a pipeline needs at least 1 of its {what}, not {number}")
