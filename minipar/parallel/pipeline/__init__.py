@@ -1,7 +1,9 @@
 """Pipelines: layers spread over ranks in stages, a batch cut into microbatches, a schedule as data.
 
     schedules, zero_bubble, by_name     who does what in which order, as lists
-    timeline                            what was done when, simulated or measured
+    table                               the same as text, as PyTorch writes it
+    validate                            what is wrong with one, in a sentence
+    timing, timeline                    what is done when, simulated or measured
 """
 
 from .by_name import NAMES, make_schedule
@@ -17,9 +19,13 @@ from .schedules import (
     one_f_one_b,
     placement_of,
 )
+from .table import from_csv, to_csv
 from .timeline import Interval, Timeline
+from .timing import FREE, Times, simulate, simulate_until
+from .validate import Fault, find_fault
 from .zero_bubble import zb_h1, zb_v
 
-__all__ = ["NAMES", "Action", "Interval", "Placement", "Schedule", "Timeline", "gpipe",
-           "in_a_loop", "in_a_v", "interleaved", "looped_breadth_first", "make_schedule",
-           "one_f_one_b", "placement_of", "zb_h1", "zb_v"]
+__all__ = ["FREE", "NAMES", "Action", "Fault", "Interval", "Placement", "Schedule", "Timeline",
+           "Times", "find_fault", "from_csv", "gpipe", "in_a_loop", "in_a_v", "interleaved",
+           "looped_breadth_first", "make_schedule", "one_f_one_b", "placement_of", "simulate",
+           "simulate_until", "to_csv", "zb_h1", "zb_v"]

@@ -14,17 +14,18 @@ weights, for which nobody does (zero_bubble.py).  All else is choice, and costs 
     gpipe                    all forwards, then all backwards      m microbatches in flight
     one_f_one_b              a backward as soon as there is one    p - s on stage s
     looped_breadth_first     GPipe with v stages on each rank
-    interleaved              1F1B with v stages on each rank       bubble smaller by v, more messages
+    interleaved              1F1B with v stages on each rank       bubble / v, messages · v
 
 Huang et al. 2019, GPipe; Narayanan et al. 2019, PipeDream; Narayanan et al. 2021, Efficient
 large-scale language model training on GPU clusters (1F1B flushed, interleaved); Lamy-Poirier 2023,
 Breadth-first pipeline parallelism.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"       # the kinds; B does both I and W
+FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"       # kinds; B does I and W
 
 
 class Action(NamedTuple):
@@ -53,19 +54,21 @@ def in_a_v(num_ranks: int) -> Placement:
 
 
 def placement_of(schedule: Schedule) -> Placement:
-    """For each stage the rank that has it: the first one that names it.
+    """For each stage the rank that does most of it, the lowest if several do as much.
 
-    Raises ValueError for a stage without any action.
+    Raises ValueError if there is a stage without any action, or none at all.
     """
-    found: dict[int, int] = {}
-    for rank, row in enumerate(schedule):
-        for action in row:
-            found.setdefault(action.stage, rank)
-    for stage in range(max(found, default=-1) + 1):
-        if stage not in found:
+    counted = Counter((action.stage, rank) for rank, row in enumerate(schedule) for action in row)
+    most: dict[int, tuple[int, int]] = {}       # stage: (number of its actions, -rank)
+    if not counted:
+        raise ValueError("the schedule has no actions: give it a row for each rank, from 0F0 on")
+    for (stage, rank), number in counted.items():
+        most[stage] = max(most.get(stage, (0, 0)), (number, -rank))
+    for stage in range(max(most)):
+        if stage not in most:
             raise ValueError(f"no rank does anything for stage {stage}: give it its actions, or "
                              "number the stages without a gap")
-    return [found[stage] for stage in range(len(found))]
+    return [-most[stage][1] for stage in sorted(most)]
 
 
 def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:

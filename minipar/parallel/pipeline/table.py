@@ -1,0 +1,39 @@
+"""Schedules as text: a line for each rank, a cell for each action, 2F0, as PyTorch writes them.
+
+    0F0,0F1,0B0,0B1         Empty cells are idle time and mean nothing: what an action waits for
+    ,1F0,1B0,1F1,1B1        follows from the schedule itself.
+"""
+
+import re
+
+from .schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Schedule
+
+CELL = re.compile(f"(\\d+)([{FORWARD}{BACKWARD}{INPUT}{WEIGHT}])(\\d+)")
+
+
+def to_csv(schedule: Schedule) -> str:
+    """The table, its lines as long as the rows are."""
+    return "".join(",".join(map(str, row)) + "\n" for row in schedule)
+
+
+def from_csv(text: str) -> Schedule:
+    """The schedule of such a table.
+
+    Raises ValueError, naming line and column, for a cell that is no action, and for a table
+    without any.
+    """
+    schedule = [[parse(cell.strip(), f"line {y}, column {x}: ")
+                 for x, cell in enumerate(line.split(","), 1) if cell.strip()]
+                for y, line in enumerate(text.strip("\n").split("\n"), 1)]
+    if not any(schedule):
+        raise ValueError("the table has no actions: give a line for each rank, like 0F0,0F1,0B0")
+    return schedule
+
+
+def parse(cell: str, where: str = "") -> Action:
+    """The action that prints as `cell`.  Raises ValueError, beginning with `where`."""
+    found = CELL.fullmatch(cell)
+    if not found:
+        raise ValueError(f"{where}{cell!r} is no action: write stage, kind (F, B, I or W) and "
+                         "microbatch, like 2F0, or leave the cell empty")
+    return Action(found[2], int(found[1]), int(found[3]))
