@@ -1,0 +1,205 @@
+"""A pipeline's timeline: who did which microbatch when, where it idled, what it kept in memory.
+
+    rank 0  ▐0▌▐1▌▐2▌////////▐ 0 ▌//▐ 1 ▌      boxes: microbatches, coloured by kind; hatched: idle
+            ▁▁▁▃▃▃▅▅▅▅▅▅▅▅▅▅▅▅▅▅▃▃▃▃▃▃▃▁▁      below: activations kept
+
+The same drawing for simulated and for measured runs.  Its rectangles are `boxes(timeline)`, plain
+data, so that a test can compare them with what was drawn.  A schedule with a fault is drawn as far
+as it goes, the fault in red.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from ..parallel.pipeline import Fault, Timeline
+from ..parallel.pipeline.figures import bubble, memory, peak_memory
+from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, PURPLE, RED, VERMILION
+from .figure import in_bytes, new_figure, save, time_unit
+
+IDLE = "idle"
+WORDS = {"F": "forward", "B": "backward (B = I + W)", "I": "input gradient (I)",
+         "W": "weight gradient (W)", IDLE: "idle"}
+COLORS = {"F": BLUE, "B": VERMILION, "I": ORANGE, "W": GREEN, IDLE: LIGHT}
+TOP, HEIGHT = -0.42, 0.5            # of the boxes in a lane, which is 1 high
+FLOOR, ROOM = 0.46, 0.32            # of the memory below: where 0 is, how high the highest peak is
+WIDTH, LANE, MOST_ARROWS = 11.0, 0.78, 160      # inches; messages
+DIGIT = 0.085                       # inches that a digit of a microbatch's number takes
+
+
+class Box(NamedTuple):
+    """A rectangle: a rank did an action of this kind, or idled, from `start` to `end` (seconds).
+
+    `nth` is the stage's place among the rank's own: 0, but for virtual stages; `microbatch` is -1
+    of idle time.  Time 0 is the first action's start.
+    """
+
+    rank: int
+    kind: str
+    nth: int
+    microbatch: int
+    start: float
+    end: float
+
+
+def boxes(timeline: Timeline) -> list[Box]:
+    """What is drawn of each rank, in the order of time: its actions, and the gaps around them."""
+    first, until = timeline.first(), timeline.makespan()
+    found = []
+    for rank in range(timeline.num_ranks):
+        row, now = timeline.row(rank), 0.0
+        stages = sorted({interval.stage for interval in row})
+        for i in row:
+            if i.start - first > now:
+                found.append(Box(rank, IDLE, 0, -1, now, i.start - first))
+            now = i.end - first
+            found.append(Box(rank, i.kind, stages.index(i.stage), i.microbatch, i.start - first,
+                             now))
+        if until > now:
+            found.append(Box(rank, IDLE, 0, -1, now, until))
+    return found
+
+
+def draw_pipeline(timeline: Timeline, path: str | Path, title: str = "",
+                  activation_bytes: float | Sequence[float] | None = None,
+                  fault: Fault | None = None) -> Path:
+    """Draw the timeline, and return the path written (.png, .svg or .pdf).
+
+    `activation_bytes` of one microbatch, or of each stage's; None: microbatches are counted.
+    `fault`: what is wrong with the schedule of which this is the part that was done.  Raises
+    ValueError for a timeline without actions.
+    """
+    return save(pipeline_figure(timeline, title, activation_bytes, fault), path)
+
+
+def pipeline_figure(timeline: Timeline, title: str = "",
+                    activation_bytes: float | Sequence[float] | None = None,
+                    fault: Fault | None = None) -> Figure:
+    """The figure of `draw_pipeline`."""
+    if not timeline.intervals and fault is None:
+        raise ValueError("nothing was done: a timeline needs at least one action to be drawn")
+    figure, axes = new_figure(WIDTH, min(24, 1.7 + LANE * timeline.num_ranks))
+    drawn = boxes(timeline)
+    unit, scale = time_unit(timeline.makespan() or 1.0)
+    _draw_boxes(axes, drawn, scale, timeline.makespan() or 1.0)
+    _draw_memory(axes, timeline, activation_bytes, scale)
+    arrows = 0 < len(timeline.messages) <= MOST_ARROWS
+    if arrows:
+        _draw_arrows(axes, timeline, scale)
+    if fault is None:
+        share = bubble(timeline)
+        said = (f"makespan {timeline.makespan() * scale:.4g} {unit}, bubble {share.of_total:.1%} "
+                f"of the total, {share.of_ideal:.1%} of the ideal")
+    else:
+        said = fill(fault.sentence, 110)
+        _draw_fault(axes, timeline, fault, scale)
+    axes.set_title(f"{title}\n{said}" if title else said, loc="left", fontsize=11,
+                   color=RED if fault else BLACK)
+    step = max(1, timeline.num_ranks // 32)
+    shown = range(0, timeline.num_ranks, step)
+    axes.set_yticks([rank + TOP + HEIGHT / 2 for rank in shown], [f"rank {r}" for r in shown])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(timeline.num_ranks - 0.5, -0.55)
+    axes.set_xlim(0, max(axes.dataLim.x1, timeline.makespan() * scale))
+    axes.set_xlabel(f"time in {unit}")
+    _write_legend(figure, drawn, arrows, "activations" if activation_bytes is not None
+                  else "microbatches in flight")
+    return figure
+
+
+def color_of(kind: str, nth: int) -> str:
+    """The kind's colour, lighter for a rank's second stage, and more so for a third."""
+    share = 1 - 0.75 ** nth
+    return to_hex([c + (1 - c) * share for c in to_rgb(COLORS[kind])])
+
+
+def _draw_boxes(axes: Axes, drawn: list[Box], scale: float, duration: float) -> None:
+    """A collection of rectangles for each rank, kind and stage; numbers where there is room."""
+    groups: dict[tuple[int, str, int], list[Box]] = {}
+    for box in drawn:
+        groups.setdefault((box.rank, box.kind, box.nth), []).append(box)
+    for (rank, kind, nth), group in groups.items():
+        idle = {"hatch": "////", "edgecolor": GREY, "linewidth": 0}
+        axes.broken_barh([(box.start * scale, (box.end - box.start) * scale) for box in group],
+                         (rank + TOP, HEIGHT), facecolor=color_of(kind, nth), gid="boxes",
+                         **(idle if kind == IDLE else {"edgecolor": "white", "linewidth": 0.6}))
+    for box in drawn:
+        text = str(box.microbatch)
+        if box.kind != IDLE and (box.end - box.start) / duration * 0.85 * WIDTH > (
+                DIGIT * len(text)):
+            axes.text((box.start + box.end) / 2 * scale, box.rank + TOP + HEIGHT / 2, text,
+                      ha="center", va="center_baseline", fontsize=8, clip_on=True,
+                      color="white" if box.kind in "FB" and not box.nth else BLACK)
+
+
+def _draw_memory(axes: Axes, timeline: Timeline,
+                 activation_bytes: float | Sequence[float] | None, scale: float) -> None:
+    """What each rank keeps, as steps under its boxes, all to one scale; the peak at the right."""
+    each = 1 if activation_bytes is None else activation_bytes
+    ranks = range(timeline.num_ranks)
+    peaks = [peak_memory(timeline, rank, each) for rank in ranks]
+    highest, first = max(peaks) or 1, timeline.first()
+    for rank in ranks:
+        steps = [*memory(timeline, rank, each), (first + timeline.makespan(), 0)]
+        times = [(time - first) * scale for time, _ in steps]
+        levels = [rank + FLOOR - ROOM * amount / highest for _, amount in steps]
+        axes.fill_between(times, levels, rank + FLOOR, step="post", color=PURPLE, alpha=0.45,
+                          linewidth=0)
+        if len(ranks) <= 32:
+            peak = f"{peaks[rank]:g}" if activation_bytes is None else in_bytes(peaks[rank])
+            axes.annotate(f"peak {peak}", (1.005, rank + FLOOR - ROOM / 2),
+                          xycoords=("axes fraction", "data"), va="center", fontsize=9, color=BLACK)
+
+
+def _draw_arrows(axes: Axes, timeline: Timeline, scale: float) -> None:
+    """From the sender's boxes to the receiver's, under those of the ranks between."""
+    first = timeline.first()
+    for message in timeline.messages:
+        down = message.dest > message.source
+        leave, reach = (TOP + HEIGHT, TOP) if down else (TOP, TOP + HEIGHT)
+        axes.annotate("", ((message.end - first) * scale, message.dest + reach),
+                      ((message.start - first) * scale, message.source + leave), zorder=0.5,
+                      arrowprops={"arrowstyle": "-|>", "color": DARK, "linewidth": 0.6,
+                                  "shrinkA": 0, "shrinkB": 0, "mutation_scale": 5})
+
+
+def _draw_fault(axes: Axes, timeline: Timeline, fault: Fault, scale: float) -> None:
+    """A red frame at each place that the sentence names; what was not done comes after the rest."""
+    length = min((i.end - i.start for i in timeline.intervals), default=1.0)
+    for number, (rank, position) in enumerate([(fault.rank, fault.position), *fault.others]):
+        row = timeline.row(rank)
+        if position < len(row):
+            start, end = row[position].start, row[position].end
+        else:
+            start = row[-1].end if row else timeline.first()
+            end = start + length
+        start, end = (start - timeline.first()) * scale, (end - timeline.first()) * scale
+        axes.add_patch(Rectangle((start, rank + TOP), end - start, HEIGHT, facecolor="none",
+                                 edgecolor=RED, linewidth=2.5, gid="fault", zorder=5,
+                                 clip_on=False, linestyle="--" if number else "-"))
+        if not number:
+            axes.text((start + end) / 2, rank + TOP + HEIGHT / 2, str(fault.action), color=RED,
+                      ha="center", va="center_baseline", fontsize=9, fontweight="bold", zorder=6,
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+
+
+def _write_legend(figure: Figure, drawn: list[Box], arrows: bool, kept: str) -> None:
+    kinds = [kind for kind in WORDS if any(box.kind == kind for box in drawn)]
+    idle = {"hatch": "////", "edgecolor": GREY}
+    handles = [Patch(facecolor=COLORS[kind], label=WORDS[kind], **(idle if kind == IDLE else {}))
+               for kind in kinds]
+    if any(box.nth for box in drawn):
+        handles.append(Patch(facecolor=color_of("F", 1), label="lighter: the rank's later stages"))
+    handles.append(Patch(facecolor=PURPLE, alpha=0.45, label=kept))
+    if arrows:
+        handles.append(Line2D([], [], color=DARK, linewidth=0.8, marker=">", markersize=4,
+                              label="message"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(7, len(handles)),
+                  frameon=False, fontsize=9)
