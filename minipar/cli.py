@@ -1,4 +1,4 @@
-"""The command line: `minipar train | collective | calibrate | doctor | exercise | bench`.
+"""The command line: `minipar train | collective | schedule | calibrate | doctor | …`.
 
 Or `python -m minipar …`.
 """
@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
 
 def make_parser() -> tuple[Parser, Parser]:
     """The parser of the whole command line, and that of `train` in it."""
-    from . import calibrate, collective_command, train
+    from . import calibrate, collective_command, schedule_command, train
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -30,6 +30,8 @@ def make_parser() -> tuple[Parser, Parser]:
     train.add_arguments(training)
     collective_command.add_arguments(commands.add_parser(
         "collective", help="run one collective on simulated ranks: its cost, its timeline"))
+    schedule_command.add_arguments(commands.add_parser(
+        "schedule", help="a pipeline's schedule: its time, bubble and memory, drawn"))
     calibrate.add_arguments(commands.add_parser(
         "calibrate", help="under mpirun: measure which algorithm is fastest on this machine"))
     commands.add_parser("doctor", help="what is installed, and whether MPI fits together")
@@ -58,6 +60,10 @@ def main(argv: list[str] | None = None) -> int:
         if options.command == "collective":
             from . import collective_command
             collective_command.main(options)
+            return 0
+        if options.command == "schedule":
+            from . import schedule_command
+            schedule_command.main(options)
             return 0
         if options.command == "calibrate":
             from . import calibrate

@@ -6,6 +6,8 @@ from .curves import draw_loss
 from .memory import MemoryStep, draw_memory, levels, phases_of
 from .perfetto import write_perfetto
 from .permutations import draw_permutations
+from .pipeline import draw_pipeline
+from .pipeline_terminal import pipeline_in_terminal
 from .rounds import Rounds, record_rounds
 from .rounds_picture import draw_rounds
 from .sharded import draw_pair
@@ -20,6 +22,7 @@ from .wall import Need, draw_wall
 
 __all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw_crossovers",
            "draw_in_terminal", "draw_loss", "draw_memory", "draw_pair", "draw_permutations",
-           "draw_rounds", "draw_space_time", "draw_stacked", "draw_tape", "draw_timeline",
-           "draw_traffic", "draw_wall", "lanes", "levels", "phases_of", "record_rounds",
-           "side_by_side", "waits_of", "write_perfetto", "write_steps"]
+           "draw_pipeline", "draw_rounds", "draw_space_time", "draw_stacked", "draw_tape",
+           "draw_timeline", "draw_traffic", "draw_wall", "lanes", "levels", "phases_of",
+           "pipeline_in_terminal", "record_rounds", "side_by_side", "waits_of", "write_perfetto",
+           "write_steps"]

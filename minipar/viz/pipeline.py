@@ -179,6 +179,7 @@ def _draw_fault(axes: Axes, timeline: Timeline, fault: Fault, scale: float) -> N
             start, end = row[position].start, row[position].end
         else:
             start = row[-1].end if row else timeline.first()
+            start += (position - len(row)) * length
             end = start + length
         start, end = (start - timeline.first()) * scale, (end - timeline.first()) * scale
         axes.add_patch(Rectangle((start, rank + TOP), end - start, HEIGHT, facecolor="none",
