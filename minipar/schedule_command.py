@@ -33,8 +33,9 @@ from .parallel.pipeline import (
     simulate_until,
     to_csv,
 )
+from .parallel.pipeline.by_name import SEVERAL
 from .parallel.pipeline.figures import Bubble, bubble, num_messages, peak_memory
-from .viz import draw_pipeline, pipeline_in_terminal, write_perfetto
+from .viz import draw_pipeline, pipeline_in_terminal, write_perfetto, write_schedule_page
 from .viz.figure import in_bytes, time_unit, write_text
 
 MOST_ACTIONS = 1_000_000
@@ -64,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="your own schedule: a line for each rank, cells like 2F0")
     parser.add_argument("--csv", metavar="FILE", help="write the schedule as such a table")
     parser.add_argument("--png", metavar="FILE", help="draw it (.png, .svg or .pdf)")
+    parser.add_argument("--html", metavar="FILE",
+                        help="write a page on which schedule, numbers and times are chosen")
     parser.add_argument("--perfetto", metavar="FILE",
                         help="write a trace for ui.perfetto.dev or chrome://tracing (.json)")
 
@@ -86,7 +89,8 @@ def _run(options: argparse.Namespace) -> None:
     p = len(schedule)
     v = max(1, len(placement) // p)
     m = 1 + max(action.microbatch for row in schedule for action in row)
-    times = Times(options.forward, options.input, options.weight).shared(v)
+    whole = Times(options.forward, options.input, options.weight)       # of a rank's layers
+    times = whole.shared(v)
     kept = None if options.activation_bytes is None else options.activation_bytes / v
     title = f"{options.name or Path(options.from_csv).name}, {p} rank{'s' * (p > 1)}, " \
             f"{m} microbatch{'es' * (m > 1)}" + f", {v} stages on each rank" * (v > 1)
@@ -111,6 +115,10 @@ def _run(options: argparse.Namespace) -> None:
         console.print(f"wrote {write_text(options.csv, to_csv(schedule))}")
     if options.png is not None:
         console.print(f"wrote {draw_pipeline(timeline, options.png, title, kept)}")
+    if options.html is not None:
+        page = write_schedule_page(options.html, options.name, p, m,
+                                   v if options.name in SEVERAL else 2, whole)
+        console.print(f"wrote {page}")
     if options.perfetto is not None:
         console.print(f"wrote {write_perfetto(timeline.as_trace(), options.perfetto)}")
 
@@ -131,6 +139,9 @@ def read(options: argparse.Namespace) -> tuple[Schedule, Placement]:
         if getattr(options, name) is not None:
             what = "a name" if name == "name" else f"--{name.replace('_', '-')}"
             raise ValueError(f"--from-csv says which schedule it is: leave out {what}")
+    if options.html is not None:
+        raise ValueError("the page of --html makes its schedules itself: give a name, or leave out "
+                         "--html")
     try:
         text = Path(options.from_csv).read_text(encoding="utf-8")
     except UnicodeDecodeError:

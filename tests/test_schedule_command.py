@@ -56,7 +56,7 @@ def test_times_links_and_bytes(capsys):
 
 
 def test_files(capsys, tmp_path):
-    names = {"--csv": "a.csv", "--png": "a.png", "--perfetto": "a.json"}
+    names = {"--csv": "a.csv", "--html": "a.html", "--png": "a.png", "--perfetto": "a.json"}
     words = [word for option, name in names.items() for word in (option, tmp_path / name)]
     output = run(capsys, "1f1b", "-p", 2, "-m", 3, *words)
     assert output.count("wrote ") == len(names)
@@ -90,6 +90,8 @@ def test_a_bad_table_is_one_line_and_a_picture_that_points(capsys, tmp_path):
     (["1f1b", "--forward", "0", "--input", "0", "--weight", "0"], "something has to take time"),
     (["1f1b", "--from-csv", "x.csv"], "leave out a name"),
     (["--from-csv", "x.csv", "-p", "2"], "leave out --ranks"),
+    (["--from-csv", "x.csv", "--html", "a.html"], "makes its schedules itself"),
+    (["1f1b", "-p", "9", "--html", "a.html"], "the page has p from 1 to 8 in steps of 1, not 9"),
     (["--from-csv", "nothing.csv"], "No such file"),
     (["1f1b", "--png", "a.what"], "'what' is not supported")])
 def test_mistakes_are_one_line_and_status_2(capsys, monkeypatch, tmp_path, words, message):

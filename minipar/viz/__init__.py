@@ -10,6 +10,7 @@ from .pipeline import draw_pipeline
 from .pipeline_terminal import pipeline_in_terminal
 from .rounds import Rounds, record_rounds
 from .rounds_picture import draw_rounds
+from .schedule_page import write_schedule_page
 from .sharded import draw_pair
 from .space_time import Run, Wait, draw_space_time, waits_of
 from .stacked import draw_stacked
@@ -25,4 +26,4 @@ __all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw
            "draw_pipeline", "draw_rounds", "draw_space_time", "draw_stacked", "draw_tape",
            "draw_timeline", "draw_traffic", "draw_wall", "lanes", "levels", "phases_of",
            "pipeline_in_terminal", "record_rounds", "side_by_side", "waits_of", "write_perfetto",
-           "write_steps"]
+           "write_schedule_page", "write_steps"]

@@ -28,6 +28,7 @@ IDLE = "idle"
 WORDS = {"F": "forward", "B": "backward (B = I + W)", "I": "input gradient (I)",
          "W": "weight gradient (W)", IDLE: "idle"}
 COLORS = {"F": BLUE, "B": VERMILION, "I": ORANGE, "W": GREEN, IDLE: LIGHT}
+KEPT = PURPLE                       # activations
 TOP, HEIGHT = -0.42, 0.5            # of the boxes in a lane, which is 1 high
 FLOOR, ROOM = 0.46, 0.32            # of the memory below: where 0 is, how high the highest peak is
 WIDTH, LANE, MOST_ARROWS = 11.0, 0.78, 160      # inches; messages
@@ -150,7 +151,7 @@ def _draw_memory(axes: Axes, timeline: Timeline,
         steps = [*memory(timeline, rank, each), (first + timeline.makespan(), 0)]
         times = [(time - first) * scale for time, _ in steps]
         levels = [rank + FLOOR - ROOM * amount / highest for _, amount in steps]
-        axes.fill_between(times, levels, rank + FLOOR, step="post", color=PURPLE, alpha=0.45,
+        axes.fill_between(times, levels, rank + FLOOR, step="post", color=KEPT, alpha=0.45,
                           linewidth=0)
         if len(ranks) <= 32:
             peak = f"{peaks[rank]:g}" if activation_bytes is None else in_bytes(peaks[rank])
@@ -198,7 +199,7 @@ def _write_legend(figure: Figure, drawn: list[Box], arrows: bool, kept: str) -> 
                for kind in kinds]
     if any(box.nth for box in drawn):
         handles.append(Patch(facecolor=color_of("F", 1), label="lighter: the rank's later stages"))
-    handles.append(Patch(facecolor=PURPLE, alpha=0.45, label=kept))
+    handles.append(Patch(facecolor=KEPT, alpha=0.45, label=kept))
     if arrows:
         handles.append(Line2D([], [], color=DARK, linewidth=0.8, marker=">", markersize=4,
                               label="message"))
