@@ -54,8 +54,8 @@ def boxes(timeline: Timeline) -> list[Box]:
     """What is drawn of each rank, in the order of time: its actions, and the gaps around them."""
     first, until = timeline.first(), timeline.makespan()
     found = []
-    for rank in range(timeline.num_ranks):
-        row, now = timeline.row(rank), 0.0
+    for rank, row in enumerate(timeline.rows()):
+        now = 0.0
         stages = sorted({interval.stage for interval in row})
         for i in row:
             if i.start - first > now:

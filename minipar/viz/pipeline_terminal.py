@@ -2,17 +2,20 @@
 
     rank 0 0─1─2─3─············0═══4─1═══5─2═══6─3═══7─4═══··5═══··6═══··7═══
     rank 1 ··0─1─2─········0═══3─1═══4─2═══5─3═══6─4═══7─5═══··6═══··7═══····
-                                 ─ forward  ═ backward  · idle; digits: microbatches
+                                 ─ forward  ═ backward  · idle  digits: microbatches
+
+Where actions are shorter than a column, a character is what takes most of its time, without digits.
 """
 
 from math import ceil
 
+import numpy as np
 from rich.text import Text
 
 from ..parallel.pipeline import Timeline
 from ..parallel.pipeline.figures import peak_memory
 from .colors import BLUE, DARK, GREEN, ORANGE, VERMILION
-from .pipeline import IDLE, WORDS, boxes
+from .pipeline import IDLE, WORDS, Box, boxes
 from .terminal import COLUMNS, NARROWEST, axis
 
 MARKS = {"F": ("─", BLUE), "B": ("═", VERMILION), "I": ("≈", ORANGE), "W": ("~", GREEN),
@@ -41,28 +44,53 @@ def pipeline_in_terminal(timeline: Timeline, width: int = 100, max_rows: int = 6
     room = _fit(room, timeline)
     scale = room / timeline.makespan() if timeline.makespan() else 0.0
     text = Text(no_wrap=True)
+    pieces = _numbered if _shortest(timeline) * scale >= 0.999 else _crowded
     for rank, name, peak in zip(shown, names, peaks):
         text.append(f"{name:<{margin}}")
-        for box in drawn:
-            length = round(box.end * scale) - round(box.start * scale)
-            if box.rank == rank and length:
-                mark, color = MARKS[box.kind]
-                number = "" if box.kind == IDLE else str(box.microbatch)
-                number = number if len(number) <= length else ""
-                text.append(number + mark * (length - len(number)), color)
+        for kind, piece in pieces([box for box in drawn if box.rank == rank], scale, room):
+            text.append(piece, MARKS[kind][1])
         text.append(f"{peak}\n")
     text.append(" " * margin + axis(timeline.makespan(), room) + "\n")
     for kind in (kind for kind in MARKS if any(box.kind == kind for box in drawn)):
         mark, color = MARKS[kind]
         text.append(mark, color)
         text.append(f" {WORDS[kind].partition(' (')[0]}  ")
-    text.append("digits: microbatches")
+    if pieces is _numbered:
+        text.append("digits: microbatches")
     return text
+
+
+def _numbered(row: list[Box], scale: float, room: int) -> list[tuple[str, str]]:
+    """(kind, text) of each box, at its columns: the microbatch where there is room, and marks."""
+    found = []
+    for box in row:
+        length = round(box.end * scale) - round(box.start * scale)
+        number = "" if box.kind == IDLE else str(box.microbatch)
+        number = number if len(number) <= length else ""
+        found.append((box.kind, number + MARKS[box.kind][0] * (length - len(number))))
+    return found
+
+
+def _crowded(row: list[Box], scale: float, room: int) -> list[tuple[str, str]]:
+    """(kind, mark) of each column: the kind that takes most of its time."""
+    spent = {kind: np.zeros(room) for kind in MARKS}        # in columns
+    for box in row:
+        start, end = box.start * scale, min(box.end * scale, room)
+        for column in range(int(start), ceil(end)):
+            spent[box.kind][column] += min(end, column + 1) - max(start, column)
+    most = np.argmax([spent[kind].round(9) for kind in MARKS], axis=0)
+    kinds = [list(MARKS)[i] for i in most]
+    return [(kind, MARKS[kind][0]) for kind in kinds]
+
+
+def _shortest(timeline: Timeline) -> float:
+    """Seconds of the shortest action that takes time; 0 if none does."""
+    return min((i.end - i.start for i in timeline.intervals if i.end > i.start), default=0.0)
 
 
 def _fit(room: int, timeline: Timeline) -> int:
     """As many columns as give actions that take equally long equally many, if there is room."""
-    unit = min(i.end - i.start for i in timeline.intervals)
+    unit = _shortest(timeline)
     if not unit:
         return room
     lengths = {(i.end - i.start) / unit for i in timeline.intervals}

@@ -107,6 +107,11 @@ def test_the_terminal_shows_the_same():
         "rank 1 ·012······0══31══42══53══64══75══·6══·7══··· peak 3",
         "rank 2 ··01···0══21══32══43══54══65══76══·7══······ peak 2",
         "rank 3 ···00══11══22══33══44══55══66══77══········· peak 1"]
+    assert text.endswith("─ forward  ═ backward  · idle  digits: microbatches")
+    crowded = str(pipeline_in_terminal(simulated("gpipe", 2, 100), 60))     # 404 units of time
+    assert crowded.splitlines()[:2] == ["rank 0 " + "─" * 11 + "═" * 33 + " peak 100",
+                                        "rank 1 " + "─" * 11 + "═" * 33 + " peak 100"]
+    assert crowded.endswith("─ forward  ═ backward  · idle  ")
     for name in NAMES:
         timeline = simulated(name, 5, 7)
         for width in (40, 63, 200):

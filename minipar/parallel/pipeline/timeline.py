@@ -51,6 +51,13 @@ class Timeline:
         """What `rank` did, in order."""
         return sorted((i for i in self.intervals if i.rank == rank), key=lambda i: i.start)
 
+    def rows(self) -> list[list[Interval]]:
+        """What each rank did, in order."""
+        found: list[list[Interval]] = [[] for _ in range(self.num_ranks)]
+        for interval in sorted(self.intervals, key=lambda i: i.start):
+            found[interval.rank].append(interval)
+        return found
+
     def as_trace(self) -> Trace:
         """The same as a Trace, its spans named "2F0": for what draws and writes traces."""
         return Trace([tuple(m) for m in self.messages],
