@@ -23,6 +23,9 @@ class Request(Protocol):
     def test(self) -> bool:
         """Whether it is done, without blocking."""
 
+    def peek(self) -> bool:
+        """The same, for who goes on in any case: no virtual time passes, so never loop on it."""
+
 
 class Labelled:
     """See Communicator.labelled.  A class of its own: a generator takes as long as a message."""

@@ -66,6 +66,10 @@ class MPIRequest:
         """Whether it is done."""
         if self.comm.me.actions and self.comm.me.actions[-1] != POLL:
             self.comm.me.log(*POLL)
+        return self.peek()
+
+    def peek(self) -> bool:
+        """The same; nothing that is logged depends on it."""
         return self.done or self._ask(self.request.Test)
 
     def _ask(self, question) -> bool:

@@ -136,7 +136,11 @@ class SimulatedRequest:
                 self.wait()
             else:
                 rank.give_way()
-        return self.done is not None and self.done <= rank.clock
+        return self.peek()
+
+    def peek(self) -> bool:
+        """See Request."""
+        return self.done is not None and self.done <= self.rank.clock
 
 
 def misfit(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:

@@ -141,6 +141,10 @@ class GPT(Module):
         """The output for ids (b, t)."""
         return self(ids)
 
+    def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None) -> Tensor:
+        """The loss of these logits."""
+        return ag.cross_entropy(logits, targets, num_targets)
+
     def loss(self, ids: Array, targets: Array, num_targets: float | None = None) -> Tensor:
         """Cross-entropy in nats of targets (b, t), summed and divided by `num_targets`."""
-        return ag.cross_entropy(self(ids), targets, num_targets)
+        return self.criterion(self(ids), targets, num_targets)

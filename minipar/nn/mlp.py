@@ -35,6 +35,10 @@ class MLP(Sequential):
         """The output for an array x (batch, sizes[0])."""
         return self(Tensor(x))
 
+    def criterion(self, logits: Tensor, labels: Array, num_targets: float | None = None) -> Tensor:
+        """The loss of these logits."""
+        return cross_entropy(logits, labels, num_targets)
+
     def loss(self, x: Array, labels: Array, num_targets: float | None = None) -> Tensor:
         """Cross-entropy of the labels (batch,), summed and divided by `num_targets`."""
-        return cross_entropy(self.logits(x), labels, num_targets)
+        return self.criterion(self.logits(x), labels, num_targets)

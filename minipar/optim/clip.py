@@ -10,10 +10,14 @@ from ..nn.slab import Slab
 
 def squared_norm(slabs: Sequence[Slab]) -> Array:
     """Σ g² over all gradients, one float64; squares are summed in float64 whatever the dtype."""
+    return sum((sum_of_squares(slab.complete_grad()) for slab in slabs), 0.0)
+
+
+def sum_of_squares(flat: Array) -> Array:
+    """Σ g² over an array (n,), one float64."""
     total = 0.0
-    for slab in slabs:
-        for (g,) in blocks(slab.complete_grad()):
-            total = total + np.einsum("i,i->", g, g, dtype=np.float64)
+    for (g,) in blocks(flat):
+        total = total + np.einsum("i,i->", g, g, dtype=np.float64)
     return total
 
 

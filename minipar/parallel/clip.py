@@ -2,8 +2,9 @@
 
     √( Σ over replicated slabs of g²  +  Σ over ranks of Σ over their parts of g² )
 
-A part knows the ranks that have the others, its `comm`: a shard of a flat run of parameters, or a
-slab of boxes (tensor parallelism).
+A part knows the ranks that have the others, its `comm`: a shard of a flat run of parameters, a slab
+of boxes (tensor parallelism), or the parameters of a pipeline's stages, which may have copies of
+another rank's: those it does not count (`own_grad`).
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from ..comm.collectives import agree_on_sum
 from ..nn.slab import Slab
 from ..optim import clip_grad_norm as clip_by
-from ..optim.clip import squared_norm
+from ..optim.clip import squared_norm, sum_of_squares
 from .shards import Shard
 
 
@@ -25,8 +26,9 @@ def grad_norm(slabs: Sequence[Slab | Shard]) -> float:
     total = float(squared_norm(replicated))
     parts = [slab for slab in slabs if hasattr(slab, "comm")]
     for comm in {id(part.comm): part.comm for part in parts}.values():
-        own = [part for part in parts if part.comm is comm]
-        total += agree_on_sum(comm, float(squared_norm(own)))
+        own = [getattr(part, "own_grad", part.complete_grad)() for part in parts
+               if part.comm is comm]
+        total += agree_on_sum(comm, float(sum(map(sum_of_squares, own))))
     return total**0.5
 
 

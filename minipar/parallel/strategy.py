@@ -93,6 +93,20 @@ class Strategy:
         finally:
             self.synchronizing = before
 
+    def count(self, microbatches: Sequence[Microbatch]) -> int:
+        """This rank's share of the number of targets: over all ranks the shares add up."""
+        return sum(count_targets(batch.targets) for batch in microbatches)
+
+    def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+            step: int = 0) -> float:
+        """Forward and backward of all microbatches; this rank's share of the loss."""
+        loss, last = 0.0, len(microbatches) - 1
+        for i, batch in enumerate(microbatches):
+            waits = self.keeps_gradients and i < last
+            with self.no_sync() if waits else nullcontext():
+                loss += self.loss_of(batch, num_targets, seed, step)
+        return loss
+
     def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
         """Forward and backward of one microbatch; this rank's share of the loss."""
         with training_step(seed, step, batch.samples), self.forward():
@@ -122,11 +136,5 @@ def accumulate(strategy: Strategy, microbatches: Sequence[Microbatch], seed: int
     """
     if not microbatches:
         raise ValueError("no microbatches: give at least one (it may have no rows)")
-    comm, last = strategy.comm, len(microbatches) - 1
-    num_targets = global_count(comm, sum(count_targets(batch.targets) for batch in microbatches))
-    loss = 0.0
-    for i, batch in enumerate(microbatches):
-        waits = strategy.keeps_gradients and i < last
-        with strategy.no_sync() if waits else nullcontext():
-            loss += strategy.loss_of(batch, num_targets, seed, step)
-    return global_loss(comm, loss)
+    num_targets = global_count(strategy.comm, strategy.count(microbatches))
+    return global_loss(strategy.comm, strategy.run(microbatches, num_targets, seed, step))

@@ -1,0 +1,181 @@
+"""Stages: a model as a chain of parts, cut into runs of parts that different ranks hold.
+
+    embed │ h.0 │ h.1 │ h.2 │ h.3 │ head          the parts of a GPT
+    ──── stage 0 ────┼──── stage 1 ─────          cuts = [3]: a new stage begins at part 3
+
+Each rank keeps the parameters of its stages, in one slab, and drops the others.  A weight that two
+ranks use, a tied embedding, both keep: their gradients are summed once a batch, so that both take
+the same step, and the norm of all gradients counts it once.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import singledispatch
+from itertools import accumulate, pairwise
+from math import inf
+from typing import Any, NamedTuple
+
+from ...autograd import Tensor
+from ...backend import Array
+from ...comm import Communicator
+from ...comm.collectives import all_reduce
+from ...nn import GPT, Module, Parameter, Sequential
+from ...nn.parameter import Absent
+from ..strategy import Microbatch, Strategy
+from .schedules import Placement
+from .slab import StageSlab
+
+
+class Part(NamedTuple):
+    """One step of a model's forward; `modules` are those whose parameters it uses.
+
+    The first part of a model takes an array, the others what the one before returned.
+    """
+
+    name: str
+    apply: Callable[[Any], Tensor]
+    modules: Sequence[Module]
+
+    def parameters(self) -> list[Parameter]:
+        """What it uses, each once."""
+        return list(dict.fromkeys(p for module in self.modules for p in module.parameters()))
+
+    def num_parameters(self) -> int:
+        """How many numbers these are."""
+        return sum(parameter.size for parameter in self.parameters())
+
+
+@singledispatch
+def chain(model: Module) -> list[Part]:
+    """The parts that make up `model.forward`, one after the other.
+
+    For a model of your own register a function that lists them: @chain.register(MyModel).
+    """
+    raise TypeError(f"a {type(model).__name__} does not say what its parts are: write a function "
+                    "that lists them and register it, @chain.register(...)")
+
+
+@chain.register
+def _(model: GPT) -> list[Part]:
+    head = model.wte if model.config.tied else model.lm_head
+    return [Part("embed", model.embed, [model.wte, model.wpe]),
+            *[Part(f"h.{i}", block, [block]) for i, block in enumerate(model.h)],
+            Part("head", model.head, [model.ln_f, head])]
+
+
+@chain.register
+def _(model: Sequential) -> list[Part]:
+    """A layer with parameters and what follows it without any."""
+    runs: list[list[Module]] = []
+    for module in model:
+        if not runs or module.parameters() and any(m.parameters() for m in runs[-1]):
+            runs.append([])
+        runs[-1].append(module)
+    first, *others = [Part(f"layer {i}", Sequential(*run), run) for i, run in enumerate(runs)]
+    return [first._replace(apply=lambda x: Sequential(*runs[0])(Tensor(x))), *others]
+
+
+def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
+    """Where stages 1, 2, … begin, so that the heaviest stage is as light as can be.
+
+    `weights` of the parts: their numbers of parameters, their seconds, or all 1.  Each stage has at
+    least one part.  Raises ValueError if there are too few.
+    """
+    if not 1 <= num_stages <= len(weights):
+        raise ValueError(f"a model of {len(weights)} parts has 1 to {len(weights)} stages, not "
+                         f"{num_stages}: take fewer ranks or virtual stages, or a deeper model")
+    sums = [0, *accumulate(weights)]
+    # best[n]: of the first n parts cut into the stages so far, (weight of the heaviest, cuts)
+    best: list = [(weight, []) for weight in sums]
+    for stage in range(1, num_stages):
+        best = [min(((max(best[cut][0], sums[n] - sums[cut]), [*best[cut][1], cut])
+                     for cut in range(stage, n)), default=(inf, [])) for n in range(len(sums))]
+    return best[-1][1]
+
+
+class Staged(Strategy):
+    """`model` cut into len(placement) stages, stage s on rank placement[s] of `comm`.
+
+    `cuts` are the parts at which stages 1, 2, … begin; without them stages have parameters as
+    equally as parts allow.  All ranks are given the same microbatches, of which the first stage
+    reads inputs, the last one targets, and all the shapes.
+    """
+
+    def __init__(self, model: Module, comm: Communicator, placement: Placement,
+                 cuts: Sequence[int] | None = None):
+        super().__init__(model, comm)
+        parts = chain(model)
+        if cuts is None:
+            cuts = cut_evenly([part.num_parameters() for part in parts], len(placement))
+        bounds = [0, *cuts, len(parts)]
+        if len(bounds) != len(placement) + 1 or any(a >= b for a, b in pairwise(bounds)):
+            raise ValueError(f"cuts={list(cuts)} do not cut {len(parts)} parts into "
+                             f"{len(placement)} stages: give {len(placement) - 1} numbers of parts "
+                             f"that rise from 1 to {len(parts) - 1}")
+        self.placement, self.num_stages, self.cuts = placement, len(placement), list(cuts)
+        self.stages = [parts[start:stop] for start, stop in pairwise(bounds)]
+        self.has_last = placement[-1] == comm.rank
+        self._keep_own()
+
+    def _keep_own(self) -> None:
+        """Slabs of what this rank uses; the other parameters become shapes without numbers."""
+        model, rank, ranks_of = self.model, self.comm.rank, {}
+        for stage, parts in enumerate(self.stages):
+            for parameter in (p for part in parts for p in part.parameters()):
+                ranks_of.setdefault(parameter, set()).add(self.placement[stage])
+        lost = [name for name, parameter in model.named_parameters() if parameter not in ranks_of]
+        if lost:
+            raise ValueError(f"no part of the chain has {', '.join(lost)}: list the module of "
+                             "every parameter in its Part")
+        self.slabs = []
+        for slab in model.slabs:
+            layout: list[list] = [[] for _ in range(self.comm.size)]
+            for copies in (False, True):                # behind what the rank owns
+                if copies:
+                    num_own = sum(parameter.size for _, parameter in layout[rank])
+                for segment, parameter in zip(slab.segments, slab.parameters):
+                    first, *others = sorted(ranks_of[parameter])
+                    for holder in others if copies else [first]:
+                        layout[holder].append((segment.name, parameter))
+            self.slabs.append(StageSlab(layout, num_own, slab.data, self.comm))
+        model.slabs = []
+        for parameter, ranks in ranks_of.items():
+            if rank not in ranks:
+                parameter.data = Absent(parameter.shape, parameter.dtype)
+                parameter.slot.place = parameter.slot.grad = None
+        self.shared: list[tuple[Communicator, Parameter]] = []
+        for parameter, ranks in ranks_of.items():       # in the same order on all ranks
+            if len(ranks) > 1:
+                comm = self.comm.split(0 if rank in ranks else None)
+                if comm is not None:
+                    self.shared.append((comm, parameter))
+        self._summed = False
+
+    def rows(self, num_rows: int) -> range:
+        """See Strategy: all ranks are given all rows."""
+        return range(num_rows)
+
+    def count(self, microbatches: Sequence[Microbatch]) -> int:
+        """See Strategy: the last stage counts."""
+        return super().count(microbatches) if self.has_last else 0
+
+    def forward_of(self, stage: int, x: Tensor | Array) -> Tensor:
+        """What one of this rank's stages makes of its input."""
+        for part in self.stages[stage]:
+            x = part.apply(x)
+        return x
+
+    def check_fresh(self) -> None:
+        """Raise ValueError if the gradients that are here were summed before, and would be again.
+        """
+        if self._summed and any(parameter.grad is not None for _, parameter in self.shared):
+            raise ValueError("the gradients of shared weights were summed already, and would be "
+                             "again: call zero_grad() first, or add up inside no_sync()")
+        self._summed = False
+
+    def finish(self) -> None:
+        """See Strategy: sum the gradients of what several ranks hold, by one message each."""
+        for slab in self.slabs:
+            slab.complete_grad()
+        for comm, parameter in self.shared:
+            all_reduce(comm, parameter.grad, out=parameter.grad)
+        self._summed = True
