@@ -5,17 +5,19 @@ the same targets whatever the number of ranks.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from minipar.autograd import count_targets
 from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.data import data_parallel, global_count, global_loss
 from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.naive import NaiveModelParallel
+from minipar.parallel.pipeline import NAMES, make_schedule
+from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.strategies import BUCKETED, make_strategy, shard_all
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 
@@ -34,6 +36,11 @@ MODELS = {
     "gpt grouped": gpt(num_heads=4, num_kv_heads=2), "gpt dropout": gpt(dropout=0.3),
     "mlp": lambda: MLP([4, 7, 5, VOCABULARY]),
     "mlp dropout": lambda: MLP([4, 7, 5, VOCABULARY], dropout=0.3),
+}
+DEEP = {        # for pipelines: parts for four ranks with two stages each
+    "mlp deep": lambda: MLP([4, 7, 5, 6, 7, 8, 5, 6, VOCABULARY], dropout=0.3),
+    "gpt deep tied": gpt(num_layers=6, dropout=0.3),
+    "gpt deep untied": gpt(num_layers=6, dropout=0.3, tied=False),
 }
 OPTIMIZERS = {
     "sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
@@ -62,7 +69,14 @@ STRATEGIES = {
     "fsdp kept": lambda model, comm: shard_all(model, comm, reshard_after_forward=False),
     "fsdp no prefetch": lambda model, comm: shard_all(model, comm, prefetch=False),
 }
-ALL = {"alone": Strategy, **STRATEGIES,
+
+
+def _pipeline(name: str):
+    return lambda model, comm: Pipeline(model, comm, partial(make_schedule, name, comm.size))
+
+
+PIPELINES = {"naive": NaiveModelParallel, **{name: _pipeline(name) for name in NAMES}}
+ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES,
        "graph": lambda model, comm: Strategy(data_parallel(model, comm), comm),
        "ddp one bucket": lambda model, comm: DistributedDataParallel(model, comm)}
 
@@ -118,13 +132,13 @@ class Case(NamedTuple):
 
     def build(self):
         """The model, with numbers."""
-        return MODELS[self.model]().initialize(0, np.float64)
+        return {**MODELS, **DEEP}[self.model]().initialize(0, np.float64)
 
 
 def accumulate_inside_no_sync(strategy: Strategy, batches: list[Microbatch], seed: int,
                               step: int) -> float:
     """`accumulate`, written out by hand."""
-    num_targets = global_count(strategy.comm, sum(count_targets(b.targets) for b in batches))
+    num_targets = global_count(strategy.comm, strategy.count(batches))
     with strategy.no_sync():
         loss = sum(strategy.loss_of(batch, num_targets, seed, step) for batch in batches[:-1])
     loss += strategy.loss_of(batches[-1], num_targets, seed, step)

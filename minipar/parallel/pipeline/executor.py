@@ -174,9 +174,11 @@ class Run:
     def post(self, action: Action) -> None:
         """Begin to receive what the action needs from another rank, if its form is known."""
         part = self.incoming(action)
-        if part is None or part in self.posted or self.pipeline.placement[part[1]] == self.comm.rank:
+        if part is None or part in self.posted:
             return
         kind, stage, i = part
+        if self.pipeline.placement[stage] == self.comm.rank:
+            return
         boundary = stage if kind == FORWARD else stage - 1
         form = self.pipeline.forms.get((boundary, self.batches[i].inputs.shape))
         if form is not None and not self.has_header(part):

@@ -1,0 +1,61 @@
+"""How long the parts of a model take, to cut it into stages that take as long as each other.
+
+    times = seconds_of_parts(model, batch, comm)              F, I and W of each part
+    cuts = cut_evenly([sum(time) for time in times], 4)       and from the same times the schedule
+    simulate(schedule, of_stages(times, cuts))                is predicted
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from ...autograd import Tensor, backward
+from ...backend import to_host
+from ...comm import Communicator
+from ...comm.collectives import broadcast
+from ...nn import Module
+from ...random import training_step
+from ..strategy import Microbatch
+from .stages import chain
+from .timing import Times
+
+
+def seconds_of_parts(model: Module, batch: Microbatch, comm: Communicator,
+                     repeats: int = 3) -> list[Times]:
+    """The least seconds of each part, on rank 0's clock and the same on all ranks, which call it.
+
+    Before a strategy takes the model, which it needs whole; gradients are forgotten.
+    """
+    runs = np.array([_run(model, batch, comm) for _ in range(repeats)])     # (repeats, parts, 3)
+    model.zero_grad()
+    with comm.labelled("control"):
+        least = broadcast(comm, np.min(runs, axis=0))
+    return [Times(*row) for row in to_host(least).tolist()]
+
+
+def _run(model: Module, batch: Microbatch, comm: Communicator) -> list[tuple]:
+    parts, x, kept, times = chain(model), batch.inputs, [], []
+    with training_step(0, 0, batch.samples):
+        for part in parts:
+            start = comm.now()
+            y = part.apply(x)
+            if part is parts[-1]:
+                y = model.criterion(y, batch.targets)
+            kept.append((x, y, comm.now() - start))
+            x = Tensor(y.data, requires_grad=True)
+    grad = None
+    for x, y, forward in reversed(kept):
+        start = comm.now()
+        weights = backward(y, grad, defer_weights=True)
+        middle = comm.now()
+        weights()
+        times.append((forward, middle - start, comm.now() - middle))
+        grad = x.grad if isinstance(x, Tensor) else None
+    return times[::-1]
+
+
+def of_stages(times: Sequence[Times], cuts: Sequence[int]) -> list[Times]:
+    """The times of stages from those of their parts."""
+    return [Times(*map(sum, zip(*times[start:stop])))
+            for start, stop in pairwise([0, *cuts, len(times)])]
