@@ -1,0 +1,84 @@
+"""Convolution as a matrix product: cut out every window of the image, multiply each by the weights.
+
+    image (h, w, c)     ┌───┐                              im2col makes a row of each window:
+                        │▒▒▒│░ ·      window of k × k      (h', w', k·k·c), and then
+                        │▒▒▒│░ ·      pixels, moved by     y = rows weight + bias
+                        └───┘· ·      `stride` each time   is an ordinary linear layer
+
+Pixels are in as many rows as there are windows over them, so backward adds up: dx of a pixel is the
+sum over its places.  Chellapilla, Puri & Simard 2006, High performance convolutional neural
+networks for document processing.
+"""
+
+import math
+
+import numpy as np
+
+from ..autograd import Function, Tensor, linear
+from .module import Module
+from .parameter import Parameter, normal, zeros
+
+
+def num_windows(length: int, kernel: int, stride: int) -> int:
+    """How many windows fit along an axis."""
+    return (length - kernel) // stride + 1
+
+
+class Im2col(Function):
+    """Windows of x (b, h, w, c) as rows (b, h', w', k·k·c);  dx = each row added to its window."""
+
+    rule = "images (b, h, w, c) of at least kernel × kernel pixels"
+
+    @staticmethod
+    def flops(ctx, out, x):
+        """Moves numbers forward, adds them backward."""
+        return 0, [out.size]
+
+    @staticmethod
+    def forward(ctx, x, kernel, stride):
+        """See the class."""
+        b, h, w, c = x.shape
+        if min(h, w) < kernel:
+            raise ValueError(f"no window of {kernel} × {kernel} fits")
+        rows, columns = num_windows(h, kernel, stride), num_windows(w, kernel, stride)
+        out = np.empty_like(x, shape=(b, rows, columns, kernel, kernel, c))
+        for i, j in np.ndindex(kernel, kernel):         # one pixel of all windows at a time
+            out[:, :, :, i, j] = x[:, i:i + rows * stride:stride, j:j + columns * stride:stride]
+        ctx.shape, ctx.kernel, ctx.stride = x.shape, kernel, stride
+        return out.reshape(b, rows, columns, kernel * kernel * c)
+
+    @staticmethod
+    def backward(ctx, g):
+        """See the class."""
+        shape, kernel, stride = ctx.shape, ctx.kernel, ctx.stride
+        return [lambda: col2im(g, shape, kernel, stride)]
+
+
+def col2im(rows: np.ndarray, shape: tuple[int, ...], kernel: int, stride: int) -> np.ndarray:
+    """Every row (…, k·k·c) added to its window of an image of `shape` (b, h, w, c)."""
+    b, high, wide, _ = rows.shape
+    pixels = rows.reshape(b, high, wide, kernel, kernel, shape[-1])
+    image = np.zeros_like(rows, shape=shape)
+    for i, j in np.ndindex(kernel, kernel):
+        image[:, i:i + high * stride:stride, j:j + wide * stride:stride] += pixels[:, :, :, i, j]
+    return image
+
+
+def im2col(x: Tensor, kernel: int, stride: int = 1) -> Tensor:
+    """x (b, h, w, c) → windows (b, h', w', kernel·kernel·c)."""
+    return Im2col.apply(x, kernel=kernel, stride=stride)
+
+
+class Conv2d(Module):
+    """x (b, h, w, c) → (b, h', w', num_out): each window times the weights, no padding."""
+
+    def __init__(self, num_in: int, num_out: int, kernel: int, stride: int = 1):
+        super().__init__()
+        fan_in = num_in * kernel * kernel
+        self.weight = Parameter((fan_in, num_out), normal(math.sqrt(2 / fan_in)))
+        self.bias = Parameter((num_out,), zeros)
+        self.kernel, self.stride = kernel, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return linear(im2col(x, self.kernel, self.stride), self.weight, self.bias)
