@@ -8,7 +8,7 @@ data, so that a test can compare them with what was drawn.  A schedule with a fa
 as it goes, the fault in red.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import NamedTuple
@@ -84,15 +84,39 @@ def pipeline_figure(timeline: Timeline, title: str = "",
                     activation_bytes: float | Sequence[float] | None = None,
                     fault: Fault | None = None) -> Figure:
     """The figure of `draw_pipeline`."""
+    figure, axes = new_figure(WIDTH, min(24, 1.7 + LANE * timeline.num_ranks))
+    _draw_panel(axes, timeline, title, activation_bytes, fault, timeline.makespan() or 1.0)
+    _write_legend(figure, [timeline], activation_bytes is not None)
+    return figure
+
+
+def draw_pipelines(timelines: Mapping[str, Timeline], path: str | Path,
+                   activation_bytes: float | Sequence[float] | None = None) -> Path:
+    """Several runs by their titles, one above the other, all to one scale of time."""
+    lanes = [timeline.num_ranks for timeline in timelines.values()]
+    figure = Figure(figsize=(WIDTH, min(24, 0.8 + sum(0.9 + LANE * n for n in lanes))),
+                    layout="constrained", dpi=130)
+    panels = figure.subplots(len(lanes), 1, squeeze=False, height_ratios=lanes)[:, 0]
+    until = max(timeline.makespan() for timeline in timelines.values())
+    for axes, (title, timeline) in zip(panels, timelines.items()):
+        _draw_panel(axes, timeline, title, activation_bytes, None, until)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    _write_legend(figure, list(timelines.values()), activation_bytes is not None)
+    return save(figure, path)
+
+
+def _draw_panel(axes: Axes, timeline: Timeline, title: str,
+                activation_bytes: float | Sequence[float] | None, fault: Fault | None,
+                until: float) -> None:
+    """A lane for each rank, and above them what it comes to; the axis reaches to `until`."""
     if not timeline.intervals and fault is None:
         raise ValueError("nothing was done: a timeline needs at least one action to be drawn")
-    figure, axes = new_figure(WIDTH, min(24, 1.7 + LANE * timeline.num_ranks))
     drawn = boxes(timeline)
-    unit, scale = time_unit(timeline.makespan() or 1.0)
-    _draw_boxes(axes, drawn, scale, timeline.makespan() or 1.0)
+    unit, scale = time_unit(until)
+    _draw_boxes(axes, drawn, scale, until)
     _draw_memory(axes, timeline, activation_bytes, scale)
-    arrows = 0 < len(timeline.messages) <= MOST_ARROWS
-    if arrows:
+    if len(timeline.messages) <= MOST_ARROWS:
         _draw_arrows(axes, timeline, scale)
     if fault is None:
         share = bubble(timeline)
@@ -108,11 +132,8 @@ def pipeline_figure(timeline: Timeline, title: str = "",
     axes.set_yticks([rank + TOP + HEIGHT / 2 for rank in shown], [f"rank {r}" for r in shown])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(timeline.num_ranks - 0.5, -0.55)
-    axes.set_xlim(0, max(axes.dataLim.x1, timeline.makespan() * scale))
+    axes.set_xlim(0, max(axes.dataLim.x1, until * scale))
     axes.set_xlabel(f"time in {unit}")
-    _write_legend(figure, drawn, arrows, "activations" if activation_bytes is not None
-                  else "microbatches in flight")
-    return figure
 
 
 def color_of(kind: str, nth: int) -> str:
@@ -192,7 +213,10 @@ def _draw_fault(axes: Axes, timeline: Timeline, fault: Fault, scale: float) -> N
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
 
 
-def _write_legend(figure: Figure, drawn: list[Box], arrows: bool, kept: str) -> None:
+def _write_legend(figure: Figure, timelines: Sequence[Timeline], as_bytes: bool) -> None:
+    drawn = [box for timeline in timelines for box in boxes(timeline)]
+    arrows = any(0 < len(timeline.messages) <= MOST_ARROWS for timeline in timelines)
+    kept = "activations" if as_bytes else "microbatches in flight"
     kinds = [kind for kind in WORDS if any(box.kind == kind for box in drawn)]
     idle = {"hatch": "////", "edgecolor": GREY}
     handles = [Patch(facecolor=COLORS[kind], label=WORDS[kind], **(idle if kind == IDLE else {}))

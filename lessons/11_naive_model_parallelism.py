@@ -1,0 +1,123 @@
+"""Lesson 11. Naive model parallelism: who idles?
+
+A model that does not fit on one device is cut: rank 0 has the first layers, rank 1 the next ones.
+A rank needs the activations of the one before it, and in backward the gradients of the one after:
+so one rank works, and p - 1 wait.
+
+    rank 0  ▐ F ▌                ▐  B  ▌        p devices take as long as one:
+    rank 1       ▐ F ▌    ▐  B  ▌               utilization 1/p, whatever the batch
+    rank 2            ▐ F ▌▐ B ▌
+
+In 2012 AlexNet needed two devices, and was cut the other way: half of every layer's channels on
+each, two columns that meet in few places, so both devices work all the time.
+
+    python lessons/11_naive_model_parallelism.py       mpirun -n 4 python lessons/11_…
+"""
+
+import numpy as np
+from kit import Lesson, Row
+from stage_runs import distance, gradients, observe, serial, step_of
+from two_columns import CLASSES, MEETING, SIZE, TwoColumns, loss_in_columns
+
+from minipar.autograd import backward
+from minipar.comm import Communicator, Trace
+from minipar.comm.collectives import agree_on_sum, gather_trace
+from minipar.launch import launch
+from minipar.nn import MLP
+from minipar.parallel.naive import NaiveModelParallel
+from minipar.parallel.strategy import Microbatch
+from minipar.viz.timeline import draw_timeline
+
+WIDTH, LAYERS, ROWS = 128, 4, 256       # of the MLP; layers of each rank; samples of a batch
+IMAGES, FLOAT = 128, 8                  # images of a batch; bytes of a number
+
+
+def batch_of(rows: int, shape: tuple[int, ...], num_classes: int) -> Microbatch:
+    """Random samples; the same on all ranks."""
+    draw = np.random.default_rng(0)
+    return Microbatch(draw.standard_normal((rows, *shape)), draw.integers(0, num_classes, rows),
+                      np.arange(rows))
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Naive model parallelism: who idles?", min_ranks=2)
+    p = comm.size
+    batch = batch_of(ROWS, (WIDTH,), WIDTH)
+    expected_loss, expected = serial(mlp(p), [batch])
+    strategy = NaiveModelParallel(mlp(p), comm)
+    seen = observe(comm, step_of(strategy, [batch]))
+    away = distance(gradients(strategy), expected)
+    whole, held = mlp(p).num_parameters(), strategy.slabs[0].data.size
+
+    lesson.say(f"An MLP of {p * LAYERS} layers, {LAYERS} on each of {p} ranks, one batch of {ROWS} "
+               "samples, float64. The same numbers as on one device:")
+    lesson.table([
+        Row("loss", expected_loss, seen.loss),
+        Row("gradients: largest difference from one process", 1e-12, away, "", "≤"),
+        Row("parameters on all ranks together", whole, round(agree_on_sum(comm, held)), ""),
+        Row("sent: an activation and a gradient over each of p − 1 cuts",
+            2 * (p - 1) * ROWS * WIDTH * FLOAT, seen.sent, "B"),
+        Row("utilization: 1/p, less what messages take", 1 / p, seen.busy, "", "≤")],
+        "layers on different ranks")
+    lesson.say("The memory of p devices, the speed of one. A larger batch does not help: each rank "
+               "works longer, and waits longer. (A smaller one, and several of them, would: "
+               "lesson 12.)")
+    trace = gather_trace(comm, seen.trace)
+    title = f"Naive model parallelism on {p} ranks: one works while {p - 1} wait"
+    lesson.picture(lambda path: draw_timeline(Trace(trace.select(), trace.spans), path, title))
+    columns(lesson, comm)
+    lesson.takeaway("Layers on different devices make room, not speed: utilization is 1/p, until "
+                    "either each layer is cut, or the batch.")
+    lesson.exercises(questions=[
+        f"Rank 1's layers take twice as long as the others'. What is the utilization of {p} ranks?",
+        "AlexNet's columns meet at conv3 only. What would be sent if they met at every layer?",
+        "Why does the last rank need the labels, the first one the inputs, and no rank both?"])
+
+
+def mlp(num_ranks: int) -> MLP:
+    """As many equal layers for each rank."""
+    return MLP([WIDTH] * (num_ranks * LAYERS + 1)).initialize(0, np.float64)
+
+
+def columns(lesson: Lesson, comm: Communicator) -> None:
+    """The same small convolutional network cut both ways, on ranks 0 and 1; the others look on."""
+    batch = batch_of(IMAGES, (SIZE, SIZE, 3), CLASSES)
+    pair = comm.split(0 if comm.rank < 2 else None)
+    rows = []
+    if pair is not None:
+        expected_loss, expected = serial(TwoColumns().initialize(0, np.float64), [batch])
+        staged = NaiveModelParallel(TwoColumns().initialize(0, np.float64), pair)
+        in_stages = observe(pair, step_of(staged, [batch]))
+        model = TwoColumns().initialize(0, np.float64)
+
+        def step() -> float:
+            model.zero_grad()
+            loss = loss_in_columns(model, batch.inputs, batch.targets, IMAGES, pair)
+            backward(loss)
+            return loss.item()
+        in_columns = observe(pair, step)
+        mine = {name: parameter.grad for name, parameter in model.named_parameters()
+                if name.startswith(f"columns.{pair.rank}")}
+        meeting, logits = IMAGES * int(np.prod(MEETING)) * FLOAT, IMAGES * CLASSES * FLOAT
+        rows = [Row("loss", expected_loss, in_columns.loss),
+                Row("stages: largest difference of a gradient", 1e-12,
+                    distance(gradients(staged), expected), "", "≤"),
+                Row("columns: largest difference of a gradient", 1e-12, distance(mine, expected),
+                    "", "≤"),
+                Row("stages: both columns' channels, there and back", 2 * 2 * meeting,
+                    in_stages.sent, "B"),
+                Row("columns: all-gather, its backward; all-reduce of logits",
+                    2 * (2 * meeting + logits), in_columns.sent, "B"),
+                Row("stages: utilization", 1 / 2, in_stages.busy, "", "≤"),
+                Row("columns: utilization", 1.0, in_columns.busy, "", "≤")]
+    lesson.say("AlexNet's layout, small: four layers, convolutions by im2col, every layer's "
+               "channels in two columns, which meet before the third layer and in the logits. On "
+               "two ranks, cut in stages (the first two layers, the last two) and in columns:")
+    lesson.table(rows, "a convolutional network on two ranks")
+    lesson.say("Nearly as many bytes, but in columns nobody waits for the other's layers: only for "
+               "messages. Cutting every layer is tensor parallelism (lesson 14).")
+
+
+if __name__ == "__main__":
+    launch(main)

@@ -1,0 +1,177 @@
+"""Lesson 12. GPipe and 1F1B: how do p ranks work at once, and what does it cost?
+
+Cut the batch into m microbatches: while rank 1 has the first one, rank 0 begins the second.  What
+is left of idling is the *bubble*: the last rank must wait for p - 1 forwards before it begins, the
+first one for p - 1 backwards before it ends.
+
+    of the total  (p-1)/(m+p-1)     of the ideal  (p-1)/m       smaller with more microbatches
+
+    GPipe  rank 0   F0 F1 F2 F3 ·· B0 B1 B2 B3      all forwards first: keeps m microbatches'
+    1F1B   rank 0   F0 F1 ·· B0 F2 B1 F3 B2 B3      a backward as soon as there is one: p of them
+
+    python lessons/12_gpipe_and_1f1b.py        mpirun -n 4 python lessons/12_gpipe_and_1f1b.py
+"""
+
+from functools import partial
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+from kit import ABOUT, EQUAL, Lesson, Row
+from stage_runs import Observed, distance, gradients, observe, serial, step_of
+
+from minipar.comm import Communicator
+from minipar.comm.collectives import agree_on_sum, gather_objects
+from minipar.comm.topology import Link
+from minipar.launch import launch
+from minipar.memory.ledger import Ledger
+from minipar.nn import MLP
+from minipar.parallel.pipeline import (
+    Action,
+    Schedule,
+    Timeline,
+    Times,
+    find_fault,
+    gpipe,
+    make_schedule,
+    one_f_one_b,
+    simulate,
+)
+from minipar.parallel.pipeline.executor import Pipeline
+from minipar.parallel.pipeline.figures import bubble
+from minipar.parallel.pipeline.timing import FREE
+from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.viz.pipeline import draw_pipelines
+
+WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
+M = 8                                           # microbatches
+TITLES, LIVE = {"gpipe": "GPipe", "1f1b": "1F1B"}, {"gpipe": "m", "1f1b": "min(m, p − s)"}
+
+
+class Run(NamedTuple):
+    """A batch through a schedule."""
+
+    strategy: Pipeline
+    seen: Observed
+    timeline: Timeline | None       # on rank 0
+    activations: int                # bytes at their peak on this rank
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "GPipe and 1F1B: how do p ranks work at once, and what does it "
+                    "cost?", min_ranks=2)
+    p, s = comm.size, comm.rank
+    draw = np.random.default_rng(0)
+    batches = [Microbatch(draw.standard_normal((ROWS, WIDTH)), draw.integers(0, WIDTH, ROWS),
+                          np.arange(ROWS)) for _ in range(M)]
+    expected_loss, expected = serial(mlp(p), batches)
+    runs = {name: run(comm, name, batches) for name in TITLES}
+    one = run(comm, "gpipe", batches[:1]).activations
+    simulated = not hasattr(comm, "mpi_comm")
+    link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE
+
+    lesson.say(f"An MLP of {p * LAYERS} layers on p = {p} ranks, m = {M} microbatches of {ROWS} "
+               "samples, float64. What both schedules have in common:")
+    lesson.table([row for name, (strategy, seen, *_) in runs.items() for row in (
+        Row(f"{TITLES[name]}: loss", expected_loss, seen.loss),
+        Row(f"{TITLES[name]}: difference of a gradient from one process", 1e-12,
+            distance(gradients(strategy), expected), "", "≤"),
+        Row(f"{TITLES[name]}: sent, 2 m b h over each of p − 1 boundaries",
+            2 * M * ROWS * WIDTH * (p - 1) * FLOAT, seen.sent, "B"))], "equal")
+    lesson.say("And in what they differ: activations, which wait for their backward. Rank 0 keeps "
+               "the most.")
+    lesson.table([row for name, (strategy, _, _, activations) in runs.items() for row in (
+        Row(f"{TITLES[name]}: microbatches in flight, {LIVE[name]}", live(name, p, s),
+            strategy.most_in_flight),
+        Row(f"{TITLES[name]}: activations, each {one:,} B", live(name, p, s) * one,
+            activations, "B"))], f"on this rank, s = {s}")
+    rows, formula = [], (p - 1) / (M + p - 1)
+    for name, (_, _, timeline, _) in runs.items():
+        idle = from_rank_0(comm, timeline and bubble(timeline).of_total)
+        took = from_rank_0(comm, timeline and timeline.makespan())
+        schedule, placement = make_schedule(name, p, M)
+        predicted = from_rank_0(comm, timeline and simulate(
+            schedule, times_of(timeline), placement, link, ROWS * WIDTH * FLOAT).makespan())
+        rows += [Row(f"{TITLES[name]}: bubble of the total, (p−1)/(m+p−1)", formula, idle, "",
+                     ABOUT),
+                 Row(f"{TITLES[name]}: ms, from the times of its stages", 1e3 * predicted,
+                     1e3 * took, "ms", EQUAL if simulated else ABOUT)]
+    lesson.table(rows, "time")
+    lesson.say("The formula is for stages that take equally long and messages that take no time. "
+               "Here the first stage needs no gradient of its input, and messages are on the way; "
+               "1F1B waits for them more often. " + (
+                   "Played with the times that the stages took and the links there are, the "
+                   "schedule takes exactly as long as it did." if simulated else
+                   "Played with the times that the stages took, the schedule takes as long as is "
+                   "predicted; what is more is time of messages, of bookkeeping, and, where there "
+                   "are fewer cores than ranks, of waiting for a core."))
+    lint(lesson, p)
+    sizes = gather_objects(comm, one)
+    lesson.picture(lambda path: draw_pipelines(
+        {f"{TITLES[name]} on {p} ranks, {M} microbatches": run.timeline
+         for name, run in runs.items()}, path, sizes))
+    lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal; 1F1B has GPipe's "
+                    "bubble, and holds p − s microbatches instead of all m.")
+    lesson.exercises(questions=[
+        "The bubble is to be 5 % of the total on 8 ranks. How many microbatches?",
+        "Why does 1F1B not shrink the bubble? Which ranks idle when?",
+        "Double m and halve the microbatches. What becomes of bubble, memory, bytes, and of the "
+        "efficiency of each product?"])
+
+
+def mlp(num_ranks: int) -> MLP:
+    """As many equal layers for each rank."""
+    return MLP([WIDTH] * (num_ranks * LAYERS + 1)).initialize(0, np.float64)
+
+
+def run(comm: Communicator, name: str, batches: list[Microbatch]) -> Run:
+    """A batch to be timed, and one more to weigh its activations."""
+    strategy = Pipeline(mlp(comm.size), comm, partial(make_schedule, name, comm.size))
+    step = step_of(strategy, batches)
+    seen = observe(comm, step)
+    timeline = strategy.timeline(seen.trace)
+    ledger = Ledger(strategy.slabs[0].parameters)
+    with ledger.recording():
+        step()
+    return Run(strategy, seen, timeline, ledger.peak_of["activations"])
+
+
+def live(name: str, p: int, s: int) -> int:
+    """Microbatches in flight on stage s of p, at most."""
+    return M if name == "gpipe" else min(M, p - s)
+
+
+def times_of(timeline: Timeline) -> list[Times]:
+    """What forward and backward of each stage took, the median of its microbatches."""
+    taken: dict[tuple[int, str], list[float]] = {}
+    for i in timeline.intervals:
+        taken.setdefault((i.stage, i.kind), []).append(i.end - i.start)
+    return [Times(median(taken[s, "F"]), median(taken[s, "B"]), 0)
+            for s in range(timeline.num_ranks)]
+
+
+def from_rank_0(comm: Communicator, value: float | None) -> float:
+    """Rank 0's number, for all."""
+    return agree_on_sum(comm, 0.0 if value is None else value)
+
+
+def lint(lesson: Lesson, p: int) -> None:
+    """Three ways to write 1F1B wrong, and what is said of them before anything hangs."""
+    def spoilt(rank: int, row: list[Action]) -> Schedule:
+        return [row if r == rank else good for r, good in enumerate(one_f_one_b(p, M))]
+    first, *_, last = one_f_one_b(p, M)
+    mistakes = {"deadlock": ("the last rank does all its forwards first",
+                             spoilt(p - 1, gpipe(p, M)[-1])),
+                "out of order": ("a backward before its forward",
+                                 spoilt(p - 1, [last[1], last[0], *last[2:]])),
+                "missing": ("rank 0 forgets its last backward", spoilt(0, first[:-1]))}
+    faults = {kind: find_fault(schedule) for kind, (_, schedule) in mistakes.items()}
+    assert find_fault(one_f_one_b(p, M)) is None
+    assert all(fault.kind == kind for kind, fault in faults.items())
+    lesson.say("A schedule is a list, and can be checked before it runs:\n\n" + "\n".join(
+        f"- *{mistakes[kind][0]}*: {fault.sentence}" for kind, fault in faults.items()))
+
+
+if __name__ == "__main__":
+    launch(main)

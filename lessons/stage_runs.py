@@ -1,0 +1,69 @@
+"""What lessons 11 and 12 observe of a batch that goes through stages; every rank calls these."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from minipar.autograd import backward
+from minipar.comm import Communicator, Trace
+from minipar.comm.collectives import agree_on_sum, all_reduce
+from minipar.launch import metered
+from minipar.nn import Module
+from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+
+
+class Observed(NamedTuple):
+    """A batch: this rank's trace, and what all ranks together did."""
+
+    trace: Trace
+    loss: float
+    sent: int           # bytes, bookkeeping apart
+    seconds: float      # from the first computation to the last
+    busy: float         # share of the ranks' time in which they computed
+
+
+def observe(comm: Communicator, batch: Callable[[], float]) -> Observed:
+    """Call batch(), which returns the loss, once to warm up, and once more observed."""
+    batch()
+    comm.start_trace()
+    loss = metered(lambda comm: batch())(comm)
+    trace = comm.stop_trace()
+    spans = trace.named_spans()
+    ends = np.array([-min(s.start for s in spans), max(s.end for s in spans)])
+    seconds = float(np.sum(all_reduce(comm, ends, "max")))
+    worked = agree_on_sum(comm, sum(s.end - s.start for s in spans))
+    return Observed(trace, loss, round(agree_on_sum(comm, trace.bytes_sent())), seconds,
+                    worked / seconds / comm.size)
+
+
+def step_of(strategy: Strategy, batches: Sequence[Microbatch]) -> Callable[[], float]:
+    """Gradients of the microbatches, from zero; returns the loss."""
+    def batch() -> float:
+        for slab in strategy.slabs:
+            slab.zero_grad()
+        return accumulate(strategy, batches)
+    return batch
+
+
+def serial(model: Module, batches: Sequence[Microbatch]) -> tuple[float, dict[str, np.ndarray]]:
+    """The loss and the gradients of one process, computed by every rank for itself."""
+    num_targets = float(sum(len(batch.targets) for batch in batches))
+    loss = 0.0
+    for batch in batches:
+        part = model.loss(batch.inputs, batch.targets, num_targets)
+        backward(part)
+        loss += part.item()
+    return loss, {name: p.grad for name, p in model.named_parameters()}
+
+
+def distance(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    """The largest difference of any gradient, relative to the largest."""
+    assert found
+    largest = max(np.max(np.abs(g)) for g in expected.values())
+    return float(max(np.max(np.abs(found[name] - expected[name])) for name in found) / largest)
+
+
+def gradients(strategy: Strategy) -> dict[str, np.ndarray]:
+    """Of all stages, on every rank."""
+    return {name: g for slab in strategy.slabs for name, g in slab.named(slab.grad).items()}
