@@ -40,7 +40,7 @@ from minipar.parallel.pipeline import (
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.figures import bubble
 from minipar.parallel.pipeline.timing import FREE
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.viz.pipeline import draw_pipelines
 
 WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
