@@ -111,6 +111,9 @@ def run_variant(job: dict, grafts: dict[str, list]) -> dict:
         for name in set(sys.modules) - modules:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(own):
                 del sys.modules[name]
+                package, _, module = name.rpartition(".")
+                if package in sys.modules:          # `from package import module` must not find it
+                    vars(sys.modules[package]).pop(module, None)
     return {"status": int(status), "num_passed": recorder.num_passed,
             "seconds": recorder.seconds, "failures": recorder.failures}
 

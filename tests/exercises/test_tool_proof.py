@@ -1,5 +1,7 @@
 """`exercise prove`: it must find what is wrong with an exercise, and change nothing."""
 
+from dataclasses import replace
+
 from minipar.exercises import manifest, surgery
 from minipar.exercises.judge import judge
 from minipar.exercises.workbench import Workbench
@@ -33,6 +35,17 @@ def test_a_variant_that_never_ends_is_named(learner):
                      limit=4)
     assert outcomes["endless"].failures[0].error == "EndlessLoop"
     assert "next" not in outcomes
+
+
+def test_a_variant_is_found_by_whoever_imports_its_module_from_the_package(learner):
+    test = learner.tree / "tests/exercises/test_exercise_by_module.py"
+    test.write_text("import numpy as np\nfrom minipar import formats\n\n\ndef test_one():\n"
+                    "    assert formats.to_bfloat16(np.ones(1, np.float32)) == 0x3F80\n")
+    exercise = replace(Workbench(learner.tree).find("to_bfloat16"),
+                       tests=("tests/exercises/test_exercise_by_module.py::test_one",))
+    wrong = [(exercise.function, surgery.as_block("return array.astype(np.uint16)"))]
+    outcomes = judge(learner.tree, exercise, {"reference": {}, "wrong": {exercise.file: wrong}})
+    assert outcomes["reference"].passed and not outcomes["wrong"].passed
 
 
 def test_a_mutant_that_is_no_python_is_refused(learner):
