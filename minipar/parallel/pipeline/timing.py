@@ -12,6 +12,7 @@ for bytes / bandwidth, and arrives the latency after that.
     bubble of the ideal = idle time / time at work                          (p - 1) / m
 """
 
+import gc
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import inf
@@ -95,17 +96,26 @@ class _Run:
 
     def play(self) -> Timeline:
         """Play until nothing is left, or nobody can go on."""
-        for rank in range(len(self.schedule)):
-            self.go_on(rank, 0.0)
-        while self.ends:
-            now, rank = heappop(self.ends)
-            action = self.schedule[rank][self.position[rank]]
-            self.position[rank] += 1
-            for kind in PARTS[action.kind]:
-                self.done[kind, action.stage, action.microbatch] = now
-            self.send(rank, action, now)
-            self.go_on(rank, now)
+        collecting = gc.isenabled()
+        gc.disable()                # the intervals that there are would be scanned again and again
+        try:
+            for rank in range(len(self.schedule)):
+                self.go_on(rank, 0.0)
+            while self.ends:
+                self.end_one(*heappop(self.ends))
+        finally:
+            if collecting:
+                gc.enable()
         return self.timeline
+
+    def end_one(self, now: float, rank: int) -> None:
+        """The rank has done its action: others may need it, and it goes on."""
+        action = self.schedule[rank][self.position[rank]]
+        self.position[rank] += 1
+        for kind in PARTS[action.kind]:
+            self.done[kind, action.stage, action.microbatch] = now
+        self.send(rank, action, now)
+        self.go_on(rank, now)
 
     def go_on(self, rank: int, now: float) -> None:
         """The rank has been free since `now`: it starts its next action if all is there."""
