@@ -25,6 +25,7 @@ from ..backend import Array, allocated, place_in, view_of
 from ..comm import Communicator
 from ..comm.collectives import all_reduce, broadcast
 from ..nn import Module
+from ..optim import Optimizer
 from .data import check_uses
 from .sharded import ShardedGradients
 from .shards import Shard
@@ -85,6 +86,12 @@ class FullyShardedDataParallel(ShardedGradients):
             self.phase = None
         self.plan = self.uses
         for unit in self.units:
+            unit.release()
+
+    def step(self, optimizer: Optimizer) -> None:
+        """See Strategy."""
+        super().step(optimizer)
+        for unit in self.units:             # what an evaluation gathered has old values now
             unit.release()
 
     def use(self, unit: Unit) -> None:

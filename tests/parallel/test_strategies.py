@@ -4,9 +4,13 @@
 product under `slow`, and both on simulated and on real ranks.
 """
 
+import numpy as np
 import pytest
 from cases import MASKS, MODELS, OPTIMIZERS, STRATEGIES, Case, check
 
+from minipar.autograd import no_grad
+from minipar.optim import SGD
+from minipar.parallel.strategy import Microbatch, accumulate
 from minipar.testing import worlds
 
 PARTS = {1: (10,), 3: (4, 3, 3)}
@@ -47,6 +51,28 @@ def test_fewer_rows_than_ranks(world, name):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_microbatches_are_the_one_big_batch(world, name, parts):
     check(world, name, Case("mlp dropout", "sgd", "none in one microbatch", parts))
+
+
+@worlds(2, mpi=(2,))
+@pytest.mark.parametrize("name", sorted({*STRATEGIES} - {"dp"}))
+def test_an_evaluation_sees_the_newest_parameters(world, name):
+    """Before a step and after it; the first weights that are used are also the last (tied)."""
+    inputs, targets = Case().batch(0)
+
+    def body(comm):
+        strategy = STRATEGIES[name](Case().build(), comm)
+
+        def evaluate(model) -> float:
+            with no_grad():
+                return model.loss(inputs, targets).item()
+        mine = list(strategy.rows(len(inputs)))
+        accumulate(strategy, [Microbatch(inputs[mine], targets[mine], np.array(mine))])
+        before = evaluate(strategy.model)
+        strategy.step(SGD(strategy.slabs, lr=0.3))
+        plain = Case().build()
+        plain.load_state_dict(strategy.state_dict())
+        assert before != evaluate(plain) == pytest.approx(evaluate(strategy.model), rel=1e-12)
+    world.run(body)
 
 
 @pytest.mark.slow
