@@ -105,7 +105,8 @@ class FullyShardedDataParallel(ShardedGradients):
             if is_recording():
                 raise RuntimeError("weights of a sharded model are used where their gradients "
                                    "would be lost: compute the loss inside "
-                                   "`with strategy.forward():` (or without gradients, no_grad())")
+                                   "`with strategy.forward():` and call strategy.backward(loss) "
+                                   "(or compute without gradients, no_grad())")
             self._make_room(unit)
             unit.gather(self.gather_comm)
             return

@@ -11,9 +11,10 @@ from ..comm.collectives import reduce_scatter
 from ..comm.work import Work, start
 from ..nn import Parameter
 from ..nn.slab import Segment
+from ..optim import Optimizer
 from .order import InOrder
 from .shards import Shard
-from .strategy import Strategy
+from .strategy import NOT_REDUCED, Strategy
 
 
 class PassingGradient:
@@ -89,3 +90,9 @@ class ShardedGradients(Strategy):
         """See Strategy."""
         self.order.finish()
         self.settle()
+
+    def step(self, optimizer: Optimizer) -> None:
+        """See Strategy.  Raises ValueError if there are gradients that nobody has reduced."""
+        if any(p.grad is not None for shard in self.slabs for p in shard.parameters):
+            raise ValueError(NOT_REDUCED)
+        optimizer.step()

@@ -27,6 +27,9 @@ from ..random import training_step
 from .clip import clip_grad_norm
 from .data import global_count, global_loss
 
+NOT_REDUCED = ("these gradients are still those of this rank alone: call strategy.backward(loss) "
+               "instead of loss.backward(), the last time outside no_sync()")
+
 
 class Microbatch(NamedTuple):
     """What `model.loss` takes, and the global numbers of the samples (dropout needs them)."""

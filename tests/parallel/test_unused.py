@@ -10,6 +10,7 @@ from picky import check_picky, train_picky
 
 from minipar.comm import Cluster
 from minipar.nn import MLP
+from minipar.optim import SGD
 from minipar.parallel.data import check_replicas
 from minipar.parallel.ddp import DistributedDataParallel
 from minipar.parallel.fsdp import fully_shard
@@ -89,6 +90,30 @@ def test_no_sync_sends_nothing(world, name):
         for before, after in zip(once, gradients()):
             for key in before:
                 np.testing.assert_allclose(after[key], 3 * before[key], rtol=1e-12, err_msg=key)
+    world.run(body)
+
+
+@worlds(2, mpi=(2,))
+@pytest.mark.parametrize("name", ["ddp", "zero1", "zero2"])
+def test_a_step_on_gradients_of_one_rank_is_refused(world, name):
+    """loss.backward() instead of strategy.backward(loss), in the first step or a later one."""
+    def body(comm):
+        model = MLP([4, 5, 3]).initialize(0, np.float64)
+        strategy = ALL[name](model, comm)
+        optimizer, x, labels = SGD(strategy.slabs), np.ones((2, 4)), np.array([0, 1])
+        for _ in range(2):
+            model.loss(x, labels).backward()
+            with pytest.raises(ValueError, match=r"call strategy.backward\(loss\)"):
+                strategy.step(optimizer)
+            optimizer.zero_grad()
+            strategy.backward(model.loss(x, labels))
+            strategy.step(optimizer)
+            optimizer.zero_grad()
+        if strategy.keeps_gradients:
+            with strategy.no_sync():
+                strategy.backward(model.loss(x, labels))
+            with pytest.raises(ValueError, match=r"outside no_sync\(\)"):
+                strategy.step(optimizer)
     world.run(body)
 
 
