@@ -94,7 +94,14 @@ def passing():
     """The gradient of a run of two parameters, of 6 and 2 elements."""
     parameters = [Parameter((2, 3), ones), Parameter((2,), ones)]
     segments = [Segment("a", 0, 6, ((0, 2), (0, 3)), (2, 3)), Segment("b", 6, 8, ((0, 2),), (2,))]
-    return PassingGradient(parameters, segments, np.zeros(0))
+    gradient = PassingGradient(parameters, segments, np.zeros(0))
+
+    def whole() -> np.ndarray:
+        if gradient.flat is None:
+            gradient.flat = np.full(8, np.nan)          # of a new array nobody knows what is in it
+        return gradient.flat
+    gradient.whole = whole
+    return gradient
 
 
 def test_taken_gradient_is_zero_where_nothing_came(passing):
