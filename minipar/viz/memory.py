@@ -9,7 +9,7 @@ What is drawn is `levels(history, …)`, arrays as plain data, so that a test ca
 with the ledger.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ class MemoryStep(NamedTuple):
     """What one rank's ledger saw from `start` to `end`, on the clock of its `history`.
 
     `predicted`: the bytes that the peak should be, and the formula.  `phases`: when "forward", …
-    began (`phases_of`).
+    began, in order of time, as often as there are microbatches (`phases_of`).
     """
 
     title: str
@@ -43,7 +43,7 @@ class MemoryStep(NamedTuple):
     start: float
     end: float
     predicted: tuple[float, str] | None = None
-    phases: Mapping[str, float] = {}
+    phases: Sequence[tuple[float, str]] = ()
 
 
 def levels(history: Sequence[tuple[float, str, int]], start: float,
@@ -76,14 +76,13 @@ def peak_of(step: MemoryStep, kinds: Sequence[str] = tuple(COLORS)) -> tuple[flo
     return float(times[np.argmax(total)]), int(np.max(total))
 
 
-def phases_of(trace: Trace, rank: int) -> dict[str, float]:
-    """When each phase of a step began on a rank: forward, backward, optimizer."""
-    began: dict[str, float] = {}
-    for span in trace.named_spans():
-        phase = PHASES.get(span.name.rpartition(" ")[2])
-        if span.rank == rank and phase is not None:
-            began[phase] = min(span.start, began.get(phase, span.start))
-    return began
+def phases_of(trace: Trace, rank: int) -> list[tuple[float, str]]:
+    """When each phase of a step began on a rank: forward, backward, again of the next microbatch,
+    …, optimizer."""
+    spans = sorted((span.start, phase) for span in trace.named_spans() if span.rank == rank
+                   and (phase := PHASES.get(span.name.rpartition(" ")[2])) is not None)
+    return [(when, phase) for i, (when, phase) in enumerate(spans)
+            if i == 0 or spans[i - 1][1] != phase]
 
 
 def draw_memory(steps: Sequence[MemoryStep], path: str | Path, title: str = "",
@@ -155,11 +154,11 @@ def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float) ->
 
 def _mark_phases(axes: Axes, step: MemoryStep, scale: float, top: float) -> None:
     """A line where each phase begins, and its name where there is room for it."""
-    began = sorted((when, name) for name, when in step.phases.items())
-    for i, (when, name) in enumerate(began):
-        until = began[i + 1][0] if i + 1 < len(began) else step.end
+    width = axes.get_position().width * axes.figure.get_figwidth()          # in inches
+    for i, (when, name) in enumerate(step.phases):
+        until = step.phases[i + 1][0] if i + 1 < len(step.phases) else step.end
         x = (when - step.start) * scale
         if i:
             axes.axvline(x, color=DARK, linestyle=":", linewidth=1)
-        if until - when > 0.2 * (step.end - step.start):
+        if (until - when) / (step.end - step.start) * width > 0.65:
             axes.text(x, 0.98 * top, f" {name}", va="top", fontsize=9, color=DARK)

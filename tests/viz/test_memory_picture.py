@@ -83,7 +83,14 @@ def test_phases_are_found_in_the_trace():
     trace = Trace(spans=[(0, "Linear forward", 1.0, 2.0), (1, "Linear forward", 0.0, 1.0),
                          (0, "Linear weights", 2.5, 3.0), (0, "Linear backward", 3.0, 4.0),
                          (0, "AdamW optimizer", 5.0, 6.0), (0, "other", 0.0, 9.0)])
-    assert phases_of(trace, 0) == {"forward": 1.0, "backward": 2.5, "optimizer": 5.0}
+    assert phases_of(trace, 0) == [(1.0, "forward"), (2.5, "backward"), (5.0, "optimizer")]
+
+
+def test_every_microbatch_has_its_phases():
+    trace = Trace(spans=[(0, f"Linear {name}", start, start + 1.0) for start, name in enumerate(
+        ("forward", "backward", "weights", "forward", "backward", "optimizer"))])
+    assert phases_of(trace, 0) == [(0, "forward"), (1, "backward"), (3, "forward"), (4, "backward"),
+                                   (5, "optimizer")]
 
 
 def test_one_picture_for_all_with_one_axis(tmp_path):
