@@ -13,9 +13,10 @@ Both share out the batch, and both take the steps of one process.  They differ i
 
 import numpy as np
 from kit import Lesson, Row
+from one_step import ring
 
 from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import agree_on_sum, all_gather, all_reduce, chunk_bounds
+from minipar.comm.collectives import agree_on_sum, all_gather, chunk_bounds
 from minipar.comm.trace import Trace
 from minipar.launch import launch, simulate
 from minipar.nn import GPT, GPTConfig
@@ -35,8 +36,7 @@ DEVICE = {"flops_per_second": 2e10, "bandwidth": 2e9, "latency": 2e-6}
 
 def ddp(model: GPT, comm: Communicator) -> DistributedDataParallel:
     """DDP whose gradients go around a ring, so that their bytes are easily counted."""
-    return DistributedDataParallel(
-        model, comm, reduce=lambda comm, flat: all_reduce(comm, flat, algorithm="ring", out=flat))
+    return DistributedDataParallel(model, comm, reduce=ring)
 
 
 STRATEGIES = {"DataParallel": DataParallel, "DDP": ddp}

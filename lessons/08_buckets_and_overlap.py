@@ -12,9 +12,10 @@ the first, while backward goes on:
 
 import numpy as np
 from kit import Lesson, Row
+from one_step import ring
 
 from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import agree_on_sum, all_reduce
+from minipar.comm.collectives import agree_on_sum
 from minipar.comm.cost import predict
 from minipar.comm.trace import Trace
 from minipar.launch import launch, simulate
@@ -31,9 +32,7 @@ SIZES_MB = 25.0, 0.06, 0.016                # of a bucket
 
 def ddp(model: GPT, comm: Communicator, bucket_mb: float) -> DistributedDataParallel:
     """DDP with buckets of one size, each summed on a ring, whose messages are easily counted."""
-    return DistributedDataParallel(
-        model, comm, bucket_mb, bucket_mb,
-        reduce=lambda comm, flat: all_reduce(comm, flat, algorithm="ring", out=flat))
+    return DistributedDataParallel(model, comm, bucket_mb, bucket_mb, ring)
 
 
 def name_of(strategy: DistributedDataParallel) -> str:

@@ -13,11 +13,9 @@ drops the gradients that belong to other ranks; ZeRO-3 (lesson 10) the parameter
 """
 
 from kit import Lesson, Row, number
-from one_step import STATES, Step, observe, total
+from one_step import STATES, Step, observe, ring, total
 
-from minipar.backend import Array
 from minipar.comm import Communicator
-from minipar.comm.collectives import all_reduce
 from minipar.launch import launch
 from minipar.nn import GPT, GPTConfig, Linear
 from minipar.parallel.cost import paper_bytes
@@ -27,11 +25,6 @@ from minipar.viz.memory import draw_memory
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=4, num_heads=4, width=48, tied=False)
 BUCKET_MB, K = 0.1, 3           # megabytes of a bucket of gradients; microbatches
-
-
-def ring(comm: Communicator, flat: Array) -> Array:
-    """The all-reduce that is a reduce-scatter and an all-gather, whatever the size."""
-    return all_reduce(comm, flat, algorithm="ring", out=flat)
 
 
 STRATEGIES = {

@@ -18,14 +18,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kit import Lesson, Row, number
-from one_step import STATES, observe
+from one_step import STATES, observe, ring
 
 from minipar.comm import Communicator
 from minipar.launch import launch
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.parallel.cost import bytes_per_step, memory_per_rank, paper_bytes, units_of
+from minipar.parallel.ddp import DistributedDataParallel
 from minipar.parallel.fsdp import FullyShardedDataParallel, fully_shard
-from minipar.parallel.strategies import make_strategy, shard_all
+from minipar.parallel.strategies import shard_all
 from minipar.viz.memory import draw_memory
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=6, num_heads=4, width=48, tied=False)
@@ -81,7 +82,8 @@ def main(comm: Communicator) -> None:
     """See the module."""
     lesson = Lesson(comm, __file__, "FSDP: when to gather, when to free?")
     p = comm.size
-    ddp = observe(comm, CONFIG, lambda model, comm: make_strategy("ddp", model, comm, 0.1))
+    ddp = observe(comm, CONFIG, lambda model, comm: DistributedDataParallel(
+        model, comm, 0.1, 0.1, ring))
     steps = {name: observe(comm, CONFIG, wrapping.make) for name, wrapping in WRAPPINGS.items()}
     peaks, sent, pictures = [], [], []
     for (name, (_, sizes, uses, formula, kept)), step in zip(WRAPPINGS.items(), steps.values()):
@@ -101,11 +103,12 @@ def main(comm: Communicator) -> None:
                "only with the embeddings, at its end: it waits all the while.")
     sent.append(Row("the paper: at most 3 Ψ (N−1)", round(p * paper_bytes("fsdp", PSI, p)),
                     steps["by block"].sent, "B", "≤"))
+    sent.append(Row("DDP: 2 Ψ (N−1)", round(p * paper_bytes("ddp", PSI, p)), ddp.sent, "B"))
     lesson.table(sent, "sent by all ranks in one step")
     lesson.say("Less than the paper's 3 Ψ: when backward begins, the last block is still there, "
-               "and embeddings need no weight for their gradient. It is nearly 1 Ψ more than DDP "
-               "sends, which may run beside the computation if the next unit is asked for early: "
-               "compare the times with and without prefetch.")
+               "and embeddings need no weight for their gradient. It is nearly half as much again "
+               "as DDP sends, which may run beside the computation if the next unit is asked for "
+               "early: compare the times with and without prefetch.")
     lesson.grid(["measured in this run, per rank", "kept", "peak", "sent", "ms a step", "÷ DDP"],
                 [(name, *(f"{number(round(count / PSI / size, 2))} Ψ" for count, size in (
                     (step.kept, 1), (step.peak, 1), (step.sent, 4 * p))),

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minipar.backend import Array
 from minipar.comm import Communicator
-from minipar.comm.collectives import agree_on_sum
+from minipar.comm.collectives import agree_on_sum, all_reduce
 from minipar.launch import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Module
@@ -17,6 +18,11 @@ from minipar.viz.memory import MemoryStep, peak_of, phases_of
 
 STATES = ("parameters", "optimizer states", "gradients", "communication")   # not activations
 ROWS = 2                    # of a microbatch, on each rank
+
+
+def ring(comm: Communicator, flat: Array) -> Array:
+    """DDP's all-reduce as a reduce-scatter and an all-gather around a ring, whatever the size."""
+    return all_reduce(comm, flat, algorithm="ring", out=flat)
 
 
 class Step(NamedTuple):
