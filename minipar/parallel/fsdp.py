@@ -164,7 +164,8 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
     has taken.  Hybrid sharding: a unit is sharded over the ranks `shard`, and `replicate` are those
     that hold the same shard, which they then all-reduce.  `reshard_after_forward=False` keeps this
     unit gathered until its backward: 2Ψ instead of 3Ψ are sent.  Rank 0's values are taken.  Raises
-    ValueError if the module has no numbers or parameters, or the two axes are not all of `comm`.
+    ValueError if the module has no numbers or parameters, if the two axes are not all of `comm`, or
+    if its parts were given others.
     """
     shard = shard or comm
     if shard.size * (replicate.size if replicate else 1) != comm.size:
@@ -173,6 +174,9 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
                          'shard=mesh["shard"], replicate=mesh["replicate"]')
     parts = [part for _, part in module.named_modules()]
     inner = [unit for part in parts for unit in part.__dict__.pop("sharded_units", ())]
+    for num_ranks in {unit.shard.comm.size for unit in inner} - {shard.size}:
+        raise ValueError(f"parts are sharded over {num_ranks} ranks, {type(module).__name__} over "
+                         f"{shard.size}: give every call the same shard= and replicate=")
     taken = {id(p) for unit in inner for p in unit.parameters}
     prefix = f"{module.full_name}." if module.full_name else ""
     own = [(prefix + name, p) for name, p in module.named_parameters() if id(p) not in taken]

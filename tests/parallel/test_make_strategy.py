@@ -22,6 +22,14 @@ def mlp():
     return MLP([4, 5, 3]).initialize(0)
 
 
+def mixed(comm):
+    """Hybrid sharding of a layer, which the call for the rest forgets."""
+    model = mlp()
+    fully_shard(model[0], comm, shard=comm.split(comm.rank // 2),
+                replicate=comm.split(comm.rank % 2))
+    fully_shard(model, comm)
+
+
 def test_what_does_not_exist_or_fit_is_refused():
     refused(2, "unknown strategy 'fdsp': choose from dp, ddp",
             lambda comm: make_strategy("fdsp", mlp(), comm))
@@ -32,6 +40,7 @@ def test_what_does_not_exist_or_fit_is_refused():
     refused(2, "bucket_mb=0", lambda comm: make_strategy("ddp", mlp(), comm, bucket_mb=0))
     refused(2, "shards over 1 ranks and 1 replicas do not make up 2",
             lambda comm: fully_shard(mlp(), comm, shard=comm.split(comm.rank)))
+    refused(4, "parts are sharded over 2 ranks, MLP over 4: give every call the same", mixed)
     refused(2, "Activation has no parameters to shard",
             lambda comm: fully_shard(Activation("relu").initialize(0), comm))
     refused(2, "no microbatches", lambda comm: accumulate(make_strategy("ddp", mlp(), comm), []))
