@@ -6,7 +6,7 @@
 Nothing but `ctx.save` keeps an activation alive, so who hooks into it sees them all; the other
 kinds live in a few long arrays, and their makers say so (`backend.allocated`).  Storages are
 counted, each once, until they are freed: two views of one array are one storage.  Temporaries
-inside an operation are not seen.
+inside an operation, and the optimizer's scratch block, are not seen.
 """
 
 import weakref
