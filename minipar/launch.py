@@ -104,10 +104,15 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
     from .comm.mpi import world_communicator
     from .comm.mpi_library import import_mpi
     try:
-        import_mpi()
+        MPI = import_mpi()
     except RuntimeError as error:
         sys.exit(report_usage(error))
-    comm = world_communicator()
+    try:
+        comm = world_communicator()
+    except Exception:               # no room for a folder, no process to be had: nobody watches yet
+        traceback.print_exc()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)
     signal.signal(signal.SIGINT, _interrupt_once)
     try:
         return main(comm)

@@ -73,6 +73,18 @@ def test_an_exception_on_one_rank_ends_all(tmp_path, mpi):
     assert "after" not in done.stdout
 
 
+@needs_mpi
+def test_a_rank_that_cannot_begin_ends_all(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("from minipar.comm import guardian\n"
+                       "from minipar.launch import launch\n"
+                       "guardian.subprocess = None         # no process to be had\n"
+                       "launch(lambda comm: None)\n")
+    done = subprocess.run([find_mpirun(), "-n", "3", sys.executable, str(program)], text=True,
+                          timeout=90, env=mpirun_environment(), capture_output=True)
+    assert done.returncode != 0 and "has no attribute 'Popen'" in done.stderr
+
+
 @pytest.mark.parametrize("mpi", WORLDS)
 def test_sys_exit_on_one_rank_ends_all(tmp_path, mpi):
     done = run(tmp_path, """

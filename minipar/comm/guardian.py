@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE = 2.0      # seconds that mpirun has to end the others
+MOST_NAMED = 60     # bytes of a folder's name; that of a socket in it may have about 100
 
 
 class Guardian:
@@ -39,7 +40,7 @@ class Guardian:
     def __init__(self, box: Any, rank: int, size: int):
         folder = listener = None
         if box.rank == 0:
-            folder = tempfile.mkdtemp(prefix="minipar-")
+            folder = tempfile.mkdtemp(prefix="minipar-", dir=short_folder())
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(f"{folder}/guardian")
             listener.listen(box.size)
@@ -70,6 +71,12 @@ class Guardian:
         with suppress(OSError):
             self._departed |= set(map(int, self.line.recv(1 << 16).split()))
         return self._departed
+
+
+def short_folder() -> str:
+    """Where temporary files go, if that is short enough for the name of a socket; else /tmp."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= MOST_NAMED else "/tmp"
 
 
 class Ward:

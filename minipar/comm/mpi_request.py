@@ -22,10 +22,15 @@ def what(description: tuple) -> str:
 
 
 def explain(error: Exception, description: tuple) -> None:
-    """Raise a plainer error in place of MPI's, if that is about a message that is too long."""
+    """Raise a plainer error in place of MPI's, if that is about a message that is too long.
+
+    Any other comes of a peer that has died, as a rule: mpirun then ends this rank within moments,
+    and the guardian says of what that one died.  So whoever raises the error waits for that first.
+    """
     if error.Get_error_class() == import_mpi().ERR_TRUNCATE:
         raise ValueError(f"{what(description)}: the message is larger than the receive buffer of "
                          f"{description[3]} bytes") from error
+    time.sleep(1)
 
 
 def check_size(num_bytes: int, description: tuple) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from types import FrameType
 
 from ..environment import wait_limit
 from .deadlock import source_line
@@ -45,6 +46,7 @@ class Watchdog:
         self.guardian = guardian
         self.waiting: tuple[tuple, Sequence[int]] | None = None
         self.main_thread = threading.get_ident()
+        self.program: FrameType | None = None       # where it waits for a Work that runs elsewhere
         threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
 
     def watching(self, description: tuple, peers: Sequence[int]) -> Watching:
@@ -79,7 +81,7 @@ class Watchdog:
 
     def _report(self, description: tuple, sentence: str) -> None:
         kind, peer, tag, num_bytes, label = description
-        where = source_line(sys._current_frames().get(self.main_thread))
+        where = source_line(self.program or sys._current_frames().get(self.main_thread))
         whom = "" if peer is None else f" rank {peer} (tag {tag}, {num_bytes} bytes)"
         what = f"{kind}{whom}{' in ' + label if label else ''} at {where}"
         print(f"minipar: rank {self.rank} of {self.size} {sentence.format(what)}",

@@ -6,6 +6,7 @@ On a simulated cluster that is one sleep in virtual time; under MPI it blocks in
 there is one Work, and else asks for one request after the other.
 """
 
+import sys
 import time
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -186,6 +187,10 @@ class ProcessWorks(Works):
 
     alone = False           # whether the one Work there is may block the process
 
+    def __init__(self, me: Any):
+        super().__init__(me)
+        self.standing_at: dict = {}     # greenlet of a Work -> the request that it waits for
+
     def communicator(self, comm: Communicator) -> Communicator:
         """`comm` with tags of its own."""
         return comm.with_tags(comm.num_works)
@@ -196,19 +201,28 @@ class ProcessWorks(Works):
 
     def finish(self, work: Any) -> None:
         """Block until this one is done: in MPI if it is the only one, else asking in turn."""
-        with self.me.watchdog.watching(("finish", None, None, 0, "a Work"), ()):
+        watchdog, seen = self.me.watchdog, None
+        watchdog.program = sys._getframe()
+        try:
             while not work.done:
                 self.alone = self.running == [work]
                 self.resume_all()
+                request = self.standing_at.get(work.greenlet)
+                if request not in (seen, None):     # another wait: the watchdog looks afresh
+                    seen, watchdog.waiting = request, (request.description, request.peers)
                 if not self.alone:
                     time.sleep(0)       # another process may need this core
-        self.alone = False
+        finally:
+            self.alone, watchdog.waiting, watchdog.program = False, None, None
 
     def wait(self, request: Any) -> None:
         """How an MPIRequest waits while there are Works."""
         if self.running_here():
+            here = getcurrent()
+            self.standing_at[here] = request
             while not request.test():
                 request.block() if self.alone else pause()
+            del self.standing_at[here]
             return
         with self.me.watchdog.watching(request.description, request.peers):
             while not request.test():

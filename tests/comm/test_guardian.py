@@ -19,7 +19,8 @@ PROGRAM = """
 import ctypes, os, signal, sys, time
 from pathlib import Path
 import numpy as np
-from minipar.comm.collectives import all_reduce, barrier
+from minipar.comm.collectives import all_reduce, barrier, reduce
+from minipar.comm.work import start
 from minipar.launch import launch
 
 def main(comm):
@@ -52,6 +53,8 @@ DEATHS = {      # what rank 2 does, what is said of it
 OTHERS = {      # what the other ranks do meanwhile
     "in a collective": "all_reduce(comm, np.ones(100_000))",
     "in the library's": "all_reduce(comm, np.ones(10), algorithm='mpi')",
+    "in a Work": "start(all_reduce, comm, np.ones(100_000)).wait()",
+    "in Works": "[work.wait() for work in [start(all_reduce, comm, np.ones(9)) for _ in '12']]",
     "in receive": "comm.recv(np.ones(1), 3)",
     "computing": "sum(range(10**6))",
     "in BLAS": "np.ones((500, 500)) @ np.ones((500, 500))",
@@ -140,14 +143,15 @@ def test_mpirun_itself_is_killed(tmp_path):
 
 @pytest.mark.parametrize(("leave", "others", "wait"), [
     ("return", "in a collective", r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all"),
-    ("sys.exit(0)", "in a collective", r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in"),
     ("sys.exit()", "in the library's", r"take part in MPI's own all_reduce"),
+    ("sys.exit(0)", "in a Work", r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all"),
+    ("return", "in Works", r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all_reduce"),
     ("return", "in split", r"split")])
 def test_who_waits_for_a_rank_that_has_left_says_so(tmp_path, leave, others, wait):
     job = Job(tmp_path, leave, {**OTHERS, "in split": "comm.split(0)"}[others])
     status, said = job.end()
     assert status != 0
-    assert re.search(rf"minipar: rank [013] of 4 waits to {wait}.* at .*program\.py:16, but rank 2 "
+    assert re.search(rf"minipar: rank [013] of 4 waits to {wait}.* at .*program\.py:17, but rank 2 "
                      r"has left the program \(it returned, or called sys\.exit\(0\)\)", said), (
                          status, said, job.notes())
     job.assert_nothing_is_left()
@@ -158,5 +162,23 @@ def test_ranks_may_leave_at_different_times(tmp_path):
     job = Job(tmp_path, "comm.send(np.ones(3), 1); return",
               "time.sleep(0.5 * (3 - comm.rank)); comm.rank == 1 and comm.recv(np.ones(3), 2); "
               "sys.exit(0)")
+    assert job.end() == (0, "")
+    job.assert_nothing_is_left()
+
+
+def test_who_has_done_its_part_may_leave_before_one_that_is_late(tmp_path):
+    """Rank 0 waits in the library's reduce for rank 3, while the others have left it long ago."""
+    job = Job(tmp_path, "pass", "comm.rank == 3 and time.sleep(5); "
+              "reduce(comm, np.ones(3), algorithm='mpi'); sys.exit(0)")
+    assert job.end() == (0, "")
+    job.assert_nothing_is_left()
+
+
+def test_temporary_files_may_be_in_a_folder_with_a_long_name(tmp_path, monkeypatch):
+    """Which a socket cannot have."""
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    job = Job(tmp_path, "pass", "sys.exit(0)")
     assert job.end() == (0, "")
     job.assert_nothing_is_left()

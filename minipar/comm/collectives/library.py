@@ -17,6 +17,9 @@ from .part import Part
 
 NAMES = {OPERATORS["sum"]: "SUM", OPERATORS["prod"]: "PROD", OPERATORS["max"]: "MAX",
          OPERATORS["min"]: "MIN"}
+# Of these nobody is through before all have begun: who has left is missing.  Of the others a rank
+# may have done its part, and left, while one that is late holds up the rest.
+ALL_MEET = {"barrier", "all_gather", "reduce_scatter", "all_reduce", "all_to_all"}
 
 
 def open_up(comm: Communicator) -> tuple:
@@ -30,13 +33,14 @@ def open_up(comm: Communicator) -> tuple:
 
 
 def watched(operation: str, run: Callable) -> Callable:
-    """`run`, one of these, as one wait for all ranks: it says so if one of them has left."""
+    """`run`, one of these, as one wait; if all meet there, it says so if one of them has left."""
     @functools.wraps(run)
     def watched_run(comm: Communicator, *args) -> None:
         open_up(comm)
         whole = comm.comm if isinstance(comm, Part) else comm
         waiting = (f"take part in MPI's own {operation}", None, None, 0, "")
-        with whole.me.watchdog.watching(waiting, whole.members):
+        peers = whole.members if operation in ALL_MEET else ()
+        with whole.me.watchdog.watching(waiting, peers):
             run(comm, *args)
     return watched_run
 
