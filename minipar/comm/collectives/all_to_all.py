@@ -38,10 +38,13 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     pieces are equal.  Raises ValueError if they do not add up to the axis `split_dim`.
     """
     exchange = find_algorithm(ALGORITHMS, algorithm)
-    p, r, length = comm.size, comm.rank, array.shape[split_dim]
+    p, r, work = comm.size, comm.rank, axis_first(array, split_dim)
+    length = work.shape[0]
     if counts is None and length % p:
         raise ValueError(f"axis {split_dim} of length {length} does not divide among {p} ranks")
-    work = axis_first(array, split_dim)
+    if counts is not None and [np.size(row) for row in counts] != [p] * p:
+        raise ValueError(f"counts has {len(counts)} rows, or one of another length: give {p} rows "
+                         f"of {p}, what each rank sends each")
     cuts = piece_bounds(length, p, None if counts is None else counts[r])
     outgoing = [work[start:stop] for start, stop in cuts]
     lengths = [length // p] * p if counts is None else [row[r] for row in counts]

@@ -32,9 +32,9 @@ def piece_bounds(total: int, num_pieces: int, counts: Sequence[int] | None = Non
     """
     if counts is None:
         return chunk_bounds(total, num_pieces)
-    if len(counts) != num_pieces or sum(counts) != total:
-        raise ValueError(f"{len(counts)} counts add up to {sum(counts)}: give one length for each "
-                         f"of {num_pieces} ranks, {total} in all")
+    if len(counts) != num_pieces or sum(counts) != total or min(counts) < 0:
+        raise ValueError(f"counts {list(counts)} add up to {sum(counts)}: give one length, 0 or "
+                         f"more, for each of {num_pieces} ranks, {total} in all")
     stops = list(accumulate(counts))
     return list(zip([0, *stops], stops))
 
