@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from . import surgery
 from .judge import LIMIT, Failure, judge
@@ -72,7 +72,8 @@ def _parser() -> _Parser:
 
 
 def _list(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
-    table = Table("exercise", "lesson", "points", "what you write", "state", box=SIMPLE_HEAD)
+    table = Table(Column("exercise", no_wrap=True, overflow="ignore"), "lesson", "points",
+                  "what you write", "state", box=SIMPLE_HEAD)
     reached = total = 0
     for exercise in bench.exercises.values():
         state = bench.state(exercise)
