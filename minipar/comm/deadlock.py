@@ -31,9 +31,14 @@ def source_line(frame: FrameType | None) -> str:
 
 def describe_stuck(stuck: list, cluster) -> str:
     """The deadlock of the stuck ranks of a simulated cluster."""
-    return ("deadlock: no rank can go on\n  " + "\n  ".join(describe_waits(stuck, cluster))
-            + "\nEvery send needs its receive, in an order that lets both be reached: try "
-              "sendrecv, or let one rank receive first.")
+    parts = sorted({getattr(rank.waiting, "label", "") for rank in stuck} - {""})
+    advice = ("Every send needs its receive, in an order that lets both be reached: try sendrecv, "
+              "or let one rank receive first.")
+    if len(parts) > 1:
+        advice = (f"Some ranks are in {', others in '.join(parts)}: all ranks of a communicator "
+                  "call the same collectives in the same order.")
+    return "\n  ".join(["deadlock: no rank can go on", *describe_waits(stuck, cluster)]
+                       ) + "\n" + advice
 
 
 def describe_waits(ranks: list, cluster, most: int = 16) -> list[str]:

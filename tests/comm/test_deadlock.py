@@ -99,6 +99,16 @@ def test_ranks_that_differ_in_the_collective():
         f"at {at('all_reduce')}"]
 
 
+def test_advice_about_collectives_in_different_orders():
+    def main(comm):
+        for run in (all_reduce, broadcast) if comm.rank else (broadcast, all_reduce):
+            run(comm, np.zeros(6), algorithm="auto")
+    with pytest.raises(Deadlock, match="\nSome ranks are in all_reduce, others in broadcast: all "):
+        Cluster(3).run(main)
+    with pytest.raises(Deadlock, match="\nEvery send needs its receive"):
+        Cluster(2).run(lambda comm: comm.recv(ONE, 1 - comm.rank))
+
+
 def test_subgroups_speak_of_world_numbers():
     def main(comm):
         odd = comm.split(comm.rank % 2)
