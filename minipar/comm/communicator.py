@@ -13,6 +13,8 @@ from typing import Protocol
 from ..backend import Array
 from .trace import Trace
 
+NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must offer
+
 
 class Request(Protocol):
     """A send or receive under way.  Its array must not be touched before `wait` returns."""
@@ -127,3 +129,8 @@ class Communicator:
         if not 0 <= peer < self.size:
             raise ValueError(f"{role}={peer} is no rank of this communicator: it has "
                              f"0 … {self.size - 1}")
+
+    def check_tag(self, tag: int) -> None:
+        """Refuse a tag that not every MPI library has."""
+        if not 0 <= tag < NUM_TAGS:
+            raise ValueError(f"tag={tag}: a tag is a number from 0 to {NUM_TAGS - 1}")

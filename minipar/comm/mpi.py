@@ -12,14 +12,12 @@ import numpy as np
 
 from ..backend import Array, is_gpu, is_host, to_host
 from . import calibration
-from .communicator import Communicator
+from .communicator import NUM_TAGS, Communicator
 from .guardian import Guardian
 from .mpi_library import forget_shared_memory, import_mpi
 from .mpi_request import MPIRequest, check_size, explain, lies_ready
 from .trace import Trace
 from .watchdog import Watchdog
-
-NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must offer
 
 
 class Process:
@@ -73,11 +71,6 @@ class MPICommunicator(Communicator):
                                NUM_TAGS * (1 + number % num_ranges))
         comm.chooser = self.chooser
         return comm
-
-    def check_tag(self, tag: int) -> None:
-        """Refuse a tag that belongs to someone else."""
-        if not 0 <= tag < NUM_TAGS:
-            raise ValueError(f"tag={tag}: a tag is a number from 0 to {NUM_TAGS - 1}")
 
     def free(self) -> None:
         """Give back what it holds in the MPI library; all its ranks call it, and use it no more."""

@@ -45,6 +45,8 @@ class SimulatedCommunicator(Communicator):
         """See Communicator."""
         if not 0 <= dest < self.size:
             self.check_peer(dest, "dest")
+        if tag:
+            self.check_tag(tag)
         cluster, me = self.cluster, self.me
         send = SimulatedRequest(me, array, self.label)
         if cluster.eager and array.nbytes < cluster.eager:
@@ -70,6 +72,8 @@ class SimulatedCommunicator(Communicator):
         """See Communicator."""
         if not 0 <= source < self.size:
             self.check_peer(source, "source")
+        if tag:
+            self.check_tag(tag)
         cluster, me = self.cluster, self.me
         recv = SimulatedRequest(me, out, self.label)
         key = (self.group, source, self.rank, tag)
@@ -98,6 +102,8 @@ class SimulatedCommunicator(Communicator):
         if not (0 <= dest < self.size and 0 <= source < self.size):
             self.check_peer(dest, "dest")
             self.check_peer(source, "source")
+        if tag:
+            self.check_tag(tag)
         posted, send = me.clock, None
         key = self.group, self.rank, dest, tag
         recv = cluster.recvs.pop(key, None)

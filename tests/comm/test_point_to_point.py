@@ -196,7 +196,7 @@ def test_eight_megabytes(world):
 
 
 @worlds(1, 2)
-def test_a_peer_that_does_not_exist_is_refused_by_every_call(world):
+def test_a_peer_or_tag_that_does_not_exist_is_refused_by_every_call(world):
     def body(comm):
         a, b, size = np.zeros(1), np.zeros(1), comm.size
         for wrong in (-1, size, size + 5):
@@ -209,6 +209,9 @@ def test_a_peer_that_does_not_exist_is_refused_by_every_call(world):
                     call()
                 assert str(error.value) == (f"{role}={wrong} is no rank of this communicator: it "
                                             f"has 0 … {size - 1}")
+        for tag in (-1, 1 << 15):       # of these not every MPI library has both
+            for call in (comm.send, comm.irecv, lambda a, w, t: comm.sendrecv(a, w, b, w, t)):
+                pytest.raises(ValueError, call, a, 0, tag).match(f"tag={tag}: a tag is a number")
     world.run(body)
 
 
