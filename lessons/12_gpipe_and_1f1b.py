@@ -12,32 +12,24 @@ first one for p - 1 backwards before it ends.
     python lessons/12_gpipe_and_1f1b.py        mpirun -n 4 python lessons/12_gpipe_and_1f1b.py
 """
 
-from functools import partial
-from statistics import median
-from typing import NamedTuple
-
 import numpy as np
 from kit import ABOUT, EQUAL, Lesson, Row
-from stage_runs import Observed, distance, gradients, observe, serial, step_of
+from stage_runs import distance, from_rank_0, gradients, run, serial, times_of
 
 from minipar.comm import Communicator
-from minipar.comm.collectives import agree_on_sum, gather_objects
+from minipar.comm.collectives import gather_objects
 from minipar.comm.topology import Link
 from minipar.launch import launch
-from minipar.memory.ledger import Ledger
 from minipar.nn import MLP
 from minipar.parallel.pipeline import (
     Action,
     Schedule,
-    Timeline,
-    Times,
     find_fault,
     gpipe,
     make_schedule,
     one_f_one_b,
     simulate,
 )
-from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.figures import bubble
 from minipar.parallel.pipeline.timing import FREE
 from minipar.parallel.strategy import Microbatch
@@ -46,15 +38,6 @@ from minipar.viz.pipeline import draw_pipelines
 WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
 M = 8                                           # microbatches
 TITLES, LIVE = {"gpipe": "GPipe", "1f1b": "1F1B"}, {"gpipe": "m", "1f1b": "min(m, p − s)"}
-
-
-class Run(NamedTuple):
-    """A batch through a schedule."""
-
-    strategy: Pipeline
-    seen: Observed
-    timeline: Timeline | None       # on rank 0
-    activations: int                # bytes at their peak on this rank
 
 
 def main(comm: Communicator) -> None:
@@ -66,8 +49,8 @@ def main(comm: Communicator) -> None:
     batches = [Microbatch(draw.standard_normal((ROWS, WIDTH)), draw.integers(0, WIDTH, ROWS),
                           np.arange(ROWS)) for _ in range(M)]
     expected_loss, expected = serial(mlp(p), batches)
-    runs = {name: run(comm, name, batches) for name in TITLES}
-    one = run(comm, "gpipe", batches[:1]).activations
+    runs = {name: run(comm, name, mlp(p), batches) for name in TITLES}
+    one = run(comm, "gpipe", mlp(p), batches[:1]).activations
     simulated = not hasattr(comm, "mpi_comm")
     link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE
 
@@ -103,9 +86,9 @@ def main(comm: Communicator) -> None:
                "1F1B waits for them more often. " + (
                    "Played with the times that the stages took and the links there are, the "
                    "schedule takes exactly as long as it did." if simulated else
-                   "Played with the times that the stages took, the schedule takes as long as is "
-                   "predicted; what is more is time of messages, of bookkeeping, and, where there "
-                   "are fewer cores than ranks, of waiting for a core."))
+                   "Predicted is what the schedule takes with the median times of its stages; what "
+                   "is more is time of messages, of bookkeeping, and, where there are fewer cores "
+                   "than ranks, of waiting for a core."))
     lint(lesson, p)
     sizes = gather_objects(comm, one)
     lesson.picture(lambda path: draw_pipelines(
@@ -125,35 +108,9 @@ def mlp(num_ranks: int) -> MLP:
     return MLP([WIDTH] * (num_ranks * LAYERS + 1)).initialize(0, np.float64)
 
 
-def run(comm: Communicator, name: str, batches: list[Microbatch]) -> Run:
-    """A batch to be timed, and one more to weigh its activations."""
-    strategy = Pipeline(mlp(comm.size), comm, partial(make_schedule, name, comm.size))
-    step = step_of(strategy, batches)
-    seen = observe(comm, step)
-    timeline = strategy.timeline(seen.trace)
-    ledger = Ledger(strategy.slabs[0].parameters)
-    with ledger.recording():
-        step()
-    return Run(strategy, seen, timeline, ledger.peak_of["activations"])
-
-
 def live(name: str, p: int, s: int) -> int:
     """Microbatches in flight on stage s of p, at most."""
     return M if name == "gpipe" else min(M, p - s)
-
-
-def times_of(timeline: Timeline) -> list[Times]:
-    """What forward and backward of each stage took, the median of its microbatches."""
-    taken: dict[tuple[int, str], list[float]] = {}
-    for i in timeline.intervals:
-        taken.setdefault((i.stage, i.kind), []).append(i.end - i.start)
-    return [Times(median(taken[s, "F"]), median(taken[s, "B"]), 0)
-            for s in range(timeline.num_ranks)]
-
-
-def from_rank_0(comm: Communicator, value: float | None) -> float:
-    """Rank 0's number, for all."""
-    return agree_on_sum(comm, 0.0 if value is None else value)
 
 
 def lint(lesson: Lesson, p: int) -> None:

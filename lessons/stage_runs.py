@@ -1,6 +1,8 @@
 """What lessons 11 and 12 observe of a batch that goes through stages; every rank calls these."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +11,10 @@ from minipar.autograd import backward
 from minipar.comm import Communicator, Trace
 from minipar.comm.collectives import agree_on_sum, all_reduce
 from minipar.launch import metered
+from minipar.memory.ledger import Ledger
 from minipar.nn import Module
+from minipar.parallel.pipeline import Timeline, Times, make_schedule
+from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 
 
@@ -67,3 +72,38 @@ def distance(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> f
 def gradients(strategy: Strategy) -> dict[str, np.ndarray]:
     """Of all stages, on every rank."""
     return {name: g for slab in strategy.slabs for name, g in slab.named(slab.grad).items()}
+
+
+class Run(NamedTuple):
+    """A batch through a schedule."""
+
+    strategy: Pipeline
+    seen: Observed
+    timeline: Timeline | None       # on rank 0
+    activations: int                # bytes at their peak on this rank
+
+
+def run(comm: Communicator, name: str, model: Module, batches: Sequence[Microbatch]) -> Run:
+    """Through the schedule of that name a batch to be timed, and one more to weigh activations."""
+    strategy = Pipeline(model, comm, partial(make_schedule, name, comm.size))
+    step = step_of(strategy, batches)
+    seen = observe(comm, step)
+    timeline = strategy.timeline(seen.trace)
+    ledger = Ledger(strategy.slabs[0].parameters)
+    with ledger.recording():
+        step()
+    return Run(strategy, seen, timeline, ledger.peak_of["activations"])
+
+
+def times_of(timeline: Timeline) -> list[Times]:
+    """What forward and backward of each stage took, the median of its microbatches."""
+    taken: dict[tuple[int, str], list[float]] = {}
+    for i in timeline.intervals:
+        taken.setdefault((i.stage, i.kind), []).append(i.end - i.start)
+    return [Times(median(taken[s, "F"]), median(taken[s, "B"]), 0)
+            for s in range(timeline.num_ranks)]
+
+
+def from_rank_0(comm: Communicator, value: float | None) -> float:
+    """Rank 0's number, for all."""
+    return agree_on_sum(comm, 0.0 if value is None else value)

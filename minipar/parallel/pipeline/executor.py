@@ -57,12 +57,14 @@ class Pipeline(Staged):
         self.most_in_flight = 0
         self.forms: dict[tuple[int, tuple[int, ...]], Form] = {}    # of stage's y, inputs' shape
         self.known: set[tuple[int, ...]] = set()        # shapes of inputs whose forms are known
-        self._rows: dict[int, list[Action]] = {}
+        self._plans: dict[int, tuple[list[Action], dict[Part, str]]] = {}
 
-    def row(self, num_microbatches: int) -> list[Action]:
-        """What this rank does.  Raises ValueError for a schedule that would not work, saying why.
+    def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Part, str]]:
+        """This rank's row, and what each message is called: as the action that sends it.
+
+        Raises ValueError for a schedule that would not work, saying why.
         """
-        if num_microbatches not in self._rows:
+        if num_microbatches not in self._plans:
             schedule, placement = self.schedule_for(num_microbatches)
             if len(schedule) != self.comm.size or placement != self.placement:
                 raise ValueError(f"a schedule for {len(schedule)} ranks with stages on ranks "
@@ -71,15 +73,18 @@ class Pipeline(Staged):
             fault = find_fault(schedule, placement, num_microbatches)
             if fault:
                 raise ValueError(fault.sentence)
-            self._rows[num_microbatches] = schedule[self.comm.rank]
-        return self._rows[num_microbatches]
+            messages = [(sent(action, self.num_stages), action) for row in schedule
+                        for action in row]
+            names = {message[0]: str(action) for message, action in messages if message}
+            self._plans[num_microbatches] = schedule[self.comm.rank], names
+        return self._plans[num_microbatches]
 
     def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy."""
-        row = self.row(len(microbatches))
+        row, names = self.plan(len(microbatches))
         self.check_fresh()
-        run = Run(self, microbatches, num_targets, seed, step)
+        run = Run(self, names, microbatches, num_targets, seed, step)
         run.play(row)
         self.known.update(batch.inputs.shape for batch in microbatches)
         self.intervals, self.most_in_flight = run.intervals, run.most_in_flight
@@ -109,9 +114,10 @@ class Pipeline(Staged):
 class Run:
     """One batch on one rank."""
 
-    def __init__(self, pipeline: Pipeline, microbatches: Sequence[Microbatch], num_targets: float,
-                 seed: int, step: int):
+    def __init__(self, pipeline: Pipeline, names: dict[Part, str],
+                 microbatches: Sequence[Microbatch], num_targets: float, seed: int, step: int):
         self.pipeline, self.comm, self.batches = pipeline, pipeline.comm, microbatches
+        self.names = names
         self.num_targets, self.seed, self.step, self.loss = num_targets, seed, step, 0.0
         self.kept: dict[tuple[int, int], Any] = {}      # of each microbatch in flight on a stage
         self.posted: dict[Part, tuple[Array, Request]] = {}     # receives under way
@@ -188,7 +194,8 @@ class Run:
         """Begin to receive an array of that form."""
         array = np.empty_like(self.pipeline.slabs[0].data, shape=form[0], dtype=form[1])
         source = self.pipeline.placement[part[1]]
-        self.posted[part] = array, self.comm.irecv(array, source, self.tag(part))
+        with self.comm.labelled(self.names[part]):
+            self.posted[part] = array, self.comm.irecv(array, source, self.tag(part))
 
     def take(self, action: Action) -> Array | None:
         """What the action needs of another stage, when it is there."""
@@ -224,7 +231,7 @@ class Run:
             return
         if self.has_header(part):
             self.sends.append(send_shape(self.comm, array, dest, self.tag(part)))
-        with self.comm.labelled(str(action)):
+        with self.comm.labelled(self.names[part]):
             self.sends.append(self.comm.isend(array, dest, self.tag(part)))
 
     def has_header(self, part: Part) -> bool:

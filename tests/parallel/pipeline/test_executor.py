@@ -76,7 +76,7 @@ def test_what_it_did_is_the_schedule(world, name):
     """Recorded in its order; as many microbatches in flight as the formula says."""
     def body(comm):
         strategy, timeline = observed(comm, name, 8)
-        row = strategy.row(8)
+        row, _ = strategy.plan(8)
         assert [interval.action for interval in strategy.intervals] == row
         assert strategy.most_in_flight == max(in_flight(row))
         formula = predict.in_flight(name, comm.rank, comm.size, 8,
