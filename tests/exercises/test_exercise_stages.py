@@ -11,7 +11,8 @@ from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.convolution import Conv2d, col2im, im2col
 from minipar.parallel.pipeline import Action, make_schedule
-from minipar.parallel.pipeline.executor import Pipeline, Run
+from minipar.parallel.pipeline.exchange import Exchange
+from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.stages import Staged, cut_evenly
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 
@@ -77,20 +78,18 @@ def batches_of(m, width=4, rows=2):
 
 
 class Bench:
-    """A Run whose receives are noted instead of begun: of stages 0 1 2 on ranks 0 1 1."""
+    """Exchanges whose receives are noted instead of begun: of stages 0 1 2 on ranks 0 1 1."""
 
     def __init__(self, known=True):
         def body(comm):
-            model = MLP([4, 5, 6, 3]).initialize(0, np.float64)
-            schedule = [[Action("F", 0, 0)], []]
-            pipeline = Pipeline(model, comm, lambda m: (schedule, [0, 1, 1]), cuts=[1, 2])
-            return Run(pipeline, {}, batches_of(2), 4, 0, 0)
+            forms = {(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"} if known else {}
+            exchange = Exchange(comm, [0, 1, 1], forms, {}, [(2, 4)] * 2, np.empty(0))
+            forms.update({(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"})
+            return exchange
         self.run = Cluster(2).run(body)[0]
         for rank, run in enumerate(self.run):
             run.begun = []
             run.receive = partial(self.receive, rank)
-            run.pipeline.forms = {(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"}
-            run.pipeline.known = {(2, 4)} if known else set()
 
     def receive(self, rank, part, form):
         self.run[rank].posted[part] = None

@@ -4,12 +4,7 @@
     1B0      wait for dy, compute dx, send it        the gradient from stage 2, for stage 0
     1I0 1W0  the same in halves: dx first, the gradients of the weights when the schedule says
 
-Nothing says when to send or receive: that follows from what an action needs and gives
-(dependencies.py).  A receive is begun a few actions before its array is needed, so that the message
-travels during other work and its sender never waits for this rank to ask.  A send is begun at once
-and nobody waits for it before the end: so no order of actions that is possible at all can hang,
-however large the messages are.  Blocking sends would hang in 1F1B, where neighbours send to each
-other at the same time.  Every message has an array of its own, freed when it has arrived.
+No action says when to send or receive: that follows from what it needs and gives (exchange.py).
 
 No part of the loss is divided by the number of microbatches: the last stage divides each by the
 number of targets of the whole batch, and gradients add up.  Huang et al. 2019; Narayanan et al.
@@ -23,20 +18,19 @@ import numpy as np
 
 from ...autograd import Tensor, backward
 from ...backend import Array
-from ...comm import Communicator, Request, Trace
+from ...comm import Communicator, Trace
 from ...comm.collectives import gather_objects, gather_trace
 from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch
-from .dependencies import Part, needs, sent
-from .messages import Form, receive_shape, send_shape
+from .dependencies import Part, sent
+from .exchange import Exchange, Forms
 from .schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
 from .stages import Staged
 from .timeline import Interval, Timeline
 from .validate import find_fault
 
 AHEAD = 2               # receives are begun so many actions before they are needed
-NUM_TAGS = 1 << 15      # tags come round again long after a message has arrived
 
 
 class Pipeline(Staged):
@@ -55,8 +49,7 @@ class Pipeline(Staged):
         self.schedule_for = schedule_for
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
-        self.forms: dict[tuple[int, tuple[int, ...]], Form] = {}    # of stage's y, inputs' shape
-        self.known: set[tuple[int, ...]] = set()        # shapes of inputs whose forms are known
+        self.forms: Forms = {}
         self._plans: dict[int, tuple[list[Action], dict[Part, str]]] = {}
 
     def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Part, str]]:
@@ -86,7 +79,6 @@ class Pipeline(Staged):
         self.check_fresh()
         run = Run(self, names, microbatches, num_targets, seed, step)
         run.play(row)
-        self.known.update(batch.inputs.shape for batch in microbatches)
         self.intervals, self.most_in_flight = run.intervals, run.most_in_flight
         if self.synchronizing:
             self.finish()
@@ -117,12 +109,11 @@ class Run:
     def __init__(self, pipeline: Pipeline, names: dict[Part, str],
                  microbatches: Sequence[Microbatch], num_targets: float, seed: int, step: int):
         self.pipeline, self.comm, self.batches = pipeline, pipeline.comm, microbatches
-        self.names = names
+        self.messages = Exchange(pipeline.comm, pipeline.placement, pipeline.forms, names,
+                                 [batch.inputs.shape for batch in microbatches],
+                                 pipeline.slabs[0].data)
         self.num_targets, self.seed, self.step, self.loss = num_targets, seed, step, 0.0
         self.kept: dict[tuple[int, int], Any] = {}      # of each microbatch in flight on a stage
-        self.posted: dict[Part, tuple[Array, Request]] = {}     # receives under way
-        self.here: dict[Part, Array] = {}       # from one stage of this rank to another
-        self.sends: list[Request] = []          # under way; each holds its array
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
 
@@ -132,15 +123,14 @@ class Run:
               WEIGHT: self.weight}
         for position, action in enumerate(row):
             for later in row[position:position + AHEAD + 1]:
-                self.post(later)
-            array = self.take(action)
+                self.messages.post(later)
+            array = self.messages.take(action)
             start = self.comm.now()
             out = do[action.kind](action, array)
             self.intervals.append(Interval(self.comm.rank, *action, start, self.comm.now()))
-            self.give(action, out)
+            self.messages.give(action, out)
             self.poll()
-        for request in self.sends:
-            request.wait()
+        self.messages.finish()
 
     def forward(self, action: Action, x: Array | None) -> Array:
         """y of a stage; the last one makes the loss of it."""
@@ -172,83 +162,7 @@ class Run:
         """The gradients of the weights."""
         self.kept.pop(action[1:])()
 
-    def incoming(self, action: Action) -> Part | None:
-        """What the action needs of another stage."""
-        return next((need for need in needs(action, self.pipeline.num_stages)
-                     if need[1] != action.stage), None)
-
-    def post(self, action: Action) -> None:
-        """Begin to receive what the action needs from another rank, if its form is known."""
-        part = self.incoming(action)
-        if part is None or part in self.posted:
-            return
-        kind, stage, i = part
-        if self.pipeline.placement[stage] == self.comm.rank:
-            return
-        boundary = stage if kind == FORWARD else stage - 1
-        form = self.pipeline.forms.get((boundary, self.batches[i].inputs.shape))
-        if form is not None and not self.has_header(part):
-            self.receive(part, form)
-
-    def receive(self, part: Part, form: Form) -> None:
-        """Begin to receive an array of that form."""
-        array = np.empty_like(self.pipeline.slabs[0].data, shape=form[0], dtype=form[1])
-        source = self.pipeline.placement[part[1]]
-        with self.comm.labelled(self.names[part]):
-            self.posted[part] = array, self.comm.irecv(array, source, self.tag(part))
-
-    def take(self, action: Action) -> Array | None:
-        """What the action needs of another stage, when it is there."""
-        part = self.incoming(action)
-        if part is None:
-            return None
-        kind, stage, i = part
-        source = self.pipeline.placement[stage]
-        if source == self.comm.rank:
-            return self.here.pop(part)
-        if self.has_header(part):
-            form = receive_shape(self.comm, source, self.tag(part))
-            self.pipeline.forms[stage, self.batches[i].inputs.shape] = form
-            self.receive(part, form)
-        self.post(action)
-        array, request = self.posted.pop(part)
-        request.wait()
-        return array
-
-    def give(self, action: Action, array: Array | None) -> None:
-        """What another stage needs of the action is on its way."""
-        message = sent(action, self.pipeline.num_stages)
-        if message is None:
-            return
-        part, dest_stage = message
-        kind, stage, i = part
-        dest = self.pipeline.placement[dest_stage]
-        if kind == FORWARD:
-            form = tuple(array.shape), array.dtype
-            self.pipeline.forms[stage, self.batches[i].inputs.shape] = form
-        if dest == self.comm.rank:
-            self.here[part] = array
-            return
-        if self.has_header(part):
-            self.sends.append(send_shape(self.comm, array, dest, self.tag(part)))
-        with self.comm.labelled(self.names[part]):
-            self.sends.append(self.comm.isend(array, dest, self.tag(part)))
-
-    def has_header(self, part: Part) -> bool:
-        """Whether its form goes before the array: of activations, in every batch in which a shape
-        of inputs first occurs; sender and receiver agree, whatever order they get to them in.
-        """
-        kind, _, i = part
-        return kind == FORWARD and self.batches[i].inputs.shape not in self.pipeline.known
-
-    def tag(self, part: Part) -> int:
-        """One for each message, so that two ranks may take their messages in different orders."""
-        kind, stage, i = part
-        return (2 * (i * self.pipeline.num_stages + stage) + (kind == FORWARD)) % NUM_TAGS
-
     def poll(self) -> None:
-        """Let messages that are under way go on, and forget those that have arrived."""
+        """Let whatever is under way go on."""
         self.pipeline._move_on()
-        self.sends = [request for request in self.sends if not request.peek()]
-        for _, request in self.posted.values():
-            request.peek()
+        self.messages.poll()
