@@ -17,7 +17,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
-.PHONY: help setup demo test test-all test-mpi test-peers lessons lint bench docs clean
+.PHONY: help setup demo test test-all test-mpi test-peers exercises lessons lint bench docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -54,6 +54,9 @@ test-mpi: $(READY)  ## only the tests on real MPI ranks
 test-peers: $(READY)  ## PyTorch (a CPU build, installed now) as oracle
 	$(PY) -m pip install --quiet 'torch==2.13.0'
 	$(PY) -m pytest tests/peers
+
+exercises: $(READY)  ## prove that the tests of every exercise tell right from wrong
+	$(PY) -m minipar exercise prove
 
 lessons: $(READY)  ## run every lesson on four MPI ranks
 	@set -e; for lesson in lessons/[0-9]*.py; do echo "== $$lesson"; \

@@ -89,7 +89,7 @@ def run(comm: Communicator, name: str, model: Module, batches: Sequence[Microbat
     step = step_of(strategy, batches)
     seen = observe(comm, step)
     timeline = strategy.timeline(seen.trace)
-    ledger = Ledger(strategy.slabs[0].parameters)
+    ledger = Ledger(p for slab in strategy.slabs for p in slab.parameters)
     with ledger.recording():
         step()
     return Run(strategy, seen, timeline, ledger.peak_of["activations"])

@@ -109,10 +109,14 @@ class TensorParallelGPT(TensorParallel, GPT):
         """ids (b, t) → all logits (b, t, v), on every rank."""
         return gather_from(super().forward(ids), self.split.tp, -1, self.config.vocab_size)
 
+    def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None) -> Tensor:
+        """The loss of these logits, this rank's columns.  The same on every rank."""
+        return vocabulary_cross_entropy(logits, targets, self.split.tp, self.config.vocab_size,
+                                        num_targets)
+
     def loss(self, ids: Array, targets: Array, num_targets: float | None = None) -> Tensor:
         """See GPT.  The same on every rank."""
-        return vocabulary_cross_entropy(super().forward(ids), targets, self.split.tp,
-                                        self.config.vocab_size, num_targets)
+        return self.criterion(super().forward(ids), targets, num_targets)
 
 
 def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = False,

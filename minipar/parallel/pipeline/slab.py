@@ -1,43 +1,61 @@
-"""A rank's parameters in a pipeline: a slab that knows where the others are.
+"""A rank's parameters in a pipeline: slabs that know where the others are.
 
-    rank 0   [ wte | wpe | h.0 … h.3 ]                 rank 0 counts wte in the gradient norm:
-    rank 1   [ h.4 … h.7 | ln_f ┊ wte ]                rank 1's is a copy, behind what it owns
+    rank 0   [ wpe | h.0 … h.3  ]  [ wte ]      the first slab is what a rank alone has; in another,
+    rank 1   [ h.4 … h.7 | ln_f ]  [ wte ]      alike on all its holders, is what several have
+
+The gradient norm counts a copy once, on the first of its holders.
 """
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ...backend import Array, to_host
 from ...comm import Communicator, collectives
 from ...nn import Parameter, Slab
+from ...nn.slab import Segment
+from ..parallelize import whole
 
-Named = list[tuple[str, Parameter]]
+Row = Sequence[tuple[Segment, Parameter]]
 
 
 class StageSlab(Slab):
-    """Of `layout`, what the ranks of `comm` have, this rank's part.
+    """Of `layout`, what the ranks of `pp` have, this rank's row; `is_copy` if another counts it.
 
-    `layout[rank]` lists (name, Parameter); the first `num_own` elements are this rank's to count,
-    the others are copies of what an earlier rank has.
+    If `tp` is given, each parameter is this rank's box of the global one, and the ranks of `tp`
+    have the other boxes.  `comm` are the ranks over which a sum over parts goes: `pp`, unless
+    somebody knows of more axes.
     """
 
-    def __init__(self, layout: list[Named], num_own: int, like: Array, comm: Communicator):
-        super().__init__(layout[comm.rank], like)
-        self.num_own, self.comm = num_own, comm
-        self.shapes = [[(name, parameter.shape) for name, parameter in row] for row in layout]
-        self.counts = [sum(parameter.size for _, parameter in row) for row in layout]
+    def __init__(self, layout: Sequence[Row], is_copy: bool, like: Array, pp: Communicator,
+                 tp: Communicator | None = None):
+        super().__init__([(segment.name, parameter) for segment, parameter in layout[pp.rank]],
+                         like)
+        self.is_copy, self.pp, self.tp, self.comm = is_copy, pp, tp, pp
+        self.counts, self.everywhere, start = [], [], 0
+        for row in layout:
+            self.counts.append(sum(parameter.size for _, parameter in row))
+            for segment, parameter in row:
+                stop = start + parameter.size
+                self.everywhere.append(replace(segment, start=start, stop=stop))
+                start = stop
 
     def own_grad(self) -> Array:
-        """The flat gradient without that of copies."""
-        return self.complete_grad()[:self.num_own]
+        """The flat gradient, nothing of it if another rank counts it."""
+        grad = self.complete_grad()
+        return grad[:0] if self.is_copy else grad
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
         """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
         with self.comm.labelled("state"):
-            whole = to_host(collectives.all_gather(self.comm, values, counts=self.counts))
-        found: dict[str, np.ndarray] = {}
-        start = 0
-        for name, shape in sum(self.shapes, []):
-            stop = start + int(np.prod(shape))
-            found[name] = np.array(whole[start:stop]).reshape(shape)
-            start = stop
+            flat = to_host(collectives.all_gather(self.pp, values, counts=self.counts))
+        found = {}
+        for segment in self.everywhere:
+            piece = np.array(flat[segment.start:segment.stop])
+            if self.tp is None:
+                found[segment.name] = piece.reshape(segment.shape)
+            else:
+                with self.tp.labelled("state"):
+                    found[segment.name] = whole(self.tp, segment, piece)
         return found

@@ -8,10 +8,10 @@ ranks use, a tied embedding, both keep: their gradients are summed once a batch,
 the same step, and the norm of all gradients counts it once.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import singledispatch
 from itertools import accumulate, pairwise
-from math import inf
 from typing import Any, NamedTuple
 
 from ...autograd import Tensor
@@ -40,8 +40,8 @@ class Part(NamedTuple):
         return list(dict.fromkeys(p for module in self.modules for p in module.parameters()))
 
     def num_parameters(self) -> int:
-        """How many numbers these are."""
-        return sum(parameter.size for parameter in self.parameters())
+        """How many numbers these are, the same on ranks that have different boxes of them."""
+        return sum(math.prod(parameter.global_shape) for parameter in self.parameters())
 
 
 @singledispatch
@@ -88,7 +88,7 @@ def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
     best: list = [(weight, []) for weight in sums]
     for stage in range(1, num_stages):
         best = [min(((max(best[cut][0], sums[n] - sums[cut]), [*best[cut][1], cut])
-                     for cut in range(stage, n)), default=(inf, [])) for n in range(len(sums))]
+                     for cut in range(stage, n)), default=(math.inf, [])) for n in range(len(sums))]
     return best[-1][1]
 
 
@@ -126,28 +126,29 @@ class Staged(Strategy):
         if lost:
             raise ValueError(f"no part of the chain has {', '.join(lost)}: list the module of "
                              "every parameter in its Part")
-        self.slabs = []
+        self.slabs: list[StageSlab] = []
+        self.shared: list[tuple[Communicator, StageSlab]] = []
         for slab in model.slabs:
-            layout: list[list] = [[] for _ in range(self.comm.size)]
-            for copies in (False, True):                # behind what the rank owns
-                if copies:
-                    num_own = sum(parameter.size for _, parameter in layout[rank])
-                for segment, parameter in zip(slab.segments, slab.parameters):
-                    first, *others = sorted(ranks_of[parameter])
-                    for holder in others if copies else [first]:
-                        layout[holder].append((segment.name, parameter))
-            self.slabs.append(StageSlab(layout, num_own, slab.data, self.comm))
+            groups: dict[tuple[int, ...], list] = {(): []}      # by holders, if there are several
+            for segment, parameter in zip(slab.segments, slab.parameters):
+                holders = tuple(sorted(ranks_of[parameter]))
+                groups.setdefault(holders if len(holders) > 1 else (), []).append(
+                    (segment, parameter))
+            for holders, entries in groups.items():
+                layout = [[(segment, parameter) for segment, parameter in entries
+                           if r in ranks_of[parameter]] for r in range(self.comm.size)]
+                is_copy = bool(holders) and rank != holders[0]
+                self.slabs.append(StageSlab(layout, is_copy, slab.data, self.comm,
+                                            getattr(slab, "comm", None)))
+                if holders:
+                    comm = self.comm.split(0 if rank in holders else None)
+                    if comm is not None:
+                        self.shared.append((comm, self.slabs[-1]))
         model.slabs = []
         for parameter, ranks in ranks_of.items():
             if rank not in ranks:
                 parameter.data = Absent(parameter.shape, parameter.dtype)
                 parameter.slot.place = parameter.slot.grad = None
-        self.shared: list[tuple[Communicator, Parameter]] = []
-        for parameter, ranks in ranks_of.items():       # in the same order on all ranks
-            if len(ranks) > 1:
-                comm = self.comm.split(0 if rank in ranks else None)
-                if comm is not None:
-                    self.shared.append((comm, parameter))
         self._summed = False
 
     def rows(self, num_rows: int) -> range:
@@ -167,7 +168,8 @@ class Staged(Strategy):
     def check_fresh(self) -> None:
         """Raise ValueError if the gradients that are here were summed before, and would be again.
         """
-        if self._summed and any(parameter.grad is not None for _, parameter in self.shared):
+        if self._summed and any(parameter.grad is not None for _, slab in self.shared
+                                for parameter in slab.parameters):
             raise ValueError("the gradients of shared weights were summed already, and would be "
                              "again: call zero_grad() first, or add up inside no_sync()")
         self._summed = False
@@ -176,6 +178,6 @@ class Staged(Strategy):
         """See Strategy: sum the gradients of what several ranks hold, by one message each."""
         for slab in self.slabs:
             slab.complete_grad()
-        for comm, parameter in self.shared:
-            all_reduce(comm, parameter.grad, out=parameter.grad)
+        for comm, slab in self.shared:
+            all_reduce(comm, slab.grad, out=slab.grad)
         self._summed = True

@@ -1,0 +1,171 @@
+"""Three ways at once: layers over pp, each layer over tp, the rows of a batch over dp.
+
+    pp 0: stage 0          pp 1: stage 1          one microbatch goes from left to right (pp),
+    ┌────────┬────────┐    ┌────────┬────────┐    all of a layer's pieces work on it (tp),
+    │ A₀  dp0│ A₁     │ ─▶ │ B₀  dp0│ B₁     │    and the rows of the batch that another dp has
+    ├────────┼────────┤    ├────────┼────────┤    meet these only when gradients are summed
+    │ A₀  dp1│ A₁     │ ─▶ │ B₀  dp1│ B₁     │
+    └────────┴────────┘    └────────┴────────┘
+       tp 0     tp 1          tp 0     tp 1
+
+Each axis is a strategy of its own and knows nothing of the others: `parallelize` changes what a
+layer does, a `Pipeline` cuts the changed model into stages, and when the schedule has run, each
+rank sums the gradients of its parameters over the ranks that have the same ones: those of dp.
+
+    g(parameter) = Σ over dp  Σ over microbatches  dL/dparameter,    L = Σ losses / targets of all
+
+Nobody divides again.  Targets and losses are counted once: on the last stage, by tp rank 0.  The
+norm of all gradients is a sum over pp, over tp where parameters are cut, and over dp where ZeRO has
+cut the sums.  Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020 (ZeRO).
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+
+import numpy as np
+
+from ..backend import Array
+from ..comm import Communicator
+from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, reduce_scatter
+from ..comm.mesh import DeviceMesh
+from ..nn import Module
+from ..optim import Optimizer
+from .parallelize import parallelize
+from .pipeline import make_schedule
+from .pipeline.executor import Pipeline
+from .pipeline.slab import StageSlab
+from .shards import Shard
+from .strategy import Microbatch, Strategy
+
+AXES = ("pp", "dp", "tp")
+DATA_PARALLEL = ("ddp", "zero1")
+
+
+class StageShard(Shard):
+    """This rank's piece, over the ranks of `dp`, of a stage's slab.
+
+    Its parts are summed over `comm`.
+    """
+
+    def __init__(self, slab: StageSlab, dp: Communicator, comm: Communicator):
+        bounds = chunk_bounds(slab.data.size, dp.size)
+        mine = slice(*bounds[dp.rank])
+        super().__init__(slab.parameters, slab.segments, dp, bounds, slab.data[mine],
+                         slab.grad[mine])
+        self.slab, self.dp, self.comm = slab, dp, comm
+
+    def own_grad(self) -> Array:
+        """The gradient, nothing of it if another stage counts it."""
+        grad = self.complete_grad()
+        return grad[:0] if self.slab.is_copy else grad
+
+    def gather(self, values: Array) -> Array:
+        """`values`, an array beside `data`, of all ranks of `dp`: an array beside the slab's."""
+        return all_gather(self.dp, values, counts=self.counts)
+
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """See Shard; all ranks of the mesh call it."""
+        with self.dp.labelled("state"):
+            whole = self.gather(values)
+        return self.slab.named(whole)
+
+
+class Hybrid(Strategy):
+    """Trains `model` on a mesh; see `make_hybrid`.  A batch is all microbatches at once.
+
+    `pipeline` is what runs the schedule; after a batch it has `intervals` and `most_in_flight`.
+    """
+
+    def __init__(self, model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
+                 virtual_stages: int | None = None, cuts: Sequence[int] | None = None,
+                 data_parallel: str = "ddp", sequence_parallel: bool = False):
+        super().__init__(model, mesh.comm)
+        self.mesh, self.pp, self.dp, self.tp = mesh, *(along(mesh, axis) for axis in AXES)
+        if self.tp.size > 1:
+            parallelize(model, self.tp, sequence_parallel)
+        schedule_for = partial(make_schedule, schedule, self.pp.size, virtual_stages=virtual_stages)
+        self.pipeline = Pipeline(model, self.pp, schedule_for, cuts)
+        self.stage_slabs = self.slabs = self.pipeline.slabs
+        for slab in self.stage_slabs:
+            slab.comm = along(mesh, *(("pp", "tp") if slab.tp else ("pp",)))
+            broadcast(self.dp, slab.data, out=slab.data)
+        self.shards = data_parallel == "zero1"
+        if self.shards:
+            self.slabs = [StageShard(slab, self.dp, along(mesh, *(AXES if slab.tp else AXES[:2])))
+                          for slab in self.stage_slabs]
+        self._reduced = False
+
+    def rows(self, num_rows: int) -> range:
+        """See Strategy: ranks that differ along dp are given different rows."""
+        return range(*chunk_bounds(num_rows, self.dp.size)[self.dp.rank])
+
+    def count(self, microbatches: Sequence[Microbatch]) -> int:
+        """See Strategy: the last stage counts, by one of its tp ranks, which all have the same."""
+        return self.pipeline.count(microbatches) if self.tp.rank == 0 else 0
+
+    def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+            step: int = 0) -> float:
+        """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
+        if self._reduced and any(p.grad is not None for slab in self.stage_slabs
+                                 for p in slab.parameters):
+            raise ValueError("these gradients were reduced already, and would be again: call "
+                             "zero_grad() first, or add up microbatches inside no_sync()")
+        self._reduced = False
+        with nullcontext() if self.synchronizing else self.pipeline.no_sync():
+            loss = self.pipeline.run(microbatches, num_targets, seed, step)
+        if self.synchronizing:
+            self.finish()
+        return loss if self.tp.rank == 0 else 0.0
+
+    def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
+        """See Strategy: a batch of one microbatch."""
+        return self.run([batch], num_targets, seed, step)
+
+    def finish(self) -> None:
+        """See Strategy: sum over dp what the schedule, and tied weights over pp, have summed."""
+        for slab, shard in zip(self.stage_slabs, self.slabs):
+            if not self.shards:
+                all_reduce(self.dp, slab.grad, out=slab.grad)
+                continue
+            reduce_scatter(self.dp, slab.grad, counts=shard.counts, in_place=True)
+            shard.has_grad = True
+        self._reduced = True
+
+    def step(self, optimizer: Optimizer) -> None:
+        """See Strategy: with ZeRO-1, on this rank's piece, which all then get."""
+        optimizer.step()
+        if self.shards:
+            for slab, shard in zip(self.stage_slabs, self.slabs):
+                all_gather(self.dp, shard.data, counts=shard.counts, out=slab.data)
+
+
+def along(mesh: DeviceMesh, *axes: str) -> Communicator:
+    """The ranks along those of the axes that the mesh has: perhaps this one alone."""
+    here = tuple(axis for axis in axes if axis in mesh.shape)
+    return mesh[here] if here else mesh.comm.split(mesh.comm.rank)
+
+
+def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
+                virtual_stages: int | None = None, cuts: Sequence[int] | None = None,
+                data_parallel: str = "ddp", sequence_parallel: bool = False) -> Hybrid:
+    """A strategy for the axes pp, dp and tp of `mesh`, those that it has, on which all ranks agree.
+
+    `model` is a plain GPT or MLP with its numbers.  Over pp it is cut into stages, at `cuts` (see
+    Staged), and trained by `schedule` (see make_schedule); over tp by `parallelize`, with
+    `sequence_parallel` if it is a GPT; over dp gradients are summed, and with "zero1" the states of
+    the optimizer are sharded.  Raises ValueError for what does not exist or does not go together.
+    """
+    others = [axis for axis in mesh.axes if axis not in AXES]
+    if others:
+        raise ValueError(f"a mesh for this has the axes pp, dp and tp, not {', '.join(others)}")
+    if data_parallel in ("zero2", "zero3", "fsdp"):
+        raise ValueError(f"{data_parallel} does not go with pp or tp: a schedule adds up the "
+                         "gradients of all microbatches in whole slabs, which it would cut after "
+                         "each; choose ddp or zero1")
+    if data_parallel not in DATA_PARALLEL:
+        raise ValueError(f"unknown data parallelism {data_parallel!r}: choose ddp or zero1")
+    if sequence_parallel and mesh.shape.get("tp", 1) == 1:
+        raise ValueError("sequence_parallel splits tokens over the ranks of tp, of which there is "
+                         "only one: leave it off, or give the mesh tp=2")
+    return Hybrid(model, mesh, schedule, virtual_stages, cuts, data_parallel, sequence_parallel)

@@ -1,0 +1,230 @@
+"""2D and 3D: every mesh equals one process, in losses, norms, parameters and optimizer states."""
+
+import re
+from functools import cache, partial
+
+import numpy as np
+import pytest
+
+from minipar.comm import Cluster
+from minipar.comm.mesh import DeviceMesh
+from minipar.nn import GPT, MLP, GPTConfig
+from minipar.optim import SGD, AdamW
+from minipar.parallel.data import ranks_that_differ
+from minipar.parallel.hybrid import make_hybrid
+from minipar.parallel.pipeline import NAMES
+from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.testing import worlds
+
+VOCABULARY, TIME, ROWS = 11, 8, 12
+
+
+def gpt(**changes):
+    sizes = {"context": TIME, "num_layers": 6, "num_heads": 8, "width": 16, "dropout": 0.2}
+    return lambda: GPT(GPTConfig(VOCABULARY, **sizes | changes))
+
+
+MODELS = {"tied": gpt(), "untied": gpt(tied=False), "three heads": gpt(num_heads=3, width=12),
+          "mlp": lambda: MLP([4, 7, 5, 6, 7, 8, 5, 6, VOCABULARY], dropout=0.3)}
+MESHES = [{"pp": pp, "dp": dp, "tp": 8 // pp // dp} for pp in (1, 2, 4, 8) for dp in (1, 2, 4, 8)
+          if 8 % (pp * dp) == 0]
+OPTIMIZERS = {"sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
+              "adamw": lambda slabs: AdamW(slabs, lr=0.01)}
+
+
+def on(mesh, **options):
+    """Makes the strategy for such a mesh."""
+    return lambda model, comm: make_hybrid(model, DeviceMesh(comm, **mesh), **options)
+
+
+def build(name):
+    return MODELS[name]().initialize(0, np.float64)
+
+
+def microbatches(strategy, name, step, parts):
+    """Uneven masks; the batch is cut into microbatches, and these over dp, with remainders."""
+    draw = np.random.default_rng(step)
+    targets = draw.integers(0, VOCABULARY, (ROWS, TIME))
+    targets[draw.random(targets.shape) < 0.5] = -1
+    inputs = draw.integers(0, VOCABULARY, (ROWS, TIME))
+    if name == "mlp":
+        inputs, targets = draw.standard_normal((ROWS, 4)), targets[:, 0]
+    found = []
+    for part in np.array_split(np.arange(ROWS), parts):
+        rows = part[list(strategy.rows(len(part)))]
+        found.append(Microbatch(inputs[rows], targets[rows], rows))
+    return found
+
+
+def train(comm, name, make=Strategy, parts=1, optimizer="adamw"):
+    """Two steps; every loss, norm and gradient, at the end parameters and optimizer states."""
+    strategy = make(build(name), comm)
+    stepper, found = OPTIMIZERS[optimizer](strategy.slabs), {}
+    for step in range(2):
+        stepper.zero_grad()
+        found[f"loss {step}"] = accumulate(strategy, microbatches(strategy, name, step, parts), 3,
+                                           step)
+        found[f"norm {step}"] = strategy.clip_grad_norm(0.1)
+        for slab in strategy.slabs:
+            found |= {f"gradient {step} of {key}": values
+                      for key, values in slab.named(slab.complete_grad()).items()}
+        strategy.step(stepper)
+    return found | strategy.state_dict() | stepper.state_dict()
+
+
+@cache
+def alone(name, optimizer):
+    return Cluster(1).run(lambda comm: train(comm, name, optimizer=optimizer))[0][0]
+
+
+def check(world, mesh, name="tied", parts=3, optimizer="adamw", **options):
+    expected = alone(name, optimizer)
+
+    def body(comm):
+        found = train(comm, name, on(mesh, **options), parts, optimizer)
+        assert found.keys() == expected.keys()
+        for what, values in found.items():
+            np.testing.assert_allclose(values, expected[what], rtol=1e-10, atol=1e-12,
+                                       err_msg=what)
+    world.run(body)
+
+
+def named(mesh):
+    return "-".join(f"{axis}{size}" for axis, size in mesh.items())
+
+
+@worlds(8, mpi=(8,))
+@pytest.mark.parametrize("mesh", MESHES, ids=named)
+@pytest.mark.parametrize(("name", "options"), [
+    ("tied", {"data_parallel": "zero1"}),
+    ("untied", {"optimizer": "sgd"}),
+    ("tied", {"sequence_parallel": True, "optimizer": "sgd"}),
+], ids=["tied, ZeRO-1", "untied", "sequence"])
+def test_every_mesh_of_8_ranks_equals_one_process(world, mesh, name, options):
+    if "sequence_parallel" in options and mesh["tp"] == 1:
+        with pytest.raises(ValueError, match="of which there is only one: leave it off"):
+            check(Cluster(8), mesh, name, **options)
+        return
+    check(world, mesh, name, **options)
+
+
+@worlds(4, mpi=(4,))
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
+@pytest.mark.parametrize("mesh", [{"pp": 2, "tp": 2}, {"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}],
+                         ids=named)
+def test_two_axes(world, mesh, data_parallel):
+    check(world, mesh, data_parallel=data_parallel)
+
+
+@worlds(8, mpi=())
+@pytest.mark.parametrize("schedule", NAMES)
+def test_every_schedule(world, schedule):
+    check(world, {"pp": 2, "dp": 2, "tp": 2}, parts=4, schedule=schedule, sequence_parallel=True)
+
+
+@worlds(8, mpi=())
+@pytest.mark.parametrize("mesh", [{"pp": 2, "dp": 2, "tp": 2}, {"pp": 4, "dp": 1, "tp": 2}],
+                         ids=named)
+def test_an_mlp_cut_in_the_middle_of_a_pair(world, mesh):
+    check(world, mesh, "mlp", data_parallel="zero1")
+
+
+@worlds(12, mpi=())
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
+def test_uneven_pieces(world, data_parallel):
+    """Three do not divide the words, the rows of a microbatch or the elements of a slab."""
+    check(world, {"pp": 2, "dp": 2, "tp": 3}, "three heads", data_parallel=data_parallel)
+    check(world, {"pp": 4, "dp": 3, "tp": 1}, "three heads", data_parallel=data_parallel)
+
+
+@pytest.mark.slow
+@worlds(32, mpi=(32,))
+@pytest.mark.parametrize("options", [{}, {"data_parallel": "zero1", "sequence_parallel": True}],
+                         ids=["tensor", "sequence, ZeRO-1"])
+@pytest.mark.parametrize("name", ["tied", "untied"])
+def test_32_ranks(world, name, options):
+    check(world, {"dp": 2, "tp": 4, "pp": 4}, name, **options)
+
+
+@worlds(12, mpi=())
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
+def test_what_several_ranks_hold_stays_the_same_to_the_last_bit(world, data_parallel):
+    """Ranks of one stage and tp rank, and the first and last stage with their tied weight."""
+    def body(comm):
+        strategy = on({"pp": 2, "dp": 3, "tp": 2}, data_parallel=data_parallel)(build("tied"), comm)
+        stepper = AdamW(strategy.slabs, lr=0.01)
+        for step in range(3):
+            stepper.zero_grad()
+            accumulate(strategy, microbatches(strategy, "tied", step, 2), 3, step)
+            strategy.step(stepper)
+        mesh = strategy.mesh
+        for slab in strategy.stage_slabs:
+            assert not ranks_that_differ(mesh["dp"], slab.data.tobytes())
+            if slab.tp is None:
+                assert not ranks_that_differ(mesh["dp", "tp"], slab.data.tobytes())
+        tied = strategy.model.wte.weight.data
+        assert not ranks_that_differ(mesh["pp", "dp"], tied.tobytes())
+    world.run(body)
+
+
+@worlds(8, mpi=())
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
+@pytest.mark.parametrize("mesh", MESHES, ids=named)
+def test_gradients_of_1_have_the_norm_of_the_number_of_parameters(world, mesh, data_parallel):
+    norm = MODELS["tied"]().num_parameters()**0.5
+
+    def body(comm):
+        strategy = on(mesh, data_parallel=data_parallel)(build("tied"), comm)
+        for slab in strategy.slabs:
+            slab.has_grad = True
+            slab.complete_grad()[...] = 1
+        assert strategy.clip_grad_norm(1.0) == pytest.approx(norm, rel=1e-14)
+        assert strategy.clip_grad_norm(1.0) == pytest.approx(1, rel=1e-5)
+    world.run(body)
+
+
+def test_zero_1_shards_the_optimizer_states():
+    def elements(comm, data_parallel):
+        strategy = on({"pp": 2, "dp": 2, "tp": 2}, data_parallel=data_parallel)(build("tied"), comm)
+        return sum(state.size for states in AdamW(strategy.slabs, lr=0.1).states
+                   for state in states.values())
+    whole, sharded = (Cluster(8).run(partial(elements, data_parallel=name))[0]
+                      for name in ("ddp", "zero1"))
+    assert sum(whole) == 2 * sum(sharded)
+
+
+def test_gradients_add_up_inside_no_sync_and_never_after():
+    def body(comm, by_hand):
+        strategy = on({"pp": 2, "dp": 2, "tp": 2})(build("tied"), comm)
+        batches = microbatches(strategy, "tied", 0, 4)
+        if by_hand:
+            with strategy.no_sync():
+                strategy.run(batches[:3], 10.0, 3)
+        strategy.run(batches[3:] if by_hand else batches, 10.0, 3)
+        found = [slab.grad.copy() for slab in strategy.slabs]
+        with pytest.raises(ValueError, match="reduced already, and would be again"):
+            strategy.run(batches, 10.0, 3)
+        return found
+    at_once, by_hand = (Cluster(8).run(partial(body, by_hand=b))[0] for b in (False, True))
+    for one, other in zip(at_once, by_hand):
+        for a, b in zip(one, other):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize(("mesh", "options", "sentence"), [
+    ({"pp": 2, "dp": 2}, {"data_parallel": "fsdp"},
+     "fsdp does not go with pp or tp: a schedule adds up the gradients of all microbatches"),
+    ({"dp": 2, "tp": 2}, {"data_parallel": "zero2"}, "zero2 does not go with pp or tp"),
+    ({"dp": 4}, {"data_parallel": "dp"}, "unknown data parallelism 'dp': choose ddp or zero1"),
+    ({"cp": 2, "tp": 2}, {}, "has the axes pp, dp and tp, not cp"),
+    ({"pp": 4}, {"sequence_parallel": True}, "only one: leave it off, or give the mesh tp=2"),
+    ({"pp": 4}, {"schedule": "2f2b"}, "unknown schedule '2f2b': choose from gpipe"),
+    ({"pp": 4}, {"schedule": "looped_breadth_first", "virtual_stages": 3},
+     "a model of 8 parts has 1 to 8 stages, not 12"),
+    ({"dp": 1, "tp": 4}, {"name": "three heads"}, "do not divide over 4 ranks: choose tp of 1, 3"),
+    ({"dp": 2, "tp": 2}, {"name": "mlp", "sequence_parallel": True}, "an MLP has no sequence"),
+])
+def test_what_does_not_go_together_is_refused(mesh, options, sentence):
+    name, options = options.get("name", "tied"), {k: v for k, v in options.items() if k != "name"}
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        Cluster(4).run(lambda comm: on(mesh, **options)(build(name), comm))
