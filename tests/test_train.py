@@ -36,7 +36,7 @@ MISTAKES = {
     "--heads 3": "width of 16 does not divide into 3 heads",
     "--kv-heads 3": "cannot share 3 heads",
     "--mesh dp=3 --ranks 2": "for 3 ranks, but there are 2",
-    "--mesh tp=2": "no axis 'tp'",
+    "--mesh cp=2": "no axis 'cp', only pp (pipeline), dp (data) and tp (tensor parallel)",
     "--mesh dp": "expected axis=size",
     "--mesh dp=2,dp=2": "given twice",
     "--ranks 0": "positive whole number",
@@ -67,6 +67,21 @@ MISTAKES = {
     "--hybrid-shard 0 --strategy fsdp": "--hybrid-shard must be at least 1, not 0",
     "--hybrid-shard 2 --strategy fsdp --ranks 3": "--hybrid-shard 2 does not divide 3 ranks",
     "--hybrid-shard 3 --strategy fsdp --mesh dp=4": "choose a divisor of 4",
+    "--mesh pp=2,dp=2,tp=2 --ranks 4": "for 8 ranks, but there are 4",
+    "--mesh pp=2 --strategy fsdp": "fsdp does not go with --mesh pp=2: beside pp and tp choose",
+    "--mesh pp=2 --schedule 2f2b": "invalid choice: '2f2b'",
+    "--mesh pp=2 --microbatches 0": "--microbatches must be at least 1, not 0",
+    "--mesh pp=2 --microbatches 4 --accumulate 2": "say the same thing of a pipeline",
+    "--mesh pp=2 --virtual-stages 2": "1f1b has 1 stage on each rank, not 2",
+    "--mesh pp=2 --schedule interleaved --microbatches 4": "a model of 3 parts has 1 to 3 stages",
+    "--mesh pp=4 --ranks 4": "a model of 3 parts has 1 to 3 stages, not 4",
+    "--mesh pp=2 --bucket-mb 1": "they are summed whole",
+    "--mesh tp=2 --schedule gpipe": "--schedule goes with a pipeline: add pp to the mesh",
+    "--mesh dp=2 --microbatches 4": "--microbatches goes with a pipeline",
+    "--mesh tp=4": "do not divide over 4 ranks: choose tp of 1, 2",
+    "--mesh dp=2 --sequence-parallel": "add tp to the mesh, for example --mesh tp=2",
+    "--mesh tp=2 --sequence-parallel --context 7": "which does not divide: choose a multiple of 2",
+    "--mesh tp=2 --sequence-parallel --data digits": "which has no sequence",
 }
 
 
@@ -198,3 +213,29 @@ def test_under_mpirun_a_mistake_is_one_line_and_a_run_is_whole(tmp_path):
     assert good.returncode == 0, good.stderr
     assert "the same: after 2 steps in float64, 3 MPI ranks" in good.stdout
     assert good.stdout.count("final loss") == 1             # rank 0 only
+
+
+@pytest.mark.parametrize("words", [
+    "--mesh pp=2,dp=2,tp=2 --schedule interleaved --virtual-stages 2 --microbatches 4 "
+    "--sequence-parallel --layers 2 --strategy zero1",
+    "--mesh pp=3,dp=2 --schedule zb_h1", "--mesh tp=2,dp=2 --accumulate 2",
+    "--mesh pp=2,tp=2 --data digits --hidden 12,11,10"])
+def test_any_mesh_is_one_rank(words):
+    data = [] if "digits" in words else ["--data", "synthetic"]
+    options = parse(*data, "--steps", "3", "--dtype", "float64", "--dropout", "0.1", *words.split())
+    num_ranks = choices.choose_world(options)
+    plain = [] if "--layers" not in words else ["--layers", "2"]
+    where = ["--data", "digits", "--hidden", "12,11,10"] if "digits" in words else data
+    alone = losses(1, parse(*where, "--steps", "3", "--dtype", "float64", "--dropout", "0.1",
+                            *plain))
+    np.testing.assert_allclose(losses(num_ranks, options), alone, rtol=1e-10)
+
+
+def test_a_mesh_verifies_itself(capsys, tmp_path):
+    words = "--data synthetic --steps 2 --mesh pp=2,dp=2,tp=2 --microbatches 3 --verify 2"
+    assert main(["train", *SMALL, *words.split(), "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "8 simulated ranks, pp=2,dp=2,tp=2, ddp, 1f1b, 3 microbatches" in printed
+    assert "the same: after 2 steps in float64, 8 simulated ranks are" in printed
+    assert main(["train", *SMALL, "--data", "synthetic", "--resume", str(tmp_path), "--steps", "3",
+                 "--mesh", "tp=2"]) == 0        # a checkpoint knows nothing of the mesh

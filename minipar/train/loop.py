@@ -24,9 +24,9 @@ from ..launch import UsageError, metered
 from ..memory.ledger import Ledger
 from ..nn import Module
 from ..optim import SGD, Adam, AdamW, Optimizer, warmup_cosine
-from ..parallel.strategies import make_strategy
 from ..parallel.strategy import Microbatch, Strategy, accumulate
-from .options import BUCKET_MB, REMEMBERED
+from .mesh import num_microbatches, strategy_of
+from .options import REMEMBERED
 from .tasks import Task, check_resume
 
 
@@ -72,8 +72,7 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
         try:
             if saved is not None:
                 model.load_state_dict(saved.model)
-            strategy = make_strategy(options.strategy, model, comm, options.bucket_mb or BUCKET_MB,
-                                     options.hybrid_shard)
+            strategy = strategy_of(options, model, comm)
             run = Run(options, task, strategy, make_optimizer(options, strategy), ledger)
             if saved is not None:
                 run.first_step = saved.description["step"]
@@ -158,12 +157,12 @@ def take_step(run: Run, step: int) -> float:
 
 
 def microbatches(run: Run, step: int) -> list[Microbatch]:
-    """This rank's rows of the batch of `step`, in --accumulate parts."""
+    """This rank's rows of the batch of `step`, in as many parts as the options say."""
     batch = run.task.batches.batch(step)
     rows = run.strategy.rows(len(batch[0]))
     mine = [array[rows.start:rows.stop] for array in batch]
     return [Microbatch(*(array[start:stop] for array in mine))
-            for start, stop in chunk_bounds(len(rows), run.options.accumulate)]
+            for start, stop in chunk_bounds(len(rows), num_microbatches(run.options))]
 
 
 def observed_step(comm: Communicator, run: Run, step: int) -> float:
@@ -193,7 +192,7 @@ def distance_to_one_rank(comm: Communicator, options: argparse.Namespace,
     if comm.rank:
         return None
     options = argparse.Namespace(**{**vars(options), "strategy": "ddp", "accumulate": 1,
-                                    "hybrid_shard": None})
+                                    "hybrid_shard": None, "mesh": None, "microbatches": None})
     alone = begin(alone_comm, options, make_task(options))
     train(alone_comm, alone)
     theirs = alone.strategy.state_dict()

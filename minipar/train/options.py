@@ -10,12 +10,13 @@ from ..environment import launched
 from ..launch import UsageError
 from ..nn import GPTConfig
 from ..parallel.strategies import BUCKETED, NAMES
+from .mesh import BUCKET_MB, add_mesh_arguments, check_mesh, parse_mesh
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
-BUCKET_MB = 25.0        # PyTorch's default
 
 # What a checkpoint keeps, and a resumed run takes from it unless it is told otherwise.  What goes
-# with the ranks there happen to be (--mesh, --hybrid-shard, --bucket-mb) has to be said again.
+# with the ranks there happen to be (--mesh and what goes with it, --hybrid-shard, --bucket-mb) has
+# to be said again.
 REMEMBERED = ("layers", "heads", "kv_heads", "width", "context", "untied", "hidden", "dropout",
               "data", "batch", "steps", "optimizer", "lr", "warmup", "weight_decay", "momentum",
               "clip", "seed", "dtype", "strategy", "accumulate")
@@ -50,10 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--clip", type=float, default=1.0, help="global gradient norm (1; 0: off)")
     run.add_argument("--seed", type=int, default=0)
     run.add_argument("--dtype", choices=("float32", "float64"), default="float32")
-    run.add_argument("--mesh", metavar="dp=N", help="how ranks are laid out: dp=N, data parallel "
-                                                    "over N ranks (default: all there are)")
     run.add_argument("--ranks", type=int, metavar="N",
                      help="without mpirun: simulate N ranks in this process (1)")
+    add_mesh_arguments(parser)
     how = parser.add_argument_group("strategy")
     how.add_argument("--strategy", choices=NAMES, default="ddp",
                      help="how ranks share the work: dp, rank 0 drives; ddp, gradients are summed "
@@ -84,22 +84,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                             "one, and print how far apart they are")
 
 
-def parse_mesh(text: str) -> dict[str, int]:
-    """ "dp=4" as {"dp": 4}.  Raises UsageError for another form, axis or size."""
-    sizes = {}
-    for part in text.split(","):
-        axis, _, size = part.partition("=")
-        if not size.isdigit() or int(size) < 1:
-            raise UsageError(f"--mesh {text}: expected axis=size, for example dp=4, not {part!r}")
-        if axis != "dp":
-            raise UsageError(f"--mesh {text}: no axis {axis!r}, only dp (data parallel): "
-                             "for example --mesh dp=4")
-        if axis in sizes:
-            raise UsageError(f"--mesh {text}: axis {axis} is given twice")
-        sizes[axis] = int(size)
-    return sizes
-
-
 def choose_world(options: argparse.Namespace) -> int:
     """How many ranks there will be.  Raises UsageError if the mesh, or shards, do not fit them."""
     world = launched()
@@ -125,11 +109,13 @@ def choose_world(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     """Refuse numbers that cannot work.  Raises UsageError."""
     for name, least in (("steps", 1), ("batch", 1), ("sample", 0), ("verify", 0), ("save_every", 0),
-                        ("seed", 0), ("accumulate", 1), ("hybrid_shard", 1)):
+                        ("seed", 0), ("accumulate", 1), ("hybrid_shard", 1), ("microbatches", 1),
+                        ("virtual_stages", 1)):
         value = getattr(options, name)
         if value is not None and value < least:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
     _check_strategy(options)
+    check_mesh(options)
     for name in ("lr", "temperature", "clip", "weight_decay", "momentum", "warmup"):
         value = getattr(options, name)
         if value is not None and not (0 <= value < math.inf):

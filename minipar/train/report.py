@@ -19,6 +19,7 @@ from ..viz.curves import draw_loss
 from ..viz.memory import MemoryStep, draw_memory, phases_of
 from ..viz.timeline import draw_timeline
 from .loop import Run
+from .mesh import described
 
 
 def terminal() -> Console | None:
@@ -79,7 +80,7 @@ def introduce(run: Run, world: str, console: Console) -> None:
                       if value is not None)
     console.print(f"minipar train: {type(model).__name__} of "
                   f"{model.num_parameters():,} parameters ({sizes}) on {options.data}, "
-                  f"{world}, {options.strategy}, {options.dtype}", highlight=False, markup=False)
+                  f"{world}, {described(options)}, {options.dtype}", highlight=False, markup=False)
     if run.first_step:
         console.print(f"resumed from {options.resume} after {run.first_step} steps",
                       highlight=False, markup=False)
@@ -96,5 +97,5 @@ def draw(run: Run, world: str, out: Path) -> list[Path]:
                                       title=f"One training step: {name}, {world}"))
     step = MemoryStep("", run.ledger.history, *run.traced, phases=phases_of(run.trace, 0))
     pictures.append(draw_memory([step], out / "memory.png",
-                                f"Memory of rank 0: {name}, {world}, {run.options.strategy}"))
+                                f"Memory of rank 0: {name}, {world}, {described(run.options)}"))
     return pictures
