@@ -4,12 +4,15 @@ import ast
 import subprocess
 import sys
 
+import pytest
+
 from minipar.environment import mpirun_environment
 from minipar.exercises import command, manifest, surgery
 
 EXERCISES = manifest.load(command.ROOT)
 
 
+@pytest.mark.slow           # `make exercises`, which CI calls too, is the same
 def test_every_exercise_is_proven():
     """Reference passes, stub fails, every mutant fails; in a process of its own, as CI and people
     call it."""
