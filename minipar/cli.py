@@ -26,8 +26,7 @@ def make_parser() -> tuple[Parser, Parser]:
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    training = commands.add_parser(
-        "train", help="train a GPT or an MLP: data, tensor, pipeline parallel")
+    training = commands.add_parser("train", help="train a GPT or an MLP, on any mesh of ranks")
     train.add_arguments(training)
     collective_command.add_arguments(commands.add_parser(
         "collective", help="run one collective on simulated ranks: its cost, its timeline"))

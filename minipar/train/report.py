@@ -75,7 +75,7 @@ class ProgressBar:
 def introduce(run: Run, world: str, console: Console) -> None:
     """What is trained, on what, where; rank 0 only."""
     options = run.options
-    description, model = run.task.describe()["model"], run.strategy.model
+    description, model = run.task.describe()["model"], run.task.build()     # not this rank's part
     sizes = ", ".join(f"{name} {value}" for name, value in description.items()
                       if value is not None)
     console.print(f"minipar train: {type(model).__name__} of "
@@ -89,7 +89,7 @@ def introduce(run: Run, world: str, console: Console) -> None:
 def draw(run: Run, world: str, out: Path) -> list[Path]:
     """The loss curve, one step's timeline and this rank's memory in it, into `out`; rank 0 only."""
     steps = np.arange(1, len(run.losses) + 1)
-    name = f"{type(run.strategy.model).__name__} on {run.options.data}"
+    name = f"{type(run.task.build()).__name__} on {run.options.data}"
     pictures = [draw_loss(steps, run.losses, out / "loss.png", title=f"{name}, {world}",
                           reference=run.task.reference_loss(), per=run.task.target)]
     if run.trace is not None and (run.trace.spans or run.trace.messages):

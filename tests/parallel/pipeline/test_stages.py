@@ -85,7 +85,8 @@ def test_bad_cuts_are_refused(cuts):
 @worlds(1, 2, 3, 4, mpi=(2, 4))
 @pytest.mark.parametrize("model", DEEP)
 def test_each_rank_keeps_its_own(world, model):
-    """A slab a rank, and one of what is tied: together the model, a tied weight twice."""
+    """One slab a rank, and one of what is tied; together they are the model, and a tied weight
+    is there twice."""
     whole = DEEP[model]().initialize(0, np.float64)
 
     def body(comm):

@@ -1,0 +1,33 @@
+"""Which axis of a mesh sends how much over which link, counted from a trace.
+
+    traffic = bytes_by_axis(trace, mesh)        {"tp": {(0, 1): 4096, (1, 0): 4096}, "dp": …}
+
+A message belongs to the axis along which its two ends differ: communicators along an axis join no
+others.
+"""
+
+from .mesh import DeviceMesh
+from .trace import Trace
+
+Traffic = dict[str, dict[tuple[int, int], int]]
+
+
+def bytes_by_axis(trace: Trace, mesh: DeviceMesh) -> Traffic:
+    """Bytes of each axis over each link (source, dest); `mesh` is over all ranks of the world.
+
+    Bookkeeping is left out ("control").  The axes of messages between ranks that differ along
+    several are joined: "pp dp".
+    """
+    found: Traffic = {axis: {} for axis in mesh.axes}
+    for message in trace.select():
+        link = message.source, message.dest
+        a, b = map(mesh.coordinates_of, link)
+        links = found.setdefault(" ".join(axis for axis in mesh.axes if a[axis] != b[axis]), {})
+        links[link] = links.get(link, 0) + message.num_bytes
+    return found
+
+
+def between_nodes(traffic: Traffic, mesh: DeviceMesh) -> int:
+    """Bytes of all axes that leave a node."""
+    return sum(num_bytes for links in traffic.values() for (source, dest), num_bytes
+               in links.items() if mesh.comm.node_of(source) != mesh.comm.node_of(dest))
