@@ -17,7 +17,7 @@ def test_each_message_belongs_to_its_axis():
             mesh["pp"].send(np.zeros(3), 1)
         else:
             mesh["pp"].recv(np.zeros(3), 0)
-        with comm.labelled("control"):
+        with mesh["dp"].labelled("control"):
             all_reduce(mesh["dp"], np.zeros(64))
         if comm.rank in (0, 7):                 # no two of their coordinates are the same
             comm.sendrecv(np.zeros(2), 7 - comm.rank, np.zeros(2), 7 - comm.rank)
