@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from minipar.comm import Cluster
+from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.data import data_parallel, global_count, global_loss
 from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.naive import NaiveModelParallel
 from minipar.parallel.pipeline import NAMES, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
@@ -76,7 +78,19 @@ def _pipeline(name: str):
 
 
 PIPELINES = {"naive": NaiveModelParallel, **{name: _pipeline(name) for name in NAMES}}
-ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES,
+
+
+def _hybrid_on(sizes: dict[str, int], **options):
+    return lambda model, comm: make_hybrid(model, DeviceMesh(comm, **sizes), **options)
+
+
+MESHES = {"pp 2 × dp 2": {"pp": 2, "dp": 2}, "pp 2 × tp 2": {"pp": 2, "tp": 2},
+          "dp 2 × tp 2": {"dp": 2, "tp": 2}}
+HOW = {"": {}, " zero1": {"data_parallel": "zero1"}, " fsdp": {"data_parallel": "fsdp"},
+       " sequence": {"sequence_parallel": True}}
+HYBRIDS = {mesh + how: _hybrid_on(sizes, **options)
+           for mesh, sizes in MESHES.items() for how, options in HOW.items()}
+ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES, **HYBRIDS,
        "graph": lambda model, comm: Strategy(data_parallel(model, comm), comm),
        "ddp one bucket": lambda model, comm: DistributedDataParallel(model, comm)}
 

@@ -16,6 +16,7 @@ from cases import Case, check
 from picky import check_picky
 
 from minipar.checkpoint import replace_file
+from minipar.parallel.pipeline import NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "composition.md"
 
@@ -103,7 +104,65 @@ def data_parallel_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
             yield (name, feature), Refused(picky, OTHER_WEIGHTS) if refused else Proven(picky)
 
 
-MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells()))]
+SCHEDULES = {
+    "naive": "NaiveModelParallel: one rank works, the others wait",
+    **{name: f"Pipeline, {name}" for name in NAMES},
+}
+PIPELINE_FEATURES = {
+    "accumulation": "three uneven microbatches are the one big batch",
+    "tied weights": "a GPT's head, on the last stage, shares the weights of its embedding",
+    "clipping": "by the global norm, which counts a tied weight once",
+    "no_sync": "batches that only add up on their rank",
+}
+PIPELINE_CASES = {
+    "accumulation": Case("mlp deep", parts=(4, 3, 3)),
+    "tied weights": Case("gpt deep tied", "adamw"),
+    "clipping": Case("gpt deep untied", max_norm=0.1),
+}
+
+
+def pipeline_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
+    """Every schedule with every feature; the models have dropout."""
+    for name in SCHEDULES:
+        for feature, case in PIPELINE_CASES.items():
+            yield (name, feature), Proven(training_check(name, case))
+        yield (name, "no_sync"), Proven(
+            lambda world, name=name: check(world, name, Case("gpt deep tied", parts=(2, 1, 2)),
+                                           inside_no_sync=True))
+
+
+MESH_ROWS = {
+    "pp 2 × dp 2": "a 1F1B pipeline on each half of the rows",
+    "pp 2 × tp 2": "a 1F1B pipeline whose stages are tensor-parallel",
+    "dp 2 × tp 2": "tensor parallelism on each half of the rows",
+}
+MESH_FEATURES = {
+    **{feature: FEATURES[feature] for feature in (*CASES, "no_sync")},
+    "ZeRO-1": "optimizer states sharded over dp",
+    "FSDP": "parameters sharded over dp",
+    "sequence parallelism": "tokens split over tp between the pairs of layers",
+}
+
+
+def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
+    """Every pair of axes with every feature."""
+    for mesh in MESH_ROWS:
+        for feature, case in CASES.items():
+            yield (mesh, feature), Proven(training_check(mesh, case))
+        yield (mesh, "no_sync"), Proven(no_sync_check(mesh))
+        tied = Case("gpt tied", "adamw", parts=(4, 3, 3), max_norm=0.1)
+        yield (mesh, "ZeRO-1"), Proven(training_check(f"{mesh} zero1", tied))
+        yield (mesh, "FSDP"), Refused(training_check(f"{mesh} fsdp", tied),
+                                      "does not go with pp or tp")
+        sequence = training_check(f"{mesh} sequence", tied)
+        yield (mesh, "sequence parallelism"), (
+            Proven(sequence) if "tp" in mesh else
+            Refused(sequence, "splits tokens over the ranks of tp, of which there is only one"))
+
+
+MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells())),
+            Matrix("Pipelines", SCHEDULES, PIPELINE_FEATURES, dict(pipeline_cells())),
+            Matrix("Two axes of a mesh", MESH_ROWS, MESH_FEATURES, dict(mesh_cells()))]
 
 
 def page() -> str:
