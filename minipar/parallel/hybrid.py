@@ -107,8 +107,7 @@ class Hybrid(Strategy):
     def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
-        if self._reduced and any(p.grad is not None for slab in self.stage_slabs
-                                 for p in slab.parameters):
+        if self._reduced and self._has_gradients():
             raise ValueError("these gradients were reduced already, and would be again: call "
                              "zero_grad() first, or add up microbatches inside no_sync()")
         self._reduced = False
@@ -133,11 +132,20 @@ class Hybrid(Strategy):
         self._reduced = True
 
     def step(self, optimizer: Optimizer) -> None:
-        """See Strategy: with ZeRO-1, on this rank's piece, which all then get."""
+        """See Strategy: with ZeRO-1, on this rank's piece, which all then get.
+
+        Raises ValueError if there are gradients that were only added up, inside no_sync().
+        """
+        if not self._reduced and self._has_gradients():
+            raise ValueError("these gradients were not summed over the ranks of dp: run the last "
+                             "microbatches outside no_sync()")
         optimizer.step()
         if self.shards:
             for slab, shard in zip(self.stage_slabs, self.slabs):
                 all_gather(self.dp, shard.data, counts=shard.counts, out=slab.data)
+
+    def _has_gradients(self) -> bool:
+        return any(p.grad is not None for slab in self.stage_slabs for p in slab.parameters)
 
 
 def along(mesh: DeviceMesh, *axes: str) -> Communicator:
