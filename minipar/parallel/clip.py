@@ -4,7 +4,8 @@
 
 A part knows the ranks that have the others, its `comm`: a shard of a flat run of parameters, a slab
 of boxes (tensor parallelism), or the parameters of a pipeline's stages, which may have copies of
-another rank's: those it does not count (`own_grad`).
+another rank's: those it does not count (`own_grad`).  On a mesh these are the ranks along all axes
+that cut it: for a shard of a stage of boxes, pp, dp and tp.
 """
 
 from collections.abc import Sequence
