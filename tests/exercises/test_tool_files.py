@@ -12,7 +12,11 @@ from minipar.exercises.workbench import Workbench
 EXERCISES = manifest.load(command.ROOT)
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+ALL = [pytest.param(name, marks=[pytest.mark.slow] * (i % 5 > 0))       # one in five, else slow
+       for i, name in enumerate(EXERCISES)]
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_a_stub_keeps_every_other_line_where_it_was(learner, name):
     entry = EXERCISES[name]
     path = learner.tree / entry.file
@@ -33,7 +37,7 @@ def test_a_stub_keeps_every_other_line_where_it_was(learner, name):
     assert f"python -m minipar exercise check {name}" in ast.unparse(statement)
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+@pytest.mark.parametrize("name", ALL)
 def test_restore_brings_back_every_byte(learner, name):
     path = learner.tree / EXERCISES[name].file
     path.chmod(0o640)

@@ -35,6 +35,11 @@ def note(name, text=""):
 """
 
 
+def heed_ctrl_c() -> None:
+    """In a new process: a shell's background jobs, and so these tests, may have it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Sandbox:
     """A folder with a conftest and a test file, and its own place for temporary files."""
 
@@ -53,7 +58,8 @@ class Sandbox:
     def start(self, *command: str) -> subprocess.Popen:
         return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, start_new_session=True)
+                                stderr=subprocess.STDOUT, start_new_session=True,
+                                preexec_fn=heed_ctrl_c)
 
     def run(self, *options: str, ranks: int = 0) -> tuple[int, str]:
         """Exit status and output of pytest, started plainly or by mpirun."""

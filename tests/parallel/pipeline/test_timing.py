@@ -192,6 +192,7 @@ def test_a_bad_schedule_is_refused_and_can_be_played_up_to_its_fault():
         simulate(make_schedule("1f1b", 2, 2)[0], [Times()] * 3)
 
 
+@pytest.mark.slow
 def test_a_large_one_is_made_validated_and_simulated():
     schedule, placement = make_schedule("1f1b", 64, 1024)
     assert find_fault(schedule, placement, 1024) is None
