@@ -15,7 +15,7 @@ from minipar.comm import Communicator
 from minipar.nn import Linear, Module
 from minipar.nn.convolution import Conv2d
 from minipar.parallel.conjugate import all_gather, reduce_from
-from minipar.parallel.pipeline.stages import Part, chain
+from minipar.parallel.parts import Part, chain
 
 SIZE, CHANNELS, CLASSES = 16, 8, 10         # of images, of a layer in one column
 MEETING = (6, 6, CHANNELS)                  # what a column has of an image after conv2

@@ -16,8 +16,8 @@ from ...comm import Communicator
 from ...comm.collectives import broadcast
 from ...nn import Module
 from ...random import training_step
+from ..parts import chain
 from ..strategy import Microbatch
-from .stages import chain
 from .timing import Times
 
 

@@ -22,23 +22,10 @@ Breadth-first pipeline parallelism.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
 
-FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"       # kinds; B does I and W
+from ..one_f_one_b import BACKWARD, FORWARD, Action, alternate, one_f_one_b_row
 
-
-class Action(NamedTuple):
-    """One stage's work on one microbatch: `kind` is F, B, I or W.  Prints as 2F0."""
-
-    kind: str
-    stage: int
-    microbatch: int
-
-    def __str__(self) -> str:
-        return f"{self.stage}{self.kind}{self.microbatch}"
-
-
+INPUT, WEIGHT = "I", "W"            # kinds, as FORWARD and BACKWARD, which does both of them
 Schedule = list[list[Action]]       # for each rank, what it does, in order
 Placement = list[int]               # for each stage, its rank
 
@@ -84,10 +71,7 @@ def one_f_one_b(num_ranks: int, num_microbatches: int) -> Schedule:
     So no more than p - s are ever in flight there, however many there are in all.
     """
     check_counts(num_ranks, num_microbatches)
-    microbatches = range(num_microbatches)
-    return [alternate([Action(FORWARD, stage, i) for i in microbatches],
-                      [Action(BACKWARD, stage, i) for i in microbatches],
-                      ahead=num_ranks - stage - 1) for stage in range(num_ranks)]
+    return [one_f_one_b_row(stage, num_ranks, num_microbatches) for stage in range(num_ranks)]
 
 
 def looped_breadth_first(num_ranks: int, num_microbatches: int,
@@ -140,15 +124,6 @@ def _even_groups(number: int, num_groups: int) -> list[range]:
     size, larger = divmod(number, num_groups)
     starts = [i * size + min(i, larger) for i in range(num_groups + 1)]
     return [range(start, stop) for start, stop in zip(starts, starts[1:])]
-
-
-def alternate(forwards: Sequence[Action], backwards: Sequence[Action], ahead: int) -> list[Action]:
-    """The first `ahead` forwards, then a backward after every forward, then the last backwards."""
-    ahead = min(ahead, len(forwards))
-    row = [*forwards[:ahead]]
-    for pair in zip(forwards[ahead:], backwards):
-        row += pair
-    return row + [*backwards[len(forwards) - ahead:]]
 
 
 def check_counts(num_ranks: int, num_microbatches: int, virtual_stages: int = 1) -> None:

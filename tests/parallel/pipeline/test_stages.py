@@ -10,9 +10,10 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Linear, Module
 from minipar.parallel.clip import clip_grad_norm, grad_norm
+from minipar.parallel.parts import Part, chain
 from minipar.parallel.pipeline.measure import of_stages, seconds_of_parts
 from minipar.parallel.pipeline.slab import StageSlab
-from minipar.parallel.pipeline.stages import Part, Staged, chain, cut_evenly
+from minipar.parallel.pipeline.stages import Staged, cut_evenly
 from minipar.parallel.pipeline.timing import Times
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds

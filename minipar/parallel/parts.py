@@ -1,0 +1,66 @@
+"""A model as a chain of parts, which pipelines cut into stages.
+
+    embed ─▶ h.0 ─▶ h.1 ─▶ h.2 ─▶ h.3 ─▶ head          the parts of a GPT
+
+    model(x) = (head ∘ h.3 ∘ … ∘ h.0 ∘ embed)(x)
+
+The model does not know: a function outside lists its parts, for each kind of model.  Two parts may
+use one weight, as embed and head do where they are tied.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+from ..autograd import Tensor
+from ..nn import GPT, Module, Parameter, Sequential
+
+
+class Part(NamedTuple):
+    """One step of a model's forward; `modules` are those whose parameters it uses.
+
+    The first part of a model takes an array, the others what the one before returned.
+    """
+
+    name: str
+    apply: Callable[[Any], Tensor]
+    modules: Sequence[Module]
+
+    def parameters(self) -> list[Parameter]:
+        """What it uses, each once."""
+        return list(dict.fromkeys(p for module in self.modules for p in module.parameters()))
+
+    def num_parameters(self) -> int:
+        """How many numbers these are, the same on ranks that have different boxes of them."""
+        return sum(math.prod(parameter.global_shape) for parameter in self.parameters())
+
+
+@singledispatch
+def chain(model: Module) -> list[Part]:
+    """The parts that make up `model.forward`, one after the other.
+
+    For a model of your own register a function that lists them: @chain.register(MyModel).
+    """
+    raise TypeError(f"a {type(model).__name__} does not say what its parts are: write a function "
+                    "that lists them and register it, @chain.register(...)")
+
+
+@chain.register
+def _(model: GPT) -> list[Part]:
+    head = model.wte if model.config.tied else model.lm_head
+    return [Part("embed", model.embed, [model.wte, model.wpe]),
+            *[Part(f"h.{i}", block, [block]) for i, block in enumerate(model.h)],
+            Part("head", model.head, [model.ln_f, head])]
+
+
+@chain.register
+def _(model: Sequential) -> list[Part]:
+    """A layer with parameters and what follows it without any."""
+    runs: list[list[Module]] = []
+    for module in model:
+        if not runs or module.parameters() and any(m.parameters() for m in runs[-1]):
+            runs.append([])
+        runs[-1].append(module)
+    first, *others = [Part(f"layer {i}", Sequential(*run), run) for i, run in enumerate(runs)]
+    return [first._replace(apply=lambda x: Sequential(*runs[0])(Tensor(x))), *others]
