@@ -29,9 +29,11 @@ from ..backend import Array
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, reduce_scatter
 from ..comm.mesh import DeviceMesh
-from ..nn import Module
+from ..nn import GPT, Module
 from ..optim import Optimizer
+from .conjugate import gather_from, scatter_to
 from .parallelize import parallelize
+from .parts import Part
 from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
 from .pipeline.slab import StageSlab
@@ -79,13 +81,16 @@ class Hybrid(Strategy):
 
     def __init__(self, model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
                  virtual_stages: int | None = None, cuts: Sequence[int] | None = None,
-                 data_parallel: str = "ddp", sequence_parallel: bool = False):
+                 data_parallel: str = "ddp", sequence_parallel: bool = False,
+                 scatter_gather: bool = False):
         super().__init__(model, mesh.comm)
         self.mesh, self.pp, self.dp, self.tp = mesh, *(along(mesh, axis) for axis in AXES)
         if self.tp.size > 1:
             parallelize(model, self.tp, sequence_parallel)
         schedule_for = partial(make_schedule, schedule, self.pp.size, virtual_stages=virtual_stages)
         self.pipeline = Pipeline(model, self.pp, schedule_for, cuts)
+        if scatter_gather:
+            send_pieces(self.pipeline, self.tp)
         self.stage_slabs = self.slabs = self.pipeline.slabs
         for slab in self.stage_slabs:
             slab.comm = along(mesh, *(("pp", "tp") if slab.tp else ("pp",)))
@@ -154,15 +159,31 @@ def along(mesh: DeviceMesh, *axes: str) -> Communicator:
     return mesh[here] if here else mesh.comm.split(mesh.comm.rank)
 
 
+def send_pieces(pipeline: Pipeline, tp: Communicator) -> None:
+    """Let each tp rank send its piece, 1/t, of what all of them have, and the next stage gather.
+
+    The same in backward: split and all-gather are each other's.  Narayanan et al. 2021, section
+    4.1 ("scatter/gather").
+    """
+    for stage, parts in enumerate(pipeline.stages):
+        if stage:
+            parts.insert(0, Part("gather", lambda x: gather_from(x, tp, -1), []))
+        if stage + 1 < pipeline.num_stages:
+            parts.append(Part("scatter", lambda y: scatter_to(y, tp, -1), []))
+
+
 def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
                 virtual_stages: int | None = None, cuts: Sequence[int] | None = None,
-                data_parallel: str = "ddp", sequence_parallel: bool = False) -> Hybrid:
+                data_parallel: str = "ddp", sequence_parallel: bool = False,
+                scatter_gather: bool = False) -> Hybrid:
     """A strategy for the axes pp, dp and tp of `mesh`, those that it has, on which all ranks agree.
 
     `model` is a plain GPT or MLP with its numbers.  Over pp it is cut into stages, at `cuts` (see
     Staged), and trained by `schedule` (see make_schedule); over tp by `parallelize`, with
     `sequence_parallel` if it is a GPT; over dp gradients are summed, and with "zero1" the states of
-    the optimizer are sharded.  Raises ValueError for what does not exist or does not go together.
+    the optimizer are sharded.  With `scatter_gather` each tp rank sends a piece of what a GPT's
+    stages exchange, and gathers; under sequence parallelism it has only a piece in any case.
+    Raises ValueError for what does not exist or does not go together.
     """
     others = [axis for axis in mesh.axes if axis not in AXES]
     if others:
@@ -176,4 +197,9 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
     if sequence_parallel and mesh.shape.get("tp", 1) == 1:
         raise ValueError("sequence_parallel splits tokens over the ranks of tp, of which there is "
                          "only one: leave it off, or give the mesh tp=2")
-    return Hybrid(model, mesh, schedule, virtual_stages, cuts, data_parallel, sequence_parallel)
+    cut = [mesh.shape.get(axis, 1) > 1 for axis in ("pp", "tp")]
+    if scatter_gather and (sequence_parallel or not all(cut) or not isinstance(model, GPT)):
+        raise ValueError("scatter_gather is for a GPT over pp and tp without sequence_parallel: "
+                         "elsewhere ranks have nothing in common to send in pieces; leave it off")
+    return Hybrid(model, mesh, schedule, virtual_stages, cuts, data_parallel, sequence_parallel,
+                  scatter_gather)
