@@ -9,6 +9,8 @@ first one for p - 1 backwards before it ends.
     GPipe  rank 0   F0 F1 F2 F3 ·· B0 B1 B2 B3      all forwards first: keeps m microbatches'
     1F1B   rank 0   F0 F1 ·· B0 F2 B1 F3 B2 B3      a backward as soon as there is one: p of them
 
+How a rank plays its row and never hangs: minipar/parallel/one_f_one_b.py, all of it in one file.
+
     python lessons/12_gpipe_and_1f1b.py        mpirun -n 4 python lessons/12_gpipe_and_1f1b.py
 """
 

@@ -5,6 +5,7 @@
     1I0 1W0  the same in halves: dx first, the gradients of the weights when the schedule says
 
 No action says when to send or receive: that follows from what it needs and gives (exchange.py).
+The same for 1F1B alone, to be read first: `one_f_one_b.py` of the folder above.
 
 No part of the loss is divided by the number of microbatches: the last stage divides each by the
 number of targets of the whole batch, and gradients add up.  Huang et al. 2019; Narayanan et al.

@@ -68,7 +68,8 @@ def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:
 def one_f_one_b(num_ranks: int, num_microbatches: int) -> Schedule:
     """Stage s runs p - s - 1 microbatches ahead, then does a backward after every forward.
 
-    So no more than p - s are ever in flight there, however many there are in all.
+    So no more than p - s are ever in flight there, however many there are in all.  The rows are
+    those that `one_f_one_b.py` of the folder above plays.
     """
     check_counts(num_ranks, num_microbatches)
     return [one_f_one_b_row(stage, num_ranks, num_microbatches) for stage in range(num_ranks)]
