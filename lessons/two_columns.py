@@ -13,9 +13,9 @@ from minipar.autograd import Tensor
 from minipar.backend import Array
 from minipar.comm import Communicator
 from minipar.nn import Linear, Module
+from minipar.nn.chain import Part, chain
 from minipar.nn.convolution import Conv2d
 from minipar.parallel.conjugate import all_gather, reduce_from
-from minipar.parallel.parts import Part, chain
 
 SIZE, CHANNELS, CLASSES = 16, 8, 10         # of images, of a layer in one column
 MEETING = (6, 6, CHANNELS)                  # what a column has of an image after conv2

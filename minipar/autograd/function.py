@@ -43,19 +43,30 @@ def is_recording() -> bool:
     return _grad_enabled.get()
 
 
-def saved_tensors_hooks(pack: Callable[[Array], Any], unpack: Callable[[Any], Array]):
+def saved_hooks() -> tuple[Callable, Callable] | None:
+    """The (pack, unpack) of this context, for a `Saved` of one's own; None if there is none."""
+    return _saved_hooks.get()
+
+
+def saved_tensors_hooks(pack: Callable[[Array], Any], unpack: Callable[[Any], Array],
+                        nested: bool = True):
     """Context in which `pack(array)` is kept for every saved array; backward gets `unpack` of it.
 
-    Nested hooks compose: the innermost packs first and unpacks last.
+    Nested hooks compose: the innermost packs first and unpacks last.  Without `nested` those
+    outside see nothing of what is saved here.
     """
     outer, inner_pack, inner_unpack = _saved_hooks.get(), pack, unpack
-    if outer is not None:
+    if outer is not None and nested:
         def pack(array):
             return outer[0](inner_pack(array))
 
         def unpack(item):
             return inner_unpack(outer[1](item))
     return _setting(_saved_hooks, (pack, unpack))
+
+
+class Enough(BaseException):
+    """Ends a forward of which nothing more is wanted; a hook asks for it by packing to `Enough`."""
 
 
 class Saved:
@@ -88,6 +99,11 @@ class Context:
         if any(self.needs_grad):
             hooks = _saved_hooks.get()
             self.saved = tuple([Saved(array, hooks) for array in arrays])
+
+    def stop_if_enough(self) -> None:
+        """Raise Enough if a hook asked for it: of use before a long computation, after `save`."""
+        if any(saved.item is Enough for saved in self.saved):
+            raise Enough
 
 
 class Function:
@@ -129,6 +145,7 @@ class Function:
         if meter:
             forward_flops, ctx.backward_flops = cls.flops(ctx, out.data, *arrays)
             meter.stop(start, cls.__name__, "forward", forward_flops, (*arrays, out.data))
+        ctx.stop_if_enough()
         if any(ctx.needs_grad):
             has_data = any(isinstance(x, Tensor) and x.edge is None for x in inputs)
             out.edge = Node(cls, ctx, edges, has_data)

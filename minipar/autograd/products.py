@@ -24,6 +24,7 @@ class MatMul(Function):
             raise ValueError("both need at least two axes: reshape a vector to (1, n) or (n, 1)")
         ctx.shapes = a.shape, b.shape
         ctx.save(a if ctx.needs_grad[1] else None, b if ctx.needs_grad[0] else None)
+        ctx.stop_if_enough()
         return a @ b
 
     @staticmethod
@@ -55,6 +56,7 @@ class Linear(Function):
         if bias is not None and bias.shape != w.shape[1:]:
             raise ValueError(f"the bias has shape {bias.shape}, the weight gives {w.shape[1:]}")
         ctx.save(x if need_w else None, w if need_x else None)
+        ctx.stop_if_enough()
         y = rows(x) @ w
         if bias is not None:
             y += bias

@@ -60,12 +60,14 @@ class Attention(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        qkv = self.c_attn(x)                                                # (b, t, 3d)
+        return self.resid_dropout(self.c_proj(self.mix(self.c_attn(x))))
+
+    def mix(self, qkv: Tensor) -> Tensor:
+        """Queries, keys and values (b, t, 3d) → for each position a mean of values (b, t, d)."""
         time = qkv.shape[1]
         keep = self.attn_dropout.mask(qkv.data, (self.heads, time, time))
-        x = ag.fused_attention(qkv, self.heads, self.kv_heads, keep=keep,
-                               rate=self.attn_dropout.rate)                 # (b, t, d)
-        return self.resid_dropout(self.c_proj(x))
+        return ag.fused_attention(qkv, self.heads, self.kv_heads, keep=keep,
+                                  rate=self.attn_dropout.rate)
 
 
 class FeedForward(Module):

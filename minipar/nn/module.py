@@ -11,7 +11,7 @@ collective, between a parameter and everyone who uses it.
 
 import copy
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,15 @@ class Module:
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run `forward`."""
         return self.forward(*inputs, **options)
+
+    def run_parts(self, parts: Iterable[Callable], x: Any) -> Any:
+        """Apply parts of this model one after the other.
+
+        Whoever wants some of what they save made anew, or moved, puts a function in its place.
+        """
+        for part in parts:
+            x = part(x)
+        return x
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, "Module"]]:
         """This module and all below it, each with its full name, in the order of assignment."""

@@ -30,10 +30,10 @@ from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, reduce_scatter
 from ..comm.mesh import DeviceMesh
 from ..nn import GPT, Module
+from ..nn.chain import Part
 from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
 from .parallelize import parallelize
-from .parts import Part
 from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
 from .pipeline.slab import StageSlab
@@ -167,9 +167,9 @@ def send_pieces(pipeline: Pipeline, tp: Communicator) -> None:
     """
     for stage, parts in enumerate(pipeline.stages):
         if stage:
-            parts.insert(0, Part("gather", lambda x: gather_from(x, tp, -1), []))
+            parts.insert(0, Part("gather", lambda x: gather_from(x, tp, -1), [], False))
         if stage + 1 < pipeline.num_stages:
-            parts.append(Part("scatter", lambda y: scatter_to(y, tp, -1), []))
+            parts.append(Part("scatter", lambda y: scatter_to(y, tp, -1), [], False))
 
 
 def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",

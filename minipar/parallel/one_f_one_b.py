@@ -37,9 +37,9 @@ from ..backend import Array
 from ..comm import Communicator, Request
 from ..comm.collectives import all_reduce, chunk_bounds
 from ..nn import Module, Parameter, Slab
+from ..nn.chain import chain
 from ..nn.parameter import Absent
 from ..random import training_step
-from .parts import chain
 
 FORWARD, BACKWARD = "F", "B"
 Microbatch = tuple[Array, Array, Array]     # inputs, targets, global numbers of the samples

@@ -10,9 +10,9 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import agree_on_sum, chunk_bounds
 from minipar.launch import metered
 from minipar.memory.ledger import Ledger
+from minipar.nn.chain import chain
 from minipar.optim import SGD
 from minipar.parallel.one_f_one_b import OneFOneB, one_f_one_b_row
-from minipar.parallel.parts import chain
 from minipar.parallel.pipeline import Times, find_fault, one_f_one_b, simulate
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 from minipar.testing import worlds

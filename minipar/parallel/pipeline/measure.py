@@ -15,8 +15,8 @@ from ...backend import to_host
 from ...comm import Communicator
 from ...comm.collectives import broadcast
 from ...nn import Module
+from ...nn.chain import chain
 from ...random import training_step
-from ..parts import chain
 from ..strategy import Microbatch
 from .timing import Times
 

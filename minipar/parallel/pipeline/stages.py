@@ -17,8 +17,8 @@ from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
 from ...nn import Module
+from ...nn.chain import chain
 from ...nn.parameter import Absent
-from ..parts import chain
 from ..strategy import Microbatch, Strategy
 from .schedules import Placement
 from .slab import StageSlab
@@ -111,9 +111,7 @@ class Staged(Strategy):
 
     def forward_of(self, stage: int, x: Tensor | Array) -> Tensor:
         """What one of this rank's stages makes of its input."""
-        for part in self.stages[stage]:
-            x = part.apply(x)
-        return x
+        return self.model.run_parts(self.stages[stage], x)
 
     def check_fresh(self) -> None:
         """Raise ValueError if the gradients that are here were summed before, and would be again.

@@ -1,8 +1,6 @@
-"""A model as a chain of parts, which pipelines cut into stages.
+"""A model as a chain of parts: what can be cut into stages, computed anew, moved, piece by piece.
 
-    embed ─▶ h.0 ─▶ h.1 ─▶ h.2 ─▶ h.3 ─▶ head          the parts of a GPT
-
-    model(x) = (head ∘ h.3 ∘ … ∘ h.0 ∘ embed)(x)
+    ids ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ … ─▶ head ─▶ logits          the parts of a GPT
 
 The model does not know: a function outside lists its parts, for each kind of model.  Two parts may
 use one weight, as embed and head do where they are tied.
@@ -14,18 +12,26 @@ from functools import singledispatch
 from typing import Any, NamedTuple
 
 from ..autograd import Tensor
-from ..nn import GPT, Module, Parameter, Sequential
+from .gpt import GPT
+from .module import Module, Sequential
+from .parameter import Parameter
 
 
 class Part(NamedTuple):
     """One step of a model's forward; `modules` are those whose parameters it uses.
 
-    The first part of a model takes an array, the others what the one before returned.
+    The first part of a model takes an array, the others what the one before returned.  `is_block`:
+    one of many alike, not what begins or ends the model.
     """
 
     name: str
     apply: Callable[[Any], Tensor]
     modules: Sequence[Module]
+    is_block: bool = True
+
+    def __call__(self, x: Any) -> Tensor:
+        """What it makes of x."""
+        return self.apply(x)
 
     def parameters(self) -> list[Parameter]:
         """What it uses, each once."""
@@ -49,9 +55,9 @@ def chain(model: Module) -> list[Part]:
 @chain.register
 def _(model: GPT) -> list[Part]:
     head = model.wte if model.config.tied else model.lm_head
-    return [Part("embed", model.embed, [model.wte, model.wpe]),
+    return [Part("embed", model.embed, [model.wte, model.wpe], False),
             *[Part(f"h.{i}", block, [block]) for i, block in enumerate(model.h)],
-            Part("head", model.head, [model.ln_f, head])]
+            Part("head", model.head, [model.ln_f, head], False)]
 
 
 @chain.register
@@ -62,5 +68,7 @@ def _(model: Sequential) -> list[Part]:
         if not runs or module.parameters() and any(m.parameters() for m in runs[-1]):
             runs.append([])
         runs[-1].append(module)
-    first, *others = [Part(f"layer {i}", Sequential(*run), run) for i, run in enumerate(runs)]
-    return [first._replace(apply=lambda x: Sequential(*runs[0])(Tensor(x))), *others]
+    parts = [Part(f"layer {i}", Sequential(*run), run) for i, run in enumerate(runs)]
+    first = parts[0]._replace(
+        apply=lambda x: parts[0].apply(x if isinstance(x, Tensor) else Tensor(x)))
+    return [first, *parts[1:]]
