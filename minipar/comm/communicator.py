@@ -91,6 +91,10 @@ class Communicator:
         """The number of the node (0, 1, …: a box whose ranks share memory) that has `rank`."""
         raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
 
+    def world_rank_of(self, rank: int) -> int:
+        """The number that `rank` has in the whole world, and so in traces."""
+        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+
     @property
     def node(self) -> int:
         """The number of this rank's node."""

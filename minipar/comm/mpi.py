@@ -84,6 +84,10 @@ class MPICommunicator(Communicator):
         """See Communicator."""
         return self.me.nodes[self.members[rank]]
 
+    def world_rank_of(self, rank: int) -> int:
+        """See Communicator."""
+        return self.members[rank]
+
     def now(self) -> float:
         """Seconds of the machine's monotonic clock."""
         return time.perf_counter()

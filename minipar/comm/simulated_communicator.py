@@ -18,7 +18,11 @@ class SimulatedCommunicator(Communicator):
 
     def node_of(self, rank: int) -> int:
         """See Communicator."""
-        return self.cluster.groups[self.group][rank] // self.cluster.devices_per_node
+        return self.world_rank_of(rank) // self.cluster.devices_per_node
+
+    def world_rank_of(self, rank: int) -> int:
+        """See Communicator."""
+        return self.cluster.groups[self.group][rank]
 
     def now(self) -> float:
         """Virtual seconds."""

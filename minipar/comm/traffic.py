@@ -13,14 +13,17 @@ Traffic = dict[str, dict[tuple[int, int], int]]
 
 
 def bytes_by_axis(trace: Trace, mesh: DeviceMesh) -> Traffic:
-    """Bytes of each axis over each link (source, dest); `mesh` is over all ranks of the world.
+    """Bytes of each axis over each link (source, dest), numbers of the mesh's ranks.
 
-    Bookkeeping is left out ("control").  The axes of messages between ranks that differ along
-    several are joined: "pp dp".
+    Bookkeeping is left out ("control"), and so are messages from or to other ranks.  The axes of
+    messages between ranks that differ along several are joined: "pp dp".
     """
+    number = {mesh.comm.world_rank_of(rank): rank for rank in range(mesh.comm.size)}
     found: Traffic = {axis: {} for axis in mesh.axes}
     for message in trace.select():
-        link = message.source, message.dest
+        link = number.get(message.source), number.get(message.dest)
+        if None in link:
+            continue
         a, b = map(mesh.coordinates_of, link)
         links = found.setdefault(" ".join(axis for axis in mesh.axes if a[axis] != b[axis]), {})
         links[link] = links.get(link, 0) + message.num_bytes

@@ -15,7 +15,22 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from ..comm.trace import Trace
-from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, PALETTE, PURPLE, SKY
+from ..parallel.pipeline.schedules import FORWARD
+from ..parallel.pipeline.table import CELL
+from .colors import (
+    BLACK,
+    BLUE,
+    DARK,
+    GREEN,
+    GREY,
+    LIGHT,
+    ORANGE,
+    PALETTE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    YELLOW,
+)
 from .figure import new_figure, save, time_unit
 
 COMPUTE, MESSAGES = "compute", "messages"
@@ -24,7 +39,8 @@ WAITING = "waiting"
 PHASES = {"forward": "forward", "backward": "backward", "weights": "backward",
           "optimizer": "optimizer"}
 COLORS = {"forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
-          "all_reduce": PURPLE, "broadcast": SKY, "control": BLACK, "message": DARK}
+          "all_reduce": PURPLE, "broadcast": SKY, "activations": YELLOW, "gradients": VERMILION,
+          "control": BLACK, "message": DARK}
 ROWS = {COMPUTE: (-0.32, 0.42), MESSAGES: (0.14, 0.18)}     # (top, height), a lane being 1 high
 MIDDLE = ROWS[COMPUTE][0] + ROWS[COMPUTE][1] / 2
 MOST_ARROWS, SHORTEST_ARROW = 48, 0.02      # arrows; share of the whole time
@@ -62,7 +78,7 @@ def lanes(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0,
         pieces.setdefault((s.rank, COMPUTE), []).append((s.start - first, s.end - first, kind))
     for m in messages:
         pieces.setdefault((m.source, MESSAGES), []).append(
-            (m.start - first, m.end - first, m.label or "message"))
+            (m.start - first, m.end - first, _kind_of(m.label)))
     bars = []
     for rank in range(count_ranks(trace, num_ranks)):
         computed = join(rank, COMPUTE, pieces.get((rank, COMPUTE), []), resolution)
@@ -70,6 +86,14 @@ def lanes(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0,
         end = max((bar.end for bar in computed + sent), default=0.0) if apart else last - first
         bars += computed + gaps(rank, COMPUTE, WAITING, computed, end, resolution) + sent
     return bars
+
+
+def _kind_of(label: str) -> str:
+    """What a message is drawn as: in a pipeline it is named after what made it, 2F0 or 2B0."""
+    action = CELL.fullmatch(label)
+    if action:
+        return "activations" if action[2] == FORWARD else "gradients"
+    return label or "message"
 
 
 def count_ranks(trace: Trace, num_ranks: int | None = None) -> int:

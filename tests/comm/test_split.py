@@ -29,6 +29,7 @@ def test_colours_part_the_ranks(world, num_colors):
         expected = list(range(comm.rank % num_colors, comm.size, num_colors))
         assert members(part) == expected and part.size == len(expected)
         assert part.world_rank == comm.rank == expected[part.rank]
+        assert [part.world_rank_of(rank) for rank in range(part.size)] == expected
         assert all_reduce(part, np.array(comm.rank)) == sum(expected)
     world.run(body)
 

@@ -93,6 +93,14 @@ def test_messages_under_way_together_share_the_row():
         ("a", 0.0, 2.0), ("b", 2.0, 4.0)]
 
 
+def test_what_a_pipeline_s_messages_carry_is_the_kind_not_which_action_made_it():
+    labels = ["0F0", "0F12", "1B0", "1I3", "all_reduce", "2F0 of mine"]
+    trace = Trace(messages=[(0, 1, 8, label, 2 * i, 2 * i, 2 * i + 1)
+                            for i, label in enumerate(labels)])
+    assert [bar.kind for bar in lanes(trace) if bar.row == "messages"] == [
+        "activations", "activations", "gradients", "gradients", "all_reduce", "2F0 of mine"]
+
+
 def test_gaps_are_closed_up_to_the_resolution():
     trace = Trace(spans=[(0, "x forward", 0.0, 1.0), (0, "y forward", 1.01, 2.0),
                          (0, "z forward", 3.0, 4.0)])

@@ -36,6 +36,10 @@ class Part(Communicator):
         """See Communicator."""
         return self.comm.node_of(self.members[rank])
 
+    def world_rank_of(self, rank: int) -> int:
+        """See Communicator."""
+        return self.comm.world_rank_of(self.members[rank])
+
 
 def rooted(comm: Communicator, root: int) -> Communicator:
     """The same ranks counted from `root`, which becomes number 0."""

@@ -92,7 +92,7 @@ class Pipeline(Staged):
     def timeline(self, trace: Trace | None = None) -> Timeline | None:
         """What all ranks did in the last batch, on rank 0, None elsewhere; all must call it.
 
-        With this rank's trace of the batch, messages too, where `comm` is all there is.
+        With this rank's trace of the batch, messages too.  Ranks are those of `comm`.
         """
         rows = gather_objects(self.comm, self.intervals)
         whole = None if trace is None else gather_trace(self.comm, trace)
@@ -100,8 +100,10 @@ class Pipeline(Staged):
             return None
         intervals = [Interval(*interval) for row in rows for interval in row]
         names = {str(interval.action) for interval in intervals}
-        return Timeline(self.comm.size, intervals,
-                        [m for m in whole.select() if m.label in names] if whole else [])
+        number = {self.comm.world_rank_of(rank): rank for rank in range(self.comm.size)}
+        return Timeline(self.comm.size, intervals, [
+            m._replace(source=number[m.source], dest=number[m.dest])
+            for m in whole.select() if m.label in names] if whole else [])
 
 
 class Run:

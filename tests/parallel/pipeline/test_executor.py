@@ -92,6 +92,18 @@ def test_what_it_did_is_the_schedule(world, name):
     world.run(body)
 
 
+@worlds(4, mpi=(4,))
+def test_the_ranks_of_a_timeline_are_the_pipeline_s(world):
+    """Two pipelines, of ranks 0 and 2 and of 1 and 3: in each it is 0 that sends to 1."""
+    def body(comm):
+        _, timeline = observed(comm.split(comm.rank % 2), "1f1b", 2)
+        if comm.rank < 2:
+            assert {i.rank for i in timeline.intervals} == {0, 1}
+            assert sorted((m.source, m.dest, m.label) for m in timeline.messages) == [
+                (0, 1, "0F0"), (0, 1, "0F1"), (1, 0, "1B0"), (1, 0, "1B1")]
+    world.run(body)
+
+
 @pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 8), (3, 5), (4, 8)])
 @pytest.mark.parametrize("name", NAMES)
 def test_simulated_runs_take_as_long_as_predicted(name, p, m):
