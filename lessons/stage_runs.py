@@ -1,4 +1,4 @@
-"""What lessons 11 and 12 observe of a batch that goes through stages; every rank calls these."""
+"""What lessons 11 to 13 observe of a batch that goes through stages; every rank calls these."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -96,12 +96,15 @@ def run(comm: Communicator, name: str, model: Module, batches: Sequence[Microbat
 
 
 def times_of(timeline: Timeline) -> list[Times]:
-    """What forward and backward of each stage took, the median of its microbatches."""
+    """What forward and backward of each stage took, the median of its microbatches.
+
+    Where backward is done in one, it counts as the gradient of the input.
+    """
     taken: dict[tuple[int, str], list[float]] = {}
     for i in timeline.intervals:
         taken.setdefault((i.stage, i.kind), []).append(i.end - i.start)
-    return [Times(median(taken[s, "F"]), median(taken[s, "B"]), 0)
-            for s in range(timeline.num_ranks)]
+    return [Times(median(taken[s, "F"]), median(taken.get((s, "B")) or taken[s, "I"]),
+                  median(taken.get((s, "W"), [0]))) for s, kind in sorted(taken) if kind == "F"]
 
 
 def from_rank_0(comm: Communicator, value: float | None) -> float:

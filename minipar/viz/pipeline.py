@@ -91,31 +91,39 @@ def pipeline_figure(timeline: Timeline, title: str = "",
 
 
 def draw_pipelines(timelines: Mapping[str, Timeline], path: str | Path,
-                   activation_bytes: float | Sequence[float] | None = None) -> Path:
-    """Several runs by their titles, one above the other, all to one scale of time."""
+                   activation_bytes: float | Sequence[float] | None | Mapping[str, float] = None
+                   ) -> Path:
+    """Several runs by their titles, one above the other, to one scale of time and one of memory.
+
+    `activation_bytes` as in `draw_pipeline`, or by title, where stages are not alike in all runs.
+    """
+    each = (activation_bytes if isinstance(activation_bytes, Mapping)
+            else dict.fromkeys(timelines, activation_bytes))
     lanes = [timeline.num_ranks for timeline in timelines.values()]
     figure = Figure(figsize=(WIDTH, min(24, 0.8 + sum(0.9 + LANE * n for n in lanes))),
                     layout="constrained", dpi=130)
     panels = figure.subplots(len(lanes), 1, squeeze=False, height_ratios=lanes)[:, 0]
     until = max(timeline.makespan() for timeline in timelines.values())
+    highest = max(max(_peaks(timeline, each[title])) for title, timeline in timelines.items())
     for axes, (title, timeline) in zip(panels, timelines.items()):
-        _draw_panel(axes, timeline, title, activation_bytes, None, until)
+        _draw_panel(axes, timeline, title, each[title], None, until, highest)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
-    _write_legend(figure, list(timelines.values()), activation_bytes is not None)
+    _write_legend(figure, list(timelines.values()), None not in each.values())
     return save(figure, path)
 
 
 def _draw_panel(axes: Axes, timeline: Timeline, title: str,
                 activation_bytes: float | Sequence[float] | None, fault: Fault | None,
-                until: float) -> None:
-    """A lane for each rank, and above them what it comes to; the axis reaches to `until`."""
+                until: float, highest: float | None = None) -> None:
+    """A lane for each rank, and above them what it comes to; the axis reaches to `until`, and room
+    for memory to `highest` (without that, to the highest peak)."""
     if not timeline.intervals and fault is None:
         raise ValueError("nothing was done: a timeline needs at least one action to be drawn")
     drawn = boxes(timeline)
     unit, scale = time_unit(until)
     _draw_boxes(axes, drawn, scale, until)
-    _draw_memory(axes, timeline, activation_bytes, scale)
+    _draw_memory(axes, timeline, activation_bytes, scale, highest)
     if len(timeline.messages) <= MOST_ARROWS:
         _draw_arrows(axes, timeline, scale)
     if fault is None:
@@ -161,13 +169,19 @@ def _draw_boxes(axes: Axes, drawn: list[Box], scale: float, duration: float) -> 
                       color="white" if box.kind in "FB" and not box.nth else BLACK)
 
 
+def _peaks(timeline: Timeline, activation_bytes: float | Sequence[float] | None) -> list[float]:
+    """The most that each rank keeps, in bytes or in microbatches."""
+    each = 1 if activation_bytes is None else activation_bytes
+    return [peak_memory(timeline, rank, each) for rank in range(timeline.num_ranks)]
+
+
 def _draw_memory(axes: Axes, timeline: Timeline,
-                 activation_bytes: float | Sequence[float] | None, scale: float) -> None:
+                 activation_bytes: float | Sequence[float] | None, scale: float,
+                 highest: float | None) -> None:
     """What each rank keeps, as steps under its boxes, all to one scale; the peak at the right."""
     each = 1 if activation_bytes is None else activation_bytes
-    ranks = range(timeline.num_ranks)
-    peaks = [peak_memory(timeline, rank, each) for rank in ranks]
-    highest, first = max(peaks) or 1, timeline.first()
+    ranks, peaks = range(timeline.num_ranks), _peaks(timeline, activation_bytes)
+    highest, first = highest or max(peaks) or 1, timeline.first()
     for rank in ranks:
         steps = [*memory(timeline, rank, each), (first + timeline.makespan(), 0)]
         times = [(time - first) * scale for time, _ in steps]
