@@ -7,7 +7,8 @@ Eight ranks in two nodes train one GPT in three ways at once:
     tp = 2   each of its layers            sums activations, four times in every layer
 
 Axes nest: the fastest one's ranks are neighbours, the slowest one's are in different nodes.  The
-same program runs on each nesting, with the same messages; only the links under them change.
+same program runs on each nesting, with the same messages; only the links under them change.  These
+two nodes are simulated.  2, 4 or 8 ranks, simulated or real, also run every mesh of their number.
 
     python lessons/18_which_axis_is_nearest.py --ranks 4
     mpirun -n 4 python lessons/18_which_axis_is_nearest.py
@@ -18,9 +19,10 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from kit import Lesson, Row
+from kit import Lesson, Row, number
 
 from minipar.comm import Cluster, Communicator, Trace
+from minipar.comm.collectives import agree_on_sum
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.topology import Link, Links
 from minipar.comm.traffic import Traffic, between_nodes, bytes_by_axis
@@ -34,12 +36,41 @@ SIZES = {"pp": 2, "dp": 2, "tp": 2}
 NESTINGS = [("pp", "dp", "tp"), ("dp", "pp", "tp"), ("tp", "pp", "dp")]     # slowest … fastest
 NODES, PER_NODE = 2, 4
 WITHIN, BETWEEN = Link(1e-6, 1e11), Link(1e-5, 1e10)
-V, T, D, L, B, M, SIZE = 50, 32, 64, 4, 2, 4, 8     # B rows a microbatch, M of them, of float64
-CONFIG = GPTConfig(V, T, L, num_heads=4, width=D)
+V, T, D, L, M, SIZE = 50, 16, 64, 6, 2, 8       # M microbatches; bytes of a float64
+ROWS = 8                                        # of a microbatch, all ranks of dp together
+CONFIG = GPTConfig(V, T, L, num_heads=8, width=D, tied=False)
+
+
+class Step(NamedTuple):
+    """One step, as one rank saw it: what it sent, how long it took, loss and norm of all."""
+
+    mesh: DeviceMesh | None
+    trace: Trace
+    seconds: float
+    loss: float
+    norm: float
+
+
+def step(comm: Communicator, sizes: dict[str, int] | None = None,
+         nesting: tuple[str, ...] | None = None, data_parallel: str = "ddp") -> Step:
+    """Gradients of M microbatches on such a mesh; without sizes, of each rank for itself."""
+    model, mesh = GPT(CONFIG).initialize(0, np.float64), None
+    if sizes is None:
+        strategy = Strategy(model, comm.split(comm.rank))
+    else:
+        mesh = DeviceMesh(comm, order=nesting, **sizes)
+        strategy = make_hybrid(model, mesh, data_parallel=data_parallel)
+    ids, rows = np.random.default_rng(0).integers(0, V, (M, ROWS, T + 1)), [*strategy.rows(ROWS)]
+    batches = [Microbatch(part[rows, :-1], part[rows, 1:], np.array(rows)) for part in ids]
+    begun = comm.now()
+    comm.start_trace()
+    loss = accumulate(strategy, batches)
+    trace, seconds = comm.stop_trace(), comm.now() - begun
+    return Step(mesh, trace, seconds, loss, strategy.clip_grad_norm(np.inf))
 
 
 class Found(NamedTuple):
-    """One step on one nesting; `far` are bytes between nodes."""
+    """A step on one nesting; `far` are bytes between nodes."""
 
     shape: dict[str, int]
     traffic: Traffic
@@ -48,80 +79,80 @@ class Found(NamedTuple):
     loss: float
 
 
-def microbatches(strategy: Strategy, size: int) -> list[Microbatch]:
-    """This rank's rows of M microbatches of `size` rows."""
-    draw = np.random.default_rng(0)
-    ids = draw.integers(0, V, (M, size, T + 1))
-    rows = np.array(strategy.rows(size))
-    return [Microbatch(part[rows, :-1], part[rows, 1:], rows) for part in ids]
-
-
 @cache
-def step(nesting: tuple[str, ...]) -> Found:
+def simulated(nesting: tuple[str, ...]) -> Found:
     """A step on 8 simulated ranks whose axes nest so."""
-    notes = {}
-
-    def body(comm: Communicator) -> tuple[float, float]:
-        mesh = DeviceMesh(comm, order=nesting, **SIZES)
-        strategy = make_hybrid(GPT(CONFIG).initialize(0, np.float64), mesh)
-        batches = microbatches(strategy, SIZES["dp"] * B)
-        accumulate(strategy, batches)           # a first step, in which stages tell their shapes
-        for slab in strategy.slabs:
-            slab.zero_grad()
-        begun = comm.now()
-        comm.start_trace()
-        loss = accumulate(strategy, batches)
-        notes[comm.rank] = mesh, comm.stop_trace()
-        return loss, comm.now() - begun
     cluster = Cluster(nodes=NODES, devices_per_node=PER_NODE, flops_per_second=1e13,
                       memory_bandwidth=1e13, links=Links(within=WITHIN, between=BETWEEN))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the tp group")       # spans nodes: that is the question
-        results = simulate(body, cluster)[0]
-    mesh, trace = notes[0][0], Trace.merged(trace for _, trace in notes.values())
-    traffic = bytes_by_axis(trace, mesh)
+        steps = simulate(lambda comm: step(comm, SIZES, nesting), cluster)[0]
+    mesh = steps[0].mesh
+    traffic = bytes_by_axis(Trace.merged(each.trace for each in steps), mesh)
     return Found(mesh.shape, traffic, between_nodes(traffic, mesh),
-                 max(seconds for _, seconds in results), results[0][0])
+                 max(each.seconds for each in steps), steps[0].loss)
 
 
-def predicted() -> dict[str, int]:
+def predicted(pp: int, dp: int, tp: int, sums: int = 2) -> dict[str, int]:
     """Bytes that all ranks together send along each axis in a step.
 
-    n = B T D is one activation.  A ring's all-reduce of n over p ranks sends 2 (p-1) n.
+    n = ROWS T D are the activations of a microbatch.  A ring's all-reduce of n over p ranks sends
+    2 (p-1) n, a reduce-scatter (`sums` = 1) half of it.
     """
-    pp, dp, tp = SIZES.values()
-    n, words, model = B * T * D, V * D, GPT(CONFIG).num_parameters()
+    n, model = ROWS * T * D, GPT(CONFIG).num_parameters()
     once = T * D + L * 6 * D + 2 * D            # positions, norms, biases of row layers: not cut
     reduces = 4 * L + 2                         # and one for the embedding, one for the head
-    held = model - once + tp * once + words * (pp > 1)      # on all ranks of one dp; wte is twice
-    return {"pp": dp * SIZE * (tp * 2 * M * n * (pp - 1) + 2 * words),
-            "dp": SIZE * 2 * (dp - 1) * held,
-            "tp": dp * M * SIZE * 2 * (tp - 1) * (reduces * n + 3 * B * T)}
+    held = model - once + tp * once             # by all ranks of one dp
+    return {"pp": SIZE * tp * 2 * M * n * (pp - 1), "dp": SIZE * sums * (dp - 1) * held,
+            "tp": SIZE * M * 2 * (tp - 1) * (reduces * n + 3 * ROWS * T)}
+
+
+def every_mesh(lesson: Lesson, comm: Communicator, alone: Step) -> None:
+    """All factorings of the ranks that there are, each equal to one process."""
+    p, rows = comm.size, []
+    for pp, dp in ((pp, dp) for pp in (1, 2, 4, 8) for dp in (1, 2, 4, 8) if p % (pp * dp) == 0):
+        sizes = {"pp": pp, "dp": dp, "tp": p // (pp * dp)}
+        found = step(comm, sizes, data_parallel="zero1")
+        sent = {axis: int(agree_on_sum(comm, sum(links.values()))) for axis, links in
+                bytes_by_axis(found.trace, found.mesh).items()}
+        assert sent == predicted(**sizes, sums=1), sizes
+        off = max(abs(found.loss - alone.loss), abs(found.norm - alone.norm))
+        assert off < 1e-10, sizes
+        rows.append((" × ".join(f"{axis} {size}" for axis, size in sizes.items()),
+                     *(f"{sent[axis]:,} B" for axis in sizes), number(off)))
+    lesson.say(f"And on the {p} ranks that are here, every mesh of as many. With ZeRO-1 dp sends "
+               "half: a reduce-scatter. All bytes are as predicted; loss and gradient norm are one "
+               "process's.")
+    lesson.grid(["mesh", "pp sends", "dp sends", "tp sends", "off by"], rows)
 
 
 def main(comm: Communicator) -> None:
     """See the module."""
     lesson = Lesson(comm, __file__, "2D, 3D and topology: which axis is nearest?")
-    found = {nesting: step(nesting) for nesting in NESTINGS}
-    expected, best = predicted(), found[NESTINGS[0]]
-    strategy = Strategy(GPT(CONFIG).initialize(0, np.float64), comm.split(comm.rank))
-    alone = accumulate(strategy, microbatches(strategy, SIZES["dp"] * B))
+    found = {nesting: simulated(nesting) for nesting in NESTINGS}
+    expected, best, alone = predicted(**SIZES), found[NESTINGS[0]], step(comm)
     rows = [Row(f"{axis} sends", expected[axis], sum(best.traffic[axis].values()), "B")
             for axis in SIZES]
     for nesting, run in found.items():
         rows.append(Row(f"{nesting[0]} slowest: bytes between nodes", expected[nesting[0]],
                         run.far, "B"))
     rows.append(Row("|loss − one process's|", 1e-10,
-                    max(abs(run.loss - alone) for run in found.values()), rule="≤"))
+                    max(abs(run.loss - alone.loss) for run in found.values()), rule="≤"))
     lesson.table(rows, "pp 2 × dp 2 × tp 2 on two simulated nodes of four")
     lesson.say("With two nodes, what is between them is what the slowest axis sends: "
                "pp sends `2·m·n` over each boundary, dp twice its gradients, tp "
                "`2·(4·layers + 2)·m·n`, n being one activation.  So tp belongs inside a node, and "
-               "pp, which sends least, between them.")
+               "pp, which sends least, between them.  (The nodes are simulated wherever this "
+               "runs: within one machine no link is slow.)")
     lesson.grid(["slowest axis, between nodes", "bytes there", "a step, virtual"], [
         (nesting[0], f"{run.far:,} B", f"{run.seconds * 1e6:,.0f} µs")
         for nesting, run in found.items()])
     assert best.seconds == min(run.seconds for run in found.values())
+    if comm.size in (2, 4, 8):
+        every_mesh(lesson, comm, alone)
+    else:
+        lesson.say("On 2, 4 or 8 ranks, simulated or real, this lesson also runs every mesh of "
+                   "theirs.")
     lesson.picture(lambda path: draw_mesh_traffic(path, [
         MeshTraffic(run.shape, PER_NODE, run.traffic,
                     f"{' > '.join(nesting)}\n{run.far / 1e6:.1f} MB between nodes, "
