@@ -18,55 +18,20 @@ import warnings
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
 from kit import Lesson, Row, number
+from mesh_step import Step, predicted, step
 
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.collectives import agree_on_sum
-from minipar.comm.mesh import DeviceMesh
 from minipar.comm.topology import Link, Links
 from minipar.comm.traffic import Traffic, between_nodes, bytes_by_axis
 from minipar.launch import launch, simulate
-from minipar.nn import GPT, GPTConfig
-from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 from minipar.viz.cube import MeshTraffic, draw_mesh_traffic
 
 SIZES = {"pp": 2, "dp": 2, "tp": 2}
 NESTINGS = [("pp", "dp", "tp"), ("dp", "pp", "tp"), ("tp", "pp", "dp")]     # slowest … fastest
 NODES, PER_NODE = 2, 4
 WITHIN, BETWEEN = Link(1e-6, 1e11), Link(1e-5, 1e10)
-V, T, D, L, M, SIZE = 50, 16, 64, 6, 2, 8       # M microbatches; bytes of a float64
-ROWS = 8                                        # of a microbatch, all ranks of dp together
-CONFIG = GPTConfig(V, T, L, num_heads=8, width=D, tied=False)
-
-
-class Step(NamedTuple):
-    """One step, as one rank saw it: what it sent, how long it took, loss and norm of all."""
-
-    mesh: DeviceMesh | None
-    trace: Trace
-    seconds: float
-    loss: float
-    norm: float
-
-
-def step(comm: Communicator, sizes: dict[str, int] | None = None,
-         nesting: tuple[str, ...] | None = None, data_parallel: str = "ddp") -> Step:
-    """Gradients of M microbatches on such a mesh; without sizes, of each rank for itself."""
-    model, mesh = GPT(CONFIG).initialize(0, np.float64), None
-    if sizes is None:
-        strategy = Strategy(model, comm.split(comm.rank))
-    else:
-        mesh = DeviceMesh(comm, order=nesting, **sizes)
-        strategy = make_hybrid(model, mesh, data_parallel=data_parallel)
-    ids, rows = np.random.default_rng(0).integers(0, V, (M, ROWS, T + 1)), [*strategy.rows(ROWS)]
-    batches = [Microbatch(part[rows, :-1], part[rows, 1:], np.array(rows)) for part in ids]
-    begun = comm.now()
-    comm.start_trace()
-    loss = accumulate(strategy, batches)
-    trace, seconds = comm.stop_trace(), comm.now() - begun
-    return Step(mesh, trace, seconds, loss, strategy.clip_grad_norm(np.inf))
 
 
 class Found(NamedTuple):
@@ -91,20 +56,6 @@ def simulated(nesting: tuple[str, ...]) -> Found:
     traffic = bytes_by_axis(Trace.merged(each.trace for each in steps), mesh)
     return Found(mesh.shape, traffic, between_nodes(traffic, mesh),
                  max(each.seconds for each in steps), steps[0].loss)
-
-
-def predicted(pp: int, dp: int, tp: int, sums: int = 2) -> dict[str, int]:
-    """Bytes that all ranks together send along each axis in a step.
-
-    n = ROWS T D are the activations of a microbatch.  A ring's all-reduce of n over p ranks sends
-    2 (p-1) n, a reduce-scatter (`sums` = 1) half of it.
-    """
-    n, model = ROWS * T * D, GPT(CONFIG).num_parameters()
-    once = T * D + L * 6 * D + 2 * D            # positions, norms, biases of row layers: not cut
-    reduces = 4 * L + 2                         # and one for the embedding, one for the head
-    held = model - once + tp * once             # by all ranks of one dp
-    return {"pp": SIZE * tp * 2 * M * n * (pp - 1), "dp": SIZE * sums * (dp - 1) * held,
-            "tp": SIZE * M * 2 * (tp - 1) * (reduces * n + 3 * ROWS * T)}
 
 
 def every_mesh(lesson: Lesson, comm: Communicator, alone: Step) -> None:
