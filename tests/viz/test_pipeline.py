@@ -16,8 +16,8 @@ from minipar.parallel.pipeline import (
     simulate,
     simulate_until,
 )
-from minipar.viz import draw_pipeline, pipeline_in_terminal, write_perfetto
-from minipar.viz.pipeline import HEIGHT, IDLE, TOP, boxes, pipeline_figure
+from minipar.viz import draw_pipeline, pipeline, pipeline_in_terminal, write_perfetto
+from minipar.viz.pipeline import FLOOR, HEIGHT, IDLE, ROOM, TOP, boxes, pipeline_figure
 
 BAD = {"deadlock": "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "double": "0F0,0F0,0B0\n1F0,1B0\n",
        "out of order": "0B0,0F0\n1F0,1B0\n", "missing": "0F0,0B0\n1F0\n"}
@@ -137,3 +137,17 @@ def test_a_trace_for_perfetto_has_every_action_and_message(tmp_path):
                                                  (i.end - i.start) * 1e6)
                                                 for i in timeline.intervals)]
     assert sum(e["ph"] == "s" for e in events) == len(timeline.messages)
+
+
+def test_runs_drawn_together_have_one_scale_of_memory(monkeypatch):
+    """1F1B keeps p microbatches of 2 bytes, GPipe m of 1: the highest peak has all the room."""
+    drawn = []
+    monkeypatch.setattr(pipeline, "save", lambda figure, path: drawn.append(figure))
+    pipeline.draw_pipelines({"a": simulated("1f1b"), "b": simulated("gpipe")}, "unused.png",
+                            {"a": 2, "b": 1})
+    pipeline.draw_pipelines({"a": simulated("1f1b"), "b": simulated("gpipe")}, "unused.png", 1)
+    peaks = [max(FLOOR - collection.get_paths()[0].vertices[:, 1].min()
+                 for collection in axes.collections if collection.get_gid() != "boxes"
+                 and collection.get_paths()[0].vertices[:, 1].max() == pytest.approx(FLOOR))
+             for figure in drawn for axes in figure.axes]
+    assert peaks == pytest.approx([ROOM, ROOM, ROOM / 2, ROOM])
