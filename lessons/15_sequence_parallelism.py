@@ -21,6 +21,7 @@ from measuring import counted
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum, all_reduce
 from minipar.launch import launch
+from minipar.memory.activations import layer_activations
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.parallelize import parallelize
@@ -39,22 +40,10 @@ def config(p: int, num_layers: int, dropout: float = 0.0) -> GPTConfig:
 
 
 def parts(mode: str, p: int) -> dict[str, int]:
-    """Bytes that a rank keeps of one layer, from what each operation saves.
-
-        norms, twice                 unit rows  b t d,  scales  b t
-        taken by the column layers   b t d,  twice
-        the rest                     q k v  3 b t d,  probabilities  b a t²,  gelu's slope  4 b t d,
-                                     what the row layers take  b t d + 4 b t d
-    """
-    c = config(p, 1)
-    t, d, a = c.context, c.width, c.num_heads
-    norms, columns, rest = {"one process": (1, 1, 1), "tensor": (1, 1, p), "sequence": (p, 1, p),
-                            "gathered again": (p, p, p)}[mode]
-    return {"norms": SIZE * (2 * B * t * d + 2 * B * t) // norms,
-            "taken by the column layers": SIZE * 2 * B * t * d // columns,
-            "q, k, v; taken by the row layers": SIZE * 8 * B * t * d // rest,
-            "gelu's slope": SIZE * 4 * B * t * d // rest,
-            "attention's probabilities": SIZE * B * a * t * t // rest}
+    """Bytes that a rank keeps of one layer, from what each operation saves; see the function."""
+    how = (1, "tensor") if mode == "one process" else (p, mode)
+    kept = layer_activations(config(p, 1), B, *how, itemsize=SIZE)
+    return {what: size for what, size in kept.items() if size}
 
 
 def run(comm: Communicator, mode: str, num_layers: int, dropout: float = 0.0) -> tuple:

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..autograd.attention import QUERIES
 from ..backend import keep_freed_memory
+from ..memory.activations import gpt_activations
 from ..memory.ledger import Ledger
 from ..nn import GPT, GPTConfig
 from ..optim import AdamW
@@ -65,28 +65,6 @@ def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray,
     return {"PyTorch": step}
 
 
-def saved_bytes(config: GPTConfig, batch: int, itemsize: int = 4) -> int:
-    """Activations that wait for backward, by the formula; b = batch, t = time, n = b t tokens.
-
-    In numbers per layer of width d, with h heads of attention whose blocks of queries hold only the
-    keys that they may see, `pairs` ≈ t² / 2 + 32 t of t²:
-
-        layer norms       2 (n d + n)     the normalized rows and the scale of each
-        their outputs     2 n d           inputs of c_attn and c_fc
-        attention         3 n d + b h pairs + n d       q, k, v; probabilities; input of c_proj
-        MLP               4 n d + 4 n d   the slope of gelu; input of c_proj
-
-    Then the final norm, its output, the gradient of the logits (n v) and the token ids (8 bytes).
-    """
-    t, d = config.context, config.width
-    n = batch * t
-    ends = [min(t, start + QUERIES) for start in range(0, t, QUERIES)]
-    pairs = sum(end * (end - start) for start, end in zip([0, *ends], ends))
-    per_layer = 16 * n * d + 2 * n + batch * config.num_heads * pairs
-    return itemsize * (config.num_layers * per_layer + 2 * n * d + n
-                       + n * config.vocab_size) + 8 * n
-
-
 def measure(num_rounds: int, malloc: str = "kept") -> list[Row]:
     """The rows for one setting of malloc, "kept" (freed memory is kept) or "stock"."""
     kept = malloc == "kept"
@@ -134,7 +112,7 @@ def measure_products(num_rounds: int) -> list[Row]:
 
 def measure_saved(model: GPT, ids: np.ndarray, targets: np.ndarray) -> Row:
     """Bytes saved by one forward, which must be exactly those of the formula."""
-    ledger, expected = Ledger(model.parameters()), saved_bytes(model.config, len(ids))
+    ledger, expected = Ledger(model.parameters()), gpt_activations(model.config, len(ids))
     with ledger.recording():
         loss = model.loss(ids, targets)
     assert ledger.live == expected, f"saved {ledger.live} bytes, the formula says {expected}"

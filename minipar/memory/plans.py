@@ -62,7 +62,7 @@ def rematerialize(model: Module, policy: Policy) -> Module:
         return run_plan(policy(parts), parts, x)
 
     model.run_parts = run_parts
-    model.forward = lambda x: model.run_parts(chain(model), x)
+    model.run = lambda x: model.run_parts(chain(model), x)
     return model
 
 

@@ -134,6 +134,10 @@ class GPT(Module):
 
     def forward(self, ids: Array) -> Tensor:
         """See the class.  Raises ValueError if t is longer than the context."""
+        return self.run(ids)
+
+    def run(self, ids: Array) -> Tensor:
+        """All parts, one after the other; a plan may be put in its place (memory/plans.py)."""
         x = self.embed(ids)
         for block in self.h:
             x = block(x)

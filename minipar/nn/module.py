@@ -202,6 +202,10 @@ class Sequential(ModuleList):
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last module."""
+        return self.run(x)
+
+    def run(self, x: Tensor) -> Tensor:
+        """All modules, one after the other; a plan may be put in its place (memory/plans.py)."""
         for module in self:
             x = module(x)
         return x

@@ -107,7 +107,7 @@ class TensorParallelGPT(TensorParallel, GPT):
 
     def forward(self, ids: Array) -> Tensor:
         """ids (b, t) → all logits (b, t, v), on every rank."""
-        return gather_from(super().forward(ids), self.split.tp, -1, self.config.vocab_size)
+        return gather_from(self.run(ids), self.split.tp, -1, self.config.vocab_size)
 
     def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None) -> Tensor:
         """The loss of these logits, this rank's columns.  The same on every rank."""
@@ -116,7 +116,7 @@ class TensorParallelGPT(TensorParallel, GPT):
 
     def loss(self, ids: Array, targets: Array, num_targets: float | None = None) -> Tensor:
         """See GPT.  The same on every rank."""
-        return self.criterion(super().forward(ids), targets, num_targets)
+        return self.criterion(self.run(ids), targets, num_targets)
 
 
 def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = False,
