@@ -48,28 +48,25 @@ class PassingGradient:
         return flat
 
 
-class ShardedGradients(Strategy):
-    """A run's gradient exists only until it is reduced.
+class Reductions:
+    """Reduce-scatters of `gradients`, over `comm`, to `shards`.
 
-    `shards` and `gradients`, in the order in which backward is expected to fill them.  At most one
-    reduction is under way; it ends before the next gradient is allocated.
+    At most one is under way; it ends before the next gradient is allocated.  `keep(shard, piece)`
+    is called when a piece is reduced.
     """
 
-    keeps_gradients = False
-    work: tuple[Shard, Work] | None = None
-
-    def watch(self, shards: list[Shard], gradients: list[PassingGradient],
-              comm: Communicator) -> None:
-        """Reduce these from now on, over `comm`."""
-        self.shards, self.gradients, self.reduce_comm = shards, gradients, comm
+    def __init__(self, shards: Sequence[Shard], gradients: Sequence[PassingGradient],
+                 comm: Communicator, keep: Callable[[Shard, Array], None] = Shard.add):
+        self.shards, self.gradients, self.comm, self.keep = shards, gradients, comm, keep
+        self.work: tuple[Shard, Work] | None = None
         for gradient in gradients:
             gradient.before = self.settle
-        self.order = InOrder([shard.parameters for shard in shards], self._launch)
 
-    def _launch(self, i: int) -> None:
+    def launch(self, i: int) -> None:
+        """Begin to reduce gradient number i, which is whole."""
         flat, shard = self.gradients[i].take(), self.shards[i]
         self.settle()
-        self.work = shard, start(reduce_scatter, self.reduce_comm, flat, counts=shard.counts,
+        self.work = shard, start(reduce_scatter, self.comm, flat, counts=shard.counts,
                                  in_place=True)
 
     def settle(self) -> None:
@@ -77,6 +74,20 @@ class ShardedGradients(Strategy):
         if self.work is not None:
             (shard, work), self.work = self.work, None
             self.keep(shard, work.wait())
+
+
+class ShardedGradients(Strategy):
+    """A run's gradient exists only until it is reduced, in the order in which backward fills them.
+    """
+
+    keeps_gradients = False
+    reductions: Reductions | None = None
+
+    def watch(self, shards: Sequence[Shard], gradients: Sequence[PassingGradient],
+              comm: Communicator) -> None:
+        """Reduce these from now on, over `comm`, in this order."""
+        self.reductions = Reductions(shards, gradients, comm, self.keep)
+        self.order = InOrder([shard.parameters for shard in shards], self.reductions.launch)
 
     def keep(self, shard: Shard, piece: Array) -> None:
         """What becomes of a piece once it is reduced."""
@@ -89,7 +100,7 @@ class ShardedGradients(Strategy):
     def finish(self) -> None:
         """See Strategy."""
         self.order.finish()
-        self.settle()
+        self.reductions.settle()
 
     def step(self, optimizer: Optimizer) -> None:
         """See Strategy.  Raises ValueError if there are gradients that nobody has reduced."""

@@ -1,14 +1,14 @@
-"""A unit of FSDP: a flat run of parameters, padded to a multiple of p, a shard of it on each rank.
+"""A unit of FSDP: parameters that are gathered and released together, in one flat run or several.
 
-    released   ▁▁▁ padded: this rank's shard          parameters are shapes without numbers
-    gathered   ███████████ full: everyone's shards    parameters are views of it
+    released   ▁▁▁ piece: this rank's part of a run   parameters are shapes without numbers
+    gathered   ███████████ full: everyone's pieces    parameters are views of it
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..backend import Array, allocated
+from ..backend import Array, allocated, place_in, view_of
 from ..comm import Communicator
 from ..comm.collectives import all_gather
 from ..comm.work import Work, start
@@ -19,34 +19,53 @@ from .sharded import PassingGradient
 from .shards import Shard
 
 
+class Run:
+    """Parameters in one flat run, of which `shard` is here.
+
+    `piece`, the shard's data and perhaps padding after it, is this rank's of all pieces, of these
+    `lengths`, that are gathered.
+    """
+
+    def __init__(self, shard: Shard, piece: Array, lengths: Sequence[int]):
+        self.shard, self.piece, self.lengths = shard, piece, list(lengths)
+        self.gradient = PassingGradient(shard.parameters, shard.layout, piece)
+
+
+def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> Run:
+    """These parameters as a run, padded to a multiple of p and cut into p equal pieces."""
+    layout, size = [], 0
+    for name, p in named:
+        box = tuple((0, n) for n in p.shape)
+        layout.append(Segment(name, size, size + p.size, box, p.shape))
+        size += p.size
+    length = -(-size // comm.size)                      # of a piece, with its padding
+    bounds = [(min(r * length, size), min((r + 1) * length, size)) for r in range(comm.size)]
+    begin, end = bounds[comm.rank]
+    flat = np.concatenate([p.data.reshape(p.size) for _, p in named])
+    padded = allocated("parameters", np.zeros_like(flat, shape=length))
+    padded[:end - begin] = flat[begin:end]
+    grad = allocated("gradients", np.zeros_like(padded))
+    shard = Shard([p for _, p in named], layout, comm, bounds, padded[:end - begin],
+                  grad[:end - begin])
+    return Run(shard, padded, [length] * comm.size)
+
+
 class Unit:
-    """Named parameters that are gathered and released together over `comm`.
+    """Runs of parameters that are gathered and released together.
 
     `stays`: not released between forward and backward.
     """
 
-    def __init__(self, named: Sequence[tuple[str, Parameter]], comm: Communicator, stays: bool):
-        self.parameters, self.stays, self.pinned = [p for _, p in named], stays, False
+    def __init__(self, runs: Sequence[Run], stays: bool = False):
+        self.runs, self.stays, self.pinned = list(runs), stays, False
+        self.places = [(p, s) for run in runs for p, s in zip(run.shard.parameters,
+                                                              run.shard.layout)]
+        self.parameters, self.names = [p for p, _ in self.places], [s.name for _, s in self.places]
         self.slots = {p.slot for p in self.parameters}
-        self.layout, size = [], 0
-        for name, p in named:
-            box = tuple((0, n) for n in p.shape)
-            self.layout.append(Segment(name, size, size + p.size, box, p.shape))
-            size += p.size
-        length = -(-size // comm.size)                      # of a shard, with its padding
-        bounds = [(min(r * length, size), min((r + 1) * length, size)) for r in range(comm.size)]
-        begin, end = bounds[comm.rank]
-        flat = np.concatenate([p.data.reshape(p.size) for p in self.parameters])
-        self.padded = allocated("parameters", np.zeros_like(flat, shape=length))
-        self.padded[:end - begin] = flat[begin:end]
-        grad = allocated("gradients", np.zeros_like(self.padded))
-        self.shard = Shard(self.parameters, self.layout, comm, bounds, self.padded[:end - begin],
-                           grad[:end - begin])
-        self.gradient = PassingGradient(self.parameters, self.layout, self.padded)
         self.released = [Absent(p.shape, p.dtype) for p in self.parameters]
-        self.full: Array | None = None          # all parameters and the padding, while gathered
+        self.full: list[Array] | None = None    # all of each run and its padding, while gathered
         self.coming: Work | None = None         # … or while they are on their way
-        self.on_use: Callable[[Unit], None] = lambda unit: None     # the strategy's
+        self.on_use: Callable[[Unit], None] = lambda unit: None     # set by who gathers
         self.release()
 
     def call(self, parameter: Parameter) -> Parameter:
@@ -58,9 +77,9 @@ class Unit:
     def start_gather(self, comm: Communicator) -> None:
         """Begin to gather, unless that is done."""
         if self.full is None:
-            self.full = allocated("communication", np.empty_like(
-                self.padded, shape=len(self.padded) * comm.size))
-            self.coming = start(all_gather, comm, self.padded, out=self.full)
+            arrays = [np.empty_like(run.piece, shape=sum(run.lengths)) for run in self.runs]
+            self.full = [allocated("communication", array) for array in arrays]
+            self.coming = start(_gather_all, comm, self.runs, self.full)
 
     def gather(self, comm: Communicator) -> None:
         """Have all parameters here."""
@@ -68,8 +87,9 @@ class Unit:
         if self.coming is not None:
             self.coming.wait()
             self.coming = None
-            for p, s in zip(self.parameters, self.layout):
-                p.data = self.full[s.start:s.stop].reshape(s.shape)
+            whole = [full for run, full in zip(self.runs, self.full) for _ in run.shard.layout]
+            for (p, s), full in zip(self.places, whole):
+                p.data = full[s.start:s.stop].reshape(s.shape)
 
     def release(self) -> None:
         """Forget them: what is left of a parameter is its shape."""
@@ -78,3 +98,28 @@ class Unit:
         self.full = self.coming = None
         for p, shape in zip(self.parameters, self.released):
             p.data = shape
+
+    def find(self, array: Array) -> tuple | None:
+        """Where in the gathered parameters `array` is; None if it is no view of them."""
+        for i, full in enumerate(self.full or ()):
+            place = place_in(array, full)
+            if place is not None:
+                return i, place
+        return None
+
+    def view(self, found: tuple) -> Array:
+        """What `find` found, now that the parameters are here again."""
+        i, place = found
+        return view_of(self.full[i], place)
+
+
+def _gather_all(comm: Communicator, runs: Sequence[Run], out: Sequence[Array]) -> None:
+    for run, whole in zip(runs, out):
+        all_gather(comm, run.piece, counts=run.lengths, out=whole)
+
+
+def call_before_use(modules: Sequence, unit: Unit) -> None:
+    """Whoever uses a parameter of the unit through one of `modules` calls for the unit first."""
+    for module in modules:
+        if any(p.slot in unit.slots for p in module._parameters.values()):
+            module._transforms.insert(0, unit.call)

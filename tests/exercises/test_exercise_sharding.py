@@ -18,7 +18,7 @@ from minipar.nn.parameter import ones
 from minipar.nn.slab import Segment
 from minipar.optim import SGD
 from minipar.parallel import zero
-from minipar.parallel.fsdp import FullyShardedDataParallel
+from minipar.parallel.gathering import Gathering
 from minipar.parallel.sharded import PassingGradient
 from minipar.parallel.shards import _overlap
 from minipar.parallel.strategies import shard_all
@@ -145,19 +145,19 @@ class Gathered:
 
 def test_room_is_made_of_what_is_not_wanted():
     units = [Gathered() for _ in range(5)]
-    FullyShardedDataParallel._make_room(SimpleNamespace(units=units), units[3], units[1])
+    Gathering._make_room(SimpleNamespace(units=units), units[3], units[1])
     assert [u.full is not None for u in units] == [False, True, False, True, False]
 
 
 def test_room_is_made_with_nothing_to_come():
     units = [Gathered(), Gathered(full=False), Gathered()]
-    FullyShardedDataParallel._make_room(SimpleNamespace(units=units), units[2], None)
+    Gathering._make_room(SimpleNamespace(units=units), units[2], None)
     assert [u.full is not None for u in units] == [False, False, True]
 
 
 def test_pinned_units_stay():
     units = [Gathered(pinned=True), Gathered(), Gathered(full=False, pinned=True), Gathered()]
-    FullyShardedDataParallel._make_room(SimpleNamespace(units=units), units[3])
+    Gathering._make_room(SimpleNamespace(units=units), units[3])
     assert [u.full is not None for u in units] == [True, False, False, True]
 
 
@@ -200,7 +200,7 @@ def test_the_next_unit_is_the_plan_s():
     a, b, c = Gathered(), Gathered(), Gathered()
 
     def expected(plan, uses):
-        return FullyShardedDataParallel._expected(SimpleNamespace(plan=plan, uses=uses))
+        return Gathering._expected(SimpleNamespace(plan=plan, uses=uses))
     plan = [a, b, c, b, a]
     assert [expected(plan, plan[:n]) for n in range(1, 5)] == plan[1:]
     assert expected(plan, plan) is None, "nothing comes after the last use"

@@ -61,10 +61,9 @@ def test_units_are_the_blocks_and_the_root():
     """A GPT's blocks and what is left; an MLP's layers, which leave nothing."""
     def body(comm):
         gpt = shard_all(GPT(GPTConfig(5, num_layers=2, width=4)).initialize(0), comm)
-        names = [unit.layout[0].name for unit in gpt.units]
+        names = [unit.names[0] for unit in gpt.units]
         assert names == ["wte.weight", "h.0.ln_1.weight", "h.1.ln_1.weight"]
-        assert [s.name for s in gpt.units[0].layout] == ["wte.weight", "wpe.weight", "ln_f.weight",
-                                                         "ln_f.bias"]
+        assert gpt.units[0].names == ["wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"]
         assert len(shard_all(mlp(), comm).units) == 2
     Cluster(2).run(body)
 

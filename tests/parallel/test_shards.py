@@ -36,13 +36,12 @@ def train_vector(comm, size: int, sharded: bool) -> dict:
     model = Vector(size).initialize(0, np.float64)
     strategy = fully_shard(model, comm) if sharded else Strategy(model, comm)
     if sharded:
-        (unit,) = strategy.units
-        padding = len(unit.padded) * comm.size - size
+        ((run,),) = (unit.runs for unit in strategy.units)
+        padding = len(run.piece) * comm.size - size
         assert 0 <= padding < comm.size
-        for padded, own in ((unit.padded, unit.shard.data), (unit.shard.grad.base,
-                                                             unit.shard.grad)):
+        for padded, own in ((run.piece, run.shard.data), (run.shard.grad.base, run.shard.grad)):
             padded[own.size:] = np.nan
-        assert np.isnan(unit.padded).sum() == len(unit.padded) - unit.shard.data.size
+        assert np.isnan(run.piece).sum() == len(run.piece) - run.shard.data.size
     found = {}
     optimizer = AdamW(strategy.slabs, lr=0.1)
     for step in range(2):
