@@ -11,21 +11,19 @@
 Each axis is a strategy of its own and knows nothing of the others: `parallelize` changes what a
 layer does, a `Pipeline` cuts the changed model into stages, and when the schedule has run, each
 rank sums the gradients of its parameters over the ranks that have the same ones: those of dp.
+With FSDP these have shards instead, and gather and reduce while it runs (`pipeline/sharded.py`).
 
     g(parameter) = Σ over dp  Σ over microbatches  dL/dparameter,    L = Σ losses / targets of all
 
 Nobody divides again.  Targets and losses are counted once: on the last stage, by tp rank 0.  The
-norm of all gradients is a sum over pp, over tp where parameters are cut, and over dp where ZeRO has
-cut the sums.  Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020 (ZeRO).
+norm of all gradients is a sum over pp, over tp where parameters are cut, and over dp where ZeRO or
+FSDP has cut the sums.  Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020 (ZeRO).
 """
 
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 
-import numpy as np
-
-from ..backend import Array
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, reduce_scatter
 from ..comm.mesh import DeviceMesh
@@ -36,41 +34,13 @@ from .conjugate import gather_from, scatter_to
 from .parallelize import parallelize
 from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
+from .pipeline.sharded import FullyShardedPipeline
 from .pipeline.slab import StageSlab
-from .shards import Shard
+from .pipeline.stage_shards import StageShard
 from .strategy import Microbatch, Strategy
 
 AXES = ("pp", "dp", "tp")
-DATA_PARALLEL = ("ddp", "zero1")
-
-
-class StageShard(Shard):
-    """This rank's piece, over the ranks of `dp`, of a stage's slab.
-
-    Its parts are summed over `comm`.
-    """
-
-    def __init__(self, slab: StageSlab, dp: Communicator, comm: Communicator):
-        bounds = chunk_bounds(slab.data.size, dp.size)
-        mine = slice(*bounds[dp.rank])
-        super().__init__(slab.parameters, slab.segments, dp, bounds, slab.data[mine],
-                         slab.grad[mine])
-        self.slab, self.dp, self.comm = slab, dp, comm
-
-    def own_grad(self) -> Array:
-        """The gradient, nothing of it if another stage counts it."""
-        grad = self.complete_grad()
-        return grad[:0] if self.slab.is_copy else grad
-
-    def gather(self, values: Array) -> Array:
-        """`values`, an array beside `data`, of all ranks of `dp`: an array beside the slab's."""
-        return all_gather(self.dp, values, counts=self.counts)
-
-    def named(self, values: Array) -> dict[str, np.ndarray]:
-        """See Shard; all ranks of the mesh call it."""
-        with self.dp.labelled("state"):
-            whole = self.gather(values)
-        return self.slab.named(whole)
+DATA_PARALLEL = ("ddp", "zero1", "fsdp")
 
 
 class Hybrid(Strategy):
@@ -88,18 +58,25 @@ class Hybrid(Strategy):
         if self.tp.size > 1:
             parallelize(model, self.tp, sequence_parallel)
         schedule_for = partial(make_schedule, schedule, self.pp.size, virtual_stages=virtual_stages)
-        self.pipeline = Pipeline(model, self.pp, schedule_for, cuts)
+        kind = FullyShardedPipeline if data_parallel == "fsdp" else Pipeline
+        self.pipeline = kind(model, self.pp, schedule_for, cuts)
         if scatter_gather:
             send_pieces(self.pipeline, self.tp)
-        self.stage_slabs = self.slabs = self.pipeline.slabs
-        for slab in self.stage_slabs:
+        for slab in self.pipeline.slabs:
             slab.comm = along(mesh, *(("pp", "tp") if slab.tp else ("pp",)))
             broadcast(self.dp, slab.data, out=slab.data)
-        self.shards = data_parallel == "zero1"
-        if self.shards:
-            self.slabs = [StageShard(slab, self.dp, along(mesh, *(AXES if slab.tp else AXES[:2])))
+        self.data_parallel, self.keeps_gradients = data_parallel, self.pipeline.keeps_gradients
+        if data_parallel == "fsdp":
+            self.pipeline.shard(self.dp, self._all_parts)
+        self.stage_slabs = self.slabs = self.pipeline.slabs
+        if data_parallel == "zero1":
+            self.slabs = [StageShard(slab, self.dp, self._all_parts(slab))
                           for slab in self.stage_slabs]
         self._reduced = False
+
+    def _all_parts(self, slab: StageSlab) -> Communicator:
+        """The ranks that have the other parts of a slab that is cut over dp."""
+        return along(self.mesh, *(AXES if slab.tp else AXES[:2]))
 
     def rows(self, num_rows: int) -> range:
         """See Strategy: ranks that differ along dp are given different rows."""
@@ -129,11 +106,11 @@ class Hybrid(Strategy):
     def finish(self) -> None:
         """See Strategy: sum over dp what the schedule, and tied weights over pp, have summed."""
         for slab, shard in zip(self.stage_slabs, self.slabs):
-            if not self.shards:
+            if self.data_parallel == "ddp":
                 all_reduce(self.dp, slab.grad, out=slab.grad)
-                continue
-            reduce_scatter(self.dp, slab.grad, counts=shard.counts, in_place=True)
-            shard.has_grad = True
+            elif self.data_parallel == "zero1":
+                reduce_scatter(self.dp, slab.grad, counts=shard.counts, in_place=True)
+                shard.has_grad = True
         self._reduced = True
 
     def step(self, optimizer: Optimizer) -> None:
@@ -144,13 +121,13 @@ class Hybrid(Strategy):
         if not self._reduced and self._has_gradients():
             raise ValueError("these gradients were not summed over the ranks of dp: run the last "
                              "microbatches outside no_sync()")
-        optimizer.step()
-        if self.shards:
+        self.pipeline.step(optimizer)
+        if self.data_parallel == "zero1":
             for slab, shard in zip(self.stage_slabs, self.slabs):
                 all_gather(self.dp, shard.data, counts=shard.counts, out=slab.data)
 
     def _has_gradients(self) -> bool:
-        return any(p.grad is not None for slab in self.stage_slabs for p in slab.parameters)
+        return any(slab.has_grad for slab in self.stage_slabs)
 
 
 def along(mesh: DeviceMesh, *axes: str) -> Communicator:
@@ -181,19 +158,19 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
     `model` is a plain GPT or MLP with its numbers.  Over pp it is cut into stages, at `cuts` (see
     Staged), and trained by `schedule` (see make_schedule); over tp by `parallelize`, with
     `sequence_parallel` if it is a GPT; over dp gradients are summed, and with "zero1" the states of
-    the optimizer are sharded.  With `scatter_gather` each tp rank sends a piece of what a GPT's
-    stages exchange, and gathers; under sequence parallelism it has only a piece in any case.
-    Raises ValueError for what does not exist or does not go together.
+    the optimizer are sharded, with "fsdp" parameters and gradients too.  With `scatter_gather` each
+    tp rank sends a piece of what a GPT's stages exchange, and gathers; under sequence parallelism
+    it has only a piece in any case.  Raises ValueError for what does not exist or does not go
+    together.
     """
     others = [axis for axis in mesh.axes if axis not in AXES]
     if others:
         raise ValueError(f"a mesh for this has the axes pp, dp and tp, not {', '.join(others)}")
-    if data_parallel in ("zero2", "zero3", "fsdp"):
-        raise ValueError(f"{data_parallel} does not go with pp or tp: a schedule adds up the "
-                         "gradients of all microbatches in whole slabs, which it would cut after "
-                         "each; choose ddp or zero1")
+    if data_parallel in ("zero2", "zero3"):
+        raise ValueError(f"{data_parallel} does not go with pp or tp: choose fsdp, which shards "
+                         "gradients and parameters too, or ddp or zero1")
     if data_parallel not in DATA_PARALLEL:
-        raise ValueError(f"unknown data parallelism {data_parallel!r}: choose ddp or zero1")
+        raise ValueError(f"unknown data parallelism {data_parallel!r}: choose ddp, zero1 or fsdp")
     if sequence_parallel and mesh.shape.get("tp", 1) == 1:
         raise ValueError("sequence_parallel splits tokens over the ranks of tp, of which there is "
                          "only one: leave it off, or give the mesh tp=2")

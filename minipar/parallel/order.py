@@ -35,6 +35,14 @@ class InOrder:
         self.missing = [coming.intersection(slots) for slots in self.groups]
         self.num_launched = 0
 
+    def put_off(self) -> Callable[[], None]:
+        """Let other backwards come first; this one begins when what is returned is called."""
+        missing, self.missing = self.missing, []
+
+        def begin() -> None:
+            self.missing, self.num_launched = missing, 0
+        return begin
+
     def _ready(self, i: int, slot: GradientSlot) -> None:
         if self.missing:
             self.missing[i].discard(slot)

@@ -13,6 +13,7 @@ number of targets of the whole batch, and gradients add up.  Huang et al. 2019; 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,13 @@ class Pipeline(Staged):
         """See Strategy: a batch of one microbatch."""
         return self.run([batch], num_targets, seed, step)
 
+    def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
+        """Context in which gradients of a stage's weights come, from the graph behind `y`.
+
+        Made before that graph is walked, and entered, perhaps later, when the gradients come.
+        """
+        return nullcontext()
+
     def timeline(self, trace: Trace | None = None) -> Timeline | None:
         """What all ranks did in the last batch, on rank 0, None elsewhere; all must call it.
 
@@ -152,18 +160,23 @@ class Run:
     def backward(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; the gradients of the weights are added up on the way."""
         x, y = self.kept.pop(action[1:])
-        backward(y, grad, between=self.poll)
+        with self.pipeline.reducing(action.stage, y):
+            backward(y, grad, between=self.poll)
         return x.grad if action.stage else None
 
     def input(self, action: Action, grad: Array | None) -> Array | None:
         """dx alone: what else there is to do of backward is kept for `weight`."""
         x, y = self.kept[action[1:]]
-        self.kept[action[1:]] = backward(y, grad, defer_weights=True, between=self.poll)
+        reducing = self.pipeline.reducing(action.stage, y)      # while there is a graph to look at
+        rest = backward(y, grad, defer_weights=True, between=self.poll)
+        self.kept[action[1:]] = rest, reducing
         return x.grad if action.stage else None
 
     def weight(self, action: Action, _: None) -> None:
         """The gradients of the weights."""
-        self.kept.pop(action[1:])()
+        rest, reducing = self.kept.pop(action[1:])
+        with reducing:
+            rest()
 
     def poll(self) -> None:
         """Let whatever is under way go on."""

@@ -41,6 +41,16 @@ class StageSlab(Slab):
                 self.everywhere.append(replace(segment, start=start, stop=stop))
                 start = stop
 
+    @property
+    def has_grad(self) -> bool:
+        """Whether there was a backward since `zero_grad`."""
+        return any(parameter.grad is not None for parameter in self.parameters)
+
+    def drop(self) -> None:
+        """Free the arrays: from now on they are kept elsewhere, and this knows whose they are."""
+        self.drop_grad()
+        self.data, self._views = None, []
+
     def own_grad(self) -> Array:
         """The flat gradient, nothing of it if another rank counts it."""
         grad = self.complete_grad()

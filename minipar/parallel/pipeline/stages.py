@@ -116,8 +116,7 @@ class Staged(Strategy):
     def check_fresh(self) -> None:
         """Raise ValueError if the gradients that are here were summed before, and would be again.
         """
-        if self._summed and any(parameter.grad is not None for _, slab in self.shared
-                                for parameter in slab.parameters):
+        if self._summed and any(slab.has_grad for _, slab in self.shared):
             raise ValueError("the gradients of shared weights were summed already, and would be "
                              "again: call zero_grad() first, or add up inside no_sync()")
         self._summed = False

@@ -1,0 +1,117 @@
+"""What one rank of dp keeps of its stage's slab: a piece of it, or a piece of each of its runs.
+
+    slab             [ wpe | h.0          | h.1          ]       of all ranks of dp
+    ZeRO-1, dp 0     [ ────────────────── ]                      one piece, a view of the slab
+    FSDP, dp 0       [ ─── | ──────       | ──────       ]       one of each run, and no slab
+
+Optimizers, clipping and checkpoints read either as a slab.  The same of every stage is here: what
+`named` gathers, over dp, pp and tp, is everything.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...backend import Array, allocated
+from ...comm import Communicator
+from ...comm.collectives import all_gather, chunk_bounds
+from ...nn.slab import Segment
+from ..shards import Shard
+from ..unit import Run
+from .slab import StageSlab
+
+
+class OfStage:
+    """`data` and `grad` are this rank's, over `dp`, of `slab`; their parts are summed over `comm`.
+    """
+
+    slab: StageSlab
+    dp: Communicator
+    comm: Communicator
+
+    def own_grad(self) -> Array:
+        """The gradient, nothing of it if another stage counts it."""
+        grad = self.complete_grad()
+        return grad[:0] if self.slab.is_copy else grad
+
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """See Shard; all ranks of the mesh call it."""
+        with self.dp.labelled("state"):
+            whole = self.gather(values)
+        return self.slab.named(whole)
+
+
+class StageShard(OfStage, Shard):
+    """One piece of the slab."""
+
+    def __init__(self, slab: StageSlab, dp: Communicator, comm: Communicator):
+        bounds = chunk_bounds(slab.data.size, dp.size)
+        mine = slice(*bounds[dp.rank])
+        super().__init__(slab.parameters, slab.segments, dp, bounds, slab.data[mine],
+                         slab.grad[mine])
+        self.slab, self.dp, self.comm = slab, dp, comm
+
+    def gather(self, values: Array) -> Array:
+        """`values`, an array beside `data`, of all ranks of `dp`: an array beside the slab's."""
+        return all_gather(self.dp, values, counts=self.counts)
+
+
+class StageRuns(OfStage):
+    """A piece of each run of the slab, whose own arrays go; `cuts` are the (first, last + 1)
+    parameters of each run.
+    """
+
+    def __init__(self, slab: StageSlab, dp: Communicator, comm: Communicator,
+                 cuts: Sequence[tuple[int, int]]):
+        self.slab, self.dp, self.comm, self.parameters = slab, dp, comm, slab.parameters
+        spans = [(slab.segments[a].start, slab.segments[b - 1].stop) for a, b in cuts]
+        bounds = [chunk_bounds(stop - start, dp.size) for start, stop in spans]
+        size = sum(of[dp.rank][1] - of[dp.rank][0] for of in bounds)
+        self.data = allocated("parameters", np.empty_like(slab.data, shape=size))
+        self.grad = allocated("gradients", np.zeros_like(self.data))
+        self.runs: list[Run] = []
+        self.segments: list[Segment] = []
+        here = 0                                    # where the run's piece begins in `data`
+        for (a, b), (start, stop), of in zip(cuts, spans, bounds):
+            whole, (begin, end) = slab.data[start:stop], of[dp.rank]
+            mine = slice(here, here + end - begin)
+            self.data[mine] = whole[begin:end]
+            layout = [moved(segment, -start) for segment in slab.segments[a:b]]
+            shard = Shard(slab.parameters[a:b], layout, dp, of, self.data[mine], self.grad[mine])
+            self.runs.append(Run(shard, shard.data, shard.counts))
+            self.segments += [moved(segment, here) for segment in shard.segments]
+            here = mine.stop
+        slab.drop()
+
+    @property
+    def has_grad(self) -> bool:
+        """Whether there was a backward since `zero_grad`."""
+        return any(run.shard.has_grad for run in self.runs)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for run in self.runs:
+            run.shard.zero_grad()
+
+    def complete_grad(self) -> Array:
+        """The gradient, zeros where there was no backward since `zero_grad`."""
+        for run in self.runs:
+            run.shard.complete_grad()
+        return self.grad
+
+    def gather(self, values: Array) -> Array:
+        """See StageShard."""
+        whole = np.empty_like(values, shape=sum(sum(run.lengths) for run in self.runs))
+        here = there = 0
+        for run in self.runs:
+            piece = values[here:here + run.lengths[self.dp.rank]]
+            all_gather(self.dp, piece, counts=run.lengths,
+                       out=whole[there:there + sum(run.lengths)])
+            here, there = here + len(piece), there + sum(run.lengths)
+        return whole
+
+
+def moved(segment: Segment, by: int) -> Segment:
+    """The same, so far to the right in its array."""
+    return replace(segment, start=segment.start + by, stop=segment.stop + by)
