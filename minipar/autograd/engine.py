@@ -74,6 +74,7 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
                 _visit(edge, sums.pop(edge), todo, later if deferring else todo, meter)
 
     run([(root.edge, grad, None)], defer_weights)
+    later.reverse()                 # so that weights have their gradients in the order of backward
     return (lambda: run(later, False)) if defer_weights else None
 
 

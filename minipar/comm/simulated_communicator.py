@@ -120,6 +120,7 @@ class SimulatedCommunicator(Communicator):
             sent = cluster.deliver(me, array, self.label, posted, recv.rank, recv.array,
                                    recv.posted)
             recv.finish(sent)
+            recv = None                     # its array is the peer's to free, from now on
         key = self.group, source, self.rank, tag
         coming = cluster.sends.pop(key, None)
         if coming is None:
@@ -132,7 +133,7 @@ class SimulatedCommunicator(Communicator):
             end = cluster.deliver(coming.rank, coming.array, coming.label, coming.posted, me, out,
                                   posted)
             coming.finish(end)
-            coming = None                   # its array is its sender's to free, from now on
+            coming = None
             me.clock = end
         recv = None
         if send is not None:

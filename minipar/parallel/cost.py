@@ -14,13 +14,16 @@ short messages, trade bytes for rounds.
 Rajbhandari et al. 2020, arXiv 1910.02054; Zhao et al. 2023, arXiv 2304.11277.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from ..comm.collectives import chunk_bounds
 from ..nn import Module
 from .strategies import blocks
+
+Unit = TypeVar("Unit", bound=Hashable)      # its number, or its name
 
 
 def even(size: int, p: int) -> list[int]:
@@ -71,9 +74,13 @@ def num_gathers(uses: Sequence[int], kept: bool = False) -> list[int]:
     Two units are there at a time, one in use and the next or the last: who is used again within
     two uses needs no second gather.  With `kept` nothing is released before its backward.
     """
-    uses = there_and_back(uses)
-    return [unit for i, unit in enumerate(uses)
-            if unit not in (uses[:i] if kept else uses[max(0, i - 2):i])]
+    path = there_and_back(uses)
+    return [unit for i, unit in enumerate(path) if unit not in path[:i]] if kept else gathers(path)
+
+
+def gathers(path: Sequence[Unit]) -> list[Unit]:
+    """Those uses of units for which a unit is gathered, where two are there at a time."""
+    return [unit for i, unit in enumerate(path) if unit not in path[max(0, i - 2):i]]
 
 
 def bytes_per_step(name: str, sizes: Sequence[int], p: int, num_microbatches: int = 1,
@@ -137,7 +144,7 @@ def data_parallel_bytes(num_parameters: int, inputs: Sequence[int], outputs: Seq
             "reduce gradients": [0] + [psi] * (p - 1)}
 
 
-def whole_gradients(uses: Sequence[int], sizes: Sequence[int]) -> int:
+def whole_gradients(uses: Sequence[Unit], sizes: Sequence[int] | Mapping[Unit, int]) -> int:
     """Most elements of whole gradients at one time; `uses` is the units' (buckets') order.
 
     A gradient lives from its unit's first contribution to its last: one at a time, but for a unit

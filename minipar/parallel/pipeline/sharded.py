@@ -36,7 +36,7 @@ from ..gathering import Gathering
 from ..order import InOrder
 from ..sharded import Reductions
 from ..strategy import Microbatch
-from ..unit import Run, Unit, call_before_use
+from ..unit import Unit, call_before_use
 from .executor import Pipeline
 from .slab import StageSlab
 from .stage_shards import StageRuns
@@ -78,15 +78,16 @@ class FullyShardedPipeline(Pipeline):
         for unit in units.values():
             call_before_use([module for _, module in self.model.named_modules()], unit)
         self.gathering = Gathering(list(units.values()), dp, self._move_on)
-        runs: list[tuple[Users, Run]] = [(key, run) for key in reversed(units)
-                                         for run in units[key].runs]
+        runs = [(key, run) for key, unit in units.items() for run in unit.runs]
         self.reductions = Reductions([run.shard for _, run in runs],
                                      [run.gradient for _, run in runs], dp.split(0))
         self.orders: dict[int, InOrder] = {}
         for stage in {stage for key in units for stage, _ in key}:
-            mine = [i for i, (key, _) in enumerate(runs) if stage in {s for s, _ in key}]
-            self.orders[stage] = InOrder([runs[i][1].shard.parameters for i in mine],
-                                         lambda n, mine=mine: self.reductions.launch(mine[n]))
+            first = {i: min(part for s, part in key if s == stage)      # whose backward is last
+                     for i, (key, _) in enumerate(runs) if stage in {s for s, _ in key}}
+            order = sorted(first, key=first.get, reverse=True)
+            self.orders[stage] = InOrder([runs[i][1].shard.parameters for i in order],
+                                         lambda n, order=order: self.reductions.launch(order[n]))
 
     def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
