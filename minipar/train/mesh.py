@@ -80,6 +80,9 @@ def check_mesh(options: argparse.Namespace) -> None:
     if options.strategy not in DATA_PARALLEL:
         raise UsageError(f"--strategy {options.strategy} does not go with --mesh {options.mesh}: "
                          f"beside pp and tp choose {' or '.join(DATA_PARALLEL)}")
+    if options.hybrid_shard is not None:
+        raise UsageError("--hybrid-shard shards over some of the ranks, but beside pp and tp fsdp "
+                         "shards over all of dp: leave it out, or choose a smaller dp")
     if options.bucket_mb is not None:
         raise UsageError("--bucket-mb cuts gradients for overlap with one backward, but beside pp "
                          "and tp they are summed whole, after the last: leave it out")

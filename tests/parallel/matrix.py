@@ -139,7 +139,8 @@ MESH_ROWS = {
 MESH_FEATURES = {
     **{feature: FEATURES[feature] for feature in (*CASES, "no_sync")},
     "ZeRO-1": "optimizer states sharded over dp",
-    "FSDP": "parameters sharded over dp",
+    "FSDP": "parameters and gradients too, gathered and reduced for each microbatch",
+    "FSDP, no_sync": "microbatches that only add up on their rank",
     "sequence parallelism": "tokens split over tp between the pairs of layers",
 }
 
@@ -152,8 +153,8 @@ def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
         yield (mesh, "no_sync"), Proven(no_sync_check(mesh))
         tied = Case("gpt tied", "adamw", parts=(4, 3, 3), max_norm=0.1)
         yield (mesh, "ZeRO-1"), Proven(training_check(f"{mesh} zero1", tied))
-        yield (mesh, "FSDP"), Refused(training_check(f"{mesh} fsdp", tied),
-                                      "does not go with pp or tp")
+        yield (mesh, "FSDP"), Proven(training_check(f"{mesh} fsdp", tied))
+        yield (mesh, "FSDP, no_sync"), Refused(no_sync_check(f"{mesh} fsdp"), NO_ROOM)
         sequence = training_check(f"{mesh} sequence", tied)
         yield (mesh, "sequence parallelism"), (
             Proven(sequence) if "tp" in mesh else

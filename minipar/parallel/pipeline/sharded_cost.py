@@ -33,9 +33,9 @@ def path_of(row: Sequence[Action], forward: Uses, backward: Uses) -> list[str]:
 
 def bytes_over_dp(row: Sequence[Action], forward: Uses, backward: Uses,
                   sizes: Mapping[str, Sequence[int]], dp: int, itemsize: int = 4) -> list[int]:
-    """Bytes that each of `dp` ranks with this row sends to the others in a batch, bookkeeping apart.
+    """Bytes that each of `dp` ranks with this row sends to the others in a batch.
 
-    `sizes[unit]`, in elements, of its runs: one, or two under tp.
+    Bookkeeping apart; `sizes[unit]`, in elements, of its runs: one, or two under tp.
     """
     sent = np.zeros(dp, np.int64)
     for unit in gathers(path_of(row, forward, backward)):
