@@ -28,19 +28,20 @@ from minipar.parallel.strategy import accumulate
 from minipar.testing import worlds
 
 MESH = {"pp": 2, "dp": 2, "tp": 2}
+CUT = [mesh for mesh in MESHES if mesh["dp"] > 1]
 check = partial(test_hybrid.check, data_parallel="fsdp")
 fsdp = partial(on, data_parallel="fsdp")
 
 
 @worlds(8, mpi=())
-@pytest.mark.parametrize("mesh", [mesh for mesh in MESHES if mesh["dp"] > 1], ids=named)
+@pytest.mark.parametrize("mesh", CUT, ids=named)
 def test_every_mesh_of_8_ranks_equals_one_process(world, mesh):
     check(world, mesh, "tied", 2, "adamw", sequence_parallel=mesh["tp"] > 1)
 
 
 @pytest.mark.slow
 @worlds(8, mpi=(8,))
-@pytest.mark.parametrize("mesh", MESHES, ids=named)
+@pytest.mark.parametrize("mesh", [*CUT, {"pp": 2, "dp": 1, "tp": 4}], ids=named)
 @pytest.mark.parametrize("name", ["tied", "untied"])
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
 def test_the_whole_product(world, mesh, name, sequence):
