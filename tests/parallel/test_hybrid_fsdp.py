@@ -7,13 +7,15 @@ import pytest
 import test_hybrid
 from test_hybrid import MESHES, OPTIMIZERS, build, microbatches, named, on
 
-from minipar.autograd import no_grad
+from minipar.autograd import Tensor, no_grad
 from minipar.comm import Cluster
 from minipar.memory.plans import every, rematerialize
+from minipar.nn import MLP
+from minipar.nn.chain import Part, chain
 from minipar.optim import SGD, AdamW
 from minipar.parallel.data import ranks_that_differ
 from minipar.parallel.pipeline import NAMES
-from minipar.parallel.strategy import accumulate
+from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 from minipar.testing import worlds
 
 MESH = {"pp": 2, "dp": 2, "tp": 2}
@@ -179,6 +181,62 @@ def test_a_step_is_seen_without_gradients(world):
         with no_grad():
             np.testing.assert_allclose(after, whole.logits(ids).data, rtol=1e-10)
     world.run(body)
+
+
+class Loop(MLP):
+    """Two layers, used twice: at first as one part of the model, and then as two."""
+
+    def __init__(self):
+        super().__init__([5, 5, 5])
+
+    def forward(self, x):
+        for part in chain(self):
+            x = part(x)
+        return x
+
+
+@chain.register
+def _(model: Loop):
+    first, _, second = model
+    return [Part("both", lambda x: second(first(x if isinstance(x, Tensor) else Tensor(x))),
+                 [first, second]), Part("first", first, [first]), Part("second", second, [second])]
+
+
+def small_step(strategy, optimizer, number):
+    draw = np.random.default_rng(number)
+    rows = np.arange(6)[list(strategy.rows(6))]
+    x, labels = draw.standard_normal((6, 5))[rows], draw.integers(0, 5, 6)[rows]
+    optimizer.zero_grad()
+    accumulate(strategy, [Microbatch(x, labels, rows)])
+    return strategy.clip_grad_norm(0.1)
+
+
+def test_weights_that_two_stages_share_but_cut_into_other_units():
+    def body(comm, make):
+        strategy = make(Loop().initialize(0, np.float64), comm)
+        optimizer, norms = SGD(strategy.slabs, lr=0.3), []
+        for number in range(3):
+            norms.append(small_step(strategy, optimizer, number))
+            strategy.step(optimizer)
+        return strategy.state_dict() | {"norms": norms}
+    ((alone,), _) = Cluster(1).run(lambda comm: body(comm, Strategy))
+    for found in Cluster(6).run(lambda comm: body(comm, fsdp({"pp": 2, "dp": 3}, cuts=[1])))[0]:
+        for key, values in alone.items():
+            np.testing.assert_allclose(found[key], values, rtol=1e-10, err_msg=key)
+
+
+def test_what_was_gathered_before_a_step_is_forgotten():
+    """A model of one unit, which nothing else makes room for."""
+    def body(comm):
+        model, x = MLP([5, 5]).initialize(0, np.float64), np.ones((1, 5))
+        strategy = fsdp({"dp": 2})(model, comm)
+        optimizer = SGD(strategy.slabs, lr=0.3)
+        small_step(strategy, optimizer, 0)
+        with no_grad():
+            before = model.logits(x).data
+            strategy.step(optimizer)
+            assert np.abs(model.logits(x).data - before).max() > 1e-3
+    Cluster(2).run(body)
 
 
 def test_tied_weights_stay_the_same_to_the_last_bit():
