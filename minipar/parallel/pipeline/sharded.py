@@ -16,9 +16,10 @@ parameters sends at most
 
     3 m Ψ (dp-1)/dp        instead of    (2 m + 1) Ψ (dp-1)/dp
 
-elements over dp: gathered for F, gathered for B or I, reduced once.  The second is what PyTorch's
-pipelines send with FSDP: they add up whole gradients, Ψ of them, until the last microbatch.  Who
-has that memory takes ZeRO-1, which gathers nothing again: 2Ψ(dp-1)/dp.
+elements over dp: gathered for F, gathered for B or I, reduced.  The second is for who adds up whole
+gradients, Ψ of them, until the last microbatch, as PyTorch's pipelines do (which then keep weights
+gathered after a backward, too, and send even less).  Who has that memory may take ZeRO-1, which
+gathers nothing again: 2Ψ(dp-1)/dp.
 
 All dp ranks of a stage do the same actions in the same order, and so gather and reduce in the same
 order: nobody can wait for somebody who waits for them.  Zhao et al., arXiv 2304.11277, section 7.
