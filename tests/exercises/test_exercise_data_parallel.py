@@ -1,10 +1,11 @@
-"""Exercises data_parallel_finish, to_bfloat16 and global_grad_norm."""
+"""Exercises data_parallel_finish, nearest_by_bits and global_grad_norm."""
 
 import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.formats import BFLOAT16, to_bfloat16
+from minipar.formats import BFLOAT16
+from minipar.formats.rounding import nearest_by_bits
 from minipar.nn import MLP
 from minipar.parallel import clip
 from minipar.parallel.classic import DataParallel
@@ -65,32 +66,31 @@ def test_finish_sends_each_gradient_once():
         (1, 0, n), (2, 0, n), (3, 0, n)]
 
 
-def codes_of(bits):
-    return to_bfloat16(np.array(bits, np.uint32).view(np.float32))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_bfloat16_is_the_nearest(dtype):
+def test_bfloat16_is_the_nearest():
     rng = np.random.default_rng(0)
     numbers = (rng.standard_normal(4000) * 10.0 ** rng.integers(-30, 30, 4000)).astype(np.float32)
-    codes = to_bfloat16(numbers.astype(dtype))
-    assert codes.dtype == np.uint16 and codes.shape == numbers.shape
+    before, codes = numbers.copy(), BFLOAT16.encode(numbers)
     near = [np.abs(BFLOAT16.decode((codes.astype(int) + step).astype(np.uint16))
                    .astype(np.float64) - numbers) for step in (-1, 0, 1)]
     assert np.all(near[1] <= near[0]) and np.all(near[1] <= near[2])
+    assert np.array_equal(numbers, before)
 
 
 def test_bfloat16_ties_go_to_even():
-    assert codes_of([0x3F808000, 0x3F818000, 0xBF808000, 0xBF818000]).tolist() == [
-        0x3F80, 0x3F82, 0xBF80, 0xBF82]
-    assert codes_of([0x3F808001, 0x3F817FFF, 0x3FFF8000]).tolist() == [0x3F81, 0x3F81, 0x4000]
+    bits = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x3F817FFF, 0x3FFF8000, 0x7F7FFFFF],
+                    np.uint32)
+    rounded = nearest_by_bits(bits, 16)
+    assert rounded.dtype == np.uint32
+    assert [hex(r) for r in rounded.tolist()] == [
+        "0x3f800000", "0x3f820000", "0x3f810000", "0x3f810000", "0x40000000", "0x7f800000"]
 
 
-def test_bfloat16_of_what_is_no_number():
-    assert codes_of([0x7F800000, 0xFF800000, 0x7F7FFFFF, 0x80000000]).tolist() == [
-        0x7F80, 0xFF80, 0x7F80, 0x8000]
-    for nan in (0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF):
-        assert np.isnan(BFLOAT16.decode(codes_of([nan])))[0], f"{nan:#x} is no NaN any more"
+@pytest.mark.parametrize("drop", [1, 2, 13, 22])
+def test_any_number_of_bits_is_dropped(drop):
+    for dtype in (np.uint32, np.uint64):
+        bits = np.arange(100, dtype=dtype) << max(drop - 3, 0)
+        expected = [round(b / 2**drop) << drop for b in bits.tolist()]      # Python's ties to even
+        assert nearest_by_bits(bits, drop).tolist() == expected
 
 
 def piece(comm, whole):

@@ -39,11 +39,11 @@ def test_a_variant_that_never_ends_is_named(learner):
 
 def test_a_variant_is_found_by_whoever_imports_its_module_from_the_package(learner):
     test = learner.tree / "tests/exercises/test_exercise_by_module.py"
-    test.write_text("import numpy as np\nfrom minipar import formats\n\n\ndef test_one():\n"
-                    "    assert formats.to_bfloat16(np.ones(1, np.float32)) == 0x3F80\n")
-    exercise = replace(Workbench(learner.tree).find("to_bfloat16"),
+    test.write_text("import numpy as np\nfrom minipar.formats import rounding\n\n\ndef test_one():\n"
+                    "    assert rounding.nearest_by_bits(np.array([11]), 3) == 8\n")
+    exercise = replace(Workbench(learner.tree).find("nearest_by_bits"),
                        tests=("tests/exercises/test_exercise_by_module.py::test_one",))
-    wrong = [(exercise.function, surgery.as_block("return array.astype(np.uint16)"))]
+    wrong = [(exercise.function, surgery.as_block("return bits << drop"))]
     outcomes = judge(learner.tree, exercise, {"reference": {}, "wrong": {exercise.file: wrong}})
     assert outcomes["reference"].passed and not outcomes["wrong"].passed
 

@@ -1,0 +1,245 @@
+"""Floating-point formats of any width: sign, exponent, fraction.
+
+    code    s eeee fff      field = eeee, fraction = fff, m = 3 fraction bits
+    value   ±(1 + fraction / 2ᵐ) · 2^(field - bias)      normal: field > 0
+            ±     fraction / 2ᵐ  · 2^(1 - bias)          subnormal: field = 0, evenly spaced
+
+Formats differ in what their last codes mean:
+
+    specials   infinity                 NaN                           largest of 1 + 4 + 3 bits
+    "ieee"     field all ones, fff = 0  field all ones, fff > 0       240     s 1110 111
+    "fn"       none                     field and fraction all ones   448     s 1111 110
+    "fnuz"     none                     the code of -0 (so no -0)     240     s 1111 111   (bias 8)
+    "none"     none                     none                          480     s 1111 111
+
+A number is rounded once, to nearest with ties to even or by chance, as if the exponent had no upper
+end.  What then exceeds the largest number, infinity included, overflows: it becomes the largest
+number ("saturate"), infinity ("inf") or NaN ("nan").
+
+Source: IEEE 754-2019; Micikevicius et al., FP8 formats for deep learning (2022), for fn; Noune et
+al., 8-bit numerical formats for deep neural networks (2022), for fnuz.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from ..backend import Array, blocks, is_host, like
+from .rounding import FLOATS, nearest_by_adder, nearest_by_bits, scale_of, step_by_chance
+
+FLOAT32 = np.dtype(np.float32)
+SPECIALS = {"ieee": ("saturate", "inf", "nan"),     # and the ways to overflow that they allow
+            "fn": ("saturate", "nan"), "fnuz": ("saturate", "nan"), "none": ("saturate",)}
+
+
+def as_floats(array: Array) -> Array:
+    """`array` as float32 or float64, whichever holds it: integers of 32 bits become float64.
+
+    Raises TypeError for what is no real number of at most 64 bits.
+    """
+    array = np.asarray(array) if is_host(array) else array
+    dtype = np.result_type(array.dtype, FLOAT32)
+    if dtype not in FLOATS:
+        raise TypeError(f"real numbers of at most 64 bits are rounded, not {array.dtype}: "
+                        "convert them first")
+    return array.astype(dtype, copy=False)
+
+
+def by_pieces(function: Callable[[Array], Array], array: Array, dtype: np.dtype) -> Array:
+    """The numbers function(piece), one for one, of pieces of `array` that stay in the cache."""
+    out = np.empty_like(array, dtype=dtype, order="C")
+    for piece, result in blocks(array.reshape(array.size), out.reshape(out.size)):
+        result[...] = function(piece)
+    return out
+
+
+@dataclass(frozen=True)
+class Format:
+    """A number format: 1 sign bit, exponent_bits, mantissa_bits; what is special; what overflows.
+
+    Codes are unsigned integers of `dtype` (8, 16 or 32 bits), as many as numbers.  Raises
+    ValueError for what cannot be: see the table above, and `_problems`.
+    """
+
+    name: str
+    exponent_bits: int
+    mantissa_bits: int
+    bias: int
+    specials: Literal["ieee", "fn", "fnuz", "none"]
+    overflow: Literal["saturate", "inf", "nan"]
+
+    def __post_init__(self):
+        for problem in self._problems():
+            raise ValueError(f"format {self.name}: {problem}")
+
+    def _problems(self) -> Iterator[str]:
+        if not (2 <= self.exponent_bits <= 8 and 1 <= self.mantissa_bits <= 22):
+            yield ("2 to 8 exponent bits and 1 to 22 mantissa bits were expected, not "
+                   f"{self.exponent_bits} and {self.mantissa_bits}: numbers are float32's")
+        if self.specials not in SPECIALS:
+            yield f"specials are one of {', '.join(SPECIALS)}, not {self.specials!r}"
+        if self.overflow not in SPECIALS[self.specials]:
+            yield (f"overflow {self.overflow!r} is impossible with specials {self.specials!r}: "
+                   f"choose {' or '.join(SPECIALS[self.specials])}")
+        # 2^e_max must be a float32; unless all of float32's exponents are there, so must c be.
+        room = 127 if self.exponent_bits == 8 else 104 + self.mantissa_bits
+        if not (0 <= self.bias <= 127 and self.e_max <= room):
+            yield (f"bias {self.bias} makes numbers from 2^{self.e_min} to 2^{self.e_max}: they "
+                   f"were expected in 2^-126 … 2^{room}")
+
+    # ---- what there is
+
+    @cached_property
+    def bits(self) -> int:
+        """The bits of a code."""
+        return 1 + self.exponent_bits + self.mantissa_bits
+
+    @cached_property
+    def dtype(self) -> np.dtype:
+        """The type of the codes."""
+        return np.min_scalar_type((1 << self.bits) - 1)
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of a code; `pack` stores narrow ones with fewer."""
+        return self.dtype.itemsize
+
+    @cached_property
+    def e_min(self) -> int:
+        """The exponent of the smallest normal number."""
+        return 1 - self.bias
+
+    @cached_property
+    def _last(self) -> int:
+        """The code of the largest number."""
+        all_ones = (1 << self.bits - 1) - 1
+        return {"ieee": all_ones - (1 << self.mantissa_bits), "fn": all_ones - 1,
+                "fnuz": all_ones, "none": all_ones}[self.specials]
+
+    @cached_property
+    def e_max(self) -> int:
+        """The exponent of the largest number."""
+        return max(self._last >> self.mantissa_bits, 1) - self.bias
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest number."""
+        return float(self._number(np.array(self._last)))
+
+    @cached_property
+    def smallest_normal(self) -> float:
+        """The smallest positive number with all its digits."""
+        return 2.0 ** self.e_min
+
+    @cached_property
+    def smallest(self) -> float:
+        """The smallest positive number, and the spacing of the subnormal ones."""
+        return 2.0 ** (self.e_min - self.mantissa_bits)
+
+    def overflowing(self, overflow: Literal["saturate", "inf", "nan"]) -> "Format":
+        """The same format with another overflow mode; ValueError for an impossible one."""
+        return replace(self, overflow=overflow)
+
+    # ---- rounding
+
+    def round(self, array: Array, random: np.random.Generator | None = None) -> Array:
+        """The nearest numbers of the format; with `random`, a neighbour by chance.
+
+        Each number is rounded once: float64 stays float64, float32 and narrower types give float32.
+        A NaN stays one; where the format has none it becomes -0, as in ml_dtypes and LLVM.
+        """
+        array = as_floats(array)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return by_pieces(lambda x: self._round(x, random), array, array.dtype)
+
+    def _round(self, x: Array, random: np.random.Generator | None) -> Array:
+        size, m = np.abs(x), self.mantissa_bits
+        too_wide = self.exponent_bits == 8 and x.dtype == FLOAT32   # 2^e_max · 2^(23 - m) is inf
+        if not too_wide or random is not None:
+            scale = scale_of(size, self.e_min, self.e_max)
+        if too_wide:
+            nearest = nearest_by_bits(size.view(np.uint32), 23 - m).view(FLOAT32)
+            np.copyto(nearest, np.nan, where=np.isnan(size))    # a carry may have run through it
+        else:
+            nearest = nearest_by_adder(size, scale, m)
+        if random is not None:
+            nearest = step_by_chance(size, nearest, scale * 2.0**-m, random)
+        if self.overflow == "saturate":
+            np.minimum(nearest, self.largest, out=nearest)
+        else:
+            np.copyto(nearest, np.inf if self.overflow == "inf" else np.nan,
+                      where=nearest > self.largest)
+        rounded = np.copysign(nearest, x)
+        if self.specials == "fnuz":
+            rounded += 0.0                                      # -0 + 0 = +0
+        elif self.specials == "none":
+            np.copyto(rounded, -0.0, where=np.isnan(rounded))
+        return rounded
+
+    # ---- codes
+
+    def encode(self, array: Array, random: np.random.Generator | None = None) -> Array:
+        """The codes of the rounded numbers, in an array of `dtype`."""
+        rounded = self.round(array, random).astype(FLOAT32, copy=False)     # exact
+        return by_pieces(self._encode, rounded, self.dtype)
+
+    def _encode(self, rounded: Array) -> Array:
+        drop, above = 23 - self.mantissa_bits, self.bits - 1
+        if self.exponent_bits == 8:                             # the upper bits of a float32
+            return rounded.view(np.uint32) >> drop
+        size = np.minimum(np.abs(rounded), 2.0 ** (self.e_max + 1))         # infinity
+        # Two counts of the numbers from 0 on.  In normal numbers codes are bits, counted from
+        # another bias; below, that falls short.  In steps of `smallest` (the adder counts them,
+        # in the last bits of a sum), codes end with the subnormal numbers.
+        normal = (size.view(np.int32) >> drop) - ((127 - self.bias) << self.mantissa_bits)
+        counter = np.float32(self.smallest * 2.0**23)
+        steps = np.minimum(size, self.smallest_normal) + counter
+        codes = np.maximum(normal, steps.view(np.int32) - int(counter.view(np.int32)))
+        np.copyto(codes, self._nan, where=np.isnan(rounded))
+        codes |= (rounded.view(np.int32) >> 31) & (1 << above)
+        return codes
+
+    @cached_property
+    def _nan(self) -> int:
+        """The code of a NaN: the quiet one with one digit."""
+        ones = (1 << self.bits - 1) - 1
+        return {"ieee": self._last + 1 + (1 << self.mantissa_bits - 1), "fn": ones,
+                "fnuz": ones + 1, "none": ones + 1}[self.specials]
+
+    def decode(self, codes: Array) -> Array:
+        """The numbers (float32, which holds them all) of an array of codes."""
+        if self.exponent_bits == 8:
+            return (codes.astype(np.uint32) << (23 - self.mantissa_bits)).view(FLOAT32)
+        if self.bits > 16:
+            return self._number(codes)
+        table = like(self._table, codes)
+        return by_pieces(lambda piece: np.take(table, piece), codes, FLOAT32)
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        return self._number(np.arange(1 << self.bits))
+
+    def _number(self, codes: Array) -> Array:
+        """The definition: float32 numbers of codes."""
+        codes = codes.astype(np.int32)
+        above, field_of = self.bits - 1, self.mantissa_bits
+        size = codes & ((1 << above) - 1)
+        field, fraction = size >> field_of, size & ((1 << field_of) - 1)
+        fraction += (field > 0) * np.int32(1 << field_of)
+        value = np.ldexp(fraction.astype(FLOAT32), np.maximum(field, 1) - self.bias - field_of)
+        infinite = (size == self._last + 1) & (self.specials == "ieee")
+        value = np.where(infinite, np.float32(np.inf), value)
+        is_nan = (size > self._last) & ~infinite
+        if self.specials == "fnuz":
+            is_nan = codes == 1 << above
+        value = np.where(is_nan, np.float32(np.nan), value)
+        return np.copysign(value, np.where(codes >> above, np.float32(-1), np.float32(1)))
+
+    def add(self, a: Array, b: Array, out: Array) -> Array:
+        """The rounded sums of two arrays of codes, into `out`: a ufunc for collectives."""
+        with np.errstate(over="ignore"):
+            out[...] = self.encode(self.decode(a) + self.decode(b))
+        return out

@@ -1,0 +1,78 @@
+"""Rounding to fewer digits, without a look at single numbers.
+
+By the adder.  The floats between c and 2c are spaced c · 2⁻²³ in float32 (2⁻⁵² in float64), and an
+addition is rounded to nearest, ties to even.  So (x + c) - c is x, rounded to the spacing that c
+chooses:
+
+    x      1.0101101₂ · 2ᴱ                          keep m = 3 digits: c = 2^(E + 23 - 3)
+    x + c  1.00000000000000000001011₂ · 2^(E+20)    here the adder rounded
+    - c    1.011₂ · 2ᴱ
+
+Subnormal numbers have the spacing of the smallest normal one, 2^e_min: E is at least e_min.
+
+By the bits.  Bits of positive floats, read as integers, count the floats upwards, so that dropping
+some rounds down, and adding half of the last place that stays before rounds to nearest.  A carry
+runs into the exponent, which is right.  That is for formats whose c would be infinite.
+
+By chance.  Stochastic rounding takes the neighbour below or above with probabilities that make the
+mean the number itself: many small steps are not lost, as they are where each is rounded to zero.
+
+Source: IEEE 754-2019, 4.3.1; Croci et al., Stochastic rounding: implementation, error analysis and
+applications (2022).
+"""
+
+import numpy as np
+
+from ..backend import Array, like
+
+# Of the floats that are rounded: digits after the point, and an integer type for their bits.
+FLOATS = {np.dtype(np.float32): (23, np.dtype(np.uint32)),
+          np.dtype(np.float64): (52, np.dtype(np.uint64))}
+
+
+def scale_of(size: Array, e_min: int, e_max: int) -> Array:
+    """2ᴱ, the power of two at or below each `size` ≥ 0, with E kept in e_min … e_max."""
+    digits, word = FLOATS[size.dtype]
+    bias = word.itemsize * 8 - digits - 2
+    bias = (1 << bias) - 1
+    bits = size.view(word) >> digits            # the exponent; a sign there is none
+    np.maximum(bits, e_min + bias, out=bits)
+    np.minimum(bits, e_max + bias, out=bits)
+    bits <<= digits
+    return bits.view(size.dtype)
+
+
+def nearest_by_adder(size: Array, scale: Array, mantissa_bits: int) -> Array:
+    """`size` ≥ 0 to the nearest multiple of scale · 2^-mantissa_bits, ties to the even multiple."""
+    digits, _ = FLOATS[size.dtype]
+    c = scale * 2.0 ** (digits - mantissa_bits)
+    rounded = size + c
+    rounded -= c
+    return rounded
+
+
+def nearest_by_bits(bits: Array, drop: int) -> Array:
+    """`bits`, unsigned integers, with the last `drop` ones zero: the nearest, of a tie the even."""
+    rounded = bits >> drop
+    rounded &= 1                                # 1 where the last place that stays is odd
+    rounded += (1 << (drop - 1)) - 1            # just less than half: a tie goes up where it is odd
+    rounded += bits
+    rounded >>= drop
+    rounded <<= drop
+    return rounded
+
+
+def step_by_chance(size: Array, nearest: Array, spacing: Array,
+                   random: np.random.Generator) -> Array:
+    """`nearest`, or the neighbour at the other side of `size`, which is d spacings away from it.
+
+    The neighbour with probability d = |size - nearest| / spacing: the mean is `size`.  Random
+    numbers are drawn on the host, one for each number in order, so they are the same everywhere.
+    """
+    away = size - nearest                       # exact
+    away /= spacing
+    chance = like(random.random(size.shape, dtype=size.dtype), size)
+    step = np.copysign(spacing, away)
+    step *= chance < np.abs(away)
+    step += nearest
+    return step
