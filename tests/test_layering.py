@@ -27,7 +27,7 @@ ALLOWED = {     # what each part may import, itself apart
     "inference": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "data": {"random", "comm"},                     # comm: the rule by which things are cut
-    "viz": {"comm", "autograd", "parallel"},     # the types of what it draws
+    "viz": {"formats", "comm", "autograd", "parallel"},     # the types of what it draws
     "launch": {"autograd", "comm", "environment"},
     "testing": {"comm", "environment"},
     "exercises": {"environment"},                   # works while the rest does not even parse

@@ -4,6 +4,7 @@ them, nothing else does."""
 from .crossover import Curves, draw_crossovers
 from .curves import draw_loss
 from .memory import MemoryStep, draw_memory, levels, phases_of
+from .number_line import draw_number_lines
 from .perfetto import write_perfetto
 from .permutations import draw_permutations
 from .pipeline import draw_pipeline
@@ -22,8 +23,8 @@ from .traffic import draw_traffic
 from .wall import Need, draw_wall
 
 __all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw_crossovers",
-           "draw_in_terminal", "draw_loss", "draw_memory", "draw_pair", "draw_permutations",
-           "draw_pipeline", "draw_rounds", "draw_space_time", "draw_stacked", "draw_tape",
-           "draw_timeline", "draw_traffic", "draw_wall", "lanes", "levels", "phases_of",
-           "pipeline_in_terminal", "record_rounds", "side_by_side", "waits_of", "write_perfetto",
-           "write_schedule_page", "write_steps"]
+           "draw_in_terminal", "draw_loss", "draw_memory", "draw_number_lines", "draw_pair",
+           "draw_permutations", "draw_pipeline", "draw_rounds", "draw_space_time", "draw_stacked",
+           "draw_tape", "draw_timeline", "draw_traffic", "draw_wall", "lanes", "levels",
+           "phases_of", "pipeline_in_terminal", "record_rounds", "side_by_side", "waits_of",
+           "write_perfetto", "write_schedule_page", "write_steps"]
