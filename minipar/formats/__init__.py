@@ -13,6 +13,8 @@ from .blocks import FLOAT8_E8M0, BlockFormat
 from .number import Format
 from .packing import pack, unpack
 
+# Named formats overflow to infinity, or saturate where they have none.  Others choose otherwise:
+# ml_dtypes 0.6 makes NaN in fn and fnuz, PyTorch 2.13 in fnuz; `overflowing("nan")` does as they.
 FLOAT16 = Format("float16", 5, 10, 15, "ieee", "inf")
 BFLOAT16 = Format("bfloat16", 8, 7, 127, "ieee", "inf")
 FLOAT8_E5M2 = Format("float8_e5m2", 5, 2, 15, "ieee", "inf")
