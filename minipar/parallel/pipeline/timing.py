@@ -65,11 +65,9 @@ def simulate(schedule: Schedule, times: Times | Sequence[Times] = DEFAULT,
 
 def simulate_until(fault: Fault, schedule: Schedule, times: Times | Sequence[Times] = DEFAULT,
                    placement: Placement | None = None) -> Timeline:
-    """What is done of a bad schedule: its rank stops before the fault, the others may wait for it.
-    """
+    """What is done of a bad schedule: ranks stop before what is wrong, others may wait for them."""
     placement = placement_of(schedule) if placement is None else placement
-    rows = [row[:fault.position] if rank == fault.rank else row
-            for rank, row in enumerate(schedule)]
+    rows = [row[:number] for row, number in zip(schedule, fault.reached)]
     return _Run(rows, times, placement, FREE, 0).play()
 
 

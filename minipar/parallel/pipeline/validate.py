@@ -28,6 +28,7 @@ class Fault(NamedTuple):
     For what is missing it is the place of who needs it, or the end of the row that lacks it;
     `action` is then what is missing, else what stands there.  `others` are the further places that
     the sentence names, each (rank, position): of a deadlock, the rest of the circle.
+    `reached`: how many of its actions each rank can do, if those at fault stop.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Fault(NamedTuple):
     action: Action
     sentence: str
     others: tuple[tuple[int, int], ...] = ()
+    reached: tuple[int, ...] = ()
 
 
 def find_fault(schedule: Schedule, placement: Placement | None = None,
@@ -62,7 +64,8 @@ class _Play:
         self.done: dict[Part, int] = {}         # in which round
 
     def find_fault(self) -> Fault | None:
-        """Play until something is wrong, or nothing is left."""
+        """Play until nobody can go on, and return what went wrong first."""
+        first: Fault | None = None
         waiting: dict[Part, list[int]] = defaultdict(list)
         ready, now = list(range(len(self.schedule))), 0
         while ready:
@@ -74,7 +77,8 @@ class _Play:
                 action = self._next(rank)
                 fault = self._look(rank, action)
                 if fault:
-                    return fault
+                    first = first or fault      # its rank stops, the others may go on
+                    continue
                 need = self._awaited(rank, action)
                 if need is None or self.done.get(need, now) < now:
                     for kind in PARTS[action.kind]:
@@ -88,7 +92,8 @@ class _Play:
             ready = following + [rank for part in fresh for rank in waiting.pop(part, ())]
             now += 1
         stuck = [rank for rank, row in enumerate(self.schedule) if self.position[rank] < len(row)]
-        return self._stuck(stuck) if stuck else self._left_out()
+        first = first or (self._stuck(stuck) if stuck else self._left_out())
+        return first and first._replace(reached=tuple(self.position))
 
     def _next(self, rank: int) -> Action:
         return self.schedule[rank][self.position[rank]]
