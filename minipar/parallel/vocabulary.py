@@ -73,7 +73,8 @@ class VocabularyCrossEntropy(Function):
         here = counts & (targets >= start) & (targets < stop)
         own = np.where(here, targets - start, 0)
         d -= all_reduce(comm, np.max(d, axis=-1, keepdims=True), "max", "ring")
-        at_target = all_reduce(comm, np.take_along_axis(d, own, axis=-1) * here, "sum", "ring")
+        mine = np.where(here, np.take_along_axis(d, own, axis=-1), 0)      # what is not may be -inf
+        at_target = all_reduce(comm, mine, "sum", "ring")
         np.exp(d, out=d)
         total = all_reduce(comm, row_sum(d), "sum", "ring")
         if ctx.needs_grad[0]:

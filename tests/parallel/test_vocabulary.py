@@ -54,6 +54,13 @@ def test_cross_entropy_equals_one_process(world, classes):
     check(world, *draw(classes))
 
 
+@worlds(1, 3, mpi=())
+def test_words_that_cannot_come_may_have_minus_infinity(world):
+    logits, targets = draw(11)
+    logits[..., [0, 4, 8]] = -np.inf            # the first of some ranks' words among them
+    check(world, logits, np.where(targets % 4, targets, 1))
+
+
 @worlds(2, 4, mpi=())
 def test_logits_times_a_thousand(world):
     logits, targets = draw(11, 1000.0)
