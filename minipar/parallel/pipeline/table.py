@@ -5,10 +5,12 @@
 """
 
 import re
+from reprlib import repr as shortened
 
 from .schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Schedule
 
-CELL = re.compile(f"(\\d+)([{FORWARD}{BACKWARD}{INPUT}{WEIGHT}])(\\d+)")
+CELL = re.compile(f"([0-9]{{1,9}})([{FORWARD}{BACKWARD}{INPUT}{WEIGHT}])([0-9]{{1,9}})")
+BLANK = ' \t"'          # around a cell
 
 
 def to_csv(schedule: Schedule) -> str:
@@ -19,12 +21,13 @@ def to_csv(schedule: Schedule) -> str:
 def from_csv(text: str) -> Schedule:
     """The schedule of such a table.
 
-    Raises ValueError, naming line and column, for a cell that is no action, and for a table
-    without any.
+    As spreadsheets save it too: with a byte-order mark, quotes, any ends of lines.  Raises
+    ValueError, naming line and column, for a cell that is no action, and for a table without any.
     """
-    schedule = [[parse(cell.strip(), f"line {y}, column {x}: ")
-                 for x, cell in enumerate(line.split(","), 1) if cell.strip()]
-                for y, line in enumerate(text.strip("\n").split("\n"), 1)]
+    lines = text.removeprefix("\ufeff").strip("\r\n").splitlines()
+    schedule = [[parse(cell.strip(BLANK), f"line {y}, column {x}: ")
+                 for x, cell in enumerate(line.split(","), 1) if cell.strip(BLANK)]
+                for y, line in enumerate(lines, 1)]
     if not any(schedule):
         raise ValueError("the table has no actions: give a line for each rank, like 0F0,0F1,0B0")
     return schedule
@@ -34,6 +37,6 @@ def parse(cell: str, where: str = "") -> Action:
     """The action that prints as `cell`.  Raises ValueError, beginning with `where`."""
     found = CELL.fullmatch(cell)
     if not found:
-        raise ValueError(f"{where}{cell!r} is no action: write stage, kind (F, B, I or W) and "
-                         "microbatch, like 2F0, or leave the cell empty")
+        raise ValueError(f"{where}{shortened(cell)} is no action: write stage, kind (F, B, I or W) "
+                         "and microbatch, like 2F0, or leave the cell empty")
     return Action(found[2], int(found[1]), int(found[3]))

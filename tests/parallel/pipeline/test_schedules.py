@@ -140,3 +140,12 @@ def test_spaces_and_empty_cells_are_idle_time():
     for text in ("", "\n", ",,\n,"):
         with pytest.raises(ValueError, match="the table has no actions"):
             from_csv(text)
+
+
+def test_a_table_from_a_spreadsheet():
+    table = "\ufeff\"0F0\",0F1,0B0,0B1\r\n,\"1F0\",1B0,1F1,1B1,\r\n"
+    assert from_csv(table) == make_schedule("1f1b", 2, 2)[0]
+    for number in ("9" * 5000, "\u0663"):         # too long for int(), and digits of another script
+        with pytest.raises(ValueError, match="line 1, column 2: .* is no action") as error:
+            from_csv(f"0F0,0F{number}\n")
+        assert len(str(error.value)) < 200
