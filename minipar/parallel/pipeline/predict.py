@@ -13,6 +13,7 @@ there is `lower_bound`, which nothing that is placed so can beat.
 Narayanan et al. 2021; Lamy-Poirier 2023; Qi et al. 2023.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from .schedules import Placement
@@ -72,9 +73,10 @@ def lower_bound(placement: Placement, num_microbatches: int, times: Times | Sequ
         ahead.append(ahead[-1] + time.forward)
         behind.append(behind[-1] + time.input + (0 if split else time.weight))
     way = ahead[-1] + behind[-1] + (each[0].weight if split else 0)
-    bounds = [way]
-    for rank in set(placement):
-        mine = [stage for stage in range(num_stages) if placement[stage] == rank]
+    bounds, stages_of = [way], defaultdict(list)
+    for stage, rank in enumerate(placement):
+        stages_of[rank].append(stage)
+    for mine in stages_of.values():
         work = num_microbatches * sum(sum(each[stage]) for stage in mine)
         after = 0.0 if split else min(behind[stage] for stage in mine)
         bounds.append(min(ahead[stage] for stage in mine) + work + after)

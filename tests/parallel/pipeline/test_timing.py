@@ -198,3 +198,23 @@ def test_a_large_one_is_made_validated_and_simulated():
     assert find_fault(schedule, placement, 1024) is None
     assert simulate(schedule, Times(1, 1, 1), placement).makespan() == 3 * (1024 + 63)
     assert placement_of(schedule) == placement
+
+
+def test_a_schedule_with_several_faults_is_played_without_any_of_them():
+    """What every rank can do before something of its own is wrong."""
+    schedule, placement = make_schedule("1f1b", 3, 2)
+    schedule[0][1] = Action("F", 9, 1)                      # no such stage, the first fault
+    schedule[1].insert(1, Action("X", 1, 0))                # no such kind
+    schedule[2][0] = Action("B", 2, 0)                      # before its forward
+    fault = find_fault(schedule, placement, 2)
+    assert (fault.rank, fault.position, fault.reached) == (2, 0, (1, 1, 0))
+    played = simulate_until(fault, schedule, Times(), placement)
+    assert [str(i.action) for i in played.intervals] == ["0F0", "1F0"]
+
+
+@pytest.mark.parametrize("p", [1, 3])
+def test_the_lower_bound_of_many_ranks_takes_no_longer_than_theirs(p):
+    """Stages in any order; and as many ranks as the command line takes, at once."""
+    schedule, placement = make_schedule("gpipe", p, 2)
+    assert predict.lower_bound(placement, 2, Times()) == simulate(schedule).makespan()
+    assert predict.lower_bound(list(range(50_000)), 1, Times()) == 150_000
