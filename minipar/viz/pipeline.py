@@ -33,6 +33,7 @@ TOP, HEIGHT = -0.42, 0.5            # of the boxes in a lane, which is 1 high
 FLOOR, ROOM = 0.46, 0.32            # of the memory below: where 0 is, how high the highest peak is
 WIDTH, LANE, MOST_ARROWS = 11.0, 0.78, 160      # inches; messages
 DIGIT = 0.085                       # inches that a digit of a microbatch's number takes
+EDGED = 0.04                        # inches: of narrower boxes one would see the white edges alone
 
 
 class Box(NamedTuple):
@@ -157,9 +158,11 @@ def _draw_boxes(axes: Axes, drawn: list[Box], scale: float, duration: float) -> 
         groups.setdefault((box.rank, box.kind, box.nth), []).append(box)
     for (rank, kind, nth), group in groups.items():
         idle = {"hatch": "////", "edgecolor": GREY, "linewidth": 0}
+        longest = max(box.end - box.start for box in group) / duration * WIDTH
+        edge = {"edgecolor": "white", "linewidth": 0.6 if longest > EDGED else 0}
         axes.broken_barh([(box.start * scale, (box.end - box.start) * scale) for box in group],
                          (rank + TOP, HEIGHT), facecolor=color_of(kind, nth), gid="boxes",
-                         **(idle if kind == IDLE else {"edgecolor": "white", "linewidth": 0.6}))
+                         **(idle if kind == IDLE else edge))
     for box in drawn:
         text = str(box.microbatch)
         if box.kind != IDLE and (box.end - box.start) / duration * 0.85 * WIDTH > (
