@@ -21,8 +21,14 @@ def new_figure(width: float, height: float, title: str = "") -> tuple[Figure, Ax
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Context that gives the name of a file to write, which becomes `path` whole or not at all."""
+    """Context that gives the name of a file to write, which becomes `path` whole or not at all.
+
+    What is no file, as /dev/stdout, is written itself.
+    """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        yield path
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
@@ -33,7 +39,13 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write the figure as what the suffix says (.png, .svg, .pdf), whole or not at all."""
+    """Write the figure as what the suffix says (.png, .svg, .pdf), whole or not at all.
+
+    Raises ValueError for another one.
+    """
+    if Path(path).suffix[1:].lower() not in figure.canvas.get_supported_filetypes():
+        raise ValueError(f"{str(path)!r} does not say which kind of picture: give a name that ends "
+                         "in .png, .svg or .pdf")
     with replacing(path) as unfinished:
         figure.savefig(unfinished, facecolor="white")
     return Path(path)

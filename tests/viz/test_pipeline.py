@@ -1,6 +1,7 @@
 """The drawing of a pipeline: its rectangles are the timeline's, as picture, text and trace."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from minipar.parallel.pipeline import (
     simulate_until,
 )
 from minipar.viz import draw_pipeline, pipeline, pipeline_in_terminal, write_perfetto
+from minipar.viz.figure import write_text
 from minipar.viz.pipeline import FLOOR, HEIGHT, IDLE, ROOM, TOP, boxes, pipeline_figure
 
 BAD = {"deadlock": "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "double": "0F0,0F0,0B0\n1F0,1B0\n",
@@ -90,6 +92,25 @@ def test_a_fault_is_framed_where_the_validator_points(kind):
     row = done.row(fault.rank)          # it stands where the rank's last action ends
     assert frames[0].get_x() == (row[-1].end if row else 0)
     assert fault.sentence in axes.get_title("left").replace("\n", " ")
+
+
+@pytest.mark.parametrize(("m", "edged"), [(8, True), (600, False)])
+def test_many_narrow_boxes_are_not_hidden_by_their_edges(m, edged):
+    [axes] = pipeline_figure(simulated("gpipe", 2, m)).axes
+    widths = {float(width) for drawn in axes.collections if drawn.get_gid() == "boxes"
+              and not drawn.get_hatch() for width in drawn.get_linewidth()}
+    assert widths == {0.6 if edged else 0.0}
+
+
+def test_what_is_no_file_is_written_but_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(tmp_path / "pipe", "0F0")
+        assert os.read(reader, 10) == b"0F0" and (tmp_path / "pipe").is_fifo()
+    finally:
+        os.close(reader)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_files_are_written(tmp_path):
