@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> None:
     try:
         _run(options)
     except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError.of(error) from error
 
 
 def _run(options: argparse.Namespace) -> None:

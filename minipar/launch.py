@@ -32,6 +32,14 @@ class UsageError(Exception):
         super().__init__(message)
         self.status = status
 
+    @classmethod
+    def of(cls, error: Exception) -> "UsageError":
+        """The same for what a file, or a value, was refused for."""
+        if isinstance(error, OSError) and error.filename is not None:
+            return cls(f"{error.filename}: {error.strerror}: give a file that can be read, or a "
+                       "place that can be written to")
+        return cls(str(error))
+
 
 def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any]:
     """`main` with every operation reported to its communicator, which traces it or lets virtual

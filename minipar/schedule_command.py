@@ -9,7 +9,7 @@ so that all schedules do the same work.
 """
 
 import argparse
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 
 from rich.console import Console
@@ -38,7 +38,8 @@ from .parallel.pipeline.figures import Bubble, bubble, num_messages, peak_memory
 from .viz import draw_pipeline, pipeline_in_terminal, write_perfetto, write_schedule_page
 from .viz.figure import in_bytes, time_unit, write_text
 
-MOST_ACTIONS = 1_000_000
+MOST_ACTIONS, MOST_LANES = 1_000_000, 256
+LEAST, MOST = 1e-15, 1e15       # seconds or bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +80,7 @@ def main(options: argparse.Namespace) -> None:
     try:
         _run(options)
     except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError.of(error) from error
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -87,6 +88,9 @@ def _run(options: argparse.Namespace) -> None:
     check_numbers(options)
     schedule, placement = read(options) if options.from_csv is not None else make(options)
     p = len(schedule)
+    if options.png is not None and p > MOST_LANES:
+        raise ValueError(f"--png has room for {MOST_LANES} ranks, not for {p}: leave it out, or "
+                         "take fewer ranks")
     v = max(1, len(placement) // p)
     m = 1 + max(action.microbatch for row in schedule for action in row)
     whole = Times(options.forward, options.input, options.weight)       # of a rank's layers
@@ -127,8 +131,9 @@ def check_numbers(options: argparse.Namespace) -> None:
     """Raise ValueError unless times and sizes are numbers that something can take."""
     for name in ("forward", "input", "weight", "latency", "transfer", "activation_bytes"):
         value = getattr(options, name)
-        if value is not None and not (isfinite(value) and value >= 0):
-            raise ValueError(f"--{name.replace('_', '-')} {value:g}: give a number from 0 on")
+        if value and not LEAST <= value <= MOST:
+            raise ValueError(f"--{name.replace('_', '-')} {value:g}: give 0, or a number from "
+                             f"{LEAST:g} to {MOST:g}")
     if not options.forward + options.input + options.weight:
         raise ValueError("--forward 0 --input 0 --weight 0: something has to take time")
 
@@ -159,7 +164,7 @@ def make(options: argparse.Namespace) -> tuple[Schedule, Placement]:
         raise ValueError(f"which schedule? Choose from {', '.join(NAMES)}, or give --from-csv FILE")
     p = 4 if options.ranks is None else options.ranks
     m = 8 if options.microbatches is None else options.microbatches
-    count = 3 * p * m * (options.virtual_stages or 2)
+    count = 3 * p * (max(m, 2 * p) if options.name == "zb_v" else m) * (options.virtual_stages or 2)
     if count > MOST_ACTIONS:
         raise ValueError(f"-p {p} -m {m}: up to {count:,} actions are too many, give less than "
                          f"{MOST_ACTIONS:,}")

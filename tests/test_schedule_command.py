@@ -85,15 +85,20 @@ def test_a_bad_table_is_one_line_and_a_picture_that_points(capsys, tmp_path):
     (["1f1b", "--virtual-stages", "2"], "1f1b has 1 stage on each rank, not 2"),
     (["interleaved", "--group-size", "2"], "takes groups of 4 to 8 microbatches, not of 2"),
     (["1f1b", "-p", "4096", "-m", "4096"], "actions are too many"),
-    (["1f1b", "--forward", "-1"], "--forward -1: give a number from 0 on"),
-    (["1f1b", "--latency", "nan"], "--latency nan: give a number from 0 on"),
+    (["1f1b", "--forward", "-1"], "--forward -1: give 0, or a number from"),
+    (["1f1b", "--latency", "nan"], "--latency nan: give 0, or a number from"),
+    (["1f1b", "--forward", "1e-300"], "--forward 1e-300: give 0, or a number from 1e-15"),
+    (["zb_v", "-p", "5000", "-m", "1"], "actions are too many"),
+    (["1f1b", "-p", "300", "--png", "a.png"], "--png has room for 256 ranks, not for 300"),
+    (["1f1b", "--csv", "."], ".: Is a directory: give a file that can be read, or a place"),
     (["1f1b", "--forward", "0", "--input", "0", "--weight", "0"], "something has to take time"),
     (["1f1b", "--from-csv", "x.csv"], "leave out a name"),
     (["--from-csv", "x.csv", "-p", "2"], "leave out --ranks"),
     (["--from-csv", "x.csv", "--html", "a.html"], "makes its schedules itself"),
     (["1f1b", "-p", "9", "--html", "a.html"], "the page has p from 1 to 8 in steps of 1, not 9"),
-    (["--from-csv", "nothing.csv"], "No such file"),
-    (["1f1b", "--png", "a.what"], "'what' is not supported")])
+    (["--from-csv", "nothing.csv"], "nothing.csv: No such file or directory: give a file"),
+    (["1f1b", "--png", "picture"], "'picture' does not say which kind of picture: give a name"),
+    (["1f1b", "--png", "a.what"], "'a.what' does not say which kind of picture: give a name")])
 def test_mistakes_are_one_line_and_status_2(capsys, monkeypatch, tmp_path, words, message):
     monkeypatch.chdir(tmp_path)
     try:
