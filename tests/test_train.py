@@ -39,6 +39,8 @@ MISTAKES = {
     "--mesh cp=2": "no axis 'cp', only pp (pipeline), dp (data) and tp (tensor parallel)",
     "--mesh dp": "expected axis=size",
     "--mesh dp=2,dp=2": "given twice",
+    "--mesh dp=²": "expected axis=size",
+    "--mesh pp=99999999999": "99,999,999,999 ranks are more than can be simulated here",
     "--ranks 0": "positive whole number",
     "--data missing.txt": "no file missing.txt",
     "--data .": "is not a file",
@@ -238,5 +240,6 @@ def test_a_mesh_verifies_itself(capsys, tmp_path):
     printed = capsys.readouterr().out
     assert "8 simulated ranks, pp=2,dp=2,tp=2, ddp, 1f1b, 3 microbatches" in printed
     assert "the same: after 2 steps in float64, 8 simulated ranks are" in printed
+    assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
     assert main(["train", *SMALL, "--data", "synthetic", "--resume", str(tmp_path), "--steps", "3",
                  "--mesh", "tp=2"]) == 0        # a checkpoint knows nothing of the mesh

@@ -24,8 +24,9 @@ from ..launch import UsageError, metered
 from ..memory.ledger import Ledger
 from ..nn import Module
 from ..optim import SGD, Adam, AdamW, Optimizer, warmup_cosine
+from ..parallel.pipeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy, accumulate
-from .mesh import num_microbatches, strategy_of
+from .mesh import num_microbatches, pipeline_of, strategy_of
 from .options import REMEMBERED
 from .tasks import Task, check_resume
 
@@ -42,6 +43,7 @@ class Run:
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     trace: Trace | None = None          # of one step, all ranks; on rank 0
+    pipeline: Timeline | None = None    # of its schedule, if there is one; on rank 0
     traced: tuple[float, float] = (0.0, 0.0)    # when that step began and ended, on this rank
 
     def plain_model(self, comm: Communicator) -> Module | None:
@@ -172,7 +174,7 @@ def observed_step(comm: Communicator, run: Run, step: int) -> float:
     with run.ledger.recording():
         loss = metered(lambda comm: take_step(run, step))(comm)
     trace, run.traced = comm.stop_trace(), (begun, comm.now())
-    run.trace = gather_trace(comm, trace)
+    run.trace, run.pipeline = gather_trace(comm, trace), pipeline_of(run.strategy, trace)
     return loss
 
 

@@ -3,12 +3,12 @@
 
 import argparse
 
-from ..comm import Communicator
+from ..comm import Communicator, Trace
 from ..comm.mesh import DeviceMesh
 from ..launch import UsageError
 from ..nn import Module
-from ..parallel.hybrid import AXES, DATA_PARALLEL, make_hybrid
-from ..parallel.pipeline import NAMES, make_schedule
+from ..parallel.hybrid import AXES, DATA_PARALLEL, Hybrid, make_hybrid
+from ..parallel.pipeline import NAMES, Timeline, make_schedule
 from ..parallel.strategies import make_strategy
 from ..parallel.strategy import Strategy
 
@@ -37,7 +37,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     sizes = {}
     for part in text.split(","):
         axis, _, size = part.partition("=")
-        if not size.isdigit() or int(size) < 1:
+        if not size.isdecimal() or int(size) < 1:
             raise UsageError(f"--mesh {text}: expected axis=size, for example dp=4, not {part!r}")
         if axis not in AXES:
             raise UsageError(f"--mesh {text}: no axis {axis!r}, only {MEANING}: for example "
@@ -91,8 +91,7 @@ def check_mesh(options: argparse.Namespace) -> None:
                          f"{options.microbatches} say the same thing of a pipeline: leave one out")
     if "pp" in sizes:
         try:
-            make_schedule(options.schedule or "1f1b", sizes["pp"], num_microbatches(options),
-                          options.virtual_stages)
+            make_schedule(options.schedule or "1f1b", 1, 1, options.virtual_stages)
         except ValueError as error:
             raise UsageError(str(error)) from error
 
@@ -116,6 +115,16 @@ def strategy_of(options: argparse.Namespace, model: Module, comm: Communicator) 
                            sequence_parallel=options.sequence_parallel)
     except ValueError as error:
         raise UsageError(f"--mesh {options.mesh}: {error}") from error
+
+
+def pipeline_of(strategy: Strategy, trace: Trace) -> Timeline | None:
+    """What the ranks of rank 0's pipeline did in the last batch, on rank 0; None without one.
+
+    With this rank's `trace` of it messages too, if there is no other axis.  All ranks call it.
+    """
+    if not isinstance(strategy, Hybrid) or strategy.pp.size == 1:
+        return None
+    return strategy.pipeline.timeline(trace if strategy.pp.size == strategy.comm.size else None)
 
 
 def described(options: argparse.Namespace) -> str:

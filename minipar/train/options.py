@@ -13,6 +13,7 @@ from ..parallel.strategies import BUCKETED, NAMES
 from .mesh import BUCKET_MB, add_mesh_arguments, check_mesh, parse_mesh
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
+MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one process
 
 # What a checkpoint keeps, and a resumed run takes from it unless it is told otherwise.  What goes
 # with the ranks there happen to be (--mesh and what goes with it, --hybrid-shard, --bucket-mb) has
@@ -69,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                           "over the others (all ranks)")
     files = parser.add_argument_group("results")
     files.add_argument("--out", type=Path, metavar="DIR",
-                       help="write checkpoints there, the loss curve, and one step's timeline and "
-                            "memory")
+                       help="write checkpoints there, the loss curve, and one step's timeline, "
+                            "memory and pipeline")
     files.add_argument("--save-every", type=int, default=0, metavar="N",
                        help="also write a checkpoint every N steps")
     files.add_argument("--resume", type=Path, metavar="DIR",
@@ -96,6 +97,9 @@ def choose_world(options: argparse.Namespace) -> int:
     num_ranks = given or 1
     if options.mesh is not None:
         num_ranks = math.prod(parse_mesh(options.mesh).values())
+    if not world and num_ranks > MOST_SIMULATED:
+        raise UsageError(f"{num_ranks:,} ranks are more than can be simulated here: choose at most "
+                         f"{MOST_SIMULATED:,}")
     if given is not None and given != num_ranks:
         raise UsageError(f"--mesh {options.mesh} is for {num_ranks} ranks, but there are {given}: "
                          f"say --mesh dp={given}, or start {num_ranks} ranks "
@@ -179,7 +183,7 @@ def gpt_config(options: argparse.Namespace, vocab_size: int) -> GPTConfig:
 def hidden_sizes(options: argparse.Namespace) -> list[int]:
     """--hidden as numbers.  Raises UsageError for anything else."""
     sizes = options.hidden.split(",") if options.hidden else []
-    if any(not size.isdigit() or int(size) < 1 for size in sizes):
+    if any(not size.isdecimal() or int(size) < 1 for size in sizes):
         raise UsageError(f"--hidden takes sizes separated by commas, for example 128,64, not "
                          f"{options.hidden!r}")
     return [int(size) for size in sizes]

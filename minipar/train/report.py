@@ -17,6 +17,7 @@ from ..comm import Communicator
 from ..environment import launched, launcher_terminal
 from ..viz.curves import draw_loss
 from ..viz.memory import MemoryStep, draw_memory, phases_of
+from ..viz.pipeline import draw_pipeline
 from ..viz.timeline import draw_timeline
 from .loop import Run
 from .mesh import described
@@ -87,7 +88,7 @@ def introduce(run: Run, world: str, console: Console) -> None:
 
 
 def draw(run: Run, world: str, out: Path) -> list[Path]:
-    """The loss curve, one step's timeline and this rank's memory in it, into `out`; rank 0 only."""
+    """The loss curve; one step's timeline, this rank's memory, its pipeline; rank 0 only."""
     steps = np.arange(1, len(run.losses) + 1)
     name = f"{type(run.task.build()).__name__} on {run.options.data}"
     pictures = [draw_loss(steps, run.losses, out / "loss.png", title=f"{name}, {world}",
@@ -97,5 +98,8 @@ def draw(run: Run, world: str, out: Path) -> list[Path]:
                                       title=f"One training step: {name}, {world}"))
     step = MemoryStep("", run.ledger.history, *run.traced, phases=phases_of(run.trace, 0))
     pictures.append(draw_memory([step], out / "memory.png",
-                                f"Memory of rank 0: {name}, {world}, {described(run.options)}"))
+                                f"Memory of rank 0: {name}, {world}\n{described(run.options)}"))
+    if run.pipeline is not None:
+        pictures.append(draw_pipeline(run.pipeline, out / "pipeline.png",
+                                      f"One step of {name}, {described(run.options)}"))
     return pictures
