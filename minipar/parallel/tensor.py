@@ -94,9 +94,15 @@ def become(module: Module, kind: type, **attributes: Any) -> None:
 
 def cut(parameter: Parameter, dim: int, tp: Communicator,
         order: tuple[int, ...] | None = None) -> None:
-    """Keep this rank's piece along axis `dim`, by `chunk_bounds`, of the last axis in `order`."""
-    box = list(parameter.box)
-    box[dim] = chunk_bounds(parameter.shape[dim], tp.size)[tp.rank]
+    """Keep this rank's piece along axis `dim`, by `chunk_bounds`, of the last axis in `order`.
+
+    Raises ValueError for an axis of length 1, which has no pieces.
+    """
+    box, length = list(parameter.box), parameter.shape[dim]
+    if length == 1 < tp.size:
+        raise ValueError(f"a layer of width 1 cannot be cut over {tp.size} ranks: make it wider, "
+                         "or leave tensor parallelism off")
+    box[dim] = chunk_bounds(length, tp.size)[tp.rank]
     parameter.cut(tuple(box), order)
     parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)
 
