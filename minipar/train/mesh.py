@@ -120,11 +120,11 @@ def strategy_of(options: argparse.Namespace, model: Module, comm: Communicator) 
 def pipeline_of(strategy: Strategy, trace: Trace) -> Timeline | None:
     """What the ranks of rank 0's pipeline did in the last batch, on rank 0; None without one.
 
-    With this rank's `trace` of it messages too, if there is no other axis.  All ranks call it.
+    `trace` is this rank's, of that batch.  All ranks call it.
     """
     if not isinstance(strategy, Hybrid) or strategy.pp.size == 1:
         return None
-    return strategy.pipeline.timeline(trace if strategy.pp.size == strategy.comm.size else None)
+    return strategy.pipeline.timeline(trace)
 
 
 def described(options: argparse.Namespace) -> str:

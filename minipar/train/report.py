@@ -100,8 +100,8 @@ def draw(run: Run, world: str, out: Path) -> list[Path]:
     pictures.append(draw_memory([step], out / "memory.png",
                                 f"Memory of rank 0: {name}, {world}\n{described(run.options)}"))
     if run.pipeline is not None:
-        several = run.strategy.comm.size > run.pipeline.num_ranks
+        groups = run.strategy.comm.size // run.pipeline.num_ranks
         pictures.append(draw_pipeline(run.pipeline, out / "pipeline.png", (
             f"One step of {name}, {described(run.options)}"
-            + "; the first of its pipelines, ranks counted along pp" * several)))
+            + f"\nthe first of {groups} pipelines, its ranks counted along pp" * (groups > 1))))
     return pictures

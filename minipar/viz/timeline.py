@@ -24,11 +24,13 @@ from .colors import (
     GREEN,
     GREY,
     LIGHT,
+    OLIVE,
     ORANGE,
     PALETTE,
     PURPLE,
     SKY,
     VERMILION,
+    WINE,
     YELLOW,
 )
 from .figure import new_figure, save, time_unit
@@ -186,7 +188,7 @@ def _colors(bars: list[Bar]) -> dict[tuple[str, str], str]:
     known = [(kind, row) for row in (COMPUTE, MESSAGES) for kind in COLORS if (kind, row) in kinds]
     others = sorted(kinds - set(known) - {(WAITING, COMPUTE)})
     colors = {key: COLORS[key[0]] for key in known}
-    free = [color for color in PALETTE if color not in colors.values()]
+    free = [color for color in (*PALETTE, WINE, OLIVE) if color not in colors.values()]
     colors.update({key: free[i % len(free)] for i, key in enumerate(others)})
     return {**colors, **({(WAITING, COMPUTE): LIGHT} if (WAITING, COMPUTE) in kinds else {})}
 

@@ -142,6 +142,11 @@ def test_each_kind_has_a_colour_of_its_own():
                   spans=[(0, name, i, i + 0.5) for i, name in enumerate(kinds)])
     colors = _colors(lanes(trace))
     assert len(colors) == len(set(colors.values())) == 7            # waiting is the seventh
+    mesh = ["0F0", "1I0", "control", "all_reduce", "all_gather", "reduce_scatter", "broadcast"]
+    trace.spans.pop()                                               # a step has phases alone
+    trace.messages = [(0, 1, 8, label, i, i, i + 1) for i, label in enumerate(mesh)]
+    colors = _colors(lanes(trace))
+    assert len(colors) == len(set(colors.values())) == 11
 
 
 def test_thousands_of_spans(tmp_path):
