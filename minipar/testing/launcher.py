@@ -1,13 +1,14 @@
 """The plugin in a pytest that was started without mpirun: it sends tests to an MPI job.
 
-    this process         serial tests      mpi tests: replay, replay, FAILED, replay ...
-                                               ^        ^       ^       ^
-    one MPI job          -                     test 1 --+- 2 ---+- 3    |
-    a second one         -                              (stuck: ended)  4 ...
+    this process     serial tests               mpi tests: replay, replay, FAILED, replay ...
+                                                              ^       ^       ^       ^
+    one MPI job      (on another core)   test 1 ------ 2 -----+-- 3 --+       |       |
+    a second one                                      (stuck: ended) ---------+  4 ---+
 
-The job runs ahead with all mpi tests; each verdict of its ranks becomes an ordinary report here,
-so that there is one closing line and one exit status. A job ends early when a test leaves its
-ranks stuck or kills one. Then that test has failed, and a new job takes the tests after it.
+The job runs ahead with all mpi tests, while this process has serial ones to run; each verdict of
+its ranks becomes an ordinary report here, so that there is one closing line and one exit status.
+A job ends early when a test leaves its ranks stuck or kills one. Then that test has failed, and a
+new job takes the tests after it.
 """
 
 import importlib.util
@@ -42,13 +43,14 @@ class Launcher:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Serial tests first: the ranks get the machine for themselves."""
+        """Serial tests first: the ranks have most verdicts by then."""
         items.sort(key=_is_mpi)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Report an mpi test from the job; leave a serial test to pytest."""
         if not _is_mpi(item):
+            self._run_ahead(item)
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._skip(item) if self.missing else self._wait_for(item):
@@ -83,6 +85,14 @@ class Launcher:
                 self._start_job(item)
             self._follow_job(item)
         return self.verdicts[item.nodeid]
+
+    def _run_ahead(self, item: pytest.Item) -> None:
+        """Start the job before the first serial test, if the machine can do both at a time."""
+        if item is not item.session.items[0] or self.missing or environment.num_cores() == 1:
+            return
+        first = next(filter(_is_mpi, item.session.items), None)
+        if first is not None:
+            self._start_job(first)
 
     def _start_job(self, item: pytest.Item) -> None:
         """Start a job with this test and all that come after it."""
