@@ -1,6 +1,7 @@
-"""Every lesson runs alone, on simulated ranks, shows its picture, and keeps to its contract."""
+"""Every lesson runs on simulated and on real ranks, shows its picture, and keeps to its contract."""
 
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -9,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
+from minipar.launch import simulate
+from minipar.testing import worlds
+from minipar.testing.worlds import SimulatedWorld
 
 ROOT = Path(__file__).parent.parent
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
+ONE = 12                    # the lesson that the default suite also runs in its own processes
 EXERCISES = tomllib.loads((ROOT / "minipar" / "exercises.toml").read_text(encoding="utf-8"))
 
 
@@ -27,26 +33,52 @@ def last_line(done: subprocess.CompletedProcess) -> str:
     return done.stderr.strip().rpartition("\n")[2]
 
 
+def one_then_slow(lessons: list[Path]) -> list:
+    """In processes of their own: one lesson, and the rest under `slow`."""
+    return [pytest.param(lesson, id=lesson.stem, marks=[pytest.mark.slow] * (i != ONE))
+            for i, lesson in enumerate(lessons)]
+
+
 def test_there_are_lessons():
     numbers = {int(lesson.name[:2]) for lesson in LESSONS}
     assert {*range(16), 18} <= numbers
 
 
+@worlds(3, mpi=(2,))
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
-def test_lesson_runs_alone(lesson, tmp_path):
-    done = run(lesson, "--ranks", 3, "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
+    """In this process, whose ranks may be real ones, as launch() would run it."""
+    monkeypatch.syspath_prepend(lesson.parent)
+    monkeypatch.setattr(sys, "argv", [str(lesson), "--out", str(tmp_path)])
+    main = runpy.run_path(str(lesson))["main"]
+    if isinstance(world, SimulatedWorld):
+        ranks, kind = [0], "simulated"
+        simulate(main, Cluster(world.size))
+    else:
+        ranks, kind = world.run(lambda comm: (main(comm), comm.rank)[1]), "real MPI"
+    written, printed = {path.name for path in tmp_path.iterdir()}, capsys.readouterr().out
+    if 0 not in ranks:
+        assert not written and not printed, "more than one rank printed"
+        return
+    assert f"({world.size} {kind} ranks)" in printed
     for part in ("predicted", "measured", "ratio", "Takeaway:", "Exercises"):
-        assert part in done.stdout
-    assert done.stdout.count("Takeaway:") == 1, "more than one rank printed"
-    written = {path.name for path in tmp_path.iterdir()}
+        assert part in printed
+    assert printed.count("Takeaway:") == 1, "more than one rank printed"
     assert written - {f"{lesson.stem}.html"} == {f"{lesson.stem}.png"}
-    assert all(f": {tmp_path / name}\n" in done.stdout for name in written)
+    assert all(f": {tmp_path / name}\n" in printed for name in written)
     assert (tmp_path / f"{lesson.stem}.png").read_bytes().startswith(b"\x89PNG")
-    named = re.findall(r"exercise start (\w+)", done.stdout)
+    named = re.findall(r"exercise start (\w+)", printed)
     assert set(named) <= set(EXERCISES), "an exercise that the manifest does not have"
     own = {name for name, entry in EXERCISES.items() if entry["lesson"] == int(lesson.stem[:2])}
     assert own <= set(named), "an exercise of this lesson that it does not name"
+
+
+@pytest.mark.parametrize("lesson", one_then_slow(LESSONS))
+def test_lesson_runs_alone(lesson, tmp_path):
+    done = run(lesson, "--ranks", 3, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "(3 simulated ranks)" in done.stdout and done.stdout.count("Takeaway:") == 1
+    assert (tmp_path / f"{lesson.stem}.png").exists()
 
 
 @pytest.mark.slow
@@ -63,7 +95,7 @@ def test_lesson_on_other_worlds(lesson, num_ranks, tmp_path):
 
 
 @pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+@pytest.mark.parametrize("lesson", one_then_slow(LESSONS))
 def test_lesson_runs_on_real_ranks(lesson, tmp_path):
     done = run(lesson, "--out", tmp_path, launcher=[find_mpirun(), "-n", "2"])
     assert done.returncode == 0, done.stderr
@@ -75,6 +107,7 @@ def test_lesson_runs_on_real_ranks(lesson, tmp_path):
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_lesson_is_short_and_says_its_question(lesson):
     text = lesson.read_text(encoding="utf-8")
+    assert text.endswith('\n\nif __name__ == "__main__":\n    launch(main)\n')
     assert len(text.splitlines()) <= 170
     assert text.startswith(f'"""Lesson {lesson.name[:2]}. ')
     assert "?" in text.splitlines()[0]
