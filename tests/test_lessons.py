@@ -1,4 +1,4 @@
-"""Every lesson runs on simulated and on real ranks, shows its picture, and keeps to its contract."""
+"""Every lesson runs on simulated and on real ranks, shows its picture, keeps to its contract."""
 
 import re
 import runpy

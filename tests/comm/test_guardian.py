@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from minipar.comm.watchdog import GRACE
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.testing.board import wait_until
 
@@ -19,9 +20,12 @@ PROGRAM = """
 import ctypes, os, signal, sys, time
 from pathlib import Path
 import numpy as np
+from minipar.comm import watchdog
 from minipar.comm.collectives import all_reduce, barrier, reduce
 from minipar.comm.work import start
 from minipar.launch import launch
+
+watchdog.GRACE = %s
 
 def main(comm):
     all_reduce(comm, np.ones(4))
@@ -65,9 +69,9 @@ OTHERS = {      # what the other ranks do meanwhile
 class Job:
     """Four ranks of PROGRAM; every process that has to do with them carries a mark."""
 
-    def __init__(self, folder: Path, death: str, others: str):
+    def __init__(self, folder: Path, death: str, others: str, grace: float = GRACE):
         self.folder, program = folder, folder / "program.py"
-        program.write_text(PROGRAM % (death, others))
+        program.write_text(PROGRAM % (grace, death, others))
         self.mark = f"MINIPAR_TEST_MARK={folder}"
         name, value = self.mark.split("=", 1)
         self.process = subprocess.Popen(
@@ -141,17 +145,20 @@ def test_mpirun_itself_is_killed(tmp_path):
     job.assert_nothing_is_left()
 
 
-@pytest.mark.parametrize(("leave", "others", "wait"), [
-    ("return", "in a collective", r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all"),
-    ("sys.exit()", "in the library's", r"take part in MPI's own all_reduce"),
-    ("sys.exit(0)", "in a Work", r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all"),
-    ("return", "in Works", r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all_reduce"),
-    ("return", "in split", r"split")])
-def test_who_waits_for_a_rank_that_has_left_says_so(tmp_path, leave, others, wait):
-    job = Job(tmp_path, leave, {**OTHERS, "in split": "comm.split(0)"}[others])
+MESSAGE = r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all_reduce"
+
+
+@pytest.mark.parametrize(("leave", "others", "wait", "grace"), [
+    ("return", "in a collective", MESSAGE, GRACE),
+    ("sys.exit()", "in the library's", r"take part in MPI's own all_reduce", 0.1),
+    ("sys.exit(0)", "in a Work", MESSAGE, 0.1),
+    ("return", "in Works", MESSAGE, 0.1),
+    ("return", "in split", r"split", 0.1)])
+def test_who_waits_for_a_rank_that_has_left_says_so(tmp_path, leave, others, wait, grace):
+    job = Job(tmp_path, leave, {**OTHERS, "in split": "comm.split(0)"}[others], grace)
     status, said = job.end()
     assert status != 0
-    assert re.search(rf"minipar: rank [013] of 4 waits to {wait}.* at .*program\.py:17, but rank 2 "
+    assert re.search(rf"minipar: rank [013] of 4 waits to {wait}.* at .*program\.py:20, but rank 2 "
                      r"has left the program \(it returned, or called sys\.exit\(0\)\)", said), (
                          status, said, job.notes())
     job.assert_nothing_is_left()
@@ -168,8 +175,8 @@ def test_ranks_may_leave_at_different_times(tmp_path):
 
 def test_who_has_done_its_part_may_leave_before_one_that_is_late(tmp_path):
     """Rank 0 waits in the library's reduce for rank 3, while the others have left it long ago."""
-    job = Job(tmp_path, "pass", "comm.rank == 3 and time.sleep(5); "
-              "reduce(comm, np.ones(3), algorithm='mpi'); sys.exit(0)")
+    job = Job(tmp_path, "pass", "comm.rank == 3 and time.sleep(3); "     # the watchdog looks thrice
+              "reduce(comm, np.ones(3), algorithm='mpi'); sys.exit(0)", grace=0.1)
     assert job.end() == (0, "")
     job.assert_nothing_is_left()
 
