@@ -17,6 +17,9 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
+# Tests and lessons start Python hundreds of times: it may keep what it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test test-all test-mpi test-peers exercises lessons lint bench docs clean
 .DEFAULT_GOAL := help
 
