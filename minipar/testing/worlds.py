@@ -52,14 +52,18 @@ class MPIWorld:
         return [result]
 
 
-def worlds(*sizes: int, mpi: Sequence[int] = (4,)) -> pytest.MarkDecorator:
+def worlds(*sizes: int, mpi: Sequence[int] = (4,),
+           slow_mpi: Sequence[int] = ()) -> pytest.MarkDecorator:
     """Run a test once per world: simulated with each of `sizes`, on real ranks with each of `mpi`.
 
-    The test takes an argument `world`, which has `size` and `run(body)`.
+    The test takes an argument `world`, which has `size` and `run(body)`.  Worlds of `slow_mpi` real
+    ranks are marked slow: for tests whose default worlds cover the others together.
     """
     simulated = [pytest.param(SimulatedWorld(n), id=f"sim-{n}") for n in sizes]
     real = [pytest.param(MPIWorld(n), id=f"mpi-{n}", marks=pytest.mark.mpi(min_size=n))
             for n in mpi]
+    real += [pytest.param(MPIWorld(n), id=f"mpi-{n}",
+                          marks=[pytest.mark.mpi(min_size=n), pytest.mark.slow]) for n in slow_mpi]
     return pytest.mark.parametrize("world", simulated + real)
 
 

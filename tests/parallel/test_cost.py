@@ -51,7 +51,7 @@ def predicted(name: str, model: GPT, p: int, k: int, buckets: list[int]) -> list
     return bytes_per_step(name.split()[0], buckets, p, k)
 
 
-@worlds(1, 2, 3, 4, mpi=(3, 4))
+@worlds(1, 2, 3, 4, mpi=(4,), slow_mpi=(3,))
 @pytest.mark.parametrize("config, k", [("divides", 1), ("uneven", 3)])
 @pytest.mark.parametrize("name", NAMES)
 def test_bytes_of_a_step(world, name, config, k):
@@ -107,7 +107,7 @@ def test_what_is_gathered_by_hand():
     assert padded(7, 4) == [2, 2, 2, 1] and padded(5, 4) == [2, 2, 1, 0]
 
 
-@worlds(1, 2, 3, 4, mpi=(2, 4))
+@worlds(1, 2, 3, 4, mpi=(4,), slow_mpi=(2,))
 @pytest.mark.parametrize("config", CONFIGS)
 def test_the_five_exchanges_of_data_parallel(world, config):
     def body(comm):

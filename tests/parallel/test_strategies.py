@@ -4,6 +4,8 @@
 product under `slow`, and both on simulated and on real ranks.
 """
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 from cases import MASKS, MODELS, OPTIMIZERS, STRATEGIES, Case, check
@@ -16,7 +18,7 @@ from minipar.testing import worlds
 PARTS = {1: (10,), 3: (4, 3, 3)}
 
 
-@worlds(1, 2, 3, 4, mpi=(2, 3, 4))
+@worlds(1, 2, 3, 4, mpi=(3,), slow_mpi=(2, 4))          # 4 real ranks: test_matrix.py
 @pytest.mark.parametrize("name", [*STRATEGIES, "graph"])
 def test_equals_one_process(world, name):
     """Tied weights, dropout, momentum, clipping and three uneven microbatches at once.
@@ -33,10 +35,19 @@ def test_whatever_the_model(world, name, model):
     check(world, name, Case(model, "adamw"))
 
 
-@worlds(4, mpi=(4,))
-@pytest.mark.parametrize("mask", sorted({*MASKS} - {"full", "uneven"}))
+RARE_MASKS = sorted({*MASKS} - {"full", "uneven"})
+
+
+@worlds(4, mpi=(), slow_mpi=(4,))
+@pytest.mark.parametrize("mask", RARE_MASKS)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_whatever_the_mask(world, name, mask):
+    check(world, name, Case("mlp", "sgd", mask, (4, 3, 3)))
+
+
+@worlds(mpi=(4,))
+@pytest.mark.parametrize("name, mask", [*zip(STRATEGIES, cycle(RARE_MASKS))])
+def test_each_strategy_with_one_mask_on_real_ranks(world, name, mask):
     check(world, name, Case("mlp", "sgd", mask, (4, 3, 3)))
 
 

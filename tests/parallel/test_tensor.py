@@ -31,7 +31,7 @@ def check(world, name, **options):
     world.run(body)
 
 
-@worlds(1, 2, 3, 4, mpi=(2, 4))
+@worlds(1, 2, 3, 4, mpi=(4,), slow_mpi=(2,))
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
 @pytest.mark.parametrize("name", GPTS)
 def test_a_gpt_equals_one_process(world, name, sequence):

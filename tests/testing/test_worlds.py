@@ -14,6 +14,8 @@ def test_worlds_names_and_marks_its_tests():
     assert [p.values[0].size for p in mark.args[1]] == [1, 3, 2, 4]
     assert [[m.kwargs for m in p.marks] for p in mark.args[1]] == [
         [], [], [{"min_size": 2}], [{"min_size": 4}]]
+    slow = worlds(mpi=(3,), slow_mpi=(4,)).mark.args[1]
+    assert [[m.name for m in p.marks] for p in slow] == [["mpi"], ["mpi", "slow"]]
 
 
 @worlds(2, 3, mpi=(2, 4))
@@ -37,8 +39,8 @@ def test_the_same_body_runs_in_both_worlds(world):
 def test_communicators_of_one_run_do_not_fill_the_next(world):
     """MPICH has room for 2048; a body may split as it likes, and need not clean up."""
     def body(comm):
-        for _ in range(900):
+        for _ in range(1100):
             part = comm.split(0)
         assert part.size == 2
-    for _ in range(3):
+    for _ in range(2):
         world.run(body)
