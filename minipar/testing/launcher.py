@@ -92,9 +92,9 @@ class Launcher:
             return
         first = next(filter(_is_mpi, item.session.items), None)
         if first is not None:
-            self._start_job(first)
+            self._start_job(first, gives_way=True)
 
-    def _start_job(self, item: pytest.Item) -> None:
+    def _start_job(self, item: pytest.Item, gives_way: bool = False) -> None:
         """Start a job with this test and all that come after it."""
         items = item.session.items
         mpi_items = [i for i in items if _is_mpi(i)]
@@ -103,7 +103,7 @@ class Launcher:
                  if i.nodeid not in self.verdicts]
         assert self.mpirun is not None
         self.job, self.running, self.last_sign = (
-            Job(self.config, self.mpirun, size, tests), "", time.monotonic())
+            Job(self.config, self.mpirun, size, tests, gives_way), "", time.monotonic())
 
     def _follow_job(self, item: pytest.Item) -> None:
         """Take what the job announces, until it has a verdict on this test or has ended."""

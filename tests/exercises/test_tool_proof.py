@@ -32,7 +32,7 @@ def test_a_variant_that_never_ends_is_named(learner):
     exercise = Workbench(learner.tree).find("copy_to_backward")
     endless = [(exercise.function, surgery.as_block("while True:\n    pass"))]
     outcomes = judge(learner.tree, exercise, {"endless": {exercise.file: endless}, "next": {}},
-                     limit=4)
+                     limit=2)
     assert outcomes["endless"].failures[0].error == "EndlessLoop"
     assert "next" not in outcomes
 
