@@ -15,9 +15,12 @@ exact = pytest.mark.parametrize(("operation", "algorithm"), EXACT,
                                 ids=[n for n, pair in zip(NAMES, ALL) if pair in EXACT])
 
 
+@pytest.mark.parametrize("sizes", [
+    pytest.param((*range(1, 14), 15, 16, 17, 24, 31, 32, 33), id="1-33 in part"),
+    pytest.param(range(1, 34), id="1-33", marks=pytest.mark.slow)])
 @exact
-def test_counted_is_predicted(operation, algorithm):
-    for p in range(1, 34):
+def test_counted_is_predicted(operation, algorithm, sizes):
+    for p in sizes:
         n = (2 * p, 37, 0)[p % 3]               # p | n, p ∤ n, nothing
         if operation == "all_to_all":
             n -= n % p                          # uneven: below, by a table

@@ -64,6 +64,7 @@ OTHERS = {      # what the other ranks do meanwhile
     "in BLAS": "np.ones((500, 500)) @ np.ones((500, 500))",
     "asleep": "time.sleep(60)",
 }
+LIKE_ANOTHER = ("in a Work", "in BLAS")         # in Works, computing
 
 
 class Job:
@@ -115,8 +116,9 @@ class Job:
 
 @pytest.mark.parametrize(("death", "others"), [
     *((death, "in a collective") for death in DEATHS),
-    *(("killed", others) for others in OTHERS if others != "in a collective"),
-    *((death, "computing") for death in ("failed", "exited"))])
+    *(pytest.param("killed", others, marks=[pytest.mark.slow] * (others in LIKE_ANOTHER))
+      for others in OTHERS if others != "in a collective"),
+    pytest.param("failed", "computing", marks=pytest.mark.slow), ("exited", "computing")])
 def test_all_others_end_and_the_cause_is_named(tmp_path, death, others):
     job = Job(tmp_path, DEATHS[death][0], OTHERS[others])
     status, said = job.end()
