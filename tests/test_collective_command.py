@@ -95,7 +95,7 @@ def test_page(capsys, tmp_path, words):
     (["all_reduce", "--bytes", "7"], "--bytes 7: give a multiple of 4"),
     (["all_reduce", "--bytes", "many"], "--bytes many: give a multiple of 4"),
     (["all_reduce", "-p", "4096"], "4096 ranks would hold 4.096 GB: give at most 262144 bytes"),
-    (["all_reduce", "--png", "a.what"], "'what' is not supported"),
+    (["all_reduce", "--png", "a.what"], "'a.what' does not say which kind of picture"),
     (["all_reduce", "-p", "x"], "--help lists the options"),
     ([], "operation")])
 def test_mistakes_are_one_line_and_status_2(capsys, monkeypatch, tmp_path, words, message):
