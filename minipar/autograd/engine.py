@@ -39,7 +39,7 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
     elif (grad.shape, grad.dtype) != (root.shape, root.dtype):
         raise ValueError(f"backward() of a tensor {root.shape} {root.dtype} needs a gradient of "
                          f"the same shape and dtype, not {grad.shape} {grad.dtype}")
-    waiting = _count_consumers(root.edge)
+    waiting = count_consumers(root.edge)
     sums: dict[Edge, Array] = {}
     ours: set[Edge] = set()         # sums that were allocated here, and may be added to in place
     later: list = []
@@ -111,10 +111,10 @@ def _visit(node: Node, grad: Array, todo: list, weights: list,
 
 def slots_below(root: Tensor) -> set[GradientSlot]:
     """The leaves that backward from `root` will bring a gradient to."""
-    return {edge for edge in _count_consumers(root.edge) if isinstance(edge, GradientSlot)}
+    return {edge for edge in count_consumers(root.edge) if isinstance(edge, GradientSlot)}
 
 
-def _count_consumers(start: Edge) -> dict[Edge, int]:
+def count_consumers(start: Edge) -> dict[Edge, int]:
     """How many contributions each node and slot below `start` will receive."""
     waiting, stack = {start: 1}, [start]
     while stack:

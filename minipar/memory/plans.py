@@ -29,6 +29,11 @@ def run_plan(plan: Plan, parts: Sequence[Callable], x: Any) -> Tensor:
     return x
 
 
+def parts_of(plan: Plan) -> list[int]:
+    """The numbers of the parts, as they come."""
+    return [i for item in plan for i in ([item] if isinstance(item, int) else parts_of(item))]
+
+
 def keep_all(parts: Sequence[Part]) -> Plan:
     """Nothing is computed again."""
     return tuple(range(len(parts)))
