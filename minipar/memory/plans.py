@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..autograd import Tensor
+from ..autograd.function import is_recording
 from ..nn import GPT, Module
 from ..nn.chain import Part, chain
 from .remat import checkpoint
@@ -61,9 +62,14 @@ def square_root(parts: Sequence[Part]) -> Plan:
 def rematerialize(model: Module, policy: Policy) -> Module:
     """Change `model`, from outside: its parts are run by the plan that `policy` makes of them.
 
-    Before a strategy takes the model.  A pipeline's stage asks for a plan of its own parts.
+    Before a strategy takes the model.  A pipeline's stage asks for a plan of its own parts.  A
+    policy that has a method `see(model, parts, x)` is shown the batch first.
     """
     def run_parts(parts: Sequence[Part], x: Any) -> Tensor:
+        if not is_recording():                  # nothing will be kept, there is nothing to plan
+            return run_plan(keep_all(parts), parts, x)
+        if hasattr(policy, "see"):
+            policy.see(model, parts, x)
         return run_plan(policy(parts), parts, x)
 
     model.run_parts = run_parts

@@ -1,0 +1,51 @@
+"""Revolve: a chain of equal steps in the memory of s of its states, with the fewest steps.
+
+    snapshots   x0 ┄┄┄┄┄┄┄┄┄ x3 ┄┄┄┄ x5                  s = 3, the input x0 among them
+    steps          0  1  2      3  4     5               step 5 is kept and undone first; then x5
+                                                         is free, and serves the steps before it
+
+Only one step at a time keeps what it saves.  With s snapshots, and every step computed at most r
+times before it is computed for backward, l ≤ C(s+r, s) steps can be undone, and it takes
+
+    r l - C(s+r, r-1)        forward steps, apart from those l for backward: no plan has fewer
+
+Griewank & Walther, Algorithm 799: revolve (2000), proposition 1.
+"""
+
+from math import comb
+
+from .plans import Plan
+
+
+def revolve_steps(length: int, snapshots: int) -> int:
+    """Forward steps that are needed, apart from the `length` that keep what backward needs.
+
+    Raises ValueError for fewer than one step or snapshot.
+    """
+    r = _repetitions(length, snapshots)
+    return r * length - (comb(snapshots + r, r - 1) if r else 0)
+
+
+def revolve(length: int, snapshots: int, start: int = 0) -> Plan:
+    """The plan of `length` equal parts, numbered from `start`, with `revolve_steps` extra ones.
+
+    Raises ValueError for fewer than one step or snapshot.
+    """
+    r = _repetitions(length, snapshots)
+    if length == 1:
+        return (start,)
+    # Right of the first segment there is a snapshot less, left of it one repetition less.
+    first = max(1, comb(snapshots + r - 2, snapshots), length - comb(snapshots + r - 1, r))
+    rest = revolve(length - first, max(1, snapshots - 1), start + first)
+    return (revolve(first, snapshots, start), *rest)
+
+
+def _repetitions(length: int, snapshots: int) -> int:
+    """The least r with C(s+r, s) ≥ l."""
+    if length < 1 or snapshots < 1:
+        raise ValueError(f"revolve: {length} steps with {snapshots} snapshots: one of each at "
+                         "least, for the input is a snapshot")
+    r = 0
+    while comb(snapshots + r, snapshots) < length:
+        r += 1
+    return r
