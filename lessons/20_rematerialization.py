@@ -1,0 +1,106 @@
+"""Lesson 20. Rematerialization: what does it cost to forget?
+
+Backward needs what forward saved, in reverse order: the first layer's arrays wait longest.  Drop
+what a segment of the model saves, keep only its input, and run it again when backward comes to it:
+
+    forward    x ─▶ [0 1 2] ─▶ [3 4 5] ─▶ [6 7 8] ─▶ loss       √L inputs are kept for L layers,
+    backward                              again, then back      and one segment's tape at a time
+                               again, then back
+                    again, then back
+
+For one more forward 2 √L - 1 arrays instead of L + 1.  That is a rule of thumb, for layers that are
+alike and save as much as they are given.  A block of a transformer saves some twenty times its
+input: which segments are best then?
+
+    python lessons/20_rematerialization.py    mpirun -n 4 python lessons/20_rematerialization.py
+"""
+
+from functools import partial
+
+import numpy as np
+from forgetting import Counted, costs_of, grow
+from kit import Lesson, Row, number
+
+from minipar.comm import Communicator
+from minipar.comm.collectives import all_reduce
+from minipar.launch import launch
+from minipar.memory.optimal import frontier, optimal
+from minipar.memory.plans import Plan, every, keep_all, square_root
+from minipar.memory.policies import agreed
+from minipar.memory.predict import predict, run_steps
+from minipar.nn import GPT, GPTConfig
+from minipar.nn.chain import chain
+from minipar.viz.figure import in_bytes
+from minipar.viz.tradeoff import draw_rematerialization
+
+CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=10, num_heads=4, width=48, dropout=0.1)
+ROWS = 4                            # sequences of a rank
+DEPTHS, SNAPSHOTS = (4, 16, 64), 3
+NONE, FULL, ROOT = "none", "full: every block by itself", "√n segments"
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Rematerialization: what does it cost to forget?")
+    lesson.say("First, layers that are all alike: an MLP, in which a ReLU's result is the next "
+               "layer's input, so that each layer adds one array. Alive at the peak:")
+    rows, growth = grow(DEPTHS, SNAPSHOTS)
+    lesson.table(rows, "layers that are alike")
+
+    rng = np.random.default_rng(comm.rank)
+    ids, targets = rng.integers(0, CONFIG.vocab_size, (2, ROWS, CONFIG.context)).copy()
+    costs = agreed(costs_of(GPT(CONFIG).initialize(0), ids, targets),
+                   partial(all_reduce, comm, op="max"))         # so all ranks have the same plans
+    parts, block = chain(GPT(CONFIG)), costs.parts[1]
+    forward = sum(part.forward for part in costs.parts)
+    plans = {NONE: keep_all(parts), FULL: every(1, parts), ROOT: square_root(parts)}
+    none, full, root = (predict(plan, costs).peak for plan in plans.values())
+    least = frontier(costs)[0].peak
+    for budget in (least, (least + full) // 2, full, root, (none + root) // 2):
+        plans[f"optimal in {in_bytes(budget)}"] = optimal(costs, budget).plan
+    runs = {name: Counted(GPT(CONFIG).initialize(0), ids, targets, plan)
+            for name, plan in plans.items()}
+    prices = {name: predict(plan, costs) for name, plan in plans.items()}
+
+    lesson.say(f"Now a GPT of {CONFIG.num_layers} blocks, with dropout. A block is given "
+               f"{in_bytes(block.input)} and saves {in_bytes(block.tape[0])}, "
+               f"{block.tape[0] / block.input:.0f} times as much. What a plan promises before it "
+               "runs, and what a ledger and a meter count, on each rank:")
+    lesson.table([row for name, price in prices.items() for row in (
+        Row(f"{name}: peak", price.peak, runs[name].peak, "B"),
+        Row("… computed again", price.extra_flops, runs[name].forward - runs[NONE].forward,
+            "FLOPs"))], "activations of one step")
+    lesson.table([Row(f"{name}: bytes of gradients that differ", 0, seen.differs(runs[NONE]))
+                  for name, seen in runs.items() if name != NONE], "bit for bit the same")
+    within, smallest = optimal(costs, root), optimal(costs, least)
+    lesson.say(f"√n cuts `{plans[ROOT]}`: it computes as much again as *full*, and needs "
+               f"{root / full:.1f} times the memory, for it brings back a whole segment's tapes at "
+               f"once. The best plan within the bytes of √n is `{within.plan}`: "
+               f"{number(within.extra_flops / forward)} forwards more instead of "
+               f"{number(prices[ROOT].extra_flops / forward)}. The least memory of all, "
+               f"{in_bytes(least)}, costs {number(smallest.extra_flops / forward)} forwards.")
+
+    def point(plan: Plan) -> tuple[int, float]:
+        price = predict(plan, costs)
+        return price.peak, price.extra_flops / forward
+    rules = {name: [point(plans[name])] for name in (NONE, FULL, ROOT)}
+    rules["every k blocks: 2, 3, 10"] = [point(every(k, parts)) for k in (2, 3, 10)]
+    counted = [(run.peak, (run.forward - runs[NONE].forward) / forward) for run in runs.values()]
+    steps = {name: list(run_steps(plan, costs)) for name, plan in (
+        (ROOT, plans[ROOT]), ("optimal within the bytes of √n", within.plan))}
+    lesson.picture(lambda path: draw_rematerialization(
+        [point(choice.plan) for choice in frontier(costs)], rules, counted, growth, steps,
+        [part.name for part in parts], path,
+        f"A GPT of {CONFIG.num_layers} blocks; at the right, layers that are all alike"))
+    lesson.takeaway("Memory is bought with FLOPs: one more forward buys √L where layers are alike; "
+                    "in general the best cuts follow from what each part saves and computes, and "
+                    "what they cost is known before anything runs.")
+    lesson.exercises(questions=[
+        "Why are the segments of the optimal plan for equal layers not equally long?",
+        "Set the context to 512 and num_layers to 3. How many times its input does a block save "
+        "now? When is it enough to compute attention alone again?",
+        "Under tensor parallelism a forward has two all-reduces a block. What does *full* add?"])
+
+
+if __name__ == "__main__":
+    launch(main)
