@@ -33,8 +33,8 @@ from minipar.nn.chain import chain
 from minipar.viz.figure import in_bytes
 from minipar.viz.tradeoff import draw_rematerialization
 
-CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=10, num_heads=4, width=48, dropout=0.1)
-ROWS = 4                            # sequences of a rank
+CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=9, num_heads=4, width=32, dropout=0.1)
+ROWS = 2                            # sequences of a rank
 DEPTHS, SNAPSHOTS = (4, 16, 64), 3
 NONE, FULL, ROOT = "none", "full: every block by itself", "√n segments"
 
@@ -84,14 +84,14 @@ def main(comm: Communicator) -> None:
         price = predict(plan, costs)
         return price.peak, price.extra_flops / forward
     rules = {name: [point(plans[name])] for name in (NONE, FULL, ROOT)}
-    rules["every k blocks: 2, 3, 10"] = [point(every(k, parts)) for k in (2, 3, 10)]
+    rules["every k blocks: 2, 5, 9"] = [point(every(k, parts)) for k in (2, 5, 9)]
     counted = [(run.peak, (run.forward - runs[NONE].forward) / forward) for run in runs.values()]
     steps = {name: list(run_steps(plan, costs)) for name, plan in (
         (ROOT, plans[ROOT]), ("optimal within the bytes of √n", within.plan))}
     lesson.picture(lambda path: draw_rematerialization(
         [point(choice.plan) for choice in frontier(costs)], rules, counted, growth, steps,
         [part.name for part in parts], path,
-        f"A GPT of {CONFIG.num_layers} blocks; at the right, layers that are all alike"))
+        f"A GPT of {CONFIG.num_layers} blocks; above at the right: chains of equal layers"))
     lesson.takeaway("Memory is bought with FLOPs: one more forward buys √L where layers are alike; "
                     "in general the best cuts follow from what each part saves and computes, and "
                     "what they cost is known before anything runs.")

@@ -1,6 +1,7 @@
 """What lesson 20 observes: a step of training by a plan, and memory of deeper and deeper chains."""
 
 import math
+from functools import cache
 
 import numpy as np
 from kit import Row
@@ -45,6 +46,7 @@ def costs_of(model: Module, x: np.ndarray | Tensor, targets: np.ndarray) -> Cost
                              model.parameters())
 
 
+@cache          # once for all simulated ranks of a process: they would count the same
 def grow(depths: tuple[int, ...], snapshots: int,
          width: int = 8) -> tuple[list[Row], dict[str, tuple[Points, Points]]]:
     """Arrays alive at the peak of MLPs of so many equal layers, predicted and counted."""
