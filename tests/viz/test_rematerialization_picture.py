@@ -6,8 +6,8 @@ from matplotlib.patches import Rectangle
 
 from minipar.memory.costs import Costs, PartCost
 from minipar.memory.predict import predict, run_steps
-from minipar.viz import draw_plan_steps, draw_rematerialization
-from minipar.viz.plan_steps import COLORS, boxes
+from minipar.viz.plan_steps import COLORS, boxes, draw_plan_steps
+from minipar.viz.tradeoff import draw_rematerialization
 
 COSTS = Costs((PartCost(10, (60, 60), (60, 60), 3, 0, 1000, 900, 0, 2000),) * 4, 25)
 PLAN = (0, (1, 2), 3)
