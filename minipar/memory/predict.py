@@ -11,7 +11,7 @@ So a plan runs part by part, and from what each part keeps and computes (`costs.
 alive in every step.  Griewank & Walther 2000; Chen et al. 2016.
 
 Parts share storages only where one hands its output to the next: ReLU saves its result, and the
-layer behind it the same array as its input.
+layer behind it the same array as its input.  (One that returns its very input counts as a copy.)
 """
 
 from collections import Counter
