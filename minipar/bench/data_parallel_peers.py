@@ -34,7 +34,7 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
     rows = np.arange(comm.rank * BATCH, (comm.rank + 1) * BATCH)
     mine = Microbatch(ids[rows], targets[rows], rows)
     with tempfile.TemporaryDirectory() as directory:
-        _connect(torch, comm, Path(directory))
+        connect(torch, comm, Path(directory))
         steps = {}
         for name, (theirs, _) in PAIRS.items():
             steps[name] = make_step(comm, name, mine)
@@ -53,7 +53,7 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
                 target) for name, (theirs, target) in PAIRS.items()]
 
 
-def _connect(torch: ModuleType, comm: Communicator, directory: Path) -> None:
+def connect(torch: ModuleType, comm: Communicator, directory: Path) -> None:
     """PyTorch's process group, found through a file in rank 0's directory."""
     path = np.zeros(512, np.uint8)
     text = str(directory / "store").encode()

@@ -1,0 +1,80 @@
+"""Tensor parallelism on two real ranks: how much of a step do its messages take?
+
+    tp = 2     the GPT of the other groups, each rank with half of the heads, columns and words:
+               2 + 2 all-reduces of 8 × 128 × 256 numbers (1 MiB) a layer
+    silent     the same halves, both ranks at the same time, but nothing is sent or summed: what two
+               busy cores leave of each (its numbers mean nothing; there are as many)
+    alone      the whole model on rank 0, while rank 1 sleeps
+"""
+
+import numpy as np
+
+from ..autograd import Tensor
+from ..backend import Array, keep_freed_memory
+from ..comm import Communicator
+from ..comm.collectives import all_reduce
+from ..nn import GPT
+from ..parallel.parallelize import parallelize
+from ..parallel.tensor import TensorSplit
+from .data_parallel import meet
+from .gpt import BATCH, CONFIG, make_batch, make_step
+from .timing import Row, check_same, interleave, medians, milliseconds
+
+
+class Silent(Communicator):
+    """Stands for `comm`: whoever is asked for an array, a rank hears itself."""
+
+    def __init__(self, comm: Communicator):
+        self.rank, self.size, self.world_rank = comm.rank, comm.size, comm.world_rank
+
+    def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
+        """See Communicator."""
+        out[...] = array
+
+
+class SilentSplit(TensorSplit):
+    """Nothing is summed."""
+
+    def enter(self, x: Tensor) -> Tensor:
+        """See TensorSplit."""
+        return x
+
+    def leave(self, y: Tensor) -> Tensor:
+        """See TensorSplit."""
+        return y
+
+
+def make_model(comm: Communicator) -> GPT:
+    """Cut over the ranks of `comm`."""
+    model = parallelize(GPT(CONFIG), comm).initialize(seed=0)
+    if isinstance(comm, Silent):
+        model.split.__class__ = SilentSplit
+    return model
+
+
+def measure(comm: Communicator, num_rounds: int) -> list[Row]:
+    """The rows, on rank 0; `comm` has two ranks."""
+    keep_freed_memory()
+    ids, targets = make_batch(BATCH)
+    alone = make_step(GPT(CONFIG).initialize(seed=0), ids, targets)
+    together = make_step(make_model(comm), ids, targets)
+    silent = make_step(make_model(Silent(comm)), ids, targets)
+    check_same("a step on two ranks", {"alone": alone, "tp = 2": together})
+    steps = {"tp = 2": together, "silent": silent,
+             "alone": alone if comm.rank == 0 else lambda: None}
+    times = interleave(steps, num_rounds, before=lambda: meet(comm))
+    slowest = all_reduce(comm, np.array(list(times.values())), op="max")
+    return report(medians(dict(zip(times, slowest.tolist())))) if comm.rank == 0 else []
+
+
+def report(seconds: dict[str, float]) -> list[Row]:
+    """The rows, from median seconds by step."""
+    ours, silent, alone = (seconds[name] for name in ("tp = 2", "silent", "alone"))
+    tokens = BATCH * CONFIG.context
+    return [Row(f"GPT, tp = 2, {BATCH} samples",
+                f"{milliseconds(ours)}, {tokens / ours:,.0f} tokens/s",
+                f"no messages {milliseconds(silent)}", silent / ours, 0.90),
+            Row("  speed-up over one rank", milliseconds(ours), f"1 rank {milliseconds(alone)}",
+                alone / ours),
+            Row("  ceiling: two processes computing without messages", milliseconds(silent),
+                f"1 rank {milliseconds(alone)}", alone / silent)]
