@@ -22,6 +22,7 @@ from .tensor import Node, Tensor
 # Context variables, because every rank of the simulated cluster has a context of its own.
 _grad_enabled: ContextVar[bool] = ContextVar("grad_enabled", default=True)
 _saved_hooks: ContextVar[tuple[Callable, Callable] | None] = ContextVar("hooks", default=None)
+_after: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("after", default=None)
 
 
 @contextmanager
@@ -63,6 +64,11 @@ def saved_tensors_hooks(pack: Callable[[Array], Any], unpack: Callable[[Any], Ar
         def unpack(item):
             return inner_unpack(outer[1](item))
     return _setting(_saved_hooks, (pack, unpack))
+
+
+def after_operations(change: Callable[[Tensor], Tensor] | None):
+    """Context in which what an operation computes is replaced by `change` of it: rounded, say."""
+    return _setting(_after, change)
 
 
 class Enough(BaseException):
@@ -149,7 +155,8 @@ class Function:
         if any(ctx.needs_grad):
             has_data = any(isinstance(x, Tensor) and x.edge is None for x in inputs)
             out.edge = Node(cls, ctx, edges, has_data)
-        return out
+        change = _after.get() if cls.metered and out.dtype.kind == "f" else None
+        return change(out) if change else out
 
 
 def _common_dtype(arrays: list[Array]) -> np.dtype | None:

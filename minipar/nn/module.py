@@ -111,10 +111,14 @@ class Module:
         """How many numbers there are to learn."""
         return sum(parameter.size for parameter in self.parameters())
 
-    def transform_parameters(self, transform: Callable[[Tensor], Tensor]) -> None:
-        """From now on whoever uses a parameter of this module gets `transform(parameter)`."""
+    def transform_parameters(self, transform: Callable[[Tensor], Tensor],
+                             first: bool = False) -> None:
+        """From now on whoever uses a parameter of this module gets `transform(parameter)`.
+
+        After the transforms that are there; with `first` before them, on the parameter itself.
+        """
         for _, module in self.named_modules():
-            module._transforms.append(transform)
+            module._transforms.insert(0 if first else len(module._transforms), transform)
 
     def initialize(self, seed: int = 0, dtype: Any = np.float32, array: Array = None):
         """Give every parameter its initial values, in one flat slab per placement; return self.

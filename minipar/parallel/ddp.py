@@ -12,7 +12,6 @@ from collections.abc import Callable
 from ..autograd import GradientSlot, Tensor
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import all_reduce
 from ..comm.work import Work, start
 from ..nn import Module
 from ..optim import Optimizer
@@ -22,11 +21,6 @@ from .order import InOrder
 from .strategy import NOT_REDUCED, Strategy
 
 Reduction = Callable[[Communicator, Array], Array]
-
-
-def exact(comm: Communicator, flat: Array) -> Array:
-    """The plain sum, in place.  (`hooks.py` has others, which send fewer bytes.)"""
-    return all_reduce(comm, flat, out=flat)
 
 
 class Bucketed(Strategy):
@@ -89,13 +83,13 @@ class Bucketed(Strategy):
 
 
 class DistributedDataParallel(Bucketed):
-    """Every rank holds the whole model; `reduce(comm, flat)` sums a bucket in place."""
+    """Every rank holds the whole model; `reduce(comm, flat)`, if given, sums a bucket in place."""
 
     def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
-                 first_bucket_mb: float = 1.0, reduce: Reduction = exact):
+                 first_bucket_mb: float = 1.0, reduce: Reduction | None = None):
         super().__init__(model, comm, bucket_mb, first_bucket_mb)
         self.reduce = reduce
 
     def start(self, run: Run) -> Work:
         """See Bucketed."""
-        return start(self.reduce, self.comm, run.grad)
+        return start(self.reduce or self.sums.all_reduce, self.comm, run.grad)

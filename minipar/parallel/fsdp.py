@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from ..autograd import Tensor
 from ..backend import Array, allocated
 from ..comm import Communicator
-from ..comm.collectives import all_reduce, broadcast
+from ..comm.collectives import broadcast
 from ..nn import Module
 from ..optim import Optimizer
 from .gathering import Gathering
@@ -75,7 +75,7 @@ class FullyShardedDataParallel(ShardedGradients):
         """See Strategy."""
         super().finish()
         for shard, piece in self.pieces:
-            shard.add(all_reduce(self.replicate, piece, out=piece))
+            shard.add(self.sums.all_reduce(self.replicate, piece))
         self.pieces.clear()
 
 

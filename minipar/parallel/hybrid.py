@@ -25,7 +25,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from ..comm import Communicator
-from ..comm.collectives import all_gather, all_reduce, broadcast, chunk_bounds, reduce_scatter
+from ..comm.collectives import all_gather, broadcast, chunk_bounds
 from ..comm.mesh import DeviceMesh
 from ..nn import GPT, Module
 from ..nn.chain import Part
@@ -107,9 +107,9 @@ class Hybrid(Strategy):
         """See Strategy: sum over dp what the schedule, and tied weights over pp, have summed."""
         for slab, shard in zip(self.stage_slabs, self.slabs):
             if self.data_parallel == "ddp":
-                all_reduce(self.dp, slab.grad, out=slab.grad)
+                self.sums.all_reduce(self.dp, slab.grad)
             elif self.data_parallel == "zero1":
-                reduce_scatter(self.dp, slab.grad, counts=shard.counts, in_place=True)
+                self.sums.reduce_scatter(self.dp, slab.grad, shard.counts)
                 shard.has_grad = True
         self._reduced = True
 

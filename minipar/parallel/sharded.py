@@ -7,7 +7,6 @@ import numpy as np
 from ..autograd import Tensor
 from ..backend import Array, allocated
 from ..comm import Communicator
-from ..comm.collectives import reduce_scatter
 from ..comm.work import Work, start
 from ..nn import Parameter
 from ..nn.slab import Segment
@@ -15,6 +14,7 @@ from ..optim import Optimizer
 from .order import InOrder
 from .shards import Shard
 from .strategy import NOT_REDUCED, Strategy
+from .sums import EXACT, Sums
 
 
 class PassingGradient:
@@ -58,6 +58,7 @@ class Reductions:
     def __init__(self, shards: Sequence[Shard], gradients: Sequence[PassingGradient],
                  comm: Communicator, keep: Callable[[Shard, Array], None] = Shard.add):
         self.shards, self.gradients, self.comm, self.keep = shards, gradients, comm, keep
+        self.sums: Sums = EXACT
         self.work: tuple[Shard, Work] | None = None
         for gradient in gradients:
             gradient.before = self.settle
@@ -66,8 +67,7 @@ class Reductions:
         """Begin to reduce gradient number i, which is whole."""
         flat, shard = self.gradients[i].take(), self.shards[i]
         self.settle()
-        self.work = shard, start(reduce_scatter, self.comm, flat, counts=shard.counts,
-                                 in_place=True)
+        self.work = shard, start(self.sums.reduce_scatter, self.comm, flat, shard.counts)
 
     def settle(self) -> None:
         """Wait for the reduction under way, and keep this rank's piece."""
@@ -87,6 +87,7 @@ class ShardedGradients(Strategy):
               comm: Communicator) -> None:
         """Reduce these from now on, over `comm`, in this order."""
         self.reductions = Reductions(shards, gradients, comm, self.keep)
+        self.reductions.sums = self.sums
         self.order = InOrder([shard.parameters for shard in shards], self.reductions.launch)
 
     def keep(self, shard: Shard, piece: Array) -> None:

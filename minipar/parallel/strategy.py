@@ -26,6 +26,7 @@ from ..optim import Optimizer
 from ..random import training_step
 from .clip import clip_grad_norm
 from .data import global_count, global_loss
+from .sums import EXACT, Sums
 
 NOT_REDUCED = ("these gradients are still those of this rank alone: call strategy.backward(loss) "
                "instead of loss.backward(), the last time outside no_sync()")
@@ -43,6 +44,7 @@ class Strategy:
     """One way of training `model` on the ranks of `comm`; this one computes on a single rank."""
 
     keeps_gradients = True      # whether several backwards may add up before they are reduced
+    sums: Sums = EXACT          # how gradients travel
 
     def __init__(self, model: Module, comm: Communicator):
         if not all(parameter.initialized for parameter in model.parameters()):
@@ -131,13 +133,14 @@ class Strategy:
 
 
 def accumulate(strategy: Strategy, microbatches: Sequence[Microbatch], seed: int = 0,
-               step: int = 0) -> float:
+               step: int = 0, scale: float = 1.0) -> float:
     """Forward and backward of all microbatches: the loss of the whole batch, over all ranks.
 
-    Afterwards the gradients of the whole batch are in `strategy.slabs`.  Every rank gives as many
+    Afterwards the gradients of the whole batch, times `scale`, are in `strategy.slabs`.  Every rank gives as many
     microbatches, each of any size; one may have no target at all, or no row.
     """
     if not microbatches:
         raise ValueError("no microbatches: give at least one (it may have no rows)")
     num_targets = global_count(strategy.comm, strategy.count(microbatches))
-    return global_loss(strategy.comm, strategy.run(microbatches, num_targets, seed, step))
+    loss = strategy.run(microbatches, num_targets / scale, seed, step)
+    return global_loss(strategy.comm, loss) / scale

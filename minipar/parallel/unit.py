@@ -10,13 +10,13 @@ import numpy as np
 
 from ..backend import Array, allocated, place_in, view_of
 from ..comm import Communicator
-from ..comm.collectives import all_gather
 from ..comm.work import Work, start
 from ..nn import Parameter
 from ..nn.parameter import Absent
 from ..nn.slab import Segment
 from .sharded import PassingGradient
 from .shards import Shard
+from .sums import EXACT, Sums
 
 
 class Run:
@@ -65,6 +65,7 @@ class Unit:
         self.released = [Absent(p.shape, p.dtype) for p in self.parameters]
         self.full: list[Array] | None = None    # all of each run and its padding, while gathered
         self.coming: Work | None = None         # … or while they are on their way
+        self.sums = EXACT                       # how pieces travel
         self.on_use: Callable[[Unit], None] = lambda unit: None     # set by who gathers
         self.release()
 
@@ -79,7 +80,7 @@ class Unit:
         if self.full is None:
             arrays = [np.empty_like(run.piece, shape=sum(run.lengths)) for run in self.runs]
             self.full = [allocated("communication", array) for array in arrays]
-            self.coming = start(_gather_all, comm, self.runs, self.full)
+            self.coming = start(_gather_all, comm, self.sums, self.runs, self.full)
 
     def gather(self, comm: Communicator) -> None:
         """Have all parameters here."""
@@ -113,9 +114,9 @@ class Unit:
         return view_of(self.full[i], place)
 
 
-def _gather_all(comm: Communicator, runs: Sequence[Run], out: Sequence[Array]) -> None:
+def _gather_all(comm: Communicator, sums: Sums, runs: Sequence[Run], out: Sequence[Array]) -> None:
     for run, whole in zip(runs, out):
-        all_gather(comm, run.piece, counts=run.lengths, out=whole)
+        sums.all_gather(comm, run.piece, run.lengths, whole)
 
 
 def call_before_use(modules: Sequence, unit: Unit) -> None:

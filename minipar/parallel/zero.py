@@ -18,7 +18,7 @@ import numpy as np
 
 from ..backend import allocated
 from ..comm import Communicator
-from ..comm.collectives import all_gather, chunk_bounds, reduce_scatter
+from ..comm.collectives import all_gather, chunk_bounds
 from ..comm.work import Work, start
 from ..nn import Module
 from ..optim import Optimizer
@@ -54,7 +54,7 @@ class ZeRO1(Bucketed):
         """See Bucketed: the sum of this rank's piece ends where its shard looks for it."""
         shard = self.slabs[self.buckets.index(run)]
         shard.has_grad = True
-        return start(reduce_scatter, self.comm, run.grad, counts=shard.counts, in_place=True)
+        return start(self.sums.reduce_scatter, self.comm, run.grad, shard.counts)
 
     def step(self, optimizer: Optimizer) -> None:
         """See Strategy."""

@@ -37,6 +37,8 @@ class ShardedParameters:
     Rank 0's values are taken.
     """
 
+    all_gather = staticmethod(all_gather)       # whoever sums gradients otherwise replaces it
+
     def __init__(self, model: Module, comm: Communicator):
         self.comm = comm
         self.slabs: list[Shard] = []
@@ -46,7 +48,7 @@ class ShardedParameters:
         for name, parameter in model.named_parameters():
             self._leaves[parameter.slot] = name, self._cut(name, parameter)
         model.slabs = []
-        model.transform_parameters(self.gather)
+        model.transform_parameters(self.gather, first=True)
 
     def _cut(self, name: str, parameter: Parameter) -> Tensor:
         """This rank's piece, a leaf of the graph; the parameter's own numbers go."""
@@ -66,7 +68,7 @@ class ShardedParameters:
         """The whole weight, for one use."""
         name, leaf = self._leaves[parameter.slot]
         self._uses.append(name)
-        whole = all_gather(leaf, self.comm, total=parameter.size)
+        whole = self.all_gather(leaf, self.comm, total=parameter.size)
         owner = allocated("communication", storage(whole.data))
         self._gathered[id(owner)] = leaf
         weakref.finalize(owner, self._gathered.pop, id(owner)).atexit = False

@@ -11,6 +11,7 @@ from ..environment import launched
 from ..launch import UsageError, launch
 from . import options as choices
 from .loop import begin, distance_to_one_rank, load_checkpoint, remembered, train
+from .precision_options import outcome
 from .report import ProgressBar, draw, introduce
 from .tasks import make_task
 
@@ -46,7 +47,8 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
         train(comm, run, progress)          # which reports a loss that is no number itself
     model = run.plain_model(comm)
     if comm.rank == 0:
-        console.print(f"final loss {run.losses[-1]:.3f}; {run.task.summary(model)}",
+        console.print(f"final loss {run.losses[-1]:.3f}; {run.task.summary(model)}"
+                      f"{outcome(run.scaler)}",
                       highlight=False)
         if options.sample:
             console.rule("a sample")

@@ -23,11 +23,13 @@ from ..comm.collectives import chunk_bounds, gather_trace
 from ..launch import UsageError, metered
 from ..memory.ledger import Ledger
 from ..nn import Module
-from ..optim import SGD, Adam, AdamW, Optimizer, warmup_cosine
+from ..optim import SGD, Adam, AdamW, LossScaler, Optimizer, warmup_cosine
 from ..parallel.pipeline import Timeline
+from ..parallel.scaling import unscale
 from ..parallel.strategy import Microbatch, Strategy, accumulate
 from .mesh import num_microbatches, pipeline_of, strategy_of
 from .options import REMEMBERED
+from .precision_options import ALONE, make_scaler, narrow_messages, narrow_model
 from .tasks import Task, check_resume
 
 
@@ -40,6 +42,7 @@ class Run:
     strategy: Strategy
     optimizer: Optimizer
     ledger: Ledger | None               # of this rank's memory, if there will be pictures
+    scaler: LossScaler | None           # of the loss, where gradients would be too small
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     trace: Trace | None = None          # of one step, all ranks; on rank 0
@@ -70,16 +73,23 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
     ledger = Ledger(now=comm.now) if options.out is not None else None
     saved = load_checkpoint(options, task) if options.resume is not None else None
     with ledger.recording() if ledger else nullcontext():
-        model = task.build().initialize(options.seed, np.dtype(options.dtype))
+        model = narrow_model(options, task.build())
+        model.initialize(options.seed, np.dtype(options.dtype))
         try:
             if saved is not None:
                 model.load_state_dict(saved.model)
             strategy = strategy_of(options, model, comm)
-            run = Run(options, task, strategy, make_optimizer(options, strategy), ledger)
+            narrow_messages(options, strategy)
+            run = Run(options, task, strategy, make_optimizer(options, strategy), ledger,
+                      make_scaler(options))
             if saved is not None:
                 run.first_step = saved.description["step"]
                 run.losses = list(saved.description["losses"])
-                run.optimizer.load_state_dict(saved.optimizer, run.first_step)
+                known = saved.description
+                run.optimizer.load_state_dict(saved.optimizer, known.get("updates", run.first_step))
+                if run.scaler and known.get("scaler") \
+                        and known["options"].get("loss_scale") == options.loss_scale:
+                    run.scaler.load_state_dict(known["scaler"])
         except ValueError as error:
             if saved is None:
                 raise
@@ -116,7 +126,8 @@ def save(comm: Communicator, run: Run, step: int) -> None:
     model, states = run.strategy.state_dict(), run.optimizer.state_dict()
     if comm.rank == 0:
         description = {**run.task.describe(), "step": step, "optimizer": run.options.optimizer,
-                       "dtype": run.options.dtype, "seed": run.options.seed, "losses": run.losses,
+                       "updates": run.optimizer.num_steps,
+                       "scaler": run.scaler and run.scaler.state_dict(), "dtype": run.options.dtype, "seed": run.options.seed, "losses": run.losses,
                        "options": {name: getattr(run.options, name) for name in REMEMBERED}}
         files.save(run.options.out, files.Checkpoint(model, states, description))
 
@@ -147,10 +158,16 @@ def take_step(run: Run, step: int) -> float:
     """One step of the optimizer on the batch of `step`; returns the loss of the whole batch."""
     options, strategy, optimizer = run.options, run.strategy, run.optimizer
     optimizer.zero_grad()
-    loss = accumulate(strategy, microbatches(run, step), options.seed, step)
+    scale = run.scaler.scale if run.scaler else 1.0
+    loss = accumulate(strategy, microbatches(run, step), options.seed, step, scale)
     if not math.isfinite(loss):
         raise UsageError(f"the loss is {loss} at step {step}: lower --lr {options.lr:g}, or clip "
                          "harder with --clip", status=1)
+    if run.scaler:
+        is_finite = unscale(strategy, scale)
+        run.scaler.update(not is_finite)
+        if not is_finite:
+            return loss                     # all ranks skip this step
     if options.clip:
         strategy.clip_grad_norm(options.clip)
     optimizer.lr = warmup_cosine(step, options.lr, options.warmup, options.steps, options.lr / 10)
@@ -186,7 +203,8 @@ def distance_to_one_rank(comm: Communicator, options: argparse.Namespace,
     on rank 0.  Every rank must call it.
     """
     options = argparse.Namespace(**{**vars(options), "dtype": "float64", "steps": options.verify,
-                                    "warmup": 0, "resume": None, "out": None, "save_every": 0})
+                                    "warmup": 0, "resume": None, "out": None, "save_every": 0,
+                                    **ALONE})
     together = begin(comm, options, make_task(options))
     train(comm, together)
     ours = together.strategy.state_dict()

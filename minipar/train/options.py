@@ -11,6 +11,7 @@ from ..launch import UsageError
 from ..nn import GPTConfig
 from ..parallel.strategies import BUCKETED, NAMES
 from .mesh import BUCKET_MB, add_mesh_arguments, check_mesh, parse_mesh
+from .precision_options import add_precision_arguments, check_precision
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one process
@@ -20,7 +21,8 @@ MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one pro
 # to be said again.
 REMEMBERED = ("layers", "heads", "kv_heads", "width", "context", "untied", "hidden", "dropout",
               "data", "batch", "steps", "optimizer", "lr", "warmup", "weight_decay", "momentum",
-              "clip", "seed", "dtype", "strategy", "accumulate")
+              "clip", "seed", "dtype", "precision", "loss_scale", "reduce_dtype", "strategy",
+              "accumulate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--ranks", type=int, metavar="N",
                      help="without mpirun: simulate N ranks in this process (1)")
     add_mesh_arguments(parser)
+    add_precision_arguments(parser)
     how = parser.add_argument_group("strategy")
     how.add_argument("--strategy", choices=NAMES, default="ddp",
                      help="how ranks share the work: dp, rank 0 drives; ddp, gradients are summed "
@@ -120,6 +123,7 @@ def check(options: argparse.Namespace) -> None:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
     _check_strategy(options)
     check_mesh(options)
+    check_precision(options)
     for name in ("lr", "temperature", "clip", "weight_decay", "momentum", "warmup"):
         value = getattr(options, name)
         if value is not None and not (0 <= value < math.inf):

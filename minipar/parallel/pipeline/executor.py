@@ -22,6 +22,7 @@ from ...autograd import Tensor, backward
 from ...backend import Array
 from ...comm import Communicator, Trace
 from ...comm.collectives import gather_objects, gather_trace
+from ...formats import Format
 from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch
@@ -43,6 +44,8 @@ class Pipeline(Staged):
     Staged for `cuts`.  After a batch `intervals` are what this rank did and when, `most_in_flight`
     how many microbatches' activations it held at most (each stage's counted).
     """
+
+    wire: Format | None = None          # of which codes are sent, if any
 
     def __init__(self, model: Module, comm: Communicator,
                  schedule_for: Callable[[int], tuple[Schedule, Placement]],
@@ -135,9 +138,13 @@ class Run:
         for position, action in enumerate(row):
             for later in row[position:position + AHEAD + 1]:
                 self.messages.post(later)
-            array = self.messages.take(action)
+            wire, array = self.pipeline.wire, self.messages.take(action)
             start = self.comm.now()
+            if wire is not None and array is not None:
+                array = wire.decode(array)
             out = do[action.kind](action, array)
+            if wire is not None and out is not None and out.ndim:
+                out = wire.encode(out)
             self.intervals.append(Interval(self.comm.rank, *action, start, self.comm.now()))
             self.messages.give(action, out)
             self.poll()

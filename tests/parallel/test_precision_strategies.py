@@ -1,0 +1,226 @@
+"""Mixed precision under every strategy: what one process computes in the same precision.
+
+Ranks round their own gradients before they are summed, so a rank's rows are compared with a
+microbatch of one process: then every rounding is of the same number, and where float32 sums have
+the same order (two ranks; a pipeline), so is every bit.
+"""
+
+import re
+from functools import cache, partial
+
+import numpy as np
+import pytest
+
+from minipar.autograd.graph import inputs_first
+from minipar.autograd.rounding import Round
+from minipar.autograd.tensor import Node
+from minipar.comm import Cluster
+from minipar.comm.collectives import chunk_bounds
+from minipar.comm.mesh import DeviceMesh
+from minipar.formats import BFLOAT16, FLOAT16
+from minipar.memory.precision import preset, set_precision
+from minipar.nn import GPT, MLP, GPTConfig
+from minipar.optim import SGD, LossScaler
+from minipar.parallel.data import ranks_that_differ
+from minipar.parallel.hybrid import make_hybrid
+from minipar.parallel.narrow import gather_in, reduce_in, send_in
+from minipar.parallel.pipeline import make_schedule
+from minipar.parallel.pipeline.executor import Pipeline
+from minipar.parallel.scaling import unscale
+from minipar.parallel.strategies import make_strategy
+from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.testing import worlds
+
+VOCABULARY, TIME, ROWS = 11, 8, 8
+UNIT = {"bf16": 2.0**-8, "fp16": 2.0**-11}       # the largest relative error of a rounding
+MODELS = {"gpt": lambda: GPT(GPTConfig(VOCABULARY, context=TIME, num_layers=4, num_heads=2,
+                                       width=16, dropout=0.2, tied=False)),
+          "tied": lambda: GPT(GPTConfig(VOCABULARY, context=TIME, num_layers=2, num_heads=2,
+                                        width=16)),
+          "mlp": lambda: MLP([4, 7, 6, 5, VOCABULARY])}
+
+
+def build(model, precision):
+    made = MODELS[model]()
+    return set_precision(made, preset(precision, made)).initialize(0)
+
+
+def batch(model, step, rows):
+    draw = np.random.default_rng(step)
+    ids, targets = draw.integers(0, VOCABULARY, (2, ROWS, TIME))
+    if model == "mlp":
+        ids, targets = draw.standard_normal((ROWS, 4)).astype(np.float32), targets[:, 0]
+    return Microbatch(ids[rows], targets[rows], rows)
+
+
+def train(comm, model, precision, make=Strategy, parts=1, change=None):
+    """Two steps of SGD with a scaled loss: losses, gradients, parameters."""
+    strategy = make(build(model, precision), comm)
+    if change:
+        change(strategy)
+    optimizer, scaler = SGD(strategy.slabs, lr=0.1, momentum=0.9), LossScaler(2.0**10)
+    found = {}
+    for step in range(2):
+        optimizer.zero_grad()
+        batches = [batch(model, step, part[list(strategy.rows(len(part)))])
+                   for part in np.split(np.arange(ROWS), parts)]
+        found[f"loss {step}"] = accumulate(strategy, batches, 1, step, scaler.scale)
+        finite = unscale(strategy, scaler.scale)
+        scaler.update(not finite)
+        assert finite
+        for slab in strategy.slabs:
+            for name, gradient in slab.named(slab.complete_grad()).items():
+                found[f"gradient {step} of {name}"] = gradient
+        strategy.step(optimizer)
+    return found | strategy.state_dict()
+
+
+@cache
+def alone(model, precision, parts):
+    return Cluster(1).run(lambda comm: train(comm, model, precision, parts=parts))[0][0]
+
+
+def same_bits(found, expected, loss=1e-6):
+    """Losses are added up in another order."""
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        if name.startswith("loss"):
+            np.testing.assert_allclose(value, expected[name], rtol=loss)
+        else:
+            np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@worlds(2, mpi=(2,))
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8"])
+@pytest.mark.parametrize("name", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
+def test_data_parallel_is_bitwise_one_process(world, name, precision):
+    """Each rank's rows are a microbatch of one process."""
+    for model in ("tied", "mlp"):
+        expected = alone(model, precision, parts=2)
+        world.run(lambda comm, model=model, expected=expected: same_bits(
+            train(comm, model, precision, partial(make_strategy, name)), expected))
+
+
+def on_pipeline(schedule):
+    return lambda model, comm: Pipeline(model, comm, partial(make_schedule, schedule, comm.size))
+
+
+@worlds(2, 3, mpi=(3,))
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8"])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+def test_a_pipeline_is_bitwise_one_process_and_sends_half_the_bytes(world, schedule, precision):
+    """What is sent between stages has been rounded already: nothing is lost in 2 bytes."""
+    expected = alone("gpt", precision, parts=4)
+    wire = FLOAT16 if precision == "fp16" else BFLOAT16
+
+    def body(comm):
+        sent = []
+        for change in (None, partial(send_in, fmt=wire)):
+            comm.start_trace()
+            same_bits(train(comm, "gpt", precision, on_pipeline(schedule), 4, change), expected)
+            sent.append(sum(m.num_bytes for m in comm.stop_trace().select(comm.rank)
+                            if re.fullmatch(r"\d+[FBI]\d+", m.label)))
+        neighbours = (comm.rank > 0) + (comm.rank < comm.size - 1)
+        numbers = 2 * ROWS * TIME * 16 * neighbours         # in two steps
+        assert sent == [4 * numbers, 2 * numbers]
+    world.run(body)
+
+
+@worlds(2, 3, mpi=(3,))
+def test_fsdp_gathers_weights_in_two_bytes_without_a_difference(world):
+    """Every use rounds them in any case: rounding before the message changes no bit."""
+    def body(comm):
+        found, sent = [], []
+        for change in (lambda strategy: None, partial(gather_in, fmt=BFLOAT16)):
+            comm.start_trace()
+            found.append(train(comm, "gpt", "bf16", partial(make_strategy, "fsdp"), 1, change))
+            sent.append(comm.stop_trace().bytes_sent(comm.rank, "all_gather"))
+        same_bits(*found)
+        assert sent[0] == 2 * sent[1] > 0
+    world.run(body)
+
+
+@worlds(2, 3, 4, mpi=(4,))
+@pytest.mark.parametrize("name", ["ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "dp 2 × tp 2"])
+def test_gradients_are_reduced_in_a_chosen_format(world, name):
+    """Half the bytes; p roundings of each number; the same bits on every rank."""
+    if name in ("hsdp", "dp 2 × tp 2") and world.size != 4:
+        pytest.skip("needs four ranks")
+
+    def make(model, comm):
+        if name == "hsdp":
+            return make_strategy("fsdp", model, comm, hybrid_shard=2)
+        if "×" in name:
+            return make_hybrid(model, DeviceMesh(comm, dp=2, tp=2), data_parallel="zero1")
+        return make_strategy(name, model, comm)
+
+    def body(comm):
+        found, sent = [], []
+        for change in (lambda strategy: None, partial(reduce_in, fmt=BFLOAT16)):
+            comm.start_trace()
+            found.append(one_step(comm, "tied", "fp32", make, change))
+            sent.append(comm.stop_trace())
+        wide, narrow = found
+        for key, gradient in wide.items():
+            error = np.abs(narrow[key] - gradient).max()
+            assert error <= 4 * ((1 + 2.0**-8)**(comm.size + 1) - 1) * np.abs(gradient).max(), key
+        assert any((narrow[key] != wide[key]).any() for key in wide)
+        assert not ranks_that_differ(comm, b"".join(g.tobytes() for g in narrow.values()))
+        if name == "ddp":       # one bucket; without a format the algorithm follows from the size
+            n = sum(gradient.size for gradient in wide.values())
+            chunks = [stop - start for start, stop in chunk_bounds(n, comm.size)]
+            left_out = chunks[comm.rank] + chunks[(comm.rank + 1) % comm.size]
+            assert sent[1].bytes_sent(comm.rank, "all_reduce") == 2 * (2 * n - left_out)
+        elif "×" not in name:
+            wide, narrow = (t.bytes_sent(comm.rank, "reduce_scatter") for t in sent)
+            assert wide == 2 * narrow > 0
+    world.run(body)
+
+
+def one_step(comm, model, precision, make, change):
+    """Gradients of one step, on every rank all of them."""
+    strategy = make(build(model, precision), comm)
+    change(strategy)
+    rows = np.arange(ROWS)[list(strategy.rows(ROWS))]
+    accumulate(strategy, [batch(model, 0, rows)], 1, 0)
+    return {name: gradient for slab in strategy.slabs
+            for name, gradient in slab.named(slab.complete_grad()).items()}
+
+
+def roundings(model, precision):
+    """How many operations of the longest way from a weight to the loss round their result."""
+    loss = build(model, precision).loss(*batch(model, 0, np.arange(ROWS))[:2])
+    depth = {}
+    for edge in inputs_first(loss.edge):
+        below = max((depth[e] for e in getattr(edge, "edges", None) or () if e is not None),
+                    default=0)
+        depth[edge] = below + (isinstance(edge, Node) and edge.function is Round)
+    return depth[loss.edge]
+
+
+@worlds(2, mpi=(2, 4))
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("sequence", [False, True], ids=["plain", "sequence"])
+@pytest.mark.parametrize("wire", [False, True], ids=["wide", "narrow"])
+def test_tensor_parallel_is_one_process_to_the_roundings(world, wire, sequence, precision):
+    """Partial sums are rounded, which one process never has.
+
+    A rounding is a relative error of at most u.  A gradient has come through n of them forwards and
+    n backwards at most, so to first order ‖Δg‖ ≤ 2 n u ‖g‖ for each of the two ways to compute it.
+    """
+    bound = 4 * roundings("tied", precision) * UNIT[precision]
+
+    def make(model, comm):
+        return make_hybrid(model, DeviceMesh(comm, tp=comm.size // (comm.size // 2),
+                                             dp=comm.size // 2), sequence_parallel=sequence)
+
+    def body(comm):
+        change = partial(send_in, fmt=FLOAT16 if precision == "fp16" else BFLOAT16)
+        found = one_step(comm, "tied", precision, make, change if wire else lambda strategy: None)
+        expected = one_step(comm.split(comm.rank), "tied", precision, Strategy, lambda s: None)
+        ours, theirs = (np.concatenate([a[name].ravel() for name in expected])
+                        for a in (found, expected))
+        distance = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+        assert 0 < distance < bound
+        assert distance < 8 * UNIT[precision]       # errors of either sign: far below the bound
+    world.run(body)
