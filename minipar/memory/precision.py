@@ -75,7 +75,7 @@ def preset(name: str, model: Module) -> dict[str, Precision]:
     layers = [name for name, module in model.named_modules() if isinstance(module, Linear)]
     if not (isinstance(model, GPT) and model.config.tied):
         layers.pop()
-    return {"": BF16} | {layer: FP8 for layer in layers}
+    return {"": BF16} | dict.fromkeys(layers, FP8)
 
 
 def set_precision(model: Module, precisions: Precision | Mapping[str, Precision]) -> Module:
@@ -86,6 +86,9 @@ def set_precision(model: Module, precisions: Precision | Mapping[str, Precision]
     stands for one name, and of several patterns for a name the last one holds.  The criterion is
     no module: it stays in float32.  Raises ValueError for a pattern that nothing is called, and
     for a model that is not in float32.
+
+    With rematerialization: if the model was changed to that before, the inputs of segments are kept
+    as the model's own precision says, else in float32.
     """
     if isinstance(precisions, Precision):
         precisions = {"": precisions}
@@ -138,6 +141,9 @@ def _innermost(name: str, precisions: Mapping[str, Precision]) -> Precision | No
 
 # The call of a module that is running; every simulated rank has its own.
 _running: ContextVar["_Call | None"] = ContextVar("precision", default=None)
+# Whether a module inside said how an array is kept, which may reach one outside through a segment
+# that is computed again.
+_decided: ContextVar[bool] = ContextVar("decided", default=False)
 
 
 def _run(precision: Precision, module: Module, method: str, own: Callable | None,
@@ -209,13 +215,17 @@ class _Call:
         are.
         """
         fmt, widen = self.precision.inputs, None
-        if fmt is not None and array.dtype.kind == "f":
+        if fmt is not None and array.dtype.kind == "f" and not _decided.get():
             master = self._master_of(array)
             if master is not None:
                 array, widen = master, partial(_rounded, fmt)
             elif array.ndim and array.shape[-1] != 1:
                 array, widen = fmt.encode(array), fmt.decode
-        item = self.outside[0](array) if self.outside else array
+        token = _decided.set(True)
+        try:
+            item = self.outside[0](array) if self.outside else array
+        finally:
+            _decided.reset(token)
         return item if item is Enough else _Kept(item, widen)
 
     def bring_back(self, kept: _Kept) -> Array:

@@ -1,6 +1,6 @@
 """Loss scaling on many ranks: all take a step, or none does.
 
-    rank 0   its shards: finite    ─┐            An overflow may show in the piece of one rank alone,
+    rank 0   its shards: finite    ─┐            An overflow may show on one rank alone,
     rank 1   its shards: infinite  ─┼─▶ Σ = 1    and the others would step: with other parameters,
     rank 2   its shards: finite    ─┘   skip     and other scales, from then on.
 

@@ -136,8 +136,8 @@ def accumulate(strategy: Strategy, microbatches: Sequence[Microbatch], seed: int
                step: int = 0, scale: float = 1.0) -> float:
     """Forward and backward of all microbatches: the loss of the whole batch, over all ranks.
 
-    Afterwards the gradients of the whole batch, times `scale`, are in `strategy.slabs`.  Every rank gives as many
-    microbatches, each of any size; one may have no target at all, or no row.
+    Afterwards the gradients of the whole batch, times `scale`, are in `strategy.slabs`.  Every rank
+    gives as many microbatches, each of any size; one may have no target at all, or no row.
     """
     if not microbatches:
         raise ValueError("no microbatches: give at least one (it may have no rows)")

@@ -127,7 +127,8 @@ def save(comm: Communicator, run: Run, step: int) -> None:
     if comm.rank == 0:
         description = {**run.task.describe(), "step": step, "optimizer": run.options.optimizer,
                        "updates": run.optimizer.num_steps,
-                       "scaler": run.scaler and run.scaler.state_dict(), "dtype": run.options.dtype, "seed": run.options.seed, "losses": run.losses,
+                       "scaler": run.scaler and run.scaler.state_dict(),
+                       "dtype": run.options.dtype, "seed": run.options.seed, "losses": run.losses,
                        "options": {name: getattr(run.options, name) for name in REMEMBERED}}
         files.save(run.options.out, files.Checkpoint(model, states, description))
 

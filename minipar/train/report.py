@@ -82,7 +82,8 @@ def introduce(run: Run, world: str, console: Console) -> None:
                       if value is not None)
     console.print(f"minipar train: {type(model).__name__} of "
                   f"{model.num_parameters():,} parameters ({sizes}) on {options.data}, "
-                  f"{world}, {described(options)}, {precision_of(options)}", highlight=False, markup=False)
+                  f"{world}, {described(options)}, {precision_of(options)}", highlight=False,
+                  markup=False)
     if run.first_step:
         console.print(f"resumed from {options.resume} after {run.first_step} steps",
                       highlight=False, markup=False)
