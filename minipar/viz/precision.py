@@ -51,9 +51,10 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
         below.hist(powers, bins=bins, weights=np.full(powers.size, 100 / values.size),
                    histtype="stepfilled", alpha=0.55, color=color, label=name)
     below.axvline(np.log2(formats[0].smallest / 2), color=DARK, linestyle="--", linewidth=1)
-    below.annotate(f"{formats[0].name}: 0", (np.log2(formats[0].smallest / 2) - 0.5, 1),
+    below.annotate(f"0 in {formats[0].name}", (np.log2(formats[0].smallest / 2) - 0.5, 0.98),
                    xycoords=("data", "axes fraction"), va="top", ha="right", fontsize=8.5,
                    color=DARK)
+    below.margins(y=0.15)
     below.set_xlim(*between)
     below.set_xlabel("size, as a power of two")
     below.set_ylabel("% of all gradients")

@@ -1,0 +1,88 @@
+"""Steps of a GPT in few bits, observed: what lesson 22 measures."""
+
+import numpy as np
+
+from minipar.autograd import Function, backward
+from minipar.autograd.function import after_operations
+from minipar.comm import Communicator
+from minipar.formats import BFLOAT16
+from minipar.memory.ledger import Ledger
+from minipar.memory.precision import FP16, set_precision
+from minipar.nn import GPT, GPTConfig
+from minipar.optim import AdamW, LossScaler
+from minipar.parallel.narrow import reduce_in
+from minipar.parallel.scaling import unscale
+from minipar.parallel.strategies import make_strategy
+from minipar.parallel.strategy import Microbatch, accumulate
+
+CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=2, num_heads=4, width=48, tied=False)
+ROWS, TARGETS = 4, 2**20        # of a batch here; targets of a batch as large models have it
+
+
+class Look(Function):
+    """x itself; the gradient that comes back is noted."""
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, x, seen):
+        """See the class."""
+        ctx.seen = seen
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        """See the class."""
+        ctx.seen.append(np.array(g).ravel())
+        return [g]
+
+
+def batch(rank: int) -> Microbatch:
+    """Tokens of this rank."""
+    ids = np.random.default_rng(rank).integers(0, CONFIG.vocab_size, (ROWS, CONFIG.context + 1))
+    return Microbatch(ids[:, :-1], ids[:, 1:], np.arange(ROWS))
+
+
+def gradients_of_all_operations() -> np.ndarray:
+    """Those of one step in float32, as small as in a batch of TARGETS targets."""
+    model, (ids, targets, _), seen = GPT(CONFIG).initialize(), batch(0), []
+    with after_operations(lambda y: Look.apply(y, seen=seen)):
+        loss = model.loss(ids, targets, TARGETS)
+    backward(loss)
+    return np.concatenate(seen)
+
+
+def kept(model: GPT) -> dict[str, int]:
+    """Bytes that one step keeps for backward: in all, and of what is never narrow."""
+    ledger, (ids, targets, _) = Ledger(model.parameters()), batch(0)
+    with ledger.recording():
+        loss = model.loss(ids, targets)
+        live = ledger.live
+        backward(loss)
+    rows = ROWS * CONFIG.context
+    statistics = 4 * rows * (2 * CONFIG.num_layers + 1)         # of layer norms: one a row
+    same = statistics + 4 * rows * CONFIG.vocab_size + ids.base.nbytes      # dlogits, ids
+    return {"all": live, "same": same}
+
+
+def one_overflow(comm: Communicator) -> tuple[bool, LossScaler]:
+    """ZeRO-1, where the last rank's shard alone has an infinite gradient; whether to step."""
+    strategy = make_strategy("zero1", set_precision(GPT(CONFIG), FP16).initialize(), comm)
+    optimizer, scaler = AdamW(strategy.slabs), LossScaler()
+    optimizer.zero_grad()
+    accumulate(strategy, [batch(comm.rank)], scale=scaler.scale)
+    if comm.rank == comm.size - 1:
+        strategy.slabs[-1].complete_grad()[0] = np.inf
+    finite = unscale(strategy, scaler.scale)
+    scaler.update(not finite)
+    return finite, scaler
+
+
+def reduced_bytes(comm: Communicator, narrow: bool) -> int:
+    """What this rank sends to sum gradients."""
+    strategy = make_strategy("zero1", GPT(CONFIG).initialize(), comm)
+    if narrow:
+        reduce_in(strategy, BFLOAT16)
+    comm.start_trace()
+    accumulate(strategy, [batch(comm.rank)])
+    return comm.stop_trace().bytes_sent(comm.rank, "reduce_scatter")

@@ -1,0 +1,80 @@
+"""--precision in the training program: refusals, strategies, and a run that goes on exactly."""
+
+import json
+
+import numpy as np
+import pytest
+from test_train import SMALL, losses, parse
+
+from minipar import checkpoint as files
+from minipar.cli import main
+from minipar.launch import UsageError
+from minipar.optim import LossScaler
+from minipar.train import precision_options
+
+RUN = ["--data", "synthetic", "--steps", "6", "--warmup", "1", "--dropout", "0.2"]
+MISTAKES = {
+    "--precision fp16 --dtype float64": "leave --dtype float64 out",
+    "--reduce-dtype bf16 --dtype float64": "leave --dtype float64 out",
+    "--reduce-dtype bf16 --strategy dp": "choose ddp",
+    "--loss-scale 8": "add --precision fp16",
+    "--precision fp16 --loss-scale much": "for example 1024, not 'much'",
+    "--precision fp16 --loss-scale -1": "a number > 0",
+    "--precision int3": "invalid choice",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_mistakes_are_one_line(words, capsys):
+    assert exits(["train", *words.split()]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1 and MISTAKES[words] in said[0]
+
+
+def exits(argv):
+    try:
+        return main(argv)
+    except SystemExit as error:
+        return error.code
+
+
+@pytest.mark.parametrize("precision, bound", [("bf16", 2e-2), ("fp16", 2e-3), ("fp8", 5e-2)])
+@pytest.mark.parametrize("words", ["", "--strategy fsdp", "--mesh pp=2,dp=1,tp=2",
+                                   "--strategy zero2 --reduce-dtype bf16"])
+def test_losses_are_about_those_of_float32(precision, bound, words):
+    num_ranks = 4 if "mesh" in words else 2
+    wide = losses(num_ranks, parse(*RUN, *words.split()))
+    narrow = losses(num_ranks, parse(*RUN, *words.split(), "--precision", precision))
+    assert narrow != wide
+    np.testing.assert_allclose(narrow, wide, rtol=bound)
+
+
+def test_a_run_that_is_resumed_goes_on_exactly(tmp_path, capsys):
+    """With a scale that overflows at first: skipped steps are no steps of the optimizer."""
+    words = [*SMALL, *RUN, "--precision", "fp16", "--strategy", "zero1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precision_options, "LossScaler", lambda: LossScaler(2.0**20, interval=3))
+        assert main(["train", *words, "--ranks", "2", "--save-every", "3", "--out",
+                     str(tmp_path)]) == 0
+        whole = json.loads((tmp_path / "checkpoint.json").read_text())
+        half = tmp_path / "checkpoint.previous.npz"
+        at_half = files.load(half).description
+        assert 0 < at_half["updates"] < 3 and at_half["scaler"]["scale"] < 2.0**20
+        half.rename(tmp_path / "checkpoint.npz")
+        assert main(["train", "--resume", str(tmp_path), "--ranks", "2"]) == 0
+    resumed = json.loads((tmp_path / "checkpoint.json").read_text())
+    assert resumed["options"]["precision"] == "fp16"
+    for key in ("losses", "scaler", "updates"):
+        assert resumed[key] == whole[key]
+    assert "fp16 with float32 masters" in capsys.readouterr().out
+
+
+def test_the_summary_says_scale_and_skipped_steps(capsys):
+    assert main(["train", *SMALL, *RUN, "--precision", "fp16", "--loss-scale", "1e9"]) == 0
+    said = capsys.readouterr().out
+    assert "loss scale 1e+09, 6 steps skipped" in said
+
+
+def test_a_scale_that_would_not_work_is_refused_before_the_ranks_start():
+    with pytest.raises(UsageError, match="a number > 0"):
+        parse("--precision", "fp16", "--loss-scale", "nan")
