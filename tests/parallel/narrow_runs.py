@@ -3,6 +3,7 @@
 from functools import cache
 
 import numpy as np
+import pytest
 
 from minipar.comm import Cluster
 from minipar.memory.precision import preset, set_precision
@@ -13,6 +14,7 @@ from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 
 VOCABULARY, TIME, ROWS = 11, 8, 8
 UNIT = {"bf16": 2.0**-8, "fp16": 2.0**-11}       # the largest relative error of a rounding
+SLOW_FP16 = ["bf16", pytest.param("fp16", marks=pytest.mark.slow), "fp8"]
 MODELS = {"gpt": lambda: GPT(GPTConfig(VOCABULARY, context=TIME, num_layers=4, num_heads=2,
                                        width=16, dropout=0.2, tied=False)),
           "tied": lambda: GPT(GPTConfig(VOCABULARY, context=TIME, num_layers=2, num_heads=2,

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from narrow_runs import ROWS, TIME, alone, same_bits, train
+from narrow_runs import ROWS, SLOW_FP16, TIME, alone, same_bits, train
 
 from minipar.formats import BFLOAT16, FLOAT16
 from minipar.parallel.narrow import send_in
@@ -21,7 +21,7 @@ from minipar.testing import worlds
 
 
 @worlds(2, mpi=(2,))
-@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8"])
+@pytest.mark.parametrize("precision", SLOW_FP16)
 @pytest.mark.parametrize("name", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
 def test_data_parallel_is_bitwise_one_process(world, name, precision):
     """Each rank's rows are a microbatch of one process."""
@@ -32,7 +32,7 @@ def test_data_parallel_is_bitwise_one_process(world, name, precision):
 
 
 @worlds(4, mpi=(4,))
-@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
 def test_on_more_ranks_only_the_order_of_sums_differs(world, name):
     """Of p float32 numbers: an error of at most p · 2⁻²⁴ of the sum of their sizes."""
     expected = alone("gpt", "bf16", parts=4)
@@ -51,8 +51,8 @@ def on_pipeline(schedule):
 
 
 @worlds(2, 3, mpi=(3,))
-@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8"])
-@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+@pytest.mark.parametrize("precision", SLOW_FP16)
+@pytest.mark.parametrize("schedule", [pytest.param("1f1b", marks=pytest.mark.slow), "zb_h1"])
 def test_a_pipeline_is_bitwise_one_process_and_sends_half_the_bytes(world, schedule, precision):
     """What is sent between stages has been rounded already: nothing is lost in 2 bytes."""
     expected = alone("gpt", precision, parts=4)
