@@ -2,12 +2,14 @@
 
 Everywhere else the code calls `np.*` on whatever array comes: `np.exp(x)` of a CuPy array runs on
 the GPU, and of a shape-only array (`shape_array.py`) only works out a shape.  The array decides.
+(Copies that a GPU makes while it computes are in `host_memory.py`.)
 """
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -91,8 +93,9 @@ _observer: ContextVar[Callable[[str, Array], None] | None] = ContextVar("observe
 def allocated(kind: str, array: Array) -> Array:
     """Say that `array`, a new one, is memory of this kind; return it.
 
-    Kinds: "parameters", "gradients", "optimizer states", "communication".  Saved activations are
-    seen by `ctx.save`.  Nothing happens unless a ledger (`memory/ledger.py`) listens.
+    Kinds: "parameters", "gradients", "optimizer states", "communication", "offloaded".  Saved
+    activations are seen by `ctx.save`.  Nothing happens unless a ledger (`memory/ledger.py`)
+    listens.
     """
     observer = _observer.get()
     if observer is not None:
@@ -108,6 +111,36 @@ def observing_allocations(observer: Callable[[str, Array], None]) -> Iterator[No
         yield
     finally:
         _observer.reset(token)
+
+
+# Who makes the arrays that live long, by their kind, where others than NumPy do.
+Makers = Mapping[str, Callable[[Array, Any], Array]]
+_makers: ContextVar[Makers] = ContextVar("makers", default=MappingProxyType({}))
+
+
+def zeros(kind: str, like: Array, shape: Any = None) -> Array:
+    """A new array of zeros, memory of this kind: as `like`, but perhaps of another shape.
+
+    Inside `making` it may be elsewhere: in a file, or on the host beside a GPU.
+    """
+    if kind in _makers.get():
+        return _makers.get()[kind](like, shape)
+    return allocated(kind, np.zeros_like(like, shape=shape))
+
+
+@contextmanager
+def making(makers: Makers) -> Iterator[None]:
+    """Context in which makers[kind](like, shape) makes what `zeros` is asked for."""
+    token = _makers.set(makers)
+    try:
+        yield
+    finally:
+        _makers.reset(token)
+
+
+def beside(array: Array, other: Array) -> Array:
+    """`array` itself if it lives where `other` does, on the host or on a GPU; else a copy there."""
+    return array if is_gpu(array) == is_gpu(other) else like(to_host(array), other)
 
 
 def place_in(array: Array, base: Array) -> tuple | None:
@@ -131,6 +164,12 @@ def view_of(base: Array, place: tuple) -> Array:
     return np.lib.stride_tricks.as_strided(tail, shape, strides)
 
 
+def flat_view(owner: Array) -> Array:
+    """The whole memory of an array that owns it, as a view (n,) in the order of memory."""
+    order = sorted(range(owner.ndim), key=lambda axis: -owner.strides[axis])
+    return owner.transpose(order).reshape(owner.size)
+
+
 def _address(array: Array) -> int:
     return array.data.ptr if is_gpu(array) else array.__array_interface__["data"][0]
 
@@ -142,8 +181,8 @@ def storage(array: Array) -> Array:
     return array
 
 
-def keep_freed_memory() -> bool:
-    """Tell glibc to hand freed memory to the next array instead of back to the kernel.
+def keep_freed_memory(keep: bool = True) -> bool:
+    """Tell glibc to hand freed memory to the next array instead of back to the kernel, or not to.
 
     Fresh pages cost a fault and a zeroing each: a training step, which allocates its activations
     anew, is about 13 % slower without.  It is a setting of the whole process, so only programs
@@ -154,4 +193,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    return bool(mallopt(mmap_threshold, 1 << 25) and mallopt(trim_threshold, 1 << 30))
+    return bool(mallopt(mmap_threshold, 1 << (25 if keep else 17))
+                and mallopt(trim_threshold, 1 << (30 if keep else 17)))

@@ -9,19 +9,20 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minipar"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-LOW = {"backend", "formats", "random", "shape_array", "shape_rules"}
+LOW = {"backend", "formats", "host_memory", "random", "shape_array", "shape_rules"}
 ABOVE = {"environment", *LOW}
 ALLOWED = {     # what each part may import, itself apart
     "backend": set(),
     "environment": set(),
     "formats": {"backend"},
+    "host_memory": {"backend"},
     "random": set(),
     "shape_rules": set(),
     "shape_array": {"shape_rules"},
     "autograd": LOW,
     "nn": {*LOW, "autograd"},
     "optim": {*LOW, "autograd", "nn"},
-    "comm": {"backend", "environment"},             # never sees a Tensor
+    "comm": {"backend", "environment", "host_memory"},           # never sees a Tensor
     "memory": {*LOW, "autograd", "nn", "optim"},
     "parallel": {*LOW, "autograd", "nn", "optim", "comm", "memory"},
     "inference": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},

@@ -27,6 +27,12 @@ from ..backend import Array
 
 # The segment that is being computed for the first time; every simulated rank has its own.
 _around: ContextVar["Segment | None"] = ContextVar("segment", default=None)
+_again: ContextVar[bool] = ContextVar("again", default=False)
+
+
+def is_computing_again() -> bool:
+    """Whether this is a second forward, whose results backward wants at once."""
+    return _again.get()
 
 
 def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
@@ -99,6 +105,7 @@ class Segment:
                 item.again = Saved(array, self.hooks)
             return Enough if item is wanted[-1] else None
 
+        _again.set(True)                # in this segment's own context, which ends here
         try:
             with saved_tensors_hooks(keep, lambda nothing: nothing, nested=False):
                 self.function(*inputs)

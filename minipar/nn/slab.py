@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backend import Array, allocated, to_host
+from ..backend import Array, to_host, zeros
 from .parameter import Parameter, part_of
 
 
@@ -69,8 +69,8 @@ class Slab:
                                          parameter.replicated, order=parameter.order))
             self.parameters.append(parameter)
             start = stop
-        self.data: Array = allocated("parameters", np.empty_like(like, shape=start))
-        self.grad: Array = allocated("gradients", np.zeros_like(like, shape=start))
+        self.data: Array = zeros("parameters", like, start)
+        self.grad: Array = zeros("gradients", like, start)
         for segment, parameter in zip(self.segments, self.parameters):
             view = self.data[segment.start:segment.stop].reshape(segment.shape)
             if parameter.initialized:

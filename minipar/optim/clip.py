@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..backend import Array, blocks, is_host
+from ..host_memory import page_out
 from ..nn.slab import Slab
 
 
@@ -18,6 +19,7 @@ def sum_of_squares(flat: Array) -> Array:
     total = 0.0
     for (g,) in blocks(flat):
         total = total + np.einsum("i,i->", g, g, dtype=np.float64)
+        page_out(g)
     return total
 
 
@@ -40,5 +42,7 @@ def clip_grad_norm(slabs: Sequence[Slab], max_norm: float,
     factor = max_norm / (norm + 1e-6)
     if not is_host(factor) or 0 < factor < 1:
         for slab in slabs:
-            slab.grad *= np.minimum(factor, 1).astype(slab.grad.dtype)
+            for (g,) in blocks(slab.grad):
+                g *= np.minimum(factor, 1).astype(g.dtype)
+                page_out(g)
     return norm

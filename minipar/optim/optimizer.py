@@ -1,7 +1,9 @@
 """Optimizers: one loop over flat slabs, in place, a cache-sized block at a time.
 
 A block of parameters, gradients and states goes through all the passes of the update while it is
-in the L2 cache; a scratch block serves every step, so a step allocates nothing.
+in the L2 cache; a scratch block serves every step, so a step allocates nothing.  States made inside
+`backend.making` may be in a file, of which one block at a time is resident, or on the host beside a
+GPU, where the step is then taken: ZeRO-Offload, Ren et al. 2021.
 """
 
 import math
@@ -10,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..autograd.meter import current_meter
-from ..backend import Array, allocated, blocks, like
+from ..backend import Array, beside, blocks, like, zeros
+from ..host_memory import is_mapped, page_out
 from ..nn.slab import Slab
 
 
@@ -30,10 +33,11 @@ class Optimizer:
             raise ValueError(f"a learning rate is a number >= 0, not {lr}")
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
         self.states: list[dict[str, Array]] = [
-            {name: allocated("optimizer states", np.zeros_like(slab.data))
-             for name in self.state_names} for slab in slabs]
+            {name: zeros("optimizer states", slab.data) for name in self.state_names}
+            for slab in slabs]
         sizes = [max((block.size for (block,) in blocks(slab.data)), default=0) for slab in slabs]
-        self._scratch = [np.empty_like(slab.data, shape=(2, max(sizes))) for slab in slabs[:1]]
+        self._scratch = np.empty_like(next(iter(self.states[0].values()), slabs[0].data),
+                                      shape=(2, max(sizes)))
 
     def begin(self) -> None:
         """What changes from step to step, worked out once for all blocks."""
@@ -47,16 +51,25 @@ class Optimizer:
         self.num_steps += 1
         self.begin()
         meter = current_meter()
-        (scratch,) = self._scratch
         for slab, state in zip(self.slabs, self.states):
             start = meter.start() if meter else None
             grad = slab.complete_grad()
-            for p, g, *states in blocks(slab.data, grad, *state.values()):
-                self.update(p, g, scratch[:, :p.shape[0]], *states)
+            arrays = slab.data, grad, *state.values()
+            mapped = [i for i, array in enumerate(arrays) if is_mapped(array)]
+            for block in blocks(*arrays):
+                self._update_block(*block)
+                page_out(*[block[i] for i in mapped])
             if meter:
                 meter.stop(start, type(self).__name__, "optimizer",
-                           self.flops_per_parameter * slab.data.size,
-                           (slab.data, grad, *state.values()))
+                           self.flops_per_parameter * slab.data.size, arrays)
+
+    def _update_block(self, p: Array, g: Array, *states: Array) -> None:
+        """`update`, where the states are: on the host if they were made there (ZeRO-Offload)."""
+        place = states[0] if states else p
+        here = beside(p, place)
+        self.update(here, beside(g, place), self._scratch[:, :p.shape[0]], *states)
+        if here is not p:
+            p[...] = beside(here, p)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""

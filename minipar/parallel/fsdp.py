@@ -21,6 +21,7 @@ from ..autograd import Tensor
 from ..backend import Array, allocated
 from ..comm import Communicator
 from ..comm.collectives import broadcast
+from ..host_memory import page_out
 from ..nn import Module
 from ..optim import Optimizer
 from .gathering import Gathering
@@ -67,7 +68,7 @@ class FullyShardedDataParallel(ShardedGradients):
     def keep(self, shard: Shard, piece: Array) -> None:
         """See ShardedGradients: with replicas, the sum over them is still to come."""
         if self.replicate is None or self.replicate.size == 1:
-            shard.add(piece)
+            self._add(shard, piece)
         else:
             self.pieces.append((shard, allocated("communication", piece.copy())))
 
@@ -75,8 +76,13 @@ class FullyShardedDataParallel(ShardedGradients):
         """See Strategy."""
         super().finish()
         for shard, piece in self.pieces:
-            shard.add(self.sums.all_reduce(self.replicate, piece))
+            self._add(shard, self.sums.all_reduce(self.replicate, piece))
         self.pieces.clear()
+
+    @staticmethod
+    def _add(shard: Shard, piece: Array) -> None:
+        shard.add(piece)
+        page_out(shard.grad)
 
 
 def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | None = None,
@@ -111,6 +117,7 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
                              "give it to one strategy only")
         for _, p in own:
             broadcast(comm, p.data, out=p.data)
+            page_out(p.data)
         unit = Unit([padded_run(own, shard)], not reshard_after_forward)
         units.insert(0, unit)
         call_before_use(parts, unit)

@@ -2,15 +2,19 @@
 
     released   ▁▁▁ piece: this rank's part of a run   parameters are shapes without numbers
     gathered   ███████████ full: everyone's pieces    parameters are views of it
+
+Made inside `backend.making`, pieces and their gradients are elsewhere: in a file, or on the host
+beside a GPU.  What is gathered is where the parameters were.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..backend import Array, allocated, place_in, view_of
+from ..backend import Array, allocated, beside, place_in, view_of, zeros
 from ..comm import Communicator
 from ..comm.work import Work, start
+from ..host_memory import page_out
 from ..nn import Parameter
 from ..nn.parameter import Absent
 from ..nn.slab import Segment
@@ -23,12 +27,14 @@ class Run:
     """Parameters in one flat run, of which `shard` is here.
 
     `piece`, the shard's data and perhaps padding after it, is this rank's of all pieces, of these
-    `lengths`, that are gathered.
+    `lengths`, that are gathered, to where `like` is.
     """
 
-    def __init__(self, shard: Shard, piece: Array, lengths: Sequence[int]):
+    def __init__(self, shard: Shard, piece: Array, lengths: Sequence[int], like: Array):
         self.shard, self.piece, self.lengths = shard, piece, list(lengths)
-        self.gradient = PassingGradient(shard.parameters, shard.layout, piece)
+        self.like = np.empty_like(like, shape=0)
+        self.gradient = PassingGradient(shard.parameters, shard.layout, self.like)
+        page_out(piece, shard.grad)
 
 
 def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> Run:
@@ -42,12 +48,12 @@ def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> Ru
     bounds = [(min(r * length, size), min((r + 1) * length, size)) for r in range(comm.size)]
     begin, end = bounds[comm.rank]
     flat = np.concatenate([p.data.reshape(p.size) for _, p in named])
-    padded = allocated("parameters", np.zeros_like(flat, shape=length))
+    padded = zeros("parameters", flat, length)
     padded[:end - begin] = flat[begin:end]
-    grad = allocated("gradients", np.zeros_like(padded))
+    grad = zeros("gradients", padded)
     shard = Shard([p for _, p in named], layout, comm, bounds, padded[:end - begin],
                   grad[:end - begin])
-    return Run(shard, padded, [length] * comm.size)
+    return Run(shard, padded, [length] * comm.size, flat)
 
 
 class Unit:
@@ -78,7 +84,7 @@ class Unit:
     def start_gather(self, comm: Communicator) -> None:
         """Begin to gather, unless that is done."""
         if self.full is None:
-            arrays = [np.empty_like(run.piece, shape=sum(run.lengths)) for run in self.runs]
+            arrays = [np.empty_like(run.like, shape=sum(run.lengths)) for run in self.runs]
             self.full = [allocated("communication", array) for array in arrays]
             self.coming = start(_gather_all, comm, self.sums, self.runs, self.full)
 
@@ -116,7 +122,8 @@ class Unit:
 
 def _gather_all(comm: Communicator, sums: Sums, runs: Sequence[Run], out: Sequence[Array]) -> None:
     for run, whole in zip(runs, out):
-        sums.all_gather(comm, run.piece, run.lengths, whole)
+        sums.all_gather(comm, beside(run.piece, run.like), run.lengths, whole)
+        page_out(run.piece)
 
 
 def call_before_use(modules: Sequence, unit: Unit) -> None:

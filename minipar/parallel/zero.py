@@ -14,9 +14,8 @@ k microbatches ZeRO-2 has nowhere to add gradients up, and reduces each: (k + 1)
 Every bucket is cut into p pieces, so that all ranks take part in all reductions alike.
 """
 
-import numpy as np
 
-from ..backend import allocated
+from ..backend import zeros
 from ..comm import Communicator
 from ..comm.collectives import all_gather, chunk_bounds
 from ..comm.work import Work, start
@@ -74,7 +73,7 @@ class ZeRO2(ShardedGradients):
         for run in self.buckets:
             bounds = chunk_bounds(run.stop - run.start, comm.size)
             data = run.data[slice(*bounds[comm.rank])]
-            grad = allocated("gradients", np.zeros_like(data))
+            grad = zeros("gradients", data)
             self.slabs.append(Shard(run.parameters, run.layout, comm, bounds, data, grad))
             gradients.append(PassingGradient(run.parameters, run.layout, data))
         for slab in model.slabs:

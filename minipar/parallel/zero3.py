@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from ..autograd import GradientSlot, Tensor, saved_tensors_hooks
-from ..backend import Array, allocated, place_in, storage, view_of
+from ..backend import Array, allocated, place_in, storage, view_of, zeros
 from ..comm import Communicator
 from ..comm.collectives import all_gather as gather_array
 from ..comm.collectives import broadcast, chunk_bounds
@@ -57,7 +55,7 @@ class ShardedParameters:
         bounds = chunk_bounds(size, comm.size)
         whole = broadcast(comm, parameter.data)
         data = allocated("parameters", whole.reshape(size)[slice(*bounds[comm.rank])].copy())
-        leaf, grad = Tensor(data), allocated("gradients", np.zeros_like(data))
+        leaf, grad = Tensor(data), zeros("gradients", data)
         leaf.edge = GradientSlot(weight_only=True)
         leaf.slot.place = lambda: grad
         parameter.data, parameter.slot.place = Absent(shape, parameter.dtype), None

@@ -10,7 +10,8 @@ from ..comm import Cluster, Communicator
 from ..environment import launched
 from ..launch import UsageError, launch
 from . import options as choices
-from .loop import begin, distance_to_one_rank, load_checkpoint, remembered, train
+from .loop import Run, begin, distance_to_one_rank, load_checkpoint, remembered, train
+from .memory_options import explained, process_limit
 from .precision_options import outcome
 from .report import ProgressBar, draw, introduce
 from .tasks import make_task
@@ -26,19 +27,28 @@ def main(options: argparse.Namespace) -> None:
     task = make_task(options)
     if options.resume is not None:
         load_checkpoint(options, task)      # a mistake is found now, before MPI starts
-    keep_freed_memory()
+    keep_freed_memory(options.memory_limit is None)
     cluster = None if launched() else Cluster(num_ranks)
-    launch(lambda comm: run_on(comm, options), cluster=cluster)
+    with process_limit(options, 1 if launched() else num_ranks):
+        launch(lambda comm: run_on(comm, options), cluster=cluster)
 
 
 def run_on(comm: Communicator, options: argparse.Namespace) -> None:
     """The whole program of one rank."""
     console = Console(stderr=False, soft_wrap=True)
     try:
-        run = begin(comm, options, make_task(options))
-    except (MemoryError, ValueError) as error:
+        with explained():
+            run = begin(comm, options, make_task(options))
+    except ValueError as error:
         raise UsageError(f"this model cannot be made here ({error}): choose smaller sizes") \
             from error
+    with explained(run.memory.ledger):
+        finish(comm, run, console)
+
+
+def finish(comm: Communicator, run: Run, console: Console) -> None:
+    """Train, and show what came of it."""
+    options = run.options
     kind = "MPI" if launched() else "simulated"
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
     if comm.rank == 0:
@@ -50,6 +60,8 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
         console.print(f"final loss {run.losses[-1]:.3f}; {run.task.summary(model)}"
                       f"{outcome(run.scaler)}",
                       highlight=False)
+        if summary := run.memory.summary():
+            console.print(summary, highlight=False)
         if options.sample:
             console.rule("a sample")
             console.print(run.task.sample(model), markup=False, highlight=False)

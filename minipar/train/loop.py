@@ -11,7 +11,6 @@ and on another number of ranks, since a checkpoint holds whole parameters and wh
 import argparse
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,12 +20,12 @@ from .. import checkpoint as files
 from ..comm import Communicator, Trace
 from ..comm.collectives import chunk_bounds, gather_trace
 from ..launch import UsageError, metered
-from ..memory.ledger import Ledger
 from ..nn import Module
 from ..optim import SGD, Adam, AdamW, LossScaler, Optimizer, warmup_cosine
 from ..parallel.pipeline import Timeline
 from ..parallel.scaling import unscale
 from ..parallel.strategy import Microbatch, Strategy, accumulate
+from .memory_options import Memory, explained
 from .mesh import num_microbatches, pipeline_of, strategy_of
 from .options import REMEMBERED
 from .precision_options import ALONE, make_scaler, narrow_messages, narrow_model
@@ -41,7 +40,7 @@ class Run:
     task: Task
     strategy: Strategy
     optimizer: Optimizer
-    ledger: Ledger | None               # of this rank's memory, if there will be pictures
+    memory: Memory
     scaler: LossScaler | None           # of the loss, where gradients would be too small
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
@@ -54,7 +53,8 @@ class Run:
         state = self.strategy.state_dict()
         if comm.rank:
             return None
-        model = self.task.build().initialize(self.options.seed, np.dtype(self.options.dtype))
+        with self.memory.building():
+            model = self.task.build().initialize(self.options.seed, np.dtype(self.options.dtype))
         model.load_state_dict(state)
         return model
 
@@ -70,9 +70,9 @@ def make_optimizer(options: argparse.Namespace, strategy: Strategy) -> Optimizer
 
 def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
     """A run from the start, or from the checkpoint that --resume names."""
-    ledger = Ledger(now=comm.now) if options.out is not None else None
+    memory = Memory(options, comm)
     saved = load_checkpoint(options, task) if options.resume is not None else None
-    with ledger.recording() if ledger else nullcontext():
+    with explained(memory.ledger), memory.recording(), memory.building():
         model = narrow_model(options, task.build())
         model.initialize(options.seed, np.dtype(options.dtype))
         try:
@@ -80,7 +80,7 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
                 model.load_state_dict(saved.model)
             strategy = strategy_of(options, model, comm)
             narrow_messages(options, strategy)
-            run = Run(options, task, strategy, make_optimizer(options, strategy), ledger,
+            run = Run(options, task, strategy, make_optimizer(options, strategy), memory,
                       make_scaler(options))
             if saved is not None:
                 run.first_step = saved.description["step"]
@@ -94,6 +94,7 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
             if saved is None:
                 raise
             raise UsageError(f"--resume {options.resume}: {error}") from error
+    memory.watch(model)
     return run
 
 
@@ -142,10 +143,9 @@ def train(comm: Communicator, run: Run,
     options = run.options
     traced = min(run.first_step + 2, options.steps - 1)     # a warm one
     for step in range(run.first_step, options.steps):
-        if step == traced and options.out is not None:
-            loss = observed_step(comm, run, step)
-        else:
-            loss = take_step(run, step)
+        observed = step == traced and options.out is not None
+        with run.memory.recording(observed):
+            loss = observed_step(comm, run, step) if observed else take_step(run, step)
         run.losses.append(loss)
         progress(step, loss)
         if options.save_every and (step + 1) % options.save_every == 0 \
@@ -160,7 +160,8 @@ def take_step(run: Run, step: int) -> float:
     options, strategy, optimizer = run.options, run.strategy, run.optimizer
     optimizer.zero_grad()
     scale = run.scaler.scale if run.scaler else 1.0
-    loss = accumulate(strategy, microbatches(run, step), options.seed, step, scale)
+    with run.memory.step():
+        loss = accumulate(strategy, microbatches(run, step), options.seed, step, scale)
     if not math.isfinite(loss):
         raise UsageError(f"the loss is {loss} at step {step}: lower --lr {options.lr:g}, or clip "
                          "harder with --clip", status=1)
@@ -189,8 +190,7 @@ def observed_step(comm: Communicator, run: Run, step: int) -> float:
     """`take_step`, with the messages, computations and memory of it kept for the pictures."""
     begun = comm.now()
     comm.start_trace()
-    with run.ledger.recording():
-        loss = metered(lambda comm: take_step(run, step))(comm)
+    loss = metered(lambda comm: take_step(run, step))(comm)
     trace, run.traced = comm.stop_trace(), (begun, comm.now())
     run.trace, run.pipeline = gather_trace(comm, trace), pipeline_of(run.strategy, trace)
     return loss
@@ -205,7 +205,7 @@ def distance_to_one_rank(comm: Communicator, options: argparse.Namespace,
     """
     options = argparse.Namespace(**{**vars(options), "dtype": "float64", "steps": options.verify,
                                     "warmup": 0, "resume": None, "out": None, "save_every": 0,
-                                    **ALONE})
+                                    "memory_limit": None, **ALONE})
     together = begin(comm, options, make_task(options))
     train(comm, together)
     ours = together.strategy.state_dict()
@@ -213,7 +213,8 @@ def distance_to_one_rank(comm: Communicator, options: argparse.Namespace,
     if comm.rank:
         return None
     options = argparse.Namespace(**{**vars(options), "strategy": "ddp", "accumulate": 1,
-                                    "hybrid_shard": None, "mesh": None, "microbatches": None})
+                                    "hybrid_shard": None, "mesh": None, "microbatches": None,
+                                    "offload": ""})
     alone = begin(alone_comm, options, make_task(options))
     train(alone_comm, alone)
     theirs = alone.strategy.state_dict()

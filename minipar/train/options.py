@@ -10,6 +10,7 @@ from ..environment import launched
 from ..launch import UsageError
 from ..nn import GPTConfig
 from ..parallel.strategies import BUCKETED, NAMES
+from .memory_options import add_memory_arguments, check_memory
 from .mesh import BUCKET_MB, add_mesh_arguments, check_mesh, parse_mesh
 from .precision_options import add_precision_arguments, check_precision
 
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--hybrid-shard", type=int, metavar="N",
                      help="with fsdp: shard over N neighbouring ranks, and replicate those shards "
                           "over the others (all ranks)")
+    add_memory_arguments(parser)
     files = parser.add_argument_group("results")
     files.add_argument("--out", type=Path, metavar="DIR",
                        help="write checkpoints there, the loss curve, and one step's timeline, "
@@ -123,6 +125,7 @@ def check(options: argparse.Namespace) -> None:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
     _check_strategy(options)
     check_mesh(options)
+    check_memory(options)
     check_precision(options)
     for name in ("lr", "temperature", "clip", "weight_decay", "momentum", "warmup"):
         value = getattr(options, name)

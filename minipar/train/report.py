@@ -20,6 +20,7 @@ from ..viz.memory import MemoryStep, draw_memory, phases_of
 from ..viz.pipeline import draw_pipeline
 from ..viz.timeline import draw_timeline
 from .loop import Run
+from .memory_options import described_memory
 from .mesh import described
 from .precision_options import described as precision_of
 
@@ -82,8 +83,8 @@ def introduce(run: Run, world: str, console: Console) -> None:
                       if value is not None)
     console.print(f"minipar train: {type(model).__name__} of "
                   f"{model.num_parameters():,} parameters ({sizes}) on {options.data}, "
-                  f"{world}, {described(options)}, {precision_of(options)}", highlight=False,
-                  markup=False)
+                  f"{world}, {described(options)}{described_memory(options)}, "
+                  f"{precision_of(options)}", highlight=False, markup=False)
     if run.first_step:
         console.print(f"resumed from {options.resume} after {run.first_step} steps",
                       highlight=False, markup=False)
@@ -98,9 +99,10 @@ def draw(run: Run, world: str, out: Path) -> list[Path]:
     if run.trace is not None and (run.trace.spans or run.trace.messages):
         pictures.append(draw_timeline(run.trace, out / "timeline.png", arrows=False,
                                       title=f"One training step: {name}, {world}"))
-    step = MemoryStep("", run.ledger.history, *run.traced, phases=phases_of(run.trace, 0))
+    step = MemoryStep("", run.memory.ledger.history, *run.traced, phases=phases_of(run.trace, 0))
     pictures.append(draw_memory([step], out / "memory.png",
-                                f"Memory of rank 0: {name}, {world}\n{described(run.options)}"))
+                                f"Memory of rank 0: {name}, {world}\n{described(run.options)}"
+                                f"{described_memory(run.options)}"))
     if run.pipeline is not None:
         groups = run.strategy.comm.size // run.pipeline.num_ranks
         pictures.append(draw_pipeline(run.pipeline, out / "pipeline.png", (

@@ -21,13 +21,14 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from ..comm.trace import Trace
-from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, SKY
+from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, PURPLE, SKY
 from .figure import byte_unit, in_bytes, save, time_unit
 from .timeline import PHASES
 
 # From the bottom of the stack to its top, and the colour of each; the kinds are the ledger's.
 COLORS = {"parameters": BLUE, "optimizer states": GREEN, "gradients": ORANGE,
           "communication": SKY, "activations": GREY}
+OFFLOADED = "offloaded"                         # a line of its own: elsewhere, not on the stack
 CAPTIONS = {"communication": "gathered weights, messages"}
 
 
@@ -99,8 +100,8 @@ def draw_memory(steps: Sequence[MemoryStep], path: str | Path, title: str = "",
     figure = Figure(figsize=(max(8.5, 3.9 * len(steps)), 4.6), layout="constrained", dpi=130)
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     panels = figure.subplots(1, len(steps), squeeze=False, sharey=True)[0]
-    top = 1.22 * max(max(peak_of(step, kinds)[1], step.predicted[0] if step.predicted else 0)
-                     for step in steps)
+    top = 1.22 * max(max(peak_of(step, kinds)[1], peak_of(step, [OFFLOADED])[1],
+                         step.predicted[0] if step.predicted else 0) for step in steps)
     for axes, step in zip(panels, steps):
         draw_step(axes, step, kinds, top)
     unit, size = byte_unit(top)
@@ -113,6 +114,8 @@ def draw_memory(steps: Sequence[MemoryStep], path: str | Path, title: str = "",
     seen = {kind for step in steps for _, kind, live in step.history if live}
     handles = [Patch(facecolor=COLORS[kind], label=CAPTIONS.get(kind, kind))
                for kind in COLORS if kind in kinds and kind in seen]
+    if OFFLOADED in seen:
+        handles.append(Line2D([], [], color=PURPLE, label="offloaded, not in memory"))
     if any(step.predicted for step in steps):
         handles.append(Line2D([], [], color=BLACK, linestyle="--", label="predicted peak"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False,
@@ -131,6 +134,8 @@ def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float) ->
             axes.fill_between(x, floor, ceiling, step="post", color=COLORS[kind],
                               linewidth=0.5)        # what lived for an instant is a hairline
             floor = ceiling
+    if OFFLOADED in live:
+        axes.step(x, live[OFFLOADED] / size, where="post", color=PURPLE, linewidth=1.4)
     when, peak = peak_of(step, kinds)
     if step.predicted is not None:
         axes.axhline(step.predicted[0] / size, color=BLACK, linestyle="--", linewidth=1.2)

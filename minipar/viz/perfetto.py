@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..comm.trace import Trace
 from .figure import write_text
-from .timeline import count_ranks, refuse_empty
+from .timeline import COPIES, count_ranks, refuse_empty
 
 
 def write_perfetto(trace: Trace, path: str | Path) -> Path:
@@ -37,7 +37,8 @@ def trace_events(trace: Trace) -> list[dict]:
     """The events of the JSON: names first, then rectangles, then arrows."""
     first, num_ranks = trace.first(), count_ranks(trace)
     rows: dict[tuple[int, str], list[dict]] = {
-        (rank, row): [] for rank in range(num_ranks) for row in ("compute", "sends", "receives")}
+        (rank, row): [] for rank in range(num_ranks)
+        for row in ("compute", *COPIES, "sends", "receives")}
     arrows = []
 
     def micro(time: float) -> float:
@@ -51,7 +52,8 @@ def trace_events(trace: Trace) -> list[dict]:
         return event
 
     for span in trace.named_spans():
-        add(span.rank, "compute", span.name, span.start, span.end, {})
+        row = span.name if span.name in COPIES else "compute"
+        add(span.rank, row, span.name, span.start, span.end, {})
     for number, message in enumerate(trace.select() + trace.select(label="control")):
         for phase, row, rank, peer in (("s", "sends", message.source, message.dest),
                                        ("f", "receives", message.dest, message.source)):

@@ -2,6 +2,8 @@
 
     rank 1  ████████▒▒▒▒████████████▓▓▓      thick: computing (by phase), hatched where it waited
                ▂▂▂▂▂    ▂▂▂▂▂▂▂▂             thin: the messages this rank sent
+              ▂▂▂▂▂▂▂                        and copies to its host memory,
+                            ▂▂▂▂▂▂           and back from there
 
 What is drawn is `lanes(trace)`, a list of rectangles as plain data, so that a test can compare the
 picture with the trace.
@@ -14,6 +16,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from ..comm.copy_lane import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
 from ..parallel.pipeline.schedules import FORWARD
 from ..parallel.pipeline.table import CELL
@@ -36,14 +39,17 @@ from .colors import (
 from .figure import new_figure, save, time_unit
 
 COMPUTE, MESSAGES = "compute", "messages"
+COPIES = COPY_OUT, COPY_IN
 WAITING = "waiting"
 # A span's name ends with its phase; what each phase is drawn as:
 PHASES = {"forward": "forward", "backward": "backward", "weights": "backward",
           "optimizer": "optimizer"}
 COLORS = {"forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
           "all_reduce": PURPLE, "broadcast": SKY, "activations": YELLOW, "gradients": VERMILION,
-          "control": BLACK, "message": DARK}
+          "control": BLACK, "message": DARK, COPY_OUT: VERMILION, COPY_IN: SKY}
 ROWS = {COMPUTE: (-0.32, 0.42), MESSAGES: (0.14, 0.18)}     # (top, height), a lane being 1 high
+WITH_COPIES = {COMPUTE: (-0.32, 0.34), MESSAGES: (0.04, 0.10), COPY_OUT: (0.17, 0.10),
+               COPY_IN: (0.30, 0.10)}
 MIDDLE = ROWS[COMPUTE][0] + ROWS[COMPUTE][1] / 2
 MOST_ARROWS, SHORTEST_ARROW = 48, 0.02      # arrows; share of the whole time
 
@@ -51,7 +57,8 @@ MOST_ARROWS, SHORTEST_ARROW = 48, 0.02      # arrows; share of the whole time
 class Bar(NamedTuple):
     """A rectangle: what `rank` did in one `row` of its lane from `start` to `end` (seconds).
 
-    `row` is "compute" or "messages"; `kind` a phase, "waiting", or what a message was part of.
+    `row` is "compute", "messages", "copy out" or "copy in"; `kind` a phase, "waiting", what a
+    message was part of, or the row again.
     """
 
     rank: int
@@ -77,7 +84,8 @@ def lanes(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0,
     pieces: dict[tuple[int, str], list[tuple]] = {}
     for s in spans:
         kind = PHASES.get(s.name.rpartition(" ")[2], s.name)
-        pieces.setdefault((s.rank, COMPUTE), []).append((s.start - first, s.end - first, kind))
+        row = kind if kind in COPIES else COMPUTE
+        pieces.setdefault((s.rank, row), []).append((s.start - first, s.end - first, kind))
     for m in messages:
         pieces.setdefault((m.source, MESSAGES), []).append(
             (m.start - first, m.end - first, _kind_of(m.label)))
@@ -85,6 +93,8 @@ def lanes(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0,
     for rank in range(count_ranks(trace, num_ranks)):
         computed = join(rank, COMPUTE, pieces.get((rank, COMPUTE), []), resolution)
         sent = join(rank, MESSAGES, pieces.get((rank, MESSAGES), []), resolution)
+        for row in COPIES:
+            sent += join(rank, row, pieces.get((rank, row), []), resolution)
         end = max((bar.end for bar in computed + sent), default=0.0) if apart else last - first
         bars += computed + gaps(rank, COMPUTE, WAITING, computed, end, resolution) + sent
     return bars
@@ -179,13 +189,15 @@ def draw_timeline(trace: Trace, path: str | Path, title: str = "", arrows: bool 
 
 
 def _caption(kind: str, row: str) -> str:
-    return kind if row == COMPUTE else "messages" if kind == "message" else f"messages: {kind}"
+    if row != MESSAGES:
+        return kind
+    return "messages" if kind == "message" else f"messages: {kind}"
 
 
 def _colors(bars: list[Bar]) -> dict[tuple[str, str], str]:
     """A colour for each (kind, row) there is, in the order of the legend."""
     kinds = {(bar.kind, bar.row) for bar in bars}
-    known = [(kind, row) for row in (COMPUTE, MESSAGES) for kind in COLORS if (kind, row) in kinds]
+    known = [(kind, row) for row in WITH_COPIES for kind in COLORS if (kind, row) in kinds]
     others = sorted(kinds - set(known) - {(WAITING, COMPUTE)})
     colors = {key: COLORS[key[0]] for key in known}
     free = [color for color in (*PALETTE, WINE, OLIVE) if color not in colors.values()]
@@ -199,8 +211,9 @@ def _draw_bars(axes: Axes, bars: list[Bar], colors: dict, scale: float) -> None:
     for bar in bars:
         groups.setdefault((bar.rank, bar.row, bar.kind), []).append(
             (bar.start * scale, (bar.end - bar.start) * scale))
+    rows = WITH_COPIES if any(bar.row in COPIES for bar in bars) else ROWS
     for (rank, row, kind), intervals in groups.items():
-        top, height = ROWS[row]
+        top, height = rows[row]
         look = {"hatch": "////", "edgecolor": GREY} if kind == WAITING else {}
         axes.broken_barh(intervals, (rank + top, height), facecolor=colors[kind, row],
                          linewidth=0, **look)

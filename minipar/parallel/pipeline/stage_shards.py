@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...backend import Array, allocated
+from ...backend import Array, zeros
 from ...comm import Communicator
 from ...comm.collectives import all_gather, chunk_bounds
 from ...nn.slab import Segment
@@ -68,8 +68,8 @@ class StageRuns(OfStage):
         spans = [(slab.segments[a].start, slab.segments[b - 1].stop) for a, b in cuts]
         bounds = [chunk_bounds(stop - start, dp.size) for start, stop in spans]
         size = sum(of[dp.rank][1] - of[dp.rank][0] for of in bounds)
-        self.data = allocated("parameters", np.empty_like(slab.data, shape=size))
-        self.grad = allocated("gradients", np.zeros_like(self.data))
+        self.data = zeros("parameters", slab.data, size)
+        self.grad = zeros("gradients", self.data)
         self.runs: list[Run] = []
         self.segments: list[Segment] = []
         here = 0                                    # where the run's piece begins in `data`
@@ -79,7 +79,7 @@ class StageRuns(OfStage):
             self.data[mine] = whole[begin:end]
             layout = [moved(segment, -start) for segment in slab.segments[a:b]]
             shard = Shard(slab.parameters[a:b], layout, dp, of, self.data[mine], self.grad[mine])
-            self.runs.append(Run(shard, shard.data, shard.counts))
+            self.runs.append(Run(shard, shard.data, shard.counts, slab.data))
             self.segments += [moved(segment, here) for segment in shard.segments]
             here = mine.stop
         slab.drop()

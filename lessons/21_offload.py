@@ -1,0 +1,172 @@
+"""Lesson 21. Offload: what does a slow link cost?
+
+What backward needs later can wait elsewhere: in the host's memory beside a GPU, in a file beside a
+laptop's memory.  An array leaves when it is saved, and comes back before it is asked for, in the
+reverse order: while one is used, the next is on its way.
+
+    compute    ▓▓ h.0 ▓▓▓▓ h.1 ▓▓▓▓ h.2 ▓▓│▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
+    copy out        ░░░ 0 ░░░░░░ 1 ░░░    │                                out and in are lanes of
+    copy in                               │     ░░░ 1 ░░░░░░ 0 ░░░         their own: duplex
+
+Nothing is computed twice and nothing is rounded.  If the link is fast enough the copies hide, and
+memory is free; if not, a step takes as long as its copies: max(F, out) + max(B, in).
+
+    python lessons/21_offload.py          mpirun -n 4 python lessons/21_offload.py
+"""
+
+import time
+from contextlib import nullcontext
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from kit import Lesson, Row
+
+from minipar.autograd import backward
+from minipar.backend import making
+from minipar.bench.gpt import saved_bytes
+from minipar.comm import Cluster, Communicator, Trace
+from minipar.comm.copy_lane import copy_lanes
+from minipar.comm.topology import Link
+from minipar.host_memory import MappedFile
+from minipar.inference import generate
+from minipar.launch import launch, simulate
+from minipar.memory.ledger import Ledger
+from minipar.memory.offload import Offload
+from minipar.nn import GPT, GPTConfig
+from minipar.optim import AdamW
+from minipar.parallel.strategies import shard_all
+from minipar.viz.timeline import draw_timeline, side_by_side
+
+CONFIG = GPTConfig(vocab_size=64, context=64, num_layers=4, num_heads=4, width=64, tied=False)
+BATCH, AHEAD = 8, 6              # arrays under way in each direction
+PSI = GPT(CONFIG).num_parameters()
+# (speed of the link, arrays under way); at speed 1 copies out take as long as the forward.
+LINKS = ((4.0, AHEAD), (1.0, AHEAD), (1.0, 2), (0.5, AHEAD), (0.25, AHEAD))
+
+
+class Step(NamedTuple):
+    """One step, forward and backward; seconds on this machine's clock."""
+
+    gradient: np.ndarray
+    ledger: Ledger
+    offload: Offload
+    seconds: float
+
+
+def batch() -> tuple[np.ndarray, np.ndarray]:
+    """Ids and targets (b, t)."""
+    ids, targets = np.random.default_rng(0).integers(0, 64, (2, BATCH, CONFIG.context))
+    return ids.copy(), targets.copy()
+
+
+def train(offloads: bool, num_steps: int = 4) -> Step:
+    """A few steps; what is seen of the last one."""
+    model = GPT(CONFIG).initialize()
+    offload = Offload(MappedFile().empty, model.parameters(), ahead=AHEAD, least_bytes=1)
+    ledger = Ledger(model.parameters())
+    for _ in range(num_steps):
+        for slab in model.slabs:
+            slab.zero_grad()
+        offload.bytes_out = offload.bytes_in = offload.num_late = 0
+        begun = time.perf_counter()
+        with ledger.recording(), offload.recording() if offloads else nullcontext():
+            backward(model.loss(*batch()))
+        seconds = time.perf_counter() - begun
+    return Step(model.slabs[0].grad.copy(), ledger, offload, seconds)
+
+
+def phase(comm: Communicator, link: Link | None,
+          ahead: int) -> tuple[float, float, Offload | None]:
+    """Virtual seconds of forward and of backward, with copies over `link`, if any."""
+    model = GPT(CONFIG).initialize()
+    offload = Offload(MappedFile().empty, model.parameters(), *copy_lanes(comm, link),
+                      ahead=ahead, least_bytes=1) if link else None
+    with offload.recording() if offload else nullcontext():
+        loss = model.loss(*batch())
+        forward = comm.now()
+        backward(loss)
+    return forward, comm.now() - forward, offload
+
+
+def on_link(link: Link | None,
+            ahead: int = AHEAD) -> tuple[float, float, Offload | None, Trace]:
+    """`phase` on a simulated device, and its trace."""
+    cluster = Cluster(1, trace=True, flops_per_second=1e10, memory_bandwidth=1e12)
+    (seen,), _ = simulate(partial(phase, link=link, ahead=ahead), cluster)
+    return (*seen, cluster.trace)
+
+
+def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
+    """(Whether a model in a file generates the same; bytes of weights at the peak, of each unit)."""
+    prompt, ledger, file = np.arange(5), Ledger(), MappedFile()
+    expected = list(generate(GPT(CONFIG).initialize(), prompt, 3))
+    with ledger.recording(), making(dict.fromkeys(("parameters", "gradients"), file.zeros)):
+        model = GPT(CONFIG).initialize()
+        strategy = shard_all(model, comm.split(comm.rank))      # of one rank: nothing is sent
+        same = list(generate(model, prompt, 3)) == expected
+    return same, ledger.peak, [unit.shard.data.nbytes for unit in strategy.units]
+
+
+def states_in_file() -> tuple[int, int]:
+    """Bytes of AdamW's states here, and in the file."""
+    ledger, file = Ledger(), MappedFile()
+    with ledger.recording(), making({"optimizer states": file.zeros}):
+        optimizer = AdamW(GPT(CONFIG).initialize().slabs)
+        optimizer.step()
+    return ledger.live_of["optimizer states"], ledger.live_of["offloaded"]
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Offload: what does a slow link cost?")
+    kept, moved = train(False), train(True)
+    assert np.array_equal(kept.gradient, moved.gradient), "not the same, bit for bit"
+    saved = saved_bytes(CONFIG, BATCH)
+    largest = 4 * BATCH * CONFIG.context * 4 * CONFIG.width
+    same, peak, units = weights_by_block(comm)
+    assert same, "other tokens"
+    states_here, states_out = states_in_file()
+    lesson.say(f"A GPT of Ψ = {PSI:,} parameters, {BATCH} samples. What is saved waits in a mapped "
+               "file, whose pages the process lets go of. Gradients are equal bit for bit.")
+    lesson.table([
+        Row("activations at the peak, kept: the formula", saved, kept.ledger.peak, "B"),
+        Row("  of it moved out: all", saved, moved.offload.bytes_out, "B"),
+        Row(f"activations at the peak, moved: {AHEAD} of the largest, (b, t, 4d)",
+            AHEAD * largest, moved.ledger.peak, "B", "≤"),
+        Row("optimizer states here", 0, states_here, "B"),
+        Row("  in the file: 8Ψ", 8 * PSI, states_out, "B"),
+        Row("weights at the peak of inference: the largest unit, not 4Ψ", max(units), peak, "B")])
+
+    forward, back, _, trace = on_link(None)
+    balance = saved / forward
+    rows, traces = [], {"all kept": trace}
+    for speed, ahead in LINKS:
+        f, b, offload, trace = on_link(Link(0.0, balance * speed), ahead)
+        name = f"link {speed:g}" + (f", {ahead} ahead" if ahead != AHEAD else "")
+        out, back_in = (n / (balance * speed) for n in (offload.bytes_out, offload.bytes_in))
+        rows.append(Row(f"{name}: max(F, out) + max(B, in)",
+                        1e3 * (max(forward, out) + max(back, back_in)), 1e3 * (f + b), "ms", "≈"))
+        traces[name] = trace
+    lesson.say(f"In virtual time, on a device that takes {1e3 * forward:.0f} ms for forward and "
+               f"{1e3 * back:.0f} ms for backward. Speed 1 is that of a link which takes as long "
+               "to copy all there is as the device for forward.")
+    lesson.table(rows, "one step, seconds of a simulated device")
+    lesson.say(f"Sizes differ, and so do the times between them: {AHEAD} arrays under way even that "
+               "out, 2 do not. (On slow links the last copies out run beside the backward: less "
+               "than predicted.) On this machine, where the processor itself copies, a step took "
+               f"{1e3 * moved.seconds:.0f} ms, with everything kept {1e3 * kept.seconds:.0f} ms.")
+    lesson.picture(lambda path: draw_timeline(
+        side_by_side(list(traces.values())), path, arrows=False, runs=list(traces),
+        title="One step: fast links hide the copies, on slow ones the device waits"))
+    lesson.takeaway("Memory elsewhere is free as long as the link copies an array in the time that "
+                    "the device computes the next one; from there on it costs max(compute, copy).")
+    lesson.exercises(questions=[
+        "Rematerialize each block and offload only its input: how fast must the link be now?",
+        "With ahead=0 every copy is waited for. Predict the time of a step, then try it.",
+        "Which costs less here, to copy a block's activations or to compute them again?",
+        "Why do parameters of a model that is trained with FSDP leave by units, not by arrays?"])
+
+
+if __name__ == "__main__":
+    launch(main)
