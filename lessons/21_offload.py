@@ -98,7 +98,7 @@ def on_link(link: Link | None,
 
 
 def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
-    """(Whether a model in a file generates the same; bytes of weights at the peak, of each unit)."""
+    """(Whether a model in a file generates the same; bytes of weights at the peak; of units)."""
     prompt, ledger, file = np.arange(5), Ledger(), MappedFile()
     expected = list(generate(GPT(CONFIG).initialize(), prompt, 3))
     with ledger.recording(), making(dict.fromkeys(("parameters", "gradients"), file.zeros)):
@@ -152,7 +152,7 @@ def main(comm: Communicator) -> None:
                f"{1e3 * back:.0f} ms for backward. Speed 1 is that of a link which takes as long "
                "to copy all there is as the device for forward.")
     lesson.table(rows, "one step, seconds of a simulated device")
-    lesson.say(f"Sizes differ, and so do the times between them: {AHEAD} arrays under way even that "
+    lesson.say(f"Sizes differ, and so do the times between: {AHEAD} arrays under way even that "
                "out, 2 do not. (On slow links the last copies out run beside the backward: less "
                "than predicted.) On this machine, where the processor itself copies, a step took "
                f"{1e3 * moved.seconds:.0f} ms, with everything kept {1e3 * kept.seconds:.0f} ms.")

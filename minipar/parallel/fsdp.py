@@ -68,7 +68,7 @@ class FullyShardedDataParallel(ShardedGradients):
     def keep(self, shard: Shard, piece: Array) -> None:
         """See ShardedGradients: with replicas, the sum over them is still to come."""
         if self.replicate is None or self.replicate.size == 1:
-            self._add(shard, piece)
+            super().keep(shard, piece)
         else:
             self.pieces.append((shard, allocated("communication", piece.copy())))
 
@@ -76,13 +76,8 @@ class FullyShardedDataParallel(ShardedGradients):
         """See Strategy."""
         super().finish()
         for shard, piece in self.pieces:
-            self._add(shard, self.sums.all_reduce(self.replicate, piece))
+            super().keep(shard, self.sums.all_reduce(self.replicate, piece))
         self.pieces.clear()
-
-    @staticmethod
-    def _add(shard: Shard, piece: Array) -> None:
-        shard.add(piece)
-        page_out(shard.grad)
 
 
 def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | None = None,

@@ -8,6 +8,7 @@ from ..autograd import Tensor
 from ..backend import Array, allocated
 from ..comm import Communicator
 from ..comm.work import Work, start
+from ..host_memory import page_out
 from ..nn import Parameter
 from ..nn.slab import Segment
 from ..optim import Optimizer
@@ -93,6 +94,7 @@ class ShardedGradients(Strategy):
     def keep(self, shard: Shard, piece: Array) -> None:
         """What becomes of a piece once it is reduced."""
         shard.add(piece)
+        page_out(shard.grad)
 
     def begin(self, loss: Tensor) -> None:
         """See Strategy."""
