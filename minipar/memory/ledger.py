@@ -81,8 +81,9 @@ class Ledger:
         key, num_bytes = id(owner), owner.nbytes
         if key in self._known or key in self._uses:
             return
-        self._change(kind, num_bytes)
+        self._ask(kind, num_bytes)
         self._known.add(key)
+        self._change(kind, num_bytes)
         weakref.finalize(owner, self._freed, kind, key, num_bytes).atexit = False
 
     def forget_peaks(self) -> None:
@@ -108,10 +109,12 @@ class Ledger:
         return (f"out of memory: {wanted} where {megabytes(self.live)}{limit} are in use "
                 f"({parts or 'nothing that is counted'}): {advice}")
 
+    def _ask(self, kind: str, num_bytes: int) -> None:
+        if kind != OFFLOADED and self.live + num_bytes > self.limit:
+            raise OutOfMemory(self.explain(f"{megabytes(num_bytes)} of {kind} were asked for"))
+
     def _change(self, kind: str, num_bytes: int) -> None:
         if kind != OFFLOADED:
-            if num_bytes > 0 and self.live + num_bytes > self.limit:
-                raise OutOfMemory(self.explain(f"{megabytes(num_bytes)} of {kind} were asked for"))
             self.live += num_bytes
         self.live_of[kind] += num_bytes
         self.peak_of[kind] = max(self.peak_of[kind], self.live_of[kind])
@@ -128,8 +131,10 @@ class Ledger:
         key, num_bytes = id(owner), owner.nbytes
         if key not in self._known:
             if key not in self._uses:
-                self._change("activations", num_bytes)
+                self._ask("activations", num_bytes)
             self._uses[key] += 1
+            if self._uses[key] == 1:
+                self._change("activations", num_bytes)
             weakref.finalize(kept, self._release, key, num_bytes).atexit = False
         return kept
 

@@ -125,7 +125,7 @@ def test_memory_in_another_order_and_arrays_that_are_still_here():
 
 
 def test_the_next_ones_are_those_saved_before():
-    offload = Offload(MappedFile().empty, least_bytes=1)
+    offload = Offload(MappedFile().empty, ahead=2, least_bytes=1)
     items = [offload._pack(np.full(9, float(i))) for i in range(8)]
     assert [m.number for m in offload.next_ones(7)] == [6, 5, 4, 3, 2, 1, 0]
     del items[5]
