@@ -12,7 +12,8 @@ from ..launch import UsageError, launch
 from . import options as choices
 from .loop import Run, begin, distance_to_one_rank, load_checkpoint, remembered, train
 from .memory_options import explained, process_limit
-from .precision_options import outcome
+from .precision_options import narrow_model, outcome
+from .remat_options import check_budget, plans_of
 from .report import ProgressBar, draw, introduce
 from .tasks import make_task
 
@@ -27,6 +28,7 @@ def main(options: argparse.Namespace) -> None:
     task = make_task(options)
     if options.resume is not None:
         load_checkpoint(options, task)      # a mistake is found now, before MPI starts
+    check_budget(options, narrow_model(options, task.build()), task.batches.batch(0)[0], num_ranks)
     keep_freed_memory(options.memory_limit is None)
     cluster = None if launched() else Cluster(num_ranks)
     with process_limit(options, 1 if launched() else num_ranks):
@@ -62,6 +64,8 @@ def finish(comm: Communicator, run: Run, console: Console) -> None:
                       highlight=False)
         if summary := run.memory.summary():
             console.print(summary, highlight=False)
+        if plans := plans_of(options, run.strategy.model):
+            console.print(plans, markup=False, highlight=False)
         if options.sample:
             console.rule("a sample")
             console.print(run.task.sample(model), markup=False, highlight=False)

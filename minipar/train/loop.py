@@ -29,6 +29,7 @@ from .memory_options import Memory, explained
 from .mesh import num_microbatches, pipeline_of, strategy_of
 from .options import REMEMBERED
 from .precision_options import ALONE, make_scaler, narrow_messages, narrow_model
+from .remat_options import rematerialized, wider
 from .tasks import Task, check_resume
 
 
@@ -78,7 +79,7 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
         try:
             if saved is not None:
                 model.load_state_dict(saved.model)
-            strategy = strategy_of(options, model, comm)
+            strategy = strategy_of(options, rematerialized(options, model, comm), comm)
             narrow_messages(options, strategy)
             run = Run(options, task, strategy, make_optimizer(options, strategy), memory,
                       make_scaler(options))
@@ -205,7 +206,7 @@ def distance_to_one_rank(comm: Communicator, options: argparse.Namespace,
     """
     options = argparse.Namespace(**{**vars(options), "dtype": "float64", "steps": options.verify,
                                     "warmup": 0, "resume": None, "out": None, "save_every": 0,
-                                    "memory_limit": None, **ALONE})
+                                    "memory_limit": None, **ALONE, "remat": wider(options)})
     together = begin(comm, options, make_task(options))
     train(comm, together)
     ours = together.strategy.state_dict()
@@ -214,7 +215,7 @@ def distance_to_one_rank(comm: Communicator, options: argparse.Namespace,
         return None
     options = argparse.Namespace(**{**vars(options), "strategy": "ddp", "accumulate": 1,
                                     "hybrid_shard": None, "mesh": None, "microbatches": None,
-                                    "offload": ""})
+                                    "offload": "", "remat": "none"})
     alone = begin(alone_comm, options, make_task(options))
     train(alone_comm, alone)
     theirs = alone.strategy.state_dict()

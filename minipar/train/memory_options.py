@@ -1,5 +1,6 @@
 """`minipar train --offload … --memory-limit …`: what can be told about memory, and what it means.
 
+    --remat sqrt              backward computes again what is not kept (`remat_options.py`)
     --offload activations     what is saved for backward waits in a file (`memory/offload.py`)
               optimizer       so do the optimizer's states, of which a block at a time is resident
               parameters      so do FSDP's shards of parameters and gradients, unit by unit
@@ -23,6 +24,8 @@ from ..launch import UsageError
 from ..memory.ledger import Ledger, OutOfMemory, megabytes
 from ..memory.offload import Offload
 from ..nn import Module
+from .remat_options import add_remat_argument, check_remat
+from .remat_options import described as remat_of
 
 MEANING = {"activations": (), "optimizer": ("optimizer states",),
            "parameters": ("parameters", "gradients")}
@@ -32,6 +35,7 @@ UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9}
 def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that go with memory."""
     group = parser.add_argument_group("memory")
+    add_remat_argument(group)
     group.add_argument("--offload", metavar="WHAT,…", default="",
                        help="keep these in a file, mapped into memory as they are needed: "
                             "activations, optimizer (its states), parameters (with fsdp: its "
@@ -66,6 +70,7 @@ def limit_of(options: argparse.Namespace) -> float | None:
 
 def check_memory(options: argparse.Namespace) -> None:
     """Refuse what cannot work.  Raises UsageError."""
+    check_remat(options)
     limit_of(options)
     names = offloads(options)
     if "parameters" in names and options.strategy != "fsdp":
@@ -174,4 +179,4 @@ def explained(ledger: Ledger | None = None) -> Iterator[None]:
 
 def described_memory(options: argparse.Namespace) -> str:
     """In a few words, for a headline; empty if there is nothing to say."""
-    return f", offload {options.offload}" if options.offload else ""
+    return remat_of(options) + (f", offload {options.offload}" if options.offload else "")

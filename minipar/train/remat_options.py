@@ -1,0 +1,178 @@
+"""`minipar train --remat sqrt`: what is computed again in backward, instead of kept.
+
+    none           nothing              selective    attention's probabilities
+    full           every block          every:2      segments of two blocks
+    sqrt           √n segments
+    optimal:64MB   the fewest FLOPs with at most so many bytes of activations on each rank
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array
+from ..comm import Communicator
+from ..comm.collectives import all_reduce, chunk_bounds
+from ..comm.mesh import DeviceMesh
+from ..launch import UsageError
+from ..memory.plans import Plan, Policy, rematerialize, rematerialize_attention
+from ..memory.policies import Optimal, parse_bytes, plan_policy
+from ..nn import Module
+from ..nn.chain import Part, chain
+from ..parallel.hybrid import along
+from ..parallel.pipeline import make_schedule
+from ..parallel.pipeline.figures import in_flight
+from ..parallel.remat_cost import layer_messages, layer_messages_again
+from ..random import training_step
+from ..shape_array import ShapeArray
+from .mesh import is_hybrid, num_microbatches, sizes_of
+
+NAMES = "none, selective, full, every:2, sqrt or optimal:64MB"
+
+
+def add_remat_argument(group: Any) -> None:
+    """The option, in a group of a parser."""
+    group.add_argument("--remat", default="none",
+                       metavar="none|selective|full|every:K|sqrt|optimal:SIZE",
+                       help="what backward computes again, and forward does not keep: attention's "
+                            "probabilities, every block, segments of K blocks, √n segments, or as "
+                            "little as fits into so many bytes of activations (none)")
+
+
+def check_remat(options: argparse.Namespace) -> None:
+    """Refuse what is no plan.  Raises UsageError."""
+    if options.remat == "selective":
+        if options.data == "digits":
+            raise UsageError("--remat selective computes attention again, but --data digits trains "
+                             "an MLP, which has none: choose full, every:2, sqrt or optimal:1MB")
+        return
+    if options.remat.startswith("optimal:"):
+        try:
+            budget_of(options)
+        except ValueError as error:
+            raise UsageError(f"--remat {options.remat}: {error}") from error
+        return
+    try:
+        plan_policy(options.remat)
+    except ValueError as error:
+        raise UsageError(f"--remat takes {NAMES}, not {options.remat!r}") from error
+
+
+def budget_of(options: argparse.Namespace) -> int:
+    """Bytes of --remat optimal.  Raises ValueError for what is no number of bytes."""
+    return parse_bytes(options.remat.removeprefix("optimal:"))
+
+
+def check_budget(options: argparse.Namespace, model: Module, inputs: Array,
+                 num_ranks: int) -> None:
+    """Refuse a budget that no plan keeps, before there are ranks; with pp or tp, ranks find out.
+
+    `model` without numbers, `inputs` of a batch: planned is rank 0's first microbatch, the largest,
+    on arrays that are shapes only.
+    """
+    if not options.remat.startswith("optimal:") or is_hybrid(options):
+        return
+    rows = len(inputs)
+    for pieces in (num_ranks, num_microbatches(options)):
+        (start, stop), *_ = chunk_bounds(rows, pieces)
+        rows = stop - start
+    model.initialize(array=ShapeArray((), np.dtype(options.dtype)))
+    with training_step(0, 0, range(rows)):
+        x = ShapeArray((rows, *inputs.shape[1:]), inputs.dtype)
+        Budget(options).see(model, chain(model), x)
+
+
+class Noted:
+    """A policy that remembers its plans, by the names of the parts they are for."""
+
+    def __init__(self, policy: Policy):
+        self.policy, self.plans = policy, {}
+
+    def __call__(self, parts: Sequence[Part]) -> Plan:
+        """See the policy."""
+        plan = self.plans[tuple([part.name for part in parts])] = self.policy(parts)
+        return plan
+
+
+class Budget(Optimal):
+    """Best plans with so many bytes for all microbatches that a rank has in flight.
+
+    Each gets an equal share.  Ranks of one stage of a pipeline have the same plan.
+    """
+
+    def __init__(self, options: argparse.Namespace, comm: Communicator | None = None):
+        self.options, self.num_shares, self.peers = options, 1, comm
+        pp = sizes_of(options).get("pp", 1)
+        if pp > 1 and comm is not None:
+            mesh = DeviceMesh(comm, **sizes_of(options))
+            self.peers = along(mesh, *(axis for axis in mesh.axes if axis != "pp"))
+            schedule = make_schedule(options.schedule or "1f1b", pp, num_microbatches(options),
+                                     options.virtual_stages)[0]
+            self.num_shares = max(in_flight(schedule[mesh.coordinate("pp")]))
+        super().__init__(budget_of(options) // self.num_shares, self._agree)
+
+    def _agree(self, array: Array) -> Array:
+        if self.peers is None:
+            return array
+        with self.peers.labelled("control"):
+            return all_reduce(self.peers, array, op="max")
+
+    def see(self, model: Module, parts: Sequence[Part], x: Any) -> None:
+        """See Optimal.  Raises UsageError."""
+        try:
+            super().see(model, parts, x)
+        except ValueError as error:
+            shares = (f", {self.budget:,} bytes for each of {self.num_shares} microbatches in "
+                      "flight" if self.num_shares > 1 else "")
+            raise UsageError(f"--remat {self.options.remat}{shares}: {error}") from error
+
+
+def rematerialized(options: argparse.Namespace, model: Module, comm: Communicator) -> Module:
+    """The model, changed: it computes again what the options say.
+
+    All ranks call it, before a strategy takes the model.
+    """
+    if options.remat == "selective":
+        return rematerialize_attention(model)
+    if options.remat == "none":
+        return model
+    optimal = options.remat.startswith("optimal:")
+    model.policy = Budget(options, comm) if optimal else Noted(plan_policy(options.remat))
+    return rematerialize(model, model.policy)
+
+
+def wider(options: argparse.Namespace) -> str:
+    """The --remat of the same run in float64, whose numbers take twice the bytes."""
+    if options.remat.startswith("optimal:") and options.dtype != "float64":
+        return f"optimal:{2 * budget_of(options)}"
+    return options.remat
+
+
+def described(options: argparse.Namespace) -> str:
+    """In a few words, for a headline; empty if there is nothing to say."""
+    return "" if options.remat == "none" else f", remat {options.remat}"
+
+
+def plans_of(options: argparse.Namespace, model: Module) -> str | None:
+    """What this rank computed again, and with which messages; None if there is nothing to say."""
+    if not hasattr(model, "policy"):
+        return None
+    plans = model.policy.plans
+    stages = [" ".join(_words(plan, names)) for names, plan in plans.items()]
+    text = f"rank 0 computes again what is in brackets: {' | '.join(stages)}"
+    if sizes_of(options).get("tp", 1) > 1 and options.data != "digits":
+        how = {"dropout": bool(options.dropout), "sequence": options.sequence_parallel}
+        what = "all-gathers and reduce-scatters" if options.sequence_parallel else "all-reduces"
+        layers = [[name.startswith("h.") for name in names] for names in plans]
+        again = sum(layer_messages_again(plan, blocks, **how)
+                    for plan, blocks in zip(plans.values(), layers))
+        once = sum(map(sum, layers)) * layer_messages(how["sequence"])
+        text += f"; of {once} {what} in the forward of its layers {again} are repeated"
+    return text
+
+
+def _words(plan: Plan, names: Sequence[str]) -> list[str]:
+    return [names[item] if isinstance(item, int) else f"({' '.join(_words(item, names))})"
+            for item in plan]
