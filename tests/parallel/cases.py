@@ -11,7 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from minipar.comm import Cluster
+from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
+from minipar.memory.plans import rematerialize, rematerialize_attention
+from minipar.memory.policies import plan_policy
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.data import data_parallel, global_count, global_loss
@@ -95,6 +98,24 @@ ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES, **HYBRIDS,
        "ddp one bucket": lambda model, comm: DistributedDataParallel(model, comm)}
 
 
+REMATS = ("selective", "full", "every:2", "sqrt", "nested", "optimal:40KB")
+
+
+def nested(parts: Sequence) -> tuple:
+    """A plan of two segments in a segment, and the last part for itself."""
+    numbers = tuple(range(len(parts)))
+    return (((numbers[0],), numbers[1:-1]), numbers[-1]) if len(numbers) > 2 else (numbers,)
+
+
+def with_remat(model, remat: str, name: str, comm):
+    """The model, changed; "optimal" plans are those of all ranks that have the same parts."""
+    if remat == "selective":
+        return rematerialize_attention(model)
+    pp = comm.size if name in PIPELINES else 2 if name.startswith("pp 2") else 1
+    agree = partial(all_reduce, comm.split(comm.rank * pp // comm.size), op="max")
+    return rematerialize(model, nested if remat == "nested" else plan_policy(remat, agree))
+
+
 def masked(targets: np.ndarray, mask: str, parts: Sequence[range]) -> np.ndarray:
     """The targets (rows, time) with -1 where none counts; `parts` are the microbatches' rows."""
     targets, rows = targets.copy(), len(targets)
@@ -129,6 +150,7 @@ class Case(NamedTuple):
     mask: str = "uneven"
     parts: tuple[int, ...] = (10,)
     max_norm: float | None = None
+    remat: str = "none"
 
     def rows_of_parts(self) -> list[range]:
         """The rows of the batch that each microbatch has."""
@@ -166,7 +188,8 @@ def train(comm, name: str, case: Case, at_once: bool = False,
     `at_once`: the whole batch as one microbatch.  `inside_no_sync`: all microbatches but the last
     insist on no_sync(), which `accumulate` only uses where there is room.
     """
-    strategy = ALL[name](case.build(), comm)
+    model = with_remat(case.build(), case.remat, name, comm)
+    strategy = ALL[name](model, comm)
     optimizer = OPTIMIZERS[case.optimizer](strategy.slabs)
     found: dict[str, np.ndarray] = {}
     for step in range(NUM_STEPS):
@@ -197,14 +220,15 @@ def expected(case: Case) -> dict:
 def check(world, name: str, case: Case, **options: bool) -> None:
     """The run of strategy `name` equals the one of a single process to 1e-10, on every rank."""
     alone = expected(case)
+    world.run(lambda comm: compare(comm, name, train(comm, name, case, **options), alone))
 
-    def body(comm):
-        found = train(comm, name, case, **options)
-        if name == "dp" and comm.rank:          # only rank 0 has gradients and states
-            found = {key: value for key, value in found.items()
-                     if not key.startswith("gradient") and "/" not in key}
-        else:
-            assert found.keys() == alone.keys()
-        for key, value in found.items():
-            np.testing.assert_allclose(value, alone[key], rtol=1e-10, atol=1e-13, err_msg=key)
-    world.run(body)
+
+def compare(comm, name: str, found: dict, alone: dict) -> None:
+    """What strategy `name` found on this rank equals what a single process found, to 1e-10."""
+    if name == "dp" and comm.rank:              # only rank 0 has gradients and states
+        found = {key: value for key, value in found.items()
+                 if not key.startswith("gradient") and "/" not in key}
+    else:
+        assert found.keys() == alone.keys()
+    for key, value in found.items():
+        np.testing.assert_allclose(value, alone[key], rtol=1e-10, atol=1e-13, err_msg=key)

@@ -1,56 +1,22 @@
 """The composition matrix: what goes with what.  Cells are tests, and the page is made of them.
 
-    Proven(check)               check(world) passes
-    Refused(check, sentence)    check(world) raises an error that says the sentence
-    no cell                     nobody has tried: nothing is promised
-
 `test_matrix.py` runs every cell on simulated and on real ranks.  `python tests/parallel/matrix.py`
 writes docs/pages/composition.md.
 """
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cases import Case, check
+from cells import Matrix, Proven, Refused, no_sync_check, training_check
+from matrix_memory import MEMORY
 from picky import check_picky
 
 from minipar.checkpoint import replace_file
 from minipar.parallel.pipeline import NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "composition.md"
-
-
-class Proven(NamedTuple):
-    """`check(world)` passes."""
-
-    check: Callable[[Any], None]
-
-
-class Refused(NamedTuple):
-    """`check(world)` raises an error with these words."""
-
-    check: Callable[[Any], None]
-    sentence: str
-
-
-class Matrix(NamedTuple):
-    """`cells[row, column]`; `rows` and `columns` say what each name means."""
-
-    title: str
-    rows: dict[str, str]
-    columns: dict[str, str]
-    cells: dict[tuple[str, str], Proven | Refused]
-
-
-def no_sync_check(name: str) -> Callable[[Any], None]:
-    """Microbatches inside no_sync, the last one outside, are the one big batch."""
-    return lambda world: check(world, name, Case("mlp", parts=(5, 5)), inside_no_sync=True)
-
-
-def training_check(name: str, case: Case) -> Callable[[Any], None]:
-    """The run equals the one of a single process."""
-    return lambda world: check(world, name, case)
 
 
 def picky_check(name: str, apart: bool) -> Callable[[Any], None]:
@@ -163,7 +129,8 @@ def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
 
 MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells())),
             Matrix("Pipelines", SCHEDULES, PIPELINE_FEATURES, dict(pipeline_cells())),
-            Matrix("Two axes of a mesh", MESH_ROWS, MESH_FEATURES, dict(mesh_cells()))]
+            Matrix("Two axes of a mesh", MESH_ROWS, MESH_FEATURES, dict(mesh_cells())),
+            *MEMORY]
 
 
 def page() -> str:
@@ -172,7 +139,8 @@ def page() -> str:
              "Made of the tests by `python tests/parallel/matrix.py`.  **proven**: a test shows "
              "that the combination gives", "what one process gives, in float64 to 1e-10, on "
              "simulated and on real ranks.  *refused*: it raises an error, and",
-             "a test reads its sentence.  An empty cell promises nothing."]
+             "a test reads its sentence.  An empty cell promises nothing.  (`make test-all` runs "
+             "all of them, `make test` most.)"]
     for matrix in MATRICES:
         refusals: list[str] = []
         lines += ["", f"## {matrix.title}", "", "| | " + " | ".join(matrix.columns) + " |",
@@ -184,7 +152,7 @@ def page() -> str:
         lines += ["", *(f"{i}. refused: \"… {sentence}\"" for i, sentence in
                         enumerate(refusals, 1)), ""]
         for meanings in (matrix.rows, matrix.columns):
-            lines += [*(f"- {name}: {meaning}" for name, meaning in meanings.items()), ""]
+            lines += [*(f"- {name}: {meaning}" for name, meaning in meanings.items() if meaning), ""]
     return "\n".join(lines)
 
 

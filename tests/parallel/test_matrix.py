@@ -7,7 +7,8 @@ from matrix import MATRICES, PAGE, Refused, page
 
 from minipar.testing import worlds
 
-CELLS = [pytest.param(cell, id="-".join((matrix.title, *place)).replace(" ", "_"))
+CELLS = [pytest.param(cell, id="-".join((matrix.title, *place)).replace(" ", "_"),
+                      marks=[pytest.mark.slow] if cell.slow else [])
          for matrix in MATRICES for place, cell in matrix.cells.items()]
 
 

@@ -1,0 +1,46 @@
+"""Rematerialization under strategies: the same to the last bit, and as little gathered at a time.
+
+Every strategy is in the composition matrix.
+"""
+
+import pytest
+from cases import REMATS, Case, train
+from matrix_memory import check_remat
+from test_memory import Watcher
+
+from minipar.backend import observing_allocations
+from minipar.comm import Cluster
+from minipar.testing import worlds
+
+CASE = Case("gpt dropout", "adamw", parts=(4, 3, 3), max_norm=0.1)
+
+
+@pytest.mark.slow
+@worlds(4, mpi=(4,))
+@pytest.mark.parametrize("remat", REMATS)
+@pytest.mark.parametrize("model", ["gpt tied", "gpt untied", "gpt grouped", "mlp dropout"])
+def test_other_models(world, model, remat):
+    if model.startswith("mlp") and remat == "selective":
+        pytest.skip("an MLP has no attention")
+    for name in ("fsdp", "dp 2 × tp 2"):
+        check_remat(world, name, CASE._replace(model=model, remat=remat))
+
+
+@pytest.mark.parametrize("remat", ["full", "nested", "optimal:30KB"])
+@pytest.mark.parametrize("name", ["fsdp", "fsdp no prefetch"])
+def test_at_most_two_gathered_units_are_alive(name, remat):
+    def body(comm):
+        watcher = Watcher("communication")
+        with observing_allocations(watcher):
+            train(comm, name, CASE._replace(remat=remat))
+        assert watcher.most == 2 and watcher.num_seen > 10 and watcher.num_alive() == 0
+    Cluster(2).run(body)
+
+
+def test_zero3_holds_no_weight_beyond_its_use():
+    def body(comm):
+        watcher = Watcher("communication")
+        with observing_allocations(watcher):
+            train(comm, "zero3", CASE._replace(remat="nested"))
+        assert watcher.most == 2 and watcher.num_alive() == 0
+    Cluster(2).run(body)
