@@ -3,6 +3,7 @@
 from functools import partial
 from itertools import product
 
+import memory_page
 import numpy as np
 import pytest
 
@@ -78,3 +79,10 @@ def test_the_papers_table():
 def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="unknown remat 'half': choose from none, selective, full"):
         layer_activations(GPTConfig(V), B, remat="half")
+
+
+def test_the_page_s_tables_are_up_to_date():
+    assert memory_page.PAGE.read_text() == memory_page.page(), "run: python tests/memory/" \
+                                                               "memory_page.py"
+    total = sum(size for size, _ in memory_page.PAPER.values()) * memory_page.WHOLE
+    assert total == pytest.approx(paper_layer_bytes(memory_page.CONFIG, memory_page.BATCH))

@@ -152,7 +152,7 @@ def page() -> str:
         lines += ["", *(f"{i}. refused: \"… {sentence}\"" for i, sentence in
                         enumerate(refusals, 1)), ""]
         for meanings in (matrix.rows, matrix.columns):
-            lines += [*(f"- {name}: {meaning}" for name, meaning in meanings.items() if meaning), ""]
+            lines += [*(f"- {name}: {text}" for name, text in meanings.items() if text), ""]
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ REMATS = {
     "selective": "attention's probabilities are computed again",
     "full": "every block is",
     "nested": "segments inside segments are, to the last part",
-    "optimal": "by the best plan within a number of bytes, the same on all ranks that have to agree",
+    "optimal": "by the best plan within so many bytes, the same on all ranks that have to agree",
 }
 # The families, each by the one that has most to get wrong; what is like them is slow.
 QUICK = {"ddp", "fsdp", "zb_v", "pp 2 × dp 2 fsdp", "dp 2 × tp 2 sequence"}
