@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from .autograd import Meter
 from .comm import Cluster, Communicator, Deadlock
 from .environment import blas_threads, launched
+from .memory.remat import is_computing_again
 
 INTERRUPTED = 128 + signal.SIGINT       # the exit status that shells give to Ctrl-C
 
@@ -46,7 +47,8 @@ def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any
     time pass."""
     def run(comm: Communicator) -> Any:
         def done(started: float, name: str, phase: str, flops: int, num_bytes: int) -> None:
-            comm.work(f"{name} {phase}", flops, num_bytes, time.perf_counter() - started)
+            again = phase == "forward" and is_computing_again()
+            comm.work(f"{name} {'again' if again else phase}", flops, num_bytes, time.perf_counter() - started)
         with Meter(time.perf_counter, done).running():
             return main(comm)
     return run

@@ -29,7 +29,7 @@ ALLOWED = {     # what each part may import, itself apart
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "data": {"random", "comm"},                     # comm: the rule by which things are cut
     "viz": {"formats", "comm", "autograd", "parallel"},     # the types of what it draws
-    "launch": {"autograd", "comm", "environment"},
+    "launch": {"autograd", "comm", "environment", "memory"},
     "testing": {"comm", "environment"},
     "exercises": {"environment"},                   # works while the rest does not even parse
     "doctor": {"comm", "environment"},

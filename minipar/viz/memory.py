@@ -78,10 +78,11 @@ def peak_of(step: MemoryStep, kinds: Sequence[str] = tuple(COLORS)) -> tuple[flo
 
 
 def phases_of(trace: Trace, rank: int) -> list[tuple[float, str]]:
-    """When each phase of a step began on a rank: forward, backward, again of the next microbatch,
-    …, optimizer."""
+    """When each phase of a step began on a rank: forward, backward, forward of the next microbatch,
+    …, optimizer.  What backward computes again is a part of it."""
+    phases = {**PHASES, "again": "backward"}
     spans = sorted((span.start, phase) for span in trace.named_spans() if span.rank == rank
-                   and (phase := PHASES.get(span.name.rpartition(" ")[2])) is not None)
+                   and (phase := phases.get(span.name.rpartition(" ")[2])) is not None)
     return [(when, phase) for i, (when, phase) in enumerate(spans)
             if i == 0 or spans[i - 1][1] != phase]
 

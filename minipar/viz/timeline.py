@@ -42,7 +42,7 @@ COMPUTE, MESSAGES = "compute", "messages"
 COPIES = COPY_OUT, COPY_IN
 WAITING = "waiting"
 # A span's name ends with its phase; what each phase is drawn as:
-PHASES = {"forward": "forward", "backward": "backward", "weights": "backward",
+PHASES = {"forward": "forward", "again": "forward", "backward": "backward", "weights": "backward",
           "optimizer": "optimizer"}
 COLORS = {"forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
           "all_reduce": PURPLE, "broadcast": SKY, "activations": YELLOW, "gradients": VERMILION,

@@ -7,6 +7,8 @@ import pytest
 
 from minipar import autograd as ag
 from minipar.autograd import Meter, Tensor, backward
+from minipar.comm import Cluster
+from minipar.launch import simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.plans import (
     every,
@@ -83,6 +85,17 @@ def test_what_follows_the_last_saved_array_is_not_computed_again():
         model.h[0](x)
     last = 2 * x.size * 64 + x.size             # the product and the residual sum
     assert again[3] - plain[3] == 6 * (meter.total_flops("forward") - last)
+
+
+def test_a_trace_tells_what_is_computed_again():
+    def body(comm):
+        x = Tensor(np.ones((2, 3)), requires_grad=True)
+        comm.start_trace()
+        backward(ag.sum(ag.exp(checkpoint(lambda x: ag.tanh(ag.exp(x)), x))))
+        return [span.name for span in comm.stop_trace().named_spans()]
+    names = simulate(body, Cluster(1))[0][0]
+    assert names == ["Exp forward", "Tanh forward", "Exp forward", "Sum forward", "Sum backward",
+                     "Exp backward", "Exp again", "Tanh again", "Tanh backward", "Exp backward"]
 
 
 def test_later_random_draws_are_unchanged():

@@ -93,6 +93,12 @@ def test_every_microbatch_has_its_phases():
                                    (5, "optimizer")]
 
 
+def test_what_is_computed_again_is_a_part_of_backward():
+    trace = Trace(spans=[(0, f"Linear {name}", start, start + 1.0) for start, name in enumerate(
+        ("forward", "backward", "again", "backward", "forward"))])
+    assert phases_of(trace, 0) == [(0, "forward"), (1, "backward"), (4, "forward")]
+
+
 def test_one_picture_for_all_with_one_axis(tmp_path):
     steps = []
     for name in ("ddp", "zero1", "fsdp"):
