@@ -15,6 +15,7 @@ from ..autograd import saved_tensors_hooks
 from ..autograd.function import is_recording
 from ..backend import Array
 from ..comm import Communicator
+from ..memory.remat import is_computing_again
 from .data import check_uses
 from .unit import Unit
 
@@ -92,7 +93,8 @@ class Gathering:
             unit.gather(self.own_comm)
             return
         self.uses.append(unit)
-        unit.pinned = unit.stays and self.phase == "forward"
+        until_backward = self.phase == "forward" or unit.pinned and is_computing_again()
+        unit.pinned = unit.stays and until_backward
         after = self._expected() if self.prefetch else None
         self._make_room(unit, after or before)
         unit.gather(self.own_comm)

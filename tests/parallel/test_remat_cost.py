@@ -83,6 +83,16 @@ def test_fsdp_gathers_what_is_on_paper(name, p, monkeypatch):
     Cluster(p).run(body)
 
 
+@pytest.mark.parametrize("name", ["full", "every 3", slow("deep")])
+def test_units_that_stay_until_backward_stay_while_it_computes_again(name):
+    def body(comm):
+        found = [gathered_bytes(shard_all(rematerialize(GPT(CONFIGS["uneven"]).initialize(0), policy),
+                                          comm, reshard_after_forward=False))
+                 for policy in (keep_all, POLICIES[name])]
+        assert found[0] == found[1]
+    Cluster(3).run(body)
+
+
 def range_of(count):
     """Parts of a GPT, as far as policies look at them."""
     model = GPT(GPTConfig(11, context=6, num_layers=count - 2, num_heads=2, width=10))
