@@ -86,9 +86,10 @@ def test_fsdp_gathers_what_is_on_paper(name, p, monkeypatch):
 @pytest.mark.parametrize("name", ["full", "every 3", slow("deep")])
 def test_units_that_stay_until_backward_stay_while_it_computes_again(name):
     def body(comm):
-        found = [gathered_bytes(shard_all(rematerialize(GPT(CONFIGS["uneven"]).initialize(0), policy),
-                                          comm, reshard_after_forward=False))
-                 for policy in (keep_all, POLICIES[name])]
+        found = []
+        for policy in (keep_all, POLICIES[name]):
+            model = rematerialize(GPT(CONFIGS["uneven"]).initialize(0), policy)
+            found.append(gathered_bytes(shard_all(model, comm, reshard_after_forward=False)))
         assert found[0] == found[1]
     Cluster(3).run(body)
 

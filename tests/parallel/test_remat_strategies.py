@@ -3,13 +3,19 @@
 Every strategy is in the composition matrix.
 """
 
+from functools import partial
+
+import numpy as np
 import pytest
-from cases import REMATS, Case, train
+from cases import REMATS, STRATEGIES, Case, train
 from matrix_memory import check_remat
 from test_memory import Watcher
 
 from minipar.backend import observing_allocations
 from minipar.comm import Cluster
+from minipar.memory.plans import rematerialize
+from minipar.memory.policies import Optimal
+from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 
 CASE = Case("gpt dropout", "adamw", parts=(4, 3, 3), max_norm=0.1)
@@ -44,3 +50,20 @@ def test_zero3_holds_no_weight_beyond_its_use():
             train(comm, "zero3", CASE._replace(remat="nested"))
         assert watcher.most == 2 and watcher.num_alive() == 0
     Cluster(2).run(body)
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "fsdp kept", "zero3"])
+def test_a_part_costs_what_it_costs_alone(name):
+    """Gathered weights are no activations; nothing that measuring gathers stays."""
+    def costs(comm, name):
+        seen, watcher = [], Watcher("communication")
+        policy = Optimal(10**6, lambda array: (seen.append(array), array)[1])
+        strategy = STRATEGIES[name](rematerialize(CASE.build(), policy), comm)
+        ids, targets = CASE.batch(0)
+        with observing_allocations(watcher):
+            strategy.loss_of(Microbatch(ids[:4], targets[:4], np.arange(4)), 1.0)
+        assert watcher.most <= (5 if name == "fsdp kept" else 2)
+        return seen[0]
+    alone = Cluster(1).run(partial(costs, name="ddp"))[0][0]
+    for found in Cluster(2).run(partial(costs, name=name))[0]:
+        np.testing.assert_array_equal(found, alone)
