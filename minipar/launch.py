@@ -48,7 +48,8 @@ def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any
     def run(comm: Communicator) -> Any:
         def done(started: float, name: str, phase: str, flops: int, num_bytes: int) -> None:
             again = phase == "forward" and is_computing_again()
-            comm.work(f"{name} {'again' if again else phase}", flops, num_bytes, time.perf_counter() - started)
+            comm.work(f"{name} {'again' if again else phase}", flops, num_bytes,
+                      time.perf_counter() - started)
         with Meter(time.perf_counter, done).running():
             return main(comm)
     return run

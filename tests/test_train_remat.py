@@ -1,5 +1,7 @@
 """minipar train --remat: its mistakes, the same losses, what it says."""
 
+import re
+
 import numpy as np
 import pytest
 from test_train import SMALL, losses, parse
@@ -11,9 +13,9 @@ MISTAKES = {
     "every:0": "not 'every:0'",
     "every": "not 'every'",
     "optimal:3XB": "'3XB' is no number of bytes: write 64MB",
-    "optimal:1KB": "do not fit in 1,000 bytes, whatever is computed again: give at least ",
-    "optimal:1KB --mesh pp=2": "whatever is computed again: give at least ",
-    "optimal:1KB --mesh tp=2": "give at least ",
+    "optimal:1KB": " bytes, whatever is computed again: give as much, or a smaller --batch",
+    "optimal:1KB --mesh pp=2 --layers 6": "a rank, which has 2 microbatches in flight, take ",
+    "optimal:1KB --mesh tp=2": "whatever is computed again: give as much",
     "selective --data digits": "choose full, every:2, sqrt",
 }
 
@@ -25,6 +27,17 @@ def test_mistakes_are_one_line(words, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert end.value.code == 2
     assert len(lines) == 1 and MISTAKES[words] in lines[0], lines
+
+
+@pytest.mark.parametrize("words", [
+    "", "--ranks 2 --accumulate 2", "--mesh pp=2,dp=2", "--data digits --ranks 2",
+    "--mesh pp=2 --schedule interleaved --layers 3", "--mesh pp=2 --data digits"])
+def test_the_least_that_is_named_works_and_less_does_not(words, capsys):
+    run = ["train", *SMALL, "--dropout", "0.1", "--steps", "1", *words.split(), "--remat"]
+    assert main([*run, "optimal:1"]) == 2
+    least = re.search(r"take ([\d,]+) bytes", capsys.readouterr().err)[1].replace(",", "")
+    assert main([*run, f"optimal:{int(least) - 1}"]) == 2
+    assert not main([*run, f"optimal:{least}"])
 
 
 @pytest.mark.parametrize("words", ["", "--mesh tp=2", "--mesh pp=2,dp=2", "--strategy fsdp"])

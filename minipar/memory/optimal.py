@@ -64,16 +64,24 @@ class Choice(NamedTuple):
     plan: Plan
 
 
+class DoesNotFit(ValueError):
+    """No plan keeps the budget; `least` is the smallest that one keeps."""
+
+    def __init__(self, budget: int, least: int):
+        super().__init__(f"activations do not fit in {budget:,} bytes, whatever is computed again: "
+                         f"give at least {least:,}, or a smaller batch")
+        self.least = least
+
+
 def optimal(costs: Costs, budget: int) -> Choice:
     """The plan of fewest FLOPs whose activations fit in `budget` bytes.
 
-    Raises ValueError if none does, naming the least budget that works.
+    Raises DoesNotFit, a ValueError, if none does, naming the least budget that works.
     """
     front = _Fronts(costs).whole()
     least = int(front.peaks[0])
     if budget < least:
-        raise ValueError(f"activations do not fit in {budget:,} bytes, whatever is computed again: "
-                         f"give at least {least:,}, or a smaller batch")
+        raise DoesNotFit(budget, least)
     return _choice(front, budget, costs)
 
 

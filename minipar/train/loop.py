@@ -183,7 +183,7 @@ def microbatches(run: Run, step: int) -> list[Microbatch]:
     batch = run.task.batches.batch(step)
     rows = run.strategy.rows(len(batch[0]))
     mine = [array[rows.start:rows.stop] for array in batch]
-    return [Microbatch(*(array[start:stop] for array in mine))
+    return [Microbatch(*(array[start:stop].copy() for array in mine))   # freed one by one
             for start, stop in chunk_bounds(len(rows), num_microbatches(run.options))]
 
 

@@ -12,22 +12,26 @@ from typing import Any
 
 import numpy as np
 
+from ..autograd import Tensor, tanh
 from ..backend import Array
 from ..comm import Communicator
 from ..comm.collectives import all_reduce, chunk_bounds
 from ..comm.mesh import DeviceMesh
 from ..launch import UsageError
+from ..memory.costs import Costs, measure_parts
+from ..memory.optimal import DoesNotFit, optimal
 from ..memory.plans import Plan, Policy, rematerialize, rematerialize_attention
 from ..memory.policies import Optimal, parse_bytes, plan_policy
-from ..nn import Module
+from ..nn import MLP, Module
 from ..nn.chain import Part, chain
 from ..parallel.hybrid import along
 from ..parallel.pipeline import make_schedule
 from ..parallel.pipeline.figures import in_flight
+from ..parallel.pipeline.stages import cut_evenly
 from ..parallel.remat_cost import layer_messages, layer_messages_again
 from ..random import training_step
 from ..shape_array import ShapeArray
-from .mesh import is_hybrid, num_microbatches, sizes_of
+from .mesh import num_microbatches, sizes_of
 
 NAMES = "none, selective, full, every:2, sqrt or optimal:64MB"
 
@@ -67,21 +71,58 @@ def budget_of(options: argparse.Namespace) -> int:
 
 def check_budget(options: argparse.Namespace, model: Module, inputs: Array,
                  num_ranks: int) -> None:
-    """Refuse a budget that no plan keeps, before there are ranks; with pp or tp, ranks find out.
+    """Refuse a budget that no plan keeps, before there are ranks; with tp, these find out.
 
-    `model` without numbers, `inputs` of a batch: planned is rank 0's first microbatch, the largest,
-    on arrays that are shapes only.
+    `model` without numbers, `inputs` of a batch: planned is the first microbatch, the largest, of
+    each rank of a pipeline, on arrays that are shapes only.
     """
-    if not options.remat.startswith("optimal:") or is_hybrid(options):
+    sizes = sizes_of(options)
+    if not options.remat.startswith("optimal:") or sizes.get("tp", 1) > 1:
         return
-    rows = len(inputs)
-    for pieces in (num_ranks, num_microbatches(options)):
+    rows, pp = len(inputs), sizes.get("pp", 1)
+    for pieces in (num_ranks // pp, num_microbatches(options)):
         (start, stop), *_ = chunk_bounds(rows, pieces)
         rows = stop - start
     model.initialize(array=ShapeArray((), np.dtype(options.dtype)))
+    parts, x = chain(model), ShapeArray((rows, *inputs.shape[1:]), inputs.dtype)
+    if isinstance(model, MLP) and pp == 1:
+        x = Tensor(x)                           # as MLP.logits has it
     with training_step(0, 0, range(rows)):
-        x = ShapeArray((rows, *inputs.shape[1:]), inputs.dtype)
-        Budget(options).see(model, chain(model), x)
+        costs = measure_parts(parts, x, tanh, model.parameters())
+    placement = make_schedule(*schedule_of(options))[1] if pp > 1 else [0]
+    cuts = cut_evenly([part.num_parameters() for part in parts], len(placement))
+    needs = []
+    for rank, start, stop in zip(placement, [0, *cuts], [*cuts, len(parts)]):
+        stage = Costs(costs.parts[start:stop], costs.loss if stop == len(parts) else 0)
+        num_shares = shares(options, rank)
+        try:
+            optimal(stage, budget_of(options) // num_shares)
+        except DoesNotFit as error:
+            needs.append((num_shares * error.least, num_shares))
+    if needs:
+        raise too_small(options, *max(needs))
+
+
+def schedule_of(options: argparse.Namespace) -> tuple:
+    """What `make_schedule` takes for the pipeline of the options."""
+    return (options.schedule or "1f1b", sizes_of(options)["pp"], num_microbatches(options),
+            options.virtual_stages)
+
+
+def shares(options: argparse.Namespace, pp_rank: int) -> int:
+    """How many microbatches share the memory of a rank of the pipeline, if there is one."""
+    if sizes_of(options).get("pp", 1) == 1:
+        return 1
+    return max(in_flight(make_schedule(*schedule_of(options))[0][pp_rank]))
+
+
+def too_small(options: argparse.Namespace, least: int, num_shares: int) -> UsageError:
+    """What is said of a budget that no plan keeps."""
+    sharing = (f" of a rank, which has {num_shares} microbatches in flight,"
+               if num_shares > 1 else "")
+    return UsageError(f"--remat {options.remat}: the activations{sharing} take "
+                      f"{least:,} bytes, whatever is computed again: give as "
+                      "much, or a smaller --batch")
 
 
 class Noted:
@@ -102,20 +143,15 @@ class Budget(Optimal):
     Each gets an equal share.  Ranks of one stage of a pipeline have the same plan.
     """
 
-    def __init__(self, options: argparse.Namespace, comm: Communicator | None = None):
+    def __init__(self, options: argparse.Namespace, comm: Communicator):
         self.options, self.num_shares, self.peers = options, 1, comm
-        pp = sizes_of(options).get("pp", 1)
-        if pp > 1 and comm is not None:
+        if sizes_of(options).get("pp", 1) > 1:
             mesh = DeviceMesh(comm, **sizes_of(options))
             self.peers = along(mesh, *(axis for axis in mesh.axes if axis != "pp"))
-            schedule = make_schedule(options.schedule or "1f1b", pp, num_microbatches(options),
-                                     options.virtual_stages)[0]
-            self.num_shares = max(in_flight(schedule[mesh.coordinate("pp")]))
+            self.num_shares = shares(options, mesh.coordinate("pp"))
         super().__init__(budget_of(options) // self.num_shares, self._agree)
 
     def _agree(self, array: Array) -> Array:
-        if self.peers is None:
-            return array
         with self.peers.labelled("control"):
             return all_reduce(self.peers, array, op="max")
 
@@ -123,10 +159,9 @@ class Budget(Optimal):
         """See Optimal.  Raises UsageError."""
         try:
             super().see(model, parts, x)
-        except ValueError as error:
-            shares = (f", {self.budget:,} bytes for each of {self.num_shares} microbatches in "
-                      "flight" if self.num_shares > 1 else "")
-            raise UsageError(f"--remat {self.options.remat}{shares}: {error}") from error
+        except DoesNotFit as error:
+            least = self.num_shares * error.least
+            raise too_small(self.options, least, self.num_shares) from error
 
 
 def rematerialized(options: argparse.Namespace, model: Module, comm: Communicator) -> Module:
