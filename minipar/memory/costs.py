@@ -66,12 +66,14 @@ class _PartLedger(Ledger):
     """A ledger that counts apart what is alive beside the input, and counts saves."""
 
     def __init__(self, parameters: Sequence[Parameter], x: Any):
-        super().__init__(parameters)
+        super().__init__()
         owner = storage(x.data) if isinstance(x, Tensor) else None
-        self._input = id(owner)
-        self.input = 0 if owner is None or self._input in self._known else owner.nbytes
-        self.num_saved = 0
-        self.most = 0, 0
+        self._input, self.input, self.num_saved, self.most = id(owner), 0, 0, (0, 0)
+        for parameter in parameters:
+            if parameter.initialized:           # not for ever: gathered ones go, and others come
+                self.add("parameters", parameter.data)
+        if owner is not None and self._input not in self._known:
+            self.input = owner.nbytes
 
     def kept(self) -> tuple[int, int]:
         """Bytes alive: all, and without the input."""

@@ -214,7 +214,8 @@ class _Call:
         Statistics, one number for each row, and what are no numbers, masks and ids, stay as they
         are.
         """
-        fmt, widen = self.precision.inputs, None
+        widen = None
+        fmt = self.precision.inputs if hasattr(array, "dtype") else None    # else it is a hook's
         if fmt is not None and array.dtype.kind == "f" and not _decided.get():
             master = self._master_of(array)
             if master is not None:

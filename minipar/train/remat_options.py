@@ -179,10 +179,11 @@ def rematerialized(options: argparse.Namespace, model: Module, comm: Communicato
 
 
 def wider(options: argparse.Namespace) -> str:
-    """The --remat of the same run in float64, whose numbers take twice the bytes."""
-    if options.remat.startswith("optimal:") and options.dtype != "float64":
-        return f"optimal:{2 * budget_of(options)}"
-    return options.remat
+    """The --remat of the same run in float64: a budget grows as its numbers do."""
+    if not options.remat.startswith("optimal:") or options.dtype == "float64":
+        return options.remat
+    bytes_now = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}[options.precision]
+    return f"optimal:{8 // bytes_now * budget_of(options)}"
 
 
 def described(options: argparse.Namespace) -> str:
