@@ -30,7 +30,8 @@ def test_mistakes_are_one_line(words, capsys):
 
 
 @pytest.mark.parametrize("words", [
-    "", "--ranks 2 --accumulate 2", "--mesh pp=2,dp=2", "--data digits --ranks 2", "--precision bf16",
+    "", "--ranks 2 --accumulate 2", "--mesh pp=2,dp=2", "--data digits --ranks 2",
+    "--precision bf16",
     "--mesh pp=2 --schedule interleaved --layers 3", "--mesh pp=2 --data digits"])
 def test_the_least_that_is_named_works_and_less_does_not(words, capsys):
     run = ["train", *SMALL, "--dropout", "0.1", "--steps", "1", *words.split(), "--remat"]

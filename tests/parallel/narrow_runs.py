@@ -19,6 +19,8 @@ MODELS = {"gpt": lambda: GPT(GPTConfig(VOCABULARY, context=TIME, num_layers=4, n
                                        width=16, dropout=0.2, tied=False)),
           "tied": lambda: GPT(GPTConfig(VOCABULARY, context=TIME, num_layers=2, num_heads=2,
                                         width=16)),
+          "deep": lambda: GPT(GPTConfig(VOCABULARY, context=TIME, num_layers=6, num_heads=2,
+                                        width=8, dropout=0.2)),
           "mlp": lambda: MLP([4, 7, 6, 5, VOCABULARY])}
 
 
