@@ -1,4 +1,4 @@
-"""The command line: `minipar train | collective | schedule | calibrate | doctor | …`.
+"""The command line: `minipar train | evaluate | quantize | collective | schedule | doctor | …`.
 
 Or `python -m minipar …`.
 """
@@ -22,12 +22,23 @@ class Parser(argparse.ArgumentParser):
 
 def make_parser() -> tuple[Parser, Parser]:
     """The parser of the whole command line, and that of `train` in it."""
-    from . import calibrate, collective_command, schedule_command, train
+    from . import (
+        calibrate,
+        collective_command,
+        evaluate_command,
+        quantize_command,
+        schedule_command,
+        train,
+    )
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     training = commands.add_parser("train", help="train a GPT or an MLP, on any mesh of ranks")
     train.add_arguments(training)
+    evaluate_command.add_arguments(commands.add_parser(
+        "evaluate", help="run a checkpoint, plain or compressed, on data it has not seen"))
+    quantize_command.add_arguments(commands.add_parser(
+        "quantize", help="a checkpoint's weights as integers of 8 or 4 bits"))
     collective_command.add_arguments(commands.add_parser(
         "collective", help="run one collective on simulated ranks: its cost, its timeline"))
     schedule_command.add_arguments(commands.add_parser(
@@ -57,6 +68,14 @@ def main(argv: list[str] | None = None) -> int:
         if options.command == "doctor":
             from . import doctor
             return doctor.main()
+        if options.command == "evaluate":
+            from . import evaluate_command
+            evaluate_command.main(options)
+            return 0
+        if options.command == "quantize":
+            from . import quantize_command
+            quantize_command.main(options)
+            return 0
         if options.command == "collective":
             from . import collective_command
             collective_command.main(options)

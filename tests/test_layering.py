@@ -25,6 +25,7 @@ ALLOWED = {     # what each part may import, itself apart
     "comm": {"backend", "environment", "host_memory"},           # never sees a Tensor
     "memory": {*LOW, "autograd", "nn", "optim"},
     "parallel": {*LOW, "autograd", "nn", "optim", "comm", "memory"},
+    "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
     "inference": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "data": {"random", "comm"},                     # comm: the rule by which things are cut
@@ -35,8 +36,8 @@ ALLOWED = {     # what each part may import, itself apart
     "doctor": {"comm", "environment"},
 }
 # on top: whatever they need
-PROGRAMS = {"train", "calibrate", "bench", "cli", "collective_command",
-            "schedule_command", "__main__", "__init__"}
+PROGRAMS = {"train", "calibrate", "bench", "cli", "collective_command", "evaluate_command",
+            "quantize_command", "schedule_command", "__main__", "__init__"}
 
 
 def part_of(file: Path) -> str:

@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,6 +23,20 @@ from ..nn import GPT, MLP, Module
 from .options import gpt_config, hidden_sizes
 
 SYNTHETIC_TOKENS, SYNTHETIC_NOISE, SYNTHETIC_LENGTH = 16, 0.2, 200_000
+SCORED_BATCHES = 16         # of 32 windows of text that the model was not trained on
+
+
+class Score(NamedTuple):
+    """How well a model does on data it has not seen: its loss; of a classifier, how much is right.
+    """
+
+    nats: float
+    accuracy: float | None = None
+
+    @property
+    def bits(self) -> float:
+        """The loss in bits."""
+        return self.nats / math.log(2)
 
 
 class Task(Protocol):
@@ -40,8 +54,11 @@ class Task(Protocol):
     def reference_loss(self) -> tuple[float, str]:
         """A loss in nats to compare with, and what it is."""
 
+    def score(self, model: Module) -> Score:
+        """How well the model does on data it has not seen."""
+
     def summary(self, model: Module) -> str:
-        """One line on how well the model does on data it has not seen."""
+        """One line on that."""
 
 
 class LanguageTask:
@@ -79,12 +96,17 @@ class LanguageTask:
             return self.optimal_loss, "the best possible"
         return math.log(len(self.vocabulary)), "guessing evenly"
 
+    def score(self, model: GPT, num_batches: int = SCORED_BATCHES) -> Score:
+        """See Task; of the first batches of the validation part."""
+        with no_grad():
+            losses = [float(model.loss(*self.validation.batch(i)[:2]).data)
+                      for i in range(num_batches)]
+        return Score(float(np.mean(losses)))
+
     def summary(self, model: GPT) -> str:
         """See Task."""
-        with no_grad():
-            losses = [float(model.loss(*self.validation.batch(i)[:2]).data) for i in range(4)]
-        nats = float(np.mean(losses))
-        text = f"validation loss {nats:.3f} nats = {nats / np.log(2):.2f} bits per {self.target}"
+        score = self.score(model, 4)
+        text = f"validation loss {score.nats:.3f} nats = {score.bits:.2f} bits per {self.target}"
         if self.optimal_loss is not None:
             text += f" (the best possible is {self.optimal_loss:.3f} nats)"
         return text
@@ -131,12 +153,18 @@ class DigitsTask:
         """See Task."""
         return math.log(10), "guessing evenly"
 
-    def summary(self, model: MLP) -> str:
+    def score(self, model: MLP) -> Score:
         """See Task."""
         with no_grad():
             logits = model.logits(self.data.test_x.astype(self.options.dtype))
+            nats = float(model.criterion(logits, self.data.test_y).data)
         correct = np.argmax(logits.data, axis=1) == self.data.test_y
-        return f"{np.mean(correct):.1%} of {correct.size} digits it has not seen are recognized"
+        return Score(nats, float(np.mean(correct)))
+
+    def summary(self, model: MLP) -> str:
+        """See Task."""
+        return (f"{self.score(model).accuracy:.1%} of {len(self.data.test_y)} digits it has not "
+                "seen are recognized")
 
 
 def make_task(options: argparse.Namespace) -> LanguageTask | DigitsTask:

@@ -1,0 +1,17 @@
+"""Compression: what is too big to deploy is rounded to few bits."""
+
+from .affine import SCHEMES, Grid
+from .granularity import Per
+from .gptq import gptq
+from .int_product import affine_product, int_product
+from .layers import IntegerLinear, QuantizedEmbedding, QuantizedLinear
+from .load import load_model
+from .observers import Observer
+from .qat import FakeQuantize, freeze, prepare
+from .quantize import quantize
+from .quantized import Quantized
+from .quantized_files import pack_model
+
+__all__ = ["SCHEMES", "FakeQuantize", "Grid", "IntegerLinear", "Observer", "Per", "Quantized",
+           "QuantizedEmbedding", "QuantizedLinear", "affine_product", "freeze", "gptq",
+           "int_product", "load_model", "pack_model", "prepare", "quantize"]

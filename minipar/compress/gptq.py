@@ -1,0 +1,92 @@
+"""GPTQ: round a weight column by column, and let the columns that are left make up for the error.
+
+What matters is not the weight but what the layer gives, Σ over its inputs x of |(W - Ŵ) x|², which
+is tr((W - Ŵ) H (W - Ŵ)ᵀ) / 2 with the Hessian H = 2 X Xᵀ of calibration inputs.  When input i is
+rounded, the best the others can do about its error is
+
+    W[:, j] -= (w_i - ŵ_i) / H⁻¹[i, i] · H⁻¹[i, j]      for all j not yet rounded
+
+after which i leaves H.  Leaving is Gaussian elimination of H⁻¹, and one Cholesky factorization does
+all of them in advance: with H⁻¹ = Uᵀ U, row i of U is row i of the H⁻¹ that is left, / √H⁻¹[i, i].
+
+    done    a block of columns      later
+    ─────┬─────────────────────┬──────────────
+     ŵ ŵ │ ŵ ŵ ŵ  i ──▶ ──▶ ──▶ │  once a block:  W[:, later] -= E U[block, later]
+    ─────┴─────────────────────┴──────────────
+
+Lazy batches: columns outside of the block wait, and get all its errors E in one product.
+
+Source: Frantar, Ashkboos, Hoefler & Alistarh, GPTQ: Accurate post-training quantization for
+generative pre-trained transformers (2022); Hassibi & Stork, Optimal brain surgeon (1992).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..backend import Array
+from .affine import Grid
+from .granularity import Per
+from .observers import fit
+from .quantized import Quantized
+
+
+def hessian(inputs: Array) -> Array:
+    """2 X Xᵀ of inputs (…, K), one in each row: (K, K) float64."""
+    x = inputs.reshape(-1, inputs.shape[-1]).astype(np.float64)
+    return 2 * (x.T @ x)
+
+
+def inverse_root(h: Array, damping: float = 0.01) -> Array:
+    """U, upper triangular, with Uᵀ U = (H + damping · mean(diag H) · I)⁻¹.
+
+    Raises ValueError if that is not positive definite.
+    """
+    mean = np.mean(np.diag(h))
+    damped = h + (damping * mean if mean > 0 else 1.0) * np.eye(len(h))
+    try:
+        return np.linalg.cholesky(np.linalg.inv(damped)).T
+    except np.linalg.LinAlgError:
+        raise ValueError(f"the Hessian of the calibration inputs is singular in spite of damping "
+                         f"{damping:g}: raise it, or give more calibration data") from None
+
+
+def round_columns(w: Array, u: Array, nearest: Callable[[int], Array]) -> Array:
+    """Round the columns of a block w (outputs, n), in place; return their errors E (outputs, n).
+
+    u (n, n) is the block's part of U.  nearest(i) gives the values of column i as it is now.
+    """
+    errors = np.zeros_like(w)
+    for i in range(w.shape[1]):
+        value = nearest(i)
+        errors[:, i] = (w[:, i] - value) / u[i, i]
+        w[:, i + 1:] -= np.outer(errors[:, i], u[i, i + 1:])
+        w[:, i] = value
+    return errors
+
+
+def gptq(rows: Array, h: Array, grid: Grid, per: Per, observer: str = "minmax",
+         damping: float = 0.01, block: int = 128) -> Quantized:
+    """Rows (outputs, inputs) on the grid, with Hessian h (inputs, inputs) of the layer's inputs.
+
+    Scales are those of the weights as they are; of a group, as they are when its turn comes.
+    """
+    w, u = rows.astype(np.float64), inverse_root(h, damping)
+    codes = np.empty_like(rows, dtype=grid.dtype)
+    in_groups = per.kind == "group"
+    scale, zero = fit(per.split(rows), grid, observer)
+    block = per.size if in_groups else block
+    for start in range(0, w.shape[1], block):
+        here = slice(start, start + block)
+        now = scale, zero
+        if in_groups:
+            now = fit(w[:, here], grid, observer)
+            scale[:, start // block], zero[:, start // block] = now
+        now = tuple(a[:, 0] for a in now)       # for a column: one, or one for each output
+
+        def nearest(i: int, start: int = start, now: tuple[Array, Array] = now) -> Array:
+            codes[:, start + i] = grid.encode(w[:, start + i], *now)
+            return grid.decode(codes[:, start + i], *now)
+        errors = round_columns(w[:, here], u[here, here], nearest)
+        w[:, start + block:] -= errors @ u[here, start + block:]
+    return Quantized.of_codes(codes, scale, zero, grid, per)

@@ -1,0 +1,158 @@
+"""Quantization-aware training: forward with rounded numbers, backward as if they were not.
+
+    w ─▶ [ ŵ = (clip(round(w / scale) + zero) - zero) · scale ] ─▶ y
+    dw ◀─ dŵ where w lies inside the grid's range, 0 where it was clipped ◀─
+
+Rounding is a staircase: its derivative is 0 almost everywhere, and nothing would be learned.  The
+straight-through estimator takes the identity's instead, and the clip's own: 1 inside, 0 outside.
+The optimizer keeps the float weight, in which many small steps add up to one of the grid's.
+
+A weight's fake quantization is a function between the Parameter and those who use it, so slabs,
+optimizers, strategies and checkpoints know nothing of it.  Scales follow the weights in every step.
+Under tensor parallelism a rank fits the same grids as one process would: rows that it holds whole
+need no message; rows that are cut (a row-parallel layer's) and whole tensors agree on their extremes
+by an all-reduce.  Inputs of layers, if they are asked for, are observed with a moving average until
+`freeze`, and rounded by one scale.
+
+Source: Bengio, Léonard & Courville, Estimating or propagating gradients through stochastic neurons
+(2013); Jacob et al. (2018), section 3.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ..autograd import Function, Tensor
+from ..autograd.function import is_recording
+from ..backend import Array
+from ..comm import Communicator
+from ..nn import Embedding, Linear, Module
+from ..parallel.tensor import RowLinear, become
+from .affine import Grid
+from .granularity import Per
+from .layers import ACTIVATIONS, QuantizedWeight
+from .observers import Observer
+
+
+class FakeQuantize(Function):
+    """x̂, the values of x's codes on a grid;  dx = g inside of the grid's range, 0 outside."""
+
+    rule = "x, and scale and zero that broadcast against it"
+
+    @staticmethod
+    def forward(ctx, x, scale, zero, grid):
+        codes = np.rint(x / scale) + zero
+        ctx.save((codes >= grid.lowest) & (codes <= grid.highest))
+        return (np.clip(codes, grid.lowest, grid.highest) - zero) * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        (inside,) = ctx.saved
+        return [lambda: g * inside(), None, None]
+
+
+def fake_quantize(x: Tensor, scale: Array, zero: Array, grid: Grid) -> Tensor:
+    """x (any shape) rounded to the grid, of the same dtype; scale and zero broadcast against x."""
+    return FakeQuantize.apply(x, scale.astype(x.dtype), zero.astype(x.dtype), grid=grid)
+
+
+class FakeQuantizedWeight:
+    """What a layer's weight passes through; a vector, its bias, passes as it is."""
+
+    def __init__(self, layer: Linear | Embedding, grid: Grid, per: Per):
+        weight = layer._parameters["weight"]        # not used: a strategy may gather it
+        self.grid, self.per, self.shape = grid, per, weight.shape
+        self.is_linear = isinstance(layer, Linear)
+        self.comm: Communicator | None = None
+        split = layer.__dict__.get("split")
+        if split is not None and split.tp.size > 1 and (
+                per.kind == "tensor" or per.kind == "channel" and isinstance(layer, RowLinear)):
+            self.comm = split.tp
+        self.fitted: tuple[Array, Array] | None = None      # once it is frozen
+        if per.kind == "group" and isinstance(layer, RowLinear):
+            start, stop = weight.box[0]
+            if start % per.size or stop % per.size and stop != weight.global_shape[0]:
+                raise ValueError(f"groups of {per.size} do not fit into this rank's inputs {start} "
+                                 f"… {stop - 1}: choose a size that divides every rank's number, "
+                                 "or quantize per channel")
+
+    def fit(self, weight: Array) -> tuple[Array, Array]:
+        """(scale, zero) of the units of this weight."""
+        seen = Observer("minmax", self.grid, self.comm)
+        seen.observe(self.per.split(weight.T if self.is_linear else weight))
+        return seen.fit()
+
+    def __call__(self, weight: Tensor) -> Tensor:
+        """The rounded weight.  Raises ValueError for a part of it: see `prepare`."""
+        if weight.ndim == 1:
+            return weight
+        if weight.shape != self.shape:
+            raise ValueError(f"a whole weight {self.shape} is to be rounded, not {weight.shape}: "
+                             "prepare the model after it is cut, before it is sharded")
+        scale, zero = self.fitted or self.fit(weight.data)
+        rows = self.shape[::-1] if self.is_linear else self.shape
+        scale, zero = (self.per.spread(a, rows) for a in (scale, zero))
+        if self.is_linear:
+            scale, zero = scale.T, zero.T
+        return fake_quantize(weight, scale, zero, self.grid)
+
+
+class FakeQuantizedInput:
+    """A linear layer whose inputs are observed while training, and rounded."""
+
+    input_observer: Observer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        seen = self.input_observer
+        if is_recording():
+            seen.observe(x.data.reshape(1, x.size))
+        scale, zero = (a.reshape(()) for a in seen.fit())
+        return super().forward(fake_quantize(x, scale, zero, ACTIVATIONS))
+
+
+def prepare(model: Module, grid: Grid = Grid(), per: Per = Per(), activations: bool = False,
+            comm: Communicator | None = None) -> Module:
+    """Let `model` compute with fake-quantized weights, and inputs if asked; return it, changed.
+
+    After `parallelize` and ZeRO-3, before other strategies.  With `activations`, `comm` are all ranks
+    that share the model or its batch: they agree on what they observe; and no rematerialization
+    before `freeze`, since a second forward would round by another scale.  Raises ValueError for a
+    quantized model, and for groups that a row-parallel layer's cut would split.
+    """
+    layers = [m for _, m in model.named_modules() if isinstance(m, Linear | Embedding)]
+    if not layers or any(isinstance(m, QuantizedWeight) for m in layers):
+        raise ValueError("a model with float weights was expected, one that can be trained: load "
+                         "the one that was quantized")
+    for layer in layers:
+        layer._transforms.append(FakeQuantizedWeight(layer, grid, per))
+        if activations and isinstance(layer, Linear):
+            kind = type(layer)
+            become(layer, type(f"FakeQuantized{kind.__name__}", (FakeQuantizedInput, kind), {}),
+                   input_observer=Observer("moving", ACTIVATIONS, comm))
+    return model
+
+
+def freeze(model: Module) -> None:
+    """From now on all scales stay as they are, and what leaves their range is clipped."""
+    for _, module in model.named_modules():
+        for fake in _fakes(module):
+            fake.fitted = fake.fit(module._parameters["weight"].data)
+        if isinstance(module, FakeQuantizedInput):
+            module.input_observer.freeze()
+
+
+def release(model: Module) -> dict[str, Any]:
+    """Undo `prepare`: the float model again, ready for `quantize`; returns the input observers."""
+    observers = {}
+    for name, module in model.named_modules():
+        for fake in _fakes(module):
+            module._transforms.remove(fake)
+        if isinstance(module, FakeQuantizedInput):
+            observers[name] = module.__dict__.pop("input_observer")
+            module.__class__ = type(module).__bases__[1]
+    return observers
+
+
+def _fakes(module: Module) -> list[FakeQuantizedWeight]:
+    return [t for t in module._transforms if isinstance(t, FakeQuantizedWeight)]

@@ -1,0 +1,121 @@
+"""Post-training quantization: a trained model, some data, no training.
+
+    quantize(model, Grid(4), Per.parse("group:64"), method="gptq", calibration=[ids, …])
+
+Weights of linear layers and embeddings become integers, by rounding each to its nearest
+(`nearest`), or so that what the layers give is kept (`gptq.py`, linear layers only).  GPTQ goes
+part by part through the model, so that each layer's inputs are those that it will really get:
+
+    calibration ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ …
+                            └ c_attn: Hessian of its inputs, quantize; c_proj: again; c_fc; c_proj;
+                              then the outputs of the quantized h.0 are the inputs of h.1
+
+With `activations` the inputs of linear layers are put on a grid of 8 bits as well, whose range is
+observed on the calibration data, and products are those of integers.
+
+Source: Nagel et al., A white paper on neural network quantization (2021), section 3; Frantar et al.
+(2022).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..autograd import no_grad
+from ..backend import Array
+from ..nn import Embedding, Linear, Module
+from ..nn.chain import chain
+from .affine import Grid
+from .gptq import gptq, hessian
+from .granularity import Per
+from .layers import (
+    ACTIVATIONS,
+    QuantizedLinear,
+    keep_quantized,
+    rows_of,
+    use_integers,
+    watching,
+    weight_layers,
+)
+from .observers import Observer
+from .quantized import Quantized
+
+METHODS = ("nearest", "gptq")
+
+
+def quantize(model: Module, grid: Grid = Grid(), per: Per = Per(), method: str = "nearest",
+             calibration: Sequence[Array] = (), activations: bool = False,
+             observer: str = "minmax") -> Module:
+    """Quantize the linear layers and embeddings of `model`, which changes and is returned.
+
+    `calibration` are inputs as model.logits takes them; `observer` (see observers.py) chooses the
+    ranges of weights and activations.  Raises ValueError for what cannot be, saying why.
+    """
+    layers = weight_layers(model)
+    check(layers, per, method, activations, len(calibration))
+    for name, layer in layers:
+        if isinstance(layer, Embedding) or method == "nearest":
+            try:
+                keep_quantized(layer, Quantized.nearest(rows_of(layer), grid, per, observer))
+            except ValueError as error:
+                raise ValueError(f"{name}.weight: {error}") from error
+    if method == "gptq":
+        _gptq_by_parts(model, grid, per, observer, calibration)
+    if model.slabs:
+        model.make_slabs(model.slabs[0].data)       # without the weights that are gone
+    if activations:
+        _fit_activations(model, observer, calibration)
+    return model
+
+
+def check(layers: Sequence[tuple[str, Linear | Embedding]], per: Per, method: str,
+          activations: bool, num_batches: int) -> None:
+    """Refuse what cannot be, before anything changes.  Raises ValueError."""
+    if method not in METHODS:
+        raise ValueError(f"a method is one of {', '.join(METHODS)}, not {method!r}")
+    if (method == "gptq" or activations) and not num_batches:
+        raise ValueError("gptq and activations need calibration data: give a few batches of inputs")
+    if activations and per.kind == "group":
+        raise ValueError("a product of integers needs one scale for each output, not one for each "
+                         f"{per}: quantize per channel, or leave activations out")
+    longest = max(rows_of(layer).shape[1] for _, layer in layers)
+    if per.size > longest:
+        raise ValueError(f"no layer has {per.size} inputs to share a scale, at most {longest}: "
+                         "quantize per channel, or choose smaller groups")
+
+
+def _gptq_by_parts(model: Module, grid: Grid, per: Per, observer: str,
+                   calibration: Sequence[Array]) -> None:
+    with no_grad():
+        batches = list(calibration)
+        for part in chain(model):
+            layers = [m for module in part.modules for _, m in module.named_modules()
+                      if type(m) is Linear]
+            for layer in layers:
+                h = np.zeros((layer.weight.shape[0],) * 2)
+
+                def add(_: Module, x: Array, h: np.ndarray = h) -> None:
+                    h += hessian(x) / len(batches)
+                with watching([layer], add):
+                    for x in batches:
+                        part(x)
+                keep_quantized(layer, gptq(rows_of(layer), h, grid, per, observer))
+            batches = [part(x) for x in batches]
+
+
+def _fit_activations(model: Module, observer: str, calibration: Sequence[Array]) -> None:
+    layers = [m for _, m in model.named_modules() if isinstance(m, QuantizedLinear)]
+    seen = {layer: Observer(observer, ACTIVATIONS) for layer in layers}
+    with no_grad(), watching(layers, lambda layer, x: seen[layer].observe(x.reshape(1, x.size))):
+        for x in calibration:
+            model.logits(x)
+    for layer in layers:
+        use_integers(layer, *seen[layer].fit())
+
+
+def fake(model: Module) -> dict[str, np.ndarray]:
+    """The whole state of a quantized model in floats, by parameter: for a plain one to load."""
+    state = {name: layer.weight.data for name, layer in model.named_modules()
+             if hasattr(layer, "quantized")}
+    return {**model.state_dict(), **{f"{name}.weight": w for name, w in state.items()}}
+

@@ -1,0 +1,92 @@
+"""`minipar quantize CHECKPOINT`: the same model in integers of 8 or 4 bits.
+
+    minipar quantize out/gpt --bits 8 --out out/gpt-int8
+    minipar quantize out/gpt --bits 4 --per group:64 --method gptq --out out/gpt-int4
+    minipar quantize out/gpt --bits 8 --activations --out out/gpt-w8a8
+
+What comes out is a checkpoint that `minipar evaluate` runs.
+"""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from . import checkpoint as files
+from .compress import Grid, Per, pack_model, quantize
+from .compress.load import compression_of
+from .compress.observers import NAMES
+from .compress.quantize import METHODS
+from .evaluate_command import described, open_checkpoint, size_of
+from .launch import UsageError
+from .viz.figure import in_bytes
+
+GROUPS = (32, 64, 128)
+CALIBRATION_BATCHES = 8
+# What a checkpoint says of the training, and one that cannot be trained on need not.
+OF_TRAINING = ("losses", "optimizer", "step")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
+                        help="a checkpoint of `minipar train`, or its folder")
+    parser.add_argument("--bits", type=int, choices=(8, 4), default=8, help="of an integer (8)")
+    parser.add_argument("--per", default="channel", metavar="tensor|channel|group:N",
+                        help="what shares a scale: a weight, an output's weights (default), or N "
+                             "of them: 32, 64 or 128")
+    parser.add_argument("--asymmetric", action="store_true",
+                        help="fit grids to min … max, with a zero point, not to ± the largest")
+    parser.add_argument("--method", choices=METHODS, default="nearest",
+                        help="round each weight by itself (nearest), or let the others make up for "
+                             "its error (gptq)")
+    parser.add_argument("--observer", choices=NAMES, default="minmax",
+                        help="how ranges are chosen (minmax): percentile and mse clip outliers")
+    parser.add_argument("--activations", action="store_true",
+                        help="8-bit inputs of linear layers too, and products of integers")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
+                        help="where the quantized checkpoint goes")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Quantize, write, compare.  Raises UsageError for what cannot be."""
+    try:
+        _run(options)
+    except (ValueError, OSError) as error:
+        raise UsageError.of(error) from error
+
+
+def _run(options: argparse.Namespace) -> None:
+    per = Per.parse(options.per)
+    if per.size and per.size not in GROUPS:
+        raise ValueError(f"--per group:{per.size}: groups of {', '.join(map(str, GROUPS))} inputs "
+                         "are possible")
+    checkpoint, task, model = open_checkpoint(options.checkpoint)
+    source = options.checkpoint if options.checkpoint.is_dir() else options.checkpoint.parent
+    if options.out.resolve() == source.resolve():
+        raise ValueError(f"--out {options.out} is where the checkpoint is, which would be replaced: "
+                         "give another folder")
+    plain_bytes = sum(array.nbytes for array in checkpoint.model.values())
+    before = task.score(model)
+    calibration = [task.batches.batch(i)[0] for i in range(CALIBRATION_BATCHES)]
+    quantize(model, Grid(options.bits, "asymmetric" if options.asymmetric else "symmetric"), per,
+             options.method, calibration, options.activations, options.observer)
+    arrays, step = pack_model(model)
+    step |= {"method": options.method, "observer": options.observer}
+    description = {key: value for key, value in checkpoint.description.items()
+                   if key not in OF_TRAINING}
+    description["compression"] = [*compression_of(checkpoint), step]
+    path = files.save(options.out, files.Checkpoint(arrays, {}, description))
+    table = Table("", "before", "after", "ratio")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    packed_bytes = sum(array.nbytes for array in arrays.values())
+    for what, old, new in (("the model's arrays", plain_bytes, packed_bytes),
+                           ("file, which held the optimizer's states", size_of(options.checkpoint),
+                            size_of(path))):
+        table.add_row(what, in_bytes(old), in_bytes(new), f"÷ {old / new:.2f}")
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(table)
+    console.print(f"before: {described(before, task)}\nafter:  "
+                  f"{described(task.score(model), task)}\ncheckpoint: {path}", markup=False)
