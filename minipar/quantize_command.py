@@ -23,7 +23,7 @@ from .launch import UsageError
 from .viz.figure import in_bytes
 
 GROUPS = (32, 64, 128)
-CALIBRATION_BATCHES = 8
+CALIBRATION_BATCHES = 4
 # What a checkpoint says of the training, and one that cannot be trained on need not.
 OF_TRAINING = ("losses", "optimizer", "step")
 
@@ -65,8 +65,8 @@ def _run(options: argparse.Namespace) -> None:
     checkpoint, task, model = open_checkpoint(options.checkpoint)
     source = options.checkpoint if options.checkpoint.is_dir() else options.checkpoint.parent
     if options.out.resolve() == source.resolve():
-        raise ValueError(f"--out {options.out} is where the checkpoint is, which would be replaced: "
-                         "give another folder")
+        raise ValueError(f"--out {options.out} is where the checkpoint is, which would be "
+                         "replaced: give another folder")
     plain_bytes = sum(array.nbytes for array in checkpoint.model.values())
     before = task.score(model)
     calibration = [task.batches.batch(i)[0] for i in range(CALIBRATION_BATCHES)]

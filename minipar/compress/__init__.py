@@ -1,17 +1,18 @@
 """Compression: what is too big to deploy is rounded to few bits."""
 
 from .affine import SCHEMES, Grid
-from .granularity import Per
 from .gptq import gptq
+from .granularity import Per
 from .int_product import affine_product, int_product
 from .layers import IntegerLinear, QuantizedEmbedding, QuantizedLinear
 from .load import load_model
 from .observers import Observer
-from .qat import FakeQuantize, freeze, prepare
+from .qat import convert, freeze, prepare
 from .quantize import quantize
 from .quantized import Quantized
 from .quantized_files import pack_model
+from .straight_through import FakeQuantize
 
 __all__ = ["SCHEMES", "FakeQuantize", "Grid", "IntegerLinear", "Observer", "Per", "Quantized",
-           "QuantizedEmbedding", "QuantizedLinear", "affine_product", "freeze", "gptq",
+           "QuantizedEmbedding", "QuantizedLinear", "affine_product", "convert", "freeze", "gptq",
            "int_product", "load_model", "pack_model", "prepare", "quantize"]

@@ -78,7 +78,7 @@ class Grid:
         if not self.is_asymmetric:
             low, high = -np.maximum(-low, high), np.maximum(-low, high)
         scale = np.maximum((high - low) / steps, TINY).astype(np.float32)
-        zero = np.rint(-low / scale) if self.is_asymmetric else np.zeros_like(scale)
+        zero = np.rint(-low.astype(np.float32) / scale) if self.is_asymmetric else np.zeros_like(scale)
         return scale, np.minimum(zero, steps).astype(self.dtype)
 
     def encode(self, x: Array, scale: Array, zero: Array) -> Array:
@@ -89,3 +89,6 @@ class Grid:
     def decode(self, codes: Array, scale: Array, zero: Array) -> Array:
         """The values of codes, float32 (or of scale's type): one rounding of an exact product."""
         return (codes.astype(np.int16) - zero).astype(scale.dtype) * scale
+
+
+INT8, INT4 = Grid(8), Grid(4)

@@ -21,6 +21,7 @@ generative pre-trained transformers (2022); Hassibi & Stork, Optimal brain surge
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -51,18 +52,23 @@ def inverse_root(h: Array, damping: float = 0.01) -> Array:
                          f"{damping:g}: raise it, or give more calibration data") from None
 
 
-def round_columns(w: Array, u: Array, nearest: Callable[[int], Array]) -> Array:
+def round_columns(w: Array, u: Array, nearest: Callable[[Array], Array]) -> Array:
     """Round the columns of a block w (outputs, n), in place; return their errors E (outputs, n).
 
-    u (n, n) is the block's part of U.  nearest(i) gives the values of column i as it is now.
+    u (n, n) is the block's part of U; nearest(column) gives the values of a column on its grids.
+    E[:, i] is the error of column i in the unit of U's rows, (w_i - ŵ_i) / U[i, i].
     """
     errors = np.zeros_like(w)
     for i in range(w.shape[1]):
-        value = nearest(i)
+        value = nearest(w[:, i])
         errors[:, i] = (w[:, i] - value) / u[i, i]
         w[:, i + 1:] -= np.outer(errors[:, i], u[i, i + 1:])
         w[:, i] = value
     return errors
+
+
+def _nearest(grid: Grid, fitted: tuple[Array, Array], column: Array) -> Array:
+    return grid.decode(grid.encode(column, *fitted), *fitted)
 
 
 def gptq(rows: Array, h: Array, grid: Grid, per: Per, observer: str = "minmax",
@@ -78,15 +84,13 @@ def gptq(rows: Array, h: Array, grid: Grid, per: Per, observer: str = "minmax",
     block = per.size if in_groups else block
     for start in range(0, w.shape[1], block):
         here = slice(start, start + block)
-        now = scale, zero
         if in_groups:
-            now = fit(w[:, here], grid, observer)
-            scale[:, start // block], zero[:, start // block] = now
-        now = tuple(a[:, 0] for a in now)       # for a column: one, or one for each output
-
-        def nearest(i: int, start: int = start, now: tuple[Array, Array] = now) -> Array:
-            codes[:, start + i] = grid.encode(w[:, start + i], *now)
-            return grid.decode(codes[:, start + i], *now)
-        errors = round_columns(w[:, here], u[here, here], nearest)
+            group = start // block
+            scale[:, group], zero[:, group] = fit(w[:, here], grid, observer)
+            fitted = scale[:, group, 0], zero[:, group, 0]
+        else:
+            fitted = scale[:, 0], zero[:, 0]        # one, or one for each output
+        errors = round_columns(w[:, here], u[here, here], partial(_nearest, grid, fitted))
+        codes[:, here] = grid.encode(w[:, here], *(a[:, None] for a in fitted))
         w[:, start + block:] -= errors @ u[here, start + block:]
     return Quantized.of_codes(codes, scale, zero, grid, per)

@@ -65,3 +65,6 @@ class Per:
         if self.kind == "group":
             return self.join(scale.repeat(self.size, axis=-1), shape)
         return scale
+
+
+TENSOR, CHANNEL = Per("tensor"), Per("channel")

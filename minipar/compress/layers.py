@@ -17,10 +17,12 @@ from ..autograd import Tensor
 from ..backend import Array
 from ..nn import Embedding, Linear, Module
 from .affine import Grid
+from .granularity import CHANNEL, Per
 from .int_product import affine_product
 from .quantized import Quantized
 
 ACTIVATIONS = Grid(8, "asymmetric")     # one-sided after a ReLU, nearly so after a GELU
+EMBEDDING_BITS = 8                      # at least: few of a model's bytes, felt at both its ends
 
 
 class QuantizedWeight:
@@ -68,6 +70,17 @@ def rows_of(layer: Linear | Embedding) -> Array:
     """A layer's weight with a row for each output, or word: its numbers share scales by rows."""
     weight = layer.weight.data
     return np.ascontiguousarray(weight.T) if isinstance(layer, Linear) else weight
+
+
+def grid_of(layer: Linear | Embedding, grid: Grid, per: Per) -> tuple[Grid, Per]:
+    """On what a layer's weight goes, if linear layers go on `grid` per `per`.
+
+    Embeddings, which no calibration helps and which a tied head uses as well, keep 8 bits and have
+    no groups.
+    """
+    if isinstance(layer, Linear):
+        return grid, per
+    return Grid(max(grid.bits, EMBEDDING_BITS), grid.scheme), CHANNEL if per.size else per
 
 
 def keep_quantized(layer: Linear | Embedding, quantized: Quantized) -> None:

@@ -26,13 +26,17 @@ FRACTIONS = np.linspace(1, 0.3, 36)         # of min and max, tried for the leas
 
 
 def extremes(units: Array) -> tuple[Array, Array]:
-    """The smallest and the largest number of each unit."""
+    """The smallest and the largest number of each unit; 0 and 0 of an empty one."""
+    if not units.shape[-1]:
+        return (np.zeros_like(units, shape=(*units.shape[:-1], 1)),) * 2
     return units.min(axis=-1, keepdims=True), units.max(axis=-1, keepdims=True)
 
 
 def percentiles(units: Array, percent: float = PERCENTILE) -> tuple[Array, Array]:
     """The range that `percent` of a unit's numbers do not exceed, and that as many are not below.
     """
+    if not units.shape[-1]:
+        return extremes(units)
     low, high = np.percentile(units, [100 - percent, percent], axis=-1, keepdims=True)
     return low, high
 
@@ -67,7 +71,7 @@ class Observer:
 
     def observe(self, units: Array) -> None:
         """Show it numbers (…, n); nothing changes once it is frozen."""
-        if self.frozen or not units.size:
+        if self.frozen:
             return
         rule = {"percentile": percentiles, "mse": lambda units: least_squares(units, self.grid)}
         low, high = self._agreed(*rule.get(self.name, extremes)(units))

@@ -3,57 +3,32 @@
     w ─▶ [ ŵ = (clip(round(w / scale) + zero) - zero) · scale ] ─▶ y
     dw ◀─ dŵ where w lies inside the grid's range, 0 where it was clipped ◀─
 
-Rounding is a staircase: its derivative is 0 almost everywhere, and nothing would be learned.  The
-straight-through estimator takes the identity's instead, and the clip's own: 1 inside, 0 outside.
-The optimizer keeps the float weight, in which many small steps add up to one of the grid's.
+The optimizer keeps the float weight, in which many small steps add up to one of the grid's; the
+derivative is that of `straight_through.py`.
 
 A weight's fake quantization is a function between the Parameter and those who use it, so slabs,
 optimizers, strategies and checkpoints know nothing of it.  Scales follow the weights in every step.
 Under tensor parallelism a rank fits the same grids as one process would: rows that it holds whole
-need no message; rows that are cut (a row-parallel layer's) and whole tensors agree on their extremes
-by an all-reduce.  Inputs of layers, if they are asked for, are observed with a moving average until
+need no message; rows that are cut (a row-parallel layer's), and whole tensors, agree on extremes by
+an all-reduce.  Inputs of layers, if they are asked for, are observed with a moving average until
 `freeze`, and rounded by one scale.
 
 Source: Bengio, Léonard & Courville, Estimating or propagating gradients through stochastic neurons
 (2013); Jacob et al. (2018), section 3.
 """
 
-from typing import Any
-
-import numpy as np
-
-from ..autograd import Function, Tensor
+from ..autograd import Tensor
 from ..autograd.function import is_recording
 from ..backend import Array
 from ..comm import Communicator
 from ..nn import Embedding, Linear, Module
 from ..parallel.tensor import RowLinear, become
-from .affine import Grid
-from .granularity import Per
-from .layers import ACTIVATIONS, QuantizedWeight
+from .affine import INT8, Grid
+from .granularity import CHANNEL, Per
+from .layers import ACTIVATIONS, QuantizedWeight, grid_of, keep_quantized, use_integers
 from .observers import Observer
-
-
-class FakeQuantize(Function):
-    """x̂, the values of x's codes on a grid;  dx = g inside of the grid's range, 0 outside."""
-
-    rule = "x, and scale and zero that broadcast against it"
-
-    @staticmethod
-    def forward(ctx, x, scale, zero, grid):
-        codes = np.rint(x / scale) + zero
-        ctx.save((codes >= grid.lowest) & (codes <= grid.highest))
-        return (np.clip(codes, grid.lowest, grid.highest) - zero) * scale
-
-    @staticmethod
-    def backward(ctx, g):
-        (inside,) = ctx.saved
-        return [lambda: g * inside(), None, None]
-
-
-def fake_quantize(x: Tensor, scale: Array, zero: Array, grid: Grid) -> Tensor:
-    """x (any shape) rounded to the grid, of the same dtype; scale and zero broadcast against x."""
-    return FakeQuantize.apply(x, scale.astype(x.dtype), zero.astype(x.dtype), grid=grid)
+from .quantized import Quantized
+from .straight_through import fake_quantize
 
 
 class FakeQuantizedWeight:
@@ -111,13 +86,13 @@ class FakeQuantizedInput:
         return super().forward(fake_quantize(x, scale, zero, ACTIVATIONS))
 
 
-def prepare(model: Module, grid: Grid = Grid(), per: Per = Per(), activations: bool = False,
+def prepare(model: Module, grid: Grid = INT8, per: Per = CHANNEL, activations: bool = False,
             comm: Communicator | None = None) -> Module:
     """Let `model` compute with fake-quantized weights, and inputs if asked; return it, changed.
 
-    After `parallelize` and ZeRO-3, before other strategies.  With `activations`, `comm` are all ranks
-    that share the model or its batch: they agree on what they observe; and no rematerialization
-    before `freeze`, since a second forward would round by another scale.  Raises ValueError for a
+    After `parallelize` and ZeRO-3, before other strategies.  With `activations`, `comm` are all
+    ranks that share the model or its batch: they agree on what they observe.  Rematerialize only
+    after `freeze`: a second forward would be rounded by another scale.  Raises ValueError for a
     quantized model, and for groups that a row-parallel layer's cut would split.
     """
     layers = [m for _, m in model.named_modules() if isinstance(m, Linear | Embedding)]
@@ -125,7 +100,7 @@ def prepare(model: Module, grid: Grid = Grid(), per: Per = Per(), activations: b
         raise ValueError("a model with float weights was expected, one that can be trained: load "
                          "the one that was quantized")
     for layer in layers:
-        layer._transforms.append(FakeQuantizedWeight(layer, grid, per))
+        layer._transforms.append(FakeQuantizedWeight(layer, *grid_of(layer, grid, per)))
         if activations and isinstance(layer, Linear):
             kind = type(layer)
             become(layer, type(f"FakeQuantized{kind.__name__}", (FakeQuantizedInput, kind), {}),
@@ -142,16 +117,26 @@ def freeze(model: Module) -> None:
             module.input_observer.freeze()
 
 
-def release(model: Module) -> dict[str, Any]:
-    """Undo `prepare`: the float model again, ready for `quantize`; returns the input observers."""
-    observers = {}
-    for name, module in model.named_modules():
-        for fake in _fakes(module):
-            module._transforms.remove(fake)
-        if isinstance(module, FakeQuantizedInput):
-            observers[name] = module.__dict__.pop("input_observer")
-            module.__class__ = type(module).__bases__[1]
-    return observers
+def convert(model: Module) -> Module:
+    """Make a prepared model a quantized one, on the very grids that it was trained with.
+
+    Inputs that were observed become integers too.  Raises ValueError for a part of a model.
+    """
+    for name, layer in model.named_modules():
+        for fake in _fakes(layer):
+            weight = layer._parameters["weight"]
+            if weight.shape != weight.global_shape:
+                raise ValueError(f"{name}.weight is cut over ranks: load strategy.state_dict() "
+                                 "into a whole model, prepare and convert that")
+            rows = weight.data.T if fake.is_linear else weight.data
+            fitted = fake.fitted or fake.fit(weight.data)
+            layer._transforms.remove(fake)
+            keep_quantized(layer, Quantized.fitted(rows, *fitted, fake.grid, fake.per))
+            if "input_observer" in layer.__dict__:
+                use_integers(layer, *layer.__dict__.pop("input_observer").fit())
+    if model.slabs:
+        model.make_slabs(model.slabs[0].data)
+    return model
 
 
 def _fakes(module: Module) -> list[FakeQuantizedWeight]:

@@ -3,8 +3,9 @@
     quantize(model, Grid(4), Per.parse("group:64"), method="gptq", calibration=[ids, …])
 
 Weights of linear layers and embeddings become integers, by rounding each to its nearest
-(`nearest`), or so that what the layers give is kept (`gptq.py`, linear layers only).  GPTQ goes
-part by part through the model, so that each layer's inputs are those that it will really get:
+(`nearest`), or so that what the layers give is kept (`gptq.py`, linear layers only; embeddings keep
+8 bits).  GPTQ goes part by part through the model, so that each layer's inputs are those that it
+will really get:
 
     calibration ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ …
                             └ c_attn: Hessian of its inputs, quantize; c_proj: again; c_fc; c_proj;
@@ -24,13 +25,14 @@ import numpy as np
 from ..autograd import no_grad
 from ..backend import Array
 from ..nn import Embedding, Linear, Module
-from ..nn.chain import chain
-from .affine import Grid
+from ..nn.chain import Part, chain
+from .affine import INT8, Grid
 from .gptq import gptq, hessian
-from .granularity import Per
+from .granularity import CHANNEL, Per
 from .layers import (
     ACTIVATIONS,
     QuantizedLinear,
+    grid_of,
     keep_quantized,
     rows_of,
     use_integers,
@@ -43,7 +45,7 @@ from .quantized import Quantized
 METHODS = ("nearest", "gptq")
 
 
-def quantize(model: Module, grid: Grid = Grid(), per: Per = Per(), method: str = "nearest",
+def quantize(model: Module, grid: Grid = INT8, per: Per = CHANNEL, method: str = "nearest",
              calibration: Sequence[Array] = (), activations: bool = False,
              observer: str = "minmax") -> Module:
     """Quantize the linear layers and embeddings of `model`, which changes and is returned.
@@ -52,11 +54,12 @@ def quantize(model: Module, grid: Grid = Grid(), per: Per = Per(), method: str =
     ranges of weights and activations.  Raises ValueError for what cannot be, saying why.
     """
     layers = weight_layers(model)
-    check(layers, per, method, activations, len(calibration))
+    _check(layers, per, method, activations, len(calibration))
     for name, layer in layers:
         if isinstance(layer, Embedding) or method == "nearest":
             try:
-                keep_quantized(layer, Quantized.nearest(rows_of(layer), grid, per, observer))
+                keep_quantized(layer, Quantized.nearest(
+                    rows_of(layer), *grid_of(layer, grid, per), observer))
             except ValueError as error:
                 raise ValueError(f"{name}.weight: {error}") from error
     if method == "gptq":
@@ -68,7 +71,7 @@ def quantize(model: Module, grid: Grid = Grid(), per: Per = Per(), method: str =
     return model
 
 
-def check(layers: Sequence[tuple[str, Linear | Embedding]], per: Per, method: str,
+def _check(layers: Sequence[tuple[str, Linear | Embedding]], per: Per, method: str,
           activations: bool, num_batches: int) -> None:
     """Refuse what cannot be, before anything changes.  Raises ValueError."""
     if method not in METHODS:
@@ -78,7 +81,8 @@ def check(layers: Sequence[tuple[str, Linear | Embedding]], per: Per, method: st
     if activations and per.kind == "group":
         raise ValueError("a product of integers needs one scale for each output, not one for each "
                          f"{per}: quantize per channel, or leave activations out")
-    longest = max(rows_of(layer).shape[1] for _, layer in layers)
+    longest = max((layer.weight.shape[0] for _, layer in layers if isinstance(layer, Linear)),
+                  default=0)
     if per.size > longest:
         raise ValueError(f"no layer has {per.size} inputs to share a scale, at most {longest}: "
                          "quantize per channel, or choose smaller groups")
@@ -92,15 +96,21 @@ def _gptq_by_parts(model: Module, grid: Grid, per: Per, observer: str,
             layers = [m for module in part.modules for _, m in module.named_modules()
                       if type(m) is Linear]
             for layer in layers:
-                h = np.zeros((layer.weight.shape[0],) * 2)
-
-                def add(_: Module, x: Array, h: np.ndarray = h) -> None:
-                    h += hessian(x) / len(batches)
-                with watching([layer], add):
-                    for x in batches:
-                        part(x)
+                h = _hessian_of(layer, part, batches)
                 keep_quantized(layer, gptq(rows_of(layer), h, grid, per, observer))
             batches = [part(x) for x in batches]
+
+
+def _hessian_of(layer: Linear, part: Part, batches: Sequence) -> Array:
+    """That of the inputs that `layer` gets when `part` is applied to batches, as a mean of them."""
+    total = np.zeros_like(layer.weight.data, shape=(layer.weight.shape[0],) * 2, dtype=np.float64)
+
+    def add(_: Module, x: Array) -> None:
+        total[...] += hessian(x) / len(batches)
+    with watching([layer], add):
+        for x in batches:
+            part(x)
+    return total
 
 
 def _fit_activations(model: Module, observer: str, calibration: Sequence[Array]) -> None:
@@ -111,11 +121,4 @@ def _fit_activations(model: Module, observer: str, calibration: Sequence[Array])
             model.logits(x)
     for layer in layers:
         use_integers(layer, *seen[layer].fit())
-
-
-def fake(model: Module) -> dict[str, np.ndarray]:
-    """The whole state of a quantized model in floats, by parameter: for a plain one to load."""
-    state = {name: layer.weight.data for name, layer in model.named_modules()
-             if hasattr(layer, "quantized")}
-    return {**model.state_dict(), **{f"{name}.weight": w for name, w in state.items()}}
 

@@ -38,9 +38,12 @@ class Quantized:
     @classmethod
     def nearest(cls, rows: Array, grid: Grid, per: Per, observer: str = "minmax") -> Self:
         """Every number to its nearest value.  Raises ValueError if any is not finite."""
-        units = per.split(rows)
-        scale, zero = fit(units, grid, observer)
-        codes = per.join(grid.encode(units, scale, zero), rows.shape)
+        return cls.fitted(rows, *fit(per.split(rows), grid, observer), grid, per)
+
+    @classmethod
+    def fitted(cls, rows: Array, scale: Array, zero: Array, grid: Grid, per: Per) -> Self:
+        """Every number to the nearest value of its unit's grid."""
+        codes = per.join(grid.encode(per.split(rows), scale, zero), rows.shape)
         return cls.of_codes(np.ascontiguousarray(codes), scale, zero, grid, per)
 
     def codes(self) -> Array:

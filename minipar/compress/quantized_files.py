@@ -17,6 +17,7 @@ from .granularity import Per
 from .layers import (
     IntegerLinear,
     QuantizedWeight,
+    grid_of,
     keep_quantized,
     rows_of,
     use_integers,
@@ -40,7 +41,8 @@ def pack_model(model: Module) -> tuple[Arrays, dict[str, Any]]:
         if isinstance(layer, IntegerLinear):
             arrays |= {f"{name}.input/scale": layer.input_scale,
                        f"{name}.input/zero": layer.input_zero}
-    grid, per = layers[0][1].quantized.grid, layers[0][1].quantized.per
+    linear = next((m for _, m in layers if isinstance(m, Linear)), layers[0][1])
+    grid, per = linear.quantized.grid, linear.quantized.per
     return arrays, {"kind": "quantized", "bits": grid.bits, "scheme": grid.scheme, "per": str(per),
                     "activations": any(isinstance(m, IntegerLinear) for _, m in layers)}
 
@@ -52,7 +54,8 @@ def unpack_model(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
     for name, layer in weight_layers(model):
         weight = _take(arrays, f"{name}.weight/")
         try:
-            quantized = Quantized.of_arrays(weight, rows_of(layer).shape, grid, per)
+            quantized = Quantized.of_arrays(weight, rows_of(layer).shape,
+                                            *grid_of(layer, grid, per))
         except ValueError as error:
             raise ValueError(f"{name}.weight: {error}") from error
         keep_quantized(layer, quantized)

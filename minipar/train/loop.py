@@ -117,8 +117,9 @@ def _load(path: Path) -> files.Checkpoint:
     except files.CheckpointError as error:
         raise UsageError(f"--resume: {error}") from error
     if saved.description.get("compression"):
-        raise UsageError(f"--resume {path}: this model was {saved.description['compression'][-1].get('kind')}, which "
-                         "is not to be trained on: resume from the checkpoint it was made from")
+        kind = saved.description["compression"][-1]["kind"]
+        raise UsageError(f"--resume {path}: this model was {kind}, which leaves nothing to train "
+                         "on: resume from the checkpoint it was made from")
     for name, kind in (("step", int), ("losses", list), ("options", dict), ("optimizer", str)):
         if not isinstance(saved.description.get(name), kind):
             raise UsageError(f"--resume {path}: its description has no {name}: it was not written "

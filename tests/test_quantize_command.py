@@ -1,0 +1,90 @@
+"""minipar quantize and minipar evaluate: what they write and say, and every mistake in one line."""
+
+import re
+
+import pytest
+
+from minipar import checkpoint as files
+from minipar.cli import main
+
+SMALL = ["--width", "32", "--heads", "2", "--layers", "1", "--context", "8", "--batch", "6",
+         "--steps", "4"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two small checkpoints: of a GPT and of an MLP."""
+    folder = tmp_path_factory.mktemp("trained")
+    for name, words in (("gpt", SMALL), ("mlp", ["--data", "digits", "--steps", "40"])):
+        assert main(["train", *words, "--out", str(folder / name)]) == 0
+    return folder
+
+
+def losses(text):
+    return [float(number) for number in re.findall(r"loss ([\d.]+) nats", text)]
+
+
+@pytest.mark.parametrize("name, words", [
+    ("gpt", "--bits 8"), ("gpt", "--bits 4 --per group:32 --method gptq --asymmetric"),
+    ("mlp", "--bits 4 --per tensor --observer mse"), ("mlp", "--activations")])
+def test_what_is_quantized_runs(trained, tmp_path, capsys, name, words):
+    out = tmp_path / "small"
+    assert main(["quantize", str(trained / name), *words.split(), "--out", str(out)]) == 0
+    before, after = losses(capsys.readouterr().out)
+    sample = ["--sample", "5"] if name == "gpt" else []
+    for folder, loss in ((trained / name, before), (out, after)):
+        assert main(["evaluate", str(folder), *sample]) == 0
+        said = capsys.readouterr().out
+        assert losses(said) == [loss]
+        assert f"{folder.joinpath('checkpoint.npz').stat().st_size / 1000:.4g} kB on disk" in said
+        assert ("recognized" in said) == (name == "mlp")
+    assert abs(after - before) < 0.05 * before
+    description = files.load(out).description
+    assert description["compression"][0]["bits"] == (4 if "4" in words.split()[:2] else 8)
+    assert "losses" not in description and not files.load(out).optimizer
+
+
+MISTAKES = {
+    "quantize {gpt} --bits 3 --out {new}": "invalid choice: 3",
+    "quantize {gpt} --per row --out {new}": "scales are per tensor, channel or group:SIZE",
+    "quantize {gpt} --per group:48 --out {new}": "groups of 32, 64, 128 inputs are possible",
+    "quantize {mlp} --per group:128 --activations --out {new}": "one scale for each output",
+    "quantize {gpt} --per group:32 --out {gpt}": "give another folder",
+    "quantize missing --out {new}": "no checkpoint at missing",
+    "quantize {int8} --out {new}": "is quantized already, to 8 bits",
+    "quantize {gpt} --out /proc/minipar": "/proc/minipar: No such file or directory",
+    "train --resume {int8}": "this model was quantized",
+    "evaluate {int8} --sample -1": "--sample and --temperature are numbers >= 0",
+    "evaluate {mlp} --sample 3": "this model recognizes digits",
+    "evaluate {gpt} --sample 3 --prompt \u2603": "'\u2603' at position 0",
+    "evaluate setup.cfg": "truncated, damaged or no checkpoint",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_line(trained, tmp_path, capsys, line):
+    places = {name: str(trained / name) for name in ("gpt", "mlp")} | {"new": str(tmp_path / "new")}
+    if "{int8}" in line:
+        places["int8"] = str(tmp_path / "int8")
+        assert main(["quantize", places["gpt"], "--out", places["int8"]]) == 0
+    capsys.readouterr()
+    try:
+        status = main([word.format(**places) for word in line.split()])
+    except SystemExit as error:
+        status = error.code
+    said = capsys.readouterr().err
+    assert status == 2 and MISTAKES[line] in said and said.count("\n") == 1, said
+
+
+@pytest.mark.slow
+def test_a_gpt_in_int8_is_within_one_percent_and_gptq_is_better_than_rounding(tmp_path, capsys):
+    plain = ["--width", "64", "--layers", "2", "--steps", "300", "--context", "32"]
+    assert main(["train", *plain, "--out", str(tmp_path / "gpt")]) == 0
+    found = {}
+    for name, words in (("int8", "--bits 8"), ("integers", "--bits 8 --activations"),
+                        ("nearest", "--bits 4"), ("gptq", "--bits 4 --method gptq")):
+        capsys.readouterr()
+        main(["quantize", str(tmp_path / "gpt"), *words.split(), "--out", str(tmp_path / name)])
+        before, found[name] = losses(capsys.readouterr().out)
+    assert max(found["int8"], found["integers"]) < 1.01 * before
+    assert before < found["gptq"] < before + 0.7 * (found["nearest"] - before)
