@@ -78,8 +78,10 @@ class Grid:
         if not self.is_asymmetric:
             low, high = -np.maximum(-low, high), np.maximum(-low, high)
         scale = np.maximum((high - low) / steps, TINY).astype(np.float32)
-        zero = np.rint(-low.astype(np.float32) / scale) if self.is_asymmetric else np.zeros_like(scale)
-        return scale, np.minimum(zero, steps).astype(self.dtype)
+        zero = np.zeros_like(scale)
+        if self.is_asymmetric:
+            zero = np.minimum(np.rint(-low.astype(np.float32) / scale), steps)
+        return scale, zero.astype(self.dtype)
 
     def encode(self, x: Array, scale: Array, zero: Array) -> Array:
         """The codes of the nearest values; scale and zero broadcast against x."""

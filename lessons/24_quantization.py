@@ -1,0 +1,150 @@
+"""Lesson 24. Quantization: how few bits does a weight need?
+
+A trained weight has 32 bits, and the model hardly notices when most of them go.  Affine
+quantization puts numbers on an evenly spaced grid and keeps the number of the grid point:
+
+    q = clip(round(x / scale) + zero)     x̂ = (q - zero) · scale     |x - x̂| ≤ scale / 2
+
+The step is set by the largest number that shares it, so the art is in who shares: a tensor, an
+output channel, a group.  Products are then those of small integers, and exact.  Where rounding does
+hurt, the other weights can make up for it (GPTQ), or training can learn to live with it.
+
+    python lessons/24_quantization.py          mpirun -n 4 python lessons/24_quantization.py
+"""
+
+import numpy as np
+from kit import Lesson, Row
+
+from minipar.autograd import no_grad
+from minipar.comm import Communicator
+from minipar.compress import Grid, Per, Quantized, affine_product, pack_model, prepare, quantize
+from minipar.compress.layers import ACTIVATIONS, rows_of
+from minipar.compress.observers import fit
+from minipar.data import Batches, digits
+from minipar.launch import launch
+from minipar.nn import MLP
+from minipar.optim import SGD
+from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.viz.grids import OnGrid, draw_grids
+
+SIZES, STEPS, MORE = [64, 96, 48, 10], 150, 60
+PERS = [Per("tensor"), Per("channel"), Per("group", 32)]
+
+
+def train(comm: Communicator, model: MLP, first: int, last: int, lr: float = 0.1) -> MLP:
+    """Steps first … last - 1 on all ranks together."""
+    strategy, data = DistributedDataParallel(model, comm), digits()
+    optimizer, batches = SGD(strategy.slabs, lr, 0.9), Batches(data.train_x, data.train_y, 64, 0)
+    for step in range(first, last):
+        optimizer.zero_grad()
+        batch = batches.batch(step)
+        rows = strategy.rows(len(batch[0]))
+        accumulate(strategy, [Microbatch(*(a[rows.start:rows.stop] for a in batch))], 0, step)
+        strategy.step(optimizer)
+    return model
+
+
+def fresh(state: dict[str, np.ndarray]) -> MLP:
+    """A model of these parameters that no strategy has a hand in."""
+    model = MLP(SIZES).initialize(0)
+    model.load_state_dict(state)
+    return model
+
+
+def score(model: MLP) -> tuple[float, float]:
+    """Loss in nats, and the part that is recognized, on images it has not seen."""
+    data = digits()
+    with no_grad():
+        logits = model.logits(data.test_x)
+        loss = float(model.criterion(logits, data.test_y).data)
+    return loss, float(np.mean(logits.data.argmax(axis=1) == data.test_y))
+
+
+def num_bytes(model: MLP) -> int:
+    """Of a plain model, or a quantized one, in a checkpoint."""
+    plain = all(hasattr(m, "weight") and not hasattr(m, "quantized") for m in list(model)[::2])
+    arrays = model.state_dict() if plain else pack_model(model)[0]
+    return sum(array.nbytes for array in arrays.values())
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Quantization: how few bits does a weight need?")
+    trained = train(comm, MLP(SIZES).initialize(0), 0, STEPS).state_dict()
+    model = fresh(trained)
+    w, x = rows_of(model[0]), digits().train_x[:256]
+
+    rows = []
+    for bits in (8, 4):
+        for per in PERS:
+            kept = Quantized.nearest(w, Grid(bits), per)
+            rows.append(Row(f"int{bits} per {per}: largest error of a weight, at most scale / 2",
+                            float(kept.scale.max()) / 2 * (1 + 1e-5),
+                            float(np.abs(w - kept.rows()).max()), rule="≤"))
+            rows.append(Row("   root of the mean squared error, scale / √12",
+                            float(np.sqrt(np.mean(kept.scale**2) / 12)),
+                            float(np.sqrt(np.mean((w - kept.rows())**2))), rule="≈"))
+    lesson.say(f"An MLP {SIZES} was trained on all {comm.size} ranks. Its first weight, rounded "
+               "(errors of numbers that fall anywhere between two grid points are uniform: that is "
+               "the √12):")
+    lesson.table(rows, "error of a weight")
+
+    kept = Quantized.nearest(w, Grid(8), Per("channel"))
+    sx, zx = fit(x.reshape(1, -1), ACTIVATIONS)
+    codes, k = ACTIVATIONS.encode(x, sx, zx), w.shape[1]
+    sums = affine_product(codes, zx, kept.codes().T, kept.zero.T)
+    direct = (codes.astype(np.int64) - int(zx[0, 0])) @ kept.codes().T.astype(np.int64)
+    s_x, s_w, largest_w = float(sx[0, 0]), kept.scale.T, np.abs(w).max(axis=1)
+    bound = k * (largest_w * s_x + np.abs(x).max() * s_w) / 2 + k * s_x * s_w / 4
+    small = quantize(fresh(trained), Grid(8))
+    lesson.say("Inputs become integers too, and a layer's product one of integers: "
+               "Σ (a − z) b = Σ a b − z Σ b, so that a zero point costs a column sum.")
+    weights = sum(a * b for a, b in zip(SIZES, SIZES[1:]))
+    outputs = sum(SIZES[1:])
+    lesson.table([
+        Row("int8 product: sum of all integers", int(direct.sum()), int(sums.sum())),
+        Row("   outputs that differ from int64's", 0, int(np.sum(direct != sums))),
+        Row(f"   largest error ÷ K(|w|sₓ + |x|s_w)/2 + K sₓs_w/4, K = {k}", 1.0,
+            float((np.abs(x @ w.T - sums * s_x * s_w) / bound).max()), rule="≤"),
+        Row("bytes, float32: 4 a number", 4 * (weights + outputs), num_bytes(model), "B"),
+        Row("bytes, int8: 1 a weight + a scale and a bias an output", weights + 8 * outputs,
+            num_bytes(small), "B"),
+        Row("bytes, int4: 1/2 a weight + a scale and a bias an output", weights // 2 + 8 * outputs,
+            num_bytes(quantize(fresh(trained), Grid(4))), "B")], "products and bytes")
+
+    models = {"float32": model, "int8": small, "int8, inputs too": quantize(
+        fresh(trained), Grid(8), calibration=[x], activations=True)}
+    for bits in (4, 2):
+        for method in ("nearest", "gptq"):
+            models[f"int{bits}, {method}"] = quantize(fresh(trained), Grid(bits), method=method,
+                                                      calibration=[x])
+    aware = train(comm, prepare(fresh(trained), Grid(2)), STEPS, STEPS + MORE, 0.02)
+    found = {name: score(m) for name, m in models.items()}
+    found[f"int2, trained so for {MORE} steps"] = score(aware)
+    assert found["int2, gptq"][0] < found["int2, nearest"][0], "GPTQ did not help"
+    assert score(aware)[0] < found["int2, nearest"][0], "training did not help"
+    assert found["int8"][0] < 1.01 * found["float32"][0] + 1e-3, "int8 should be for free"
+    lesson.grid(["measured on 360 images it has not seen", "loss", "recognized"],
+                [(name, f"{loss:.3f}", f"{right:.1%}") for name, (loss, right) in found.items()])
+    lesson.say("Training for 2 bits went on under data parallelism: the fake quantization sits "
+               "between a parameter and its users, so the ranks' gradients, optimizer and messages "
+               "are those of the float weights, and equal weights have equal grids.")
+
+    narrow = w[np.abs(w).max(axis=1).argmin()]
+    common, own = (fit(some.reshape(1, -1), Grid(4))[0][0, 0] for some in (w, narrow))
+    panels = [OnGrid(name, some, np.arange(-7, 8) * scale) for name, some, scale in (
+        ("All channels on one grid", w, common), ("The narrowest channel on it", narrow, common),
+        ("The narrowest channel on its own", narrow, own))]
+    lesson.picture(lambda path: draw_grids(panels, path, "First layer of the MLP in 4 bits"))
+    lesson.takeaway("The error is half a step, the step is set by the largest number that shares "
+                    "the scale: so let few share it, and let the other weights, or training, make "
+                    "up for the rest.")
+    lesson.exercises(questions=[
+        "Multiply one weight by 100. What becomes of int4 per tensor, per channel, per group:32?",
+        "A group of 32 costs 4 bytes for its scale: how many bits is an int4 weight then?",
+        "Why does int_product cut its sums into blocks, and how long may a block of int8 be?"])
+
+
+if __name__ == "__main__":
+    launch(main)
