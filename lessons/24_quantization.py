@@ -85,7 +85,7 @@ def main(comm: Communicator) -> None:
             rows.append(Row("   root of the mean squared error, scale / √12",
                             float(np.sqrt(np.mean(kept.scale**2) / 12)),
                             float(np.sqrt(np.mean((w - kept.rows())**2))), rule="≈"))
-    lesson.say(f"An MLP {SIZES} was trained on all {comm.size} ranks. Its first weight, rounded "
+    lesson.say(f"An MLP {SIZES} was trained, data-parallel. Its first weight, rounded "
                "(errors of numbers that fall anywhere between two grid points are uniform: that is "
                "the √12):")
     lesson.table(rows, "error of a weight")
