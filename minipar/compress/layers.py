@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..autograd import Tensor
+from ..autograd import Function, Tensor
+from ..autograd.elementwise import rows
 from ..backend import Array
 from ..nn import Embedding, Linear, Module
 from .affine import Grid
@@ -46,6 +47,28 @@ class QuantizedEmbedding(QuantizedWeight, Embedding):
     """ids (...) → rows of ŵ (..., width)."""
 
 
+class IntegerProduct(Function):
+    """y = x̂ ŵ + bias, x̂ on a grid of ACTIVATIONS; of use for inference only."""
+
+    rule = "x (..., in), a bias (out,) or None"
+
+    @staticmethod
+    def flops(ctx, out, x, bias, **options):
+        return 2 * out.size * x.shape[-1], [0, 0]
+
+    @staticmethod
+    def forward(ctx, x, bias, weight, scale, zero):
+        if any(ctx.needs_grad):
+            raise TypeError("a product of integers has no derivative: run the model inside "
+                            "no_grad(), and to train for integers use fake quantization")
+        codes = ACTIVATIONS.encode(rows(x), scale, zero)
+        sums = affine_product(codes, zero, weight.codes().T, weight.zero.T)
+        y = (sums * (scale * weight.scale.T)).astype(x.dtype, copy=False)
+        if bias is not None:
+            y += bias
+        return y.reshape(*x.shape[:-1], y.shape[1])
+
+
 class IntegerLinear(QuantizedLinear):
     """x̂ ŵ + bias, by a product of integers; x is put on a grid fitted to calibration data."""
 
@@ -54,16 +77,9 @@ class IntegerLinear(QuantizedLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class.  Raises TypeError where a gradient is wanted: integers have none."""
-        if x.requires_grad:
-            raise TypeError("a product of integers has no derivative: run the model inside "
-                            "no_grad(), and to train for integers use fake quantization")
-        q, rows = self.quantized, x.data.reshape(-1, x.shape[-1])
-        codes = ACTIVATIONS.encode(rows, self.input_scale, self.input_zero)
-        sums = affine_product(codes, self.input_zero, q.codes().T, q.zero.T)
-        y = (sums * (self.input_scale * q.scale.T)).astype(x.dtype, copy=False)
-        if self.has_bias:
-            y = y + self.bias.data
-        return Tensor(y.reshape(*x.shape[:-1], y.shape[1]))
+        return IntegerProduct.apply(x, self.bias.data if self.has_bias else None,
+                                    weight=self.quantized, scale=self.input_scale,
+                                    zero=self.input_zero)
 
 
 def rows_of(layer: Linear | Embedding) -> Array:

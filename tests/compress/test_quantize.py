@@ -5,8 +5,8 @@ import copy
 import numpy as np
 import pytest
 
-from minipar.autograd import Tensor, no_grad
-from minipar.checkpoint import Checkpoint, CheckpointError
+from minipar.autograd import Meter, Tensor, no_grad
+from minipar.checkpoint import Checkpoint, CheckpointError, save
 from minipar.compress import Grid, Per, QuantizedLinear, load_model, pack_model, quantize
 from minipar.compress.gptq import gptq, hessian
 from minipar.compress.layers import ACTIVATIONS
@@ -58,6 +58,25 @@ def test_bytes_are_those_of_the_codes_and_scales(bits, ratio):
     num_bytes = sum(array.nbytes for array in arrays.values())
     assert num_bytes == 2 * (512 * 512 * bits // 8 + 4 * 512 + 4 * 512)
     assert 4 * plain.num_parameters() / num_bytes > ratio
+
+
+@pytest.mark.parametrize("bits, ratio", [(8, 3.9), (4, 7.5)])
+def test_a_file_is_as_many_times_smaller(tmp_path, bits, ratio):
+    """Biases, layer norms, scales and the file's own headers are what is missing to 4 and 8."""
+    model = gpt(width=384, num_heads=4)
+    plain = 4 * model.num_parameters()
+    arrays, step = pack_model(quantize(model, Grid(bits)))
+    path = save(tmp_path, Checkpoint(arrays, {}, {"compression": [step]}))
+    assert ratio < plain / path.stat().st_size < 32 / bits
+
+
+def test_a_meter_counts_a_product_of_integers_as_a_product():
+    counted = []
+    for model in (mlp(), quantize(mlp(), calibration=[X], activations=True)):
+        with no_grad(), Meter().running() as meter:
+            model.logits(X)
+        counted.append(meter.total_flops())
+    assert counted[0] == counted[1] > 2 * 50 * 64 * 48
 
 
 def test_integers_give_what_dequantized_numbers_give():
