@@ -55,15 +55,12 @@ def quantize(model: Module, grid: Grid = INT8, per: Per = CHANNEL, method: str =
     """
     layers = weight_layers(model)
     _check(layers, per, method, activations, len(calibration))
-    for name, layer in layers:
+    parts = chain(model) if method == "gptq" else []
+    for _, layer in layers:
         if isinstance(layer, Embedding) or method == "nearest":
-            try:
-                keep_quantized(layer, Quantized.nearest(
-                    rows_of(layer), *grid_of(layer, grid, per), observer))
-            except ValueError as error:
-                raise ValueError(f"{name}.weight: {error}") from error
-    if method == "gptq":
-        _gptq_by_parts(model, grid, per, observer, calibration)
+            keep_quantized(layer, Quantized.nearest(
+                rows_of(layer), *grid_of(layer, grid, per), observer))
+    _gptq_by_parts(parts, grid, per, observer, calibration)
     if model.slabs:
         model.make_slabs(model.slabs[0].data)       # without the weights that are gone
     if activations:
@@ -81,6 +78,10 @@ def _check(layers: Sequence[tuple[str, Linear | Embedding]], per: Per, method: s
     if activations and per.kind == "group":
         raise ValueError("a product of integers needs one scale for each output, not one for each "
                          f"{per}: quantize per channel, or leave activations out")
+    for name, layer in layers:
+        if not np.all(np.isfinite(layer.weight.data)):
+            raise ValueError(f"{name}.weight has NaN or infinity, which have no place on a grid: "
+                             "go back to a checkpoint that is sound")
     longest = max((layer.weight.shape[0] for _, layer in layers if isinstance(layer, Linear)),
                   default=0)
     if per.size > longest:
@@ -88,11 +89,11 @@ def _check(layers: Sequence[tuple[str, Linear | Embedding]], per: Per, method: s
                          "quantize per channel, or choose smaller groups")
 
 
-def _gptq_by_parts(model: Module, grid: Grid, per: Per, observer: str,
+def _gptq_by_parts(parts: Sequence[Part], grid: Grid, per: Per, observer: str,
                    calibration: Sequence[Array]) -> None:
     with no_grad():
         batches = list(calibration)
-        for part in chain(model):
+        for part in parts:
             layers = [m for module in part.modules for _, m in module.named_modules()
                       if type(m) is Linear]
             for layer in layers:

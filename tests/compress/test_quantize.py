@@ -124,10 +124,12 @@ def test_what_cannot_be_is_refused_before_anything_changes(options, problem):
 
 
 def test_bad_numbers_and_bad_checkpoints_are_refused():
-    model = mlp()
-    model[2].weight.data[0, 0] = np.inf
-    with pytest.raises(ValueError, match="2.weight: NaN or infinity"):
-        quantize(model)
+    for method in ("nearest", "gptq"):
+        model = mlp()
+        model[2].weight.data[0, 0] = np.inf
+        with pytest.raises(ValueError, match="2.weight has NaN or infinity"):
+            quantize(model, method=method, calibration=[X])
+        assert type(model[0]) is Linear
     arrays, step = pack_model(quantize(mlp()))
     for wrong, problem in (({**step, "bits": 4}, "0.weight: .* are kept as"),
                            ({**step, "kind": "melted"}, "a model that was melted"),
