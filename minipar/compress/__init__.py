@@ -1,4 +1,4 @@
-"""Compression: what is too big to deploy is rounded to few bits."""
+"""Compression: what is too big to deploy is rounded, thinned out or imitated."""
 
 from .affine import SCHEMES, Grid
 from .gptq import gptq

@@ -5,7 +5,7 @@
             x ─┬─▶ ln_1 ─▶ attn ─▶ + ─┬─▶ ln_2 ─▶ mlp ─▶ + ─▶
                └──────────────────────┘└─────────────────┘       pre-norm, residual
 
-b = batch, t = time (sequence), d = width, h = heads, v = vocabulary, L = layers.
+b = batch, t = time (sequence), d = width, h = heads of width n = d/h, v = vocabulary, L = layers.
 """
 
 import math
@@ -31,12 +31,16 @@ class GPTConfig:
     num_kv_heads: int | None = None     # fewer than num_heads: grouped-query attention
     dropout: float = 0.0
     tied: bool = True                   # the head shares the weights of the token embedding
+    head_width: int | None = None       # of each head; None: width / num_heads
+    mlp_width: int | None = None        # between the two layers of an MLP; None: 4 width
 
     def __post_init__(self):
-        for name in ("vocab_size", "context", "num_layers", "num_heads", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.width % self.num_heads:
+        for name in ("vocab_size", "context", "num_layers", "num_heads", "width", "head_width",
+                     "mlp_width"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.head_width is None and self.width % self.num_heads:
             raise ValueError(f"a width of {self.width} does not divide into {self.num_heads} "
                              f"heads: choose a width that is a multiple of {self.num_heads}")
         if self.num_kv_heads is not None and (self.num_kv_heads < 1
@@ -54,8 +58,10 @@ class Attention(Module):
         super().__init__()
         d, self.heads = config.width, config.num_heads
         self.kv_heads = config.num_kv_heads or config.num_heads
-        self.c_attn = Linear(d, d + 2 * self.kv_heads * (d // self.heads), initial=normal(0.02))
-        self.c_proj = Linear(d, d, initial=normal(0.02 / math.sqrt(2 * config.num_layers)))
+        n = config.head_width or d // self.heads
+        self.c_attn = Linear(d, (self.heads + 2 * self.kv_heads) * n, initial=normal(0.02))
+        self.c_proj = Linear(self.heads * n, d,
+                             initial=normal(0.02 / math.sqrt(2 * config.num_layers)))
         self.attn_dropout, self.resid_dropout = Dropout(config.dropout), Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -63,7 +69,7 @@ class Attention(Module):
         return self.resid_dropout(self.c_proj(self.mix(self.c_attn(x))))
 
     def mix(self, qkv: Tensor) -> Tensor:
-        """Queries, keys and values (b, t, 3d) → for each position a mean of values (b, t, d)."""
+        """Queries, keys and values (b, t, 3hn) → a mean of values for each (b, t, hn)."""
         time = qkv.shape[1]
         keep = self.attn_dropout.mask(qkv.data, (self.heads, time, time))
         return ag.fused_attention(qkv, self.heads, self.kv_heads, keep=keep,
@@ -75,9 +81,9 @@ class FeedForward(Module):
 
     def __init__(self, config: GPTConfig):
         super().__init__()
-        d = config.width
-        self.c_fc = Linear(d, 4 * d, initial=normal(0.02))
-        self.c_proj = Linear(4 * d, d, initial=normal(0.02 / math.sqrt(2 * config.num_layers)))
+        d, wide = config.width, config.mlp_width or 4 * config.width
+        self.c_fc = Linear(d, wide, initial=normal(0.02))
+        self.c_proj = Linear(wide, d, initial=normal(0.02 / math.sqrt(2 * config.num_layers)))
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:

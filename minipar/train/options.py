@@ -20,10 +20,10 @@ MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one pro
 # What a checkpoint keeps, and a resumed run takes from it unless it is told otherwise.  What goes
 # with the ranks there happen to be (--mesh and what goes with it, --hybrid-shard, --bucket-mb) has
 # to be said again.
-REMEMBERED = ("layers", "heads", "kv_heads", "width", "context", "untied", "hidden", "dropout",
-              "data", "batch", "steps", "optimizer", "lr", "warmup", "weight_decay", "momentum",
-              "clip", "seed", "dtype", "precision", "loss_scale", "reduce_dtype", "strategy",
-              "accumulate", "remat")
+REMEMBERED = ("layers", "heads", "kv_heads", "width", "head_width", "mlp_width", "context",
+              "untied", "hidden", "dropout", "data", "batch", "steps", "optimizer", "lr", "warmup",
+              "weight_decay", "momentum", "clip", "seed", "dtype", "precision", "loss_scale",
+              "reduce_dtype", "strategy", "accumulate", "remat")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--heads", type=int, default=4, help="attention heads (4)")
     model.add_argument("--kv-heads", type=int, help="heads of keys and values (as many as --heads)")
     model.add_argument("--width", type=int, default=128, help="width of the model (128)")
+    model.add_argument("--head-width", type=int, help="of each head (--width / --heads)")
+    model.add_argument("--mlp-width", type=int,
+                       help="between the two layers of each block's MLP (4 x --width)")
     model.add_argument("--context", type=int, default=64, help="tokens the model sees at once (64)")
     model.add_argument("--untied", action="store_true",
                        help="give the head weights of its own, not those of the token embedding")
@@ -182,7 +185,8 @@ def gpt_config(options: argparse.Namespace, vocab_size: int) -> GPTConfig:
     """The model that the options describe.  Raises UsageError for sizes that cannot work."""
     try:
         return GPTConfig(vocab_size, options.context, options.layers, options.heads, options.width,
-                         options.kv_heads, options.dropout, not options.untied)
+                         options.kv_heads, options.dropout, not options.untied, options.head_width,
+                         options.mlp_width)
     except ValueError as error:
         raise UsageError(str(error)) from error
 

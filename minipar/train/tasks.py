@@ -180,7 +180,7 @@ def check_resume(task: Task, checkpoint: Checkpoint, options: argparse.Namespace
     ours, theirs = task.describe(), checkpoint.description
     for what, mend in (("vocabulary", "give the --data it was trained on"),
                        ("model", "give the sizes it was trained with")):
-        if ours.get(what) != theirs.get(what):
+        if _given(ours.get(what)) != _given(theirs.get(what)):
             raise UsageError(f"--resume {options.resume}: the {what} of the checkpoint differs, "
                              f"{_difference(theirs.get(what), ours.get(what))}: {mend}")
     if theirs["optimizer"] != options.optimizer:
@@ -189,6 +189,13 @@ def check_resume(task: Task, checkpoint: Checkpoint, options: argparse.Namespace
     if theirs["step"] >= options.steps:
         raise UsageError(f"--resume {options.resume}: {theirs['step']} steps are done already: "
                          f"ask for more with --steps {theirs['step'] + options.steps}")
+
+
+def _given(described: object) -> object:
+    """Without the sizes that follow from others: None, or not there in older checkpoints."""
+    if not isinstance(described, dict):
+        return described
+    return {name: value for name, value in described.items() if value is not None}
 
 
 def _difference(theirs: object, ours: object) -> str:
