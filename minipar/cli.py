@@ -5,10 +5,25 @@ Or `python -m minipar …`.
 
 import argparse
 import sys
+from importlib import import_module
 
 from . import __version__
 
 DESCRIPTION = "Distributed training from scratch, in NumPy/CuPy and MPI."
+
+# Modules that have add_arguments(parser) and main(options).
+COMMANDS = {
+    "train": (".train", "train a GPT or an MLP, on any mesh of ranks"),
+    "evaluate": (".evaluate_command", "run a checkpoint, plain or compressed, on data it has not "
+                                      "seen"),
+    "quantize": (".quantize_command", "a checkpoint's weights as integers of 8 or 4 bits"),
+    "prune": (".prune_command", "a checkpoint with fewer weights, or fewer neurons and heads"),
+    "distill": (".distill_command", "a smaller model that learns from a checkpoint's"),
+    "collective": (".collective_command", "run one collective on simulated ranks: its cost, its "
+                                          "timeline"),
+    "schedule": (".schedule_command", "a pipeline's schedule: its time, bubble and memory, drawn"),
+    "calibrate": (".calibrate", "under mpirun: measure which algorithm is fastest on this machine"),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,34 +37,16 @@ class Parser(argparse.ArgumentParser):
 
 def make_parser() -> tuple[Parser, Parser]:
     """The parser of the whole command line, and that of `train` in it."""
-    from . import (
-        calibrate,
-        collective_command,
-        evaluate_command,
-        quantize_command,
-        schedule_command,
-        train,
-    )
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    training = commands.add_parser("train", help="train a GPT or an MLP, on any mesh of ranks")
-    train.add_arguments(training)
-    evaluate_command.add_arguments(commands.add_parser(
-        "evaluate", help="run a checkpoint, plain or compressed, on data it has not seen"))
-    quantize_command.add_arguments(commands.add_parser(
-        "quantize", help="a checkpoint's weights as integers of 8 or 4 bits"))
-    collective_command.add_arguments(commands.add_parser(
-        "collective", help="run one collective on simulated ranks: its cost, its timeline"))
-    schedule_command.add_arguments(commands.add_parser(
-        "schedule", help="a pipeline's schedule: its time, bubble and memory, drawn"))
-    calibrate.add_arguments(commands.add_parser(
-        "calibrate", help="under mpirun: measure which algorithm is fastest on this machine"))
-    commands.add_parser("doctor", help="what is installed, and whether MPI fits together")
+    for name, (module, text) in COMMANDS.items():
+        import_module(module, __package__).add_arguments(commands.add_parser(name, help=text))
     for name, text in (("exercise", "course exercises: list, start, check, hint"),
                        ("bench", "measure against PyTorch and hand-written NumPy")):
         commands.add_parser(name, help=text, add_help=False)
-    return parser, training
+    commands.add_parser("doctor", help="what is installed, and whether MPI fits together")
+    return parser, commands.choices["train"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,31 +65,11 @@ def main(argv: list[str] | None = None) -> int:
         if options.command == "doctor":
             from . import doctor
             return doctor.main()
-        if options.command == "evaluate":
-            from . import evaluate_command
-            evaluate_command.main(options)
-            return 0
-        if options.command == "quantize":
-            from . import quantize_command
-            quantize_command.main(options)
-            return 0
-        if options.command == "collective":
-            from . import collective_command
-            collective_command.main(options)
-            return 0
-        if options.command == "schedule":
-            from . import schedule_command
-            schedule_command.main(options)
-            return 0
-        if options.command == "calibrate":
-            from . import calibrate
-            calibrate.main(options)
-            return 0
-        from . import train
-        if options.resume is not None:      # what is not said now is as it was
+        if options.command == "train" and options.resume is not None:
+            from . import train         # what is not said now is as it was
             training.set_defaults(**train.remembered(options))
             options = parser.parse_args(argv)
-        train.main(options)
+        import_module(COMMANDS[options.command][0], __package__).main(options)
         return 0
     except UsageError as error:
         return report_usage(error)

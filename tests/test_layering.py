@@ -36,8 +36,9 @@ ALLOWED = {     # what each part may import, itself apart
     "doctor": {"comm", "environment"},
 }
 # on top: whatever they need
-PROGRAMS = {"train", "calibrate", "bench", "cli", "collective_command", "evaluate_command",
-            "quantize_command", "schedule_command", "__main__", "__init__"}
+PROGRAMS = {"train", "calibrate", "bench", "cli", "collective_command", "distill_command",
+            "evaluate_command", "quantize_command", "schedule_command", "prune_command",
+            "prune_run", "__main__", "__init__"}
 
 
 def part_of(file: Path) -> str:

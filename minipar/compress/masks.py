@@ -71,10 +71,11 @@ class Masks:
                        for name, p in self.parameters.items()}
         for _, module in model.named_modules():
             if any(p.slot in self._masks for p in module._parameters.values()):
-                module._transforms.append(self.of)
+                module._transforms.insert(0, self.of)
 
     def of(self, value: Parameter) -> Tensor:
-        """The transform: `value` as everybody uses it.  Raises ValueError if it is no Parameter."""
+        """The transform, the first: `value` as others use it.  Raises ValueError for no Parameter.
+        """
         if not isinstance(value, Parameter):
             raise ValueError("masks must be the first that a weight passes through: put them on "
                              "before the strategy is made")
@@ -105,7 +106,7 @@ class Masks:
 
     def clear(self) -> None:
         """Set the parameters themselves to 0 where they are masked, for those who read them."""
-        for name, parameter in self.parameters.items():
+        for parameter in self.parameters.values():
             parameter.data[...] *= like(self.here(parameter), parameter.data)
 
     def kept(self) -> int:

@@ -65,8 +65,11 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
     gone = smallest(np.concatenate(keys), np.concatenate(places), round(amount * num_places),
                     num_places, comm, np.concatenate(counted))
     ends = np.cumsum([key.size for key in keys])
-    return {name: ~part.reshape(score.shape) for (name, (_, score)), part
-            in zip(group.items(), np.split(gone, ends[:-1]))}
+    found = {name: ~part.reshape(score.shape) for (name, (_, score)), part
+             in zip(group.items(), np.split(gone, ends[:-1]))}
+    if masks is not None:               # of which more may be gone already than the amount
+        found = {name: mask & masks.here(group[name][0]) for name, mask in found.items()}
+    return found
 
 
 def counts(parameter: Parameter, mesh: DeviceMesh | None) -> bool:

@@ -31,7 +31,7 @@ def cubic_sparsity(step: int, begin: int, length: int, initial: float, final: fl
 
 
 class Gradual:
-    """Prunes a little before every `every`-th step, along `cubic_sparsity`.
+    """Prunes a little before every `every`-th step, along `cubic_sparsity`, and last at its end.
 
     Call `step` before each training step.  `score` finds scores for the masked parameters, of which
     the share `initial` is gone already.
@@ -42,13 +42,15 @@ class Gradual:
                  score: Callable[[dict], Scores] = magnitude, initial: float = 0.0):
         self.model, self.masks, self.scope, self.mesh, self.score = model, masks, scope, mesh, score
         self.amount, self.begin, self.length, self.every = amount, begin, length, max(1, every)
-        self.initial = initial
+        self.initial, self.finished = initial, False
 
     def step(self, step: int) -> float:
         """Prune as much as `step` asks for; returns which share of the weights is gone."""
         sparsity = cubic_sparsity(step, self.begin, self.length, self.initial, self.amount)
-        last = step >= self.begin + self.length
-        if last or step >= self.begin and (step - self.begin) % self.every == 0:
+        is_end = step >= self.begin + self.length
+        due = is_end or step >= self.begin and (step - self.begin) % self.every == 0
+        if due and not self.finished:
+            self.finished = is_end
             self.masks.update(prune(self.model, self.score(self.masks.parameters), sparsity,
                                     self.scope, self.masks, self.mesh))
         return sparsity

@@ -80,12 +80,27 @@ def shrink(model: MLP | GPT, *others: Mapping[str, np.ndarray]) -> tuple[MLP | G
     `others` are arrays by parameter name, such as an optimizer's moments, which are cut alike and
     returned beside it.
     """
-    values = {name: used(model, *name.rpartition(".")[::2]) for name, _ in model.named_parameters()}
-    cut, counts = [dict(other) for other in others], {}
+    values, cut, counts = used_values(model), [dict(other) for other in others], {}
     for units, gone in removable(model):
         values = remove_units(values, units, gone)
         cut = [remove_units(other, units, gone, fold=False) for other in cut]
         counts[units.kind, units.first] = len(units) - int(gone.sum())
-    made = smaller(model, counts).initialize(0, model.parameters()[0].dtype)
-    made.load_state_dict(values)
-    return made, cut
+    return _with(smaller(model, counts), values), cut
+
+
+def plain(model: MLP | GPT) -> MLP | GPT:
+    """A copy with zeros where `model` has masked weights, and without the masks."""
+    counts = {(units.kind, units.first): len(units) for units in units_of(model)}
+    return _with(smaller(model, counts), used_values(model))
+
+
+def used_values(model: Module) -> Values:
+    """Every parameter as the model uses it, by full name."""
+    return {name: np.array(used(model, *name.rpartition(".")[::2]))
+            for name, _ in model.named_parameters()}
+
+
+def _with(model: MLP | GPT, values: Values) -> MLP | GPT:
+    dtype = next(iter(values.values())).dtype
+    model.initialize(0, dtype).load_state_dict(values)
+    return model

@@ -15,7 +15,7 @@ smaller by as much.  After Li et al. 2017, Pruning filters for efficient convnet
 2019, Are sixteen heads really better than one?
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
 

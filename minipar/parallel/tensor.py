@@ -110,15 +110,16 @@ def cut(parameter: Parameter, dim: int, tp: Communicator,
 def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | None = None) -> None:
     """Cut a linear layer by its outputs, which are first brought into `order`."""
     become(linear, ColumnLinear, split=split)
-    cut(linear.weight, 1, split.tp, order)
+    own = linear._parameters            # themselves, not what a mask makes of them
+    cut(own["weight"], 1, split.tp, order)
     if linear.has_bias:
-        cut(linear.bias, 0, split.tp, order)
+        cut(own["bias"], 0, split.tp, order)
 
 
 def split_rows(linear: Linear, split: TensorSplit) -> None:
     """Cut a linear layer by its inputs; its bias stays whole."""
     become(linear, RowLinear, split=split)
-    cut(linear.weight, 0, split.tp)
+    cut(linear._parameters["weight"], 0, split.tp)
 
 
 def split_attention(attention: Attention, split: TensorSplit) -> None:

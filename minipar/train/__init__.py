@@ -10,7 +10,7 @@ from ..comm import Cluster, Communicator
 from ..environment import launched
 from ..launch import UsageError, launch
 from . import options as choices
-from .loop import Run, begin, distance_to_one_rank, load_checkpoint, remembered, train
+from .loop import Run, begin, distance_to_one_rank, train
 from .memory_options import explained, process_limit
 from .precision_options import narrow_model, outcome
 from .remat_options import check_budget, plans_of

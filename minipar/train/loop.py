@@ -19,6 +19,8 @@ import numpy as np
 from .. import checkpoint as files
 from ..comm import Communicator, Trace
 from ..comm.collectives import chunk_bounds, gather_trace
+from ..compress.masks import Masks
+from ..compress.sparse_files import compact
 from ..launch import UsageError, metered
 from ..nn import Module
 from ..optim import SGD, Adam, AdamW, LossScaler, Optimizer, warmup_cosine
@@ -30,7 +32,8 @@ from .mesh import num_microbatches, pipeline_of, strategy_of
 from .options import REMEMBERED
 from .precision_options import ALONE, make_scaler, narrow_messages, narrow_model
 from .remat_options import rematerialized, wider
-from .tasks import Task, check_resume
+from .saved import load_checkpoint
+from .tasks import Task
 
 
 @dataclass
@@ -46,6 +49,9 @@ class Run:
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     trace: Trace | None = None          # of one step, all ranks; on rank 0
+    masks: Masks | None = None          # of a pruned model, on this rank
+    kept: dict[str, np.ndarray] = field(default_factory=dict)   # … and whole, by name
+    compression: list[dict] = field(default_factory=list)       # what was done to the model
     pipeline: Timeline | None = None    # of its schedule, if there is one; on rank 0
     traced: tuple[float, float] = (0.0, 0.0)    # when that step began and ended, on this rank
 
@@ -72,20 +78,22 @@ def make_optimizer(options: argparse.Namespace, strategy: Strategy) -> Optimizer
 def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
     """A run from the start, or from the checkpoint that --resume names."""
     memory = Memory(options, comm)
-    saved = load_checkpoint(options, task) if options.resume is not None else None
+    saved, kept = load_checkpoint(options, task) if options.resume is not None else (None, {})
     with explained(memory.ledger), memory.recording(), memory.building():
         model = narrow_model(options, task.build())
         model.initialize(options.seed, np.dtype(options.dtype))
         try:
             if saved is not None:
                 model.load_state_dict(saved.model)
+            masks = Masks(model, kept) if kept else None
             strategy = strategy_of(options, rematerialized(options, model, comm), comm)
             narrow_messages(options, strategy)
             run = Run(options, task, strategy, make_optimizer(options, strategy), memory,
-                      make_scaler(options))
+                      make_scaler(options), masks=masks, kept=kept)
             if saved is not None:
                 run.first_step = saved.description["step"]
                 run.losses = list(saved.description["losses"])
+                run.compression = saved.description.get("compression", [])
                 known = saved.description
                 run.optimizer.load_state_dict(saved.optimizer, known.get("updates", run.first_step))
                 if run.scaler and known.get("scaler") \
@@ -99,34 +107,6 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
     return run
 
 
-def remembered(options: argparse.Namespace) -> dict:
-    """The options of the run that wrote the checkpoint.  Raises UsageError if it is none."""
-    return _load(options.resume).description["options"]
-
-
-def load_checkpoint(options: argparse.Namespace, task: Task) -> files.Checkpoint:
-    """The checkpoint that --resume names.  Raises UsageError if it does not fit."""
-    saved = _load(options.resume)
-    check_resume(task, saved, options)
-    return saved
-
-
-def _load(path: Path) -> files.Checkpoint:
-    try:
-        saved = files.load(path)
-    except files.CheckpointError as error:
-        raise UsageError(f"--resume: {error}") from error
-    if saved.description.get("compression"):
-        kind = saved.description["compression"][-1]["kind"]
-        raise UsageError(f"--resume {path}: this model was {kind}, which leaves nothing to train "
-                         "on: resume from the checkpoint it was made from")
-    for name, kind in (("step", int), ("losses", list), ("options", dict), ("optimizer", str)):
-        if not isinstance(saved.description.get(name), kind):
-            raise UsageError(f"--resume {path}: its description has no {name}: it was not written "
-                             "by minipar train")
-    return saved
-
-
 def save(comm: Communicator, run: Run, step: int) -> None:
     """Write a checkpoint after `step` steps: rank 0 writes, but every rank must call it."""
     model, states = run.strategy.state_dict(), run.optimizer.state_dict()
@@ -136,7 +116,10 @@ def save(comm: Communicator, run: Run, step: int) -> None:
                        "scaler": run.scaler and run.scaler.state_dict(),
                        "dtype": run.options.dtype, "seed": run.options.seed, "losses": run.losses,
                        "options": {name: getattr(run.options, name) for name in REMEMBERED}}
-        files.save(run.options.out, files.Checkpoint(model, states, description))
+        if run.compression:
+            description["compression"] = run.compression
+        files.save(run.options.out,
+                   compact(files.Checkpoint(model, states, description), run.kept))
 
 
 def train(comm: Communicator, run: Run,

@@ -1,0 +1,130 @@
+"""`minipar prune CHECKPOINT`: a trained model with fewer weights, or fewer neurons and heads.
+
+    minipar prune out/gpt --amount 0.8 --out out/gpt-pruned
+    minipar prune out/digits --amount 0.9 --steps 300 --gradual --out out/digits-pruned
+    minipar prune out/gpt --method structured --amount 0.5 --steps 100 --out out/gpt-small
+
+With --steps the model is trained on meanwhile, or afterwards; `minipar train --resume` goes on from
+what is written, on any mesh, and masks are kept.
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .comm import Cluster, Communicator
+from .compress.footprint import Version, measure, model_bytes, sparse_versions
+from .compress.prune import SCOPES, check_amount
+from .compress.shrink import plain
+from .environment import launched
+from .launch import UsageError, launch
+from .prune_run import METHODS, SPARE, open_run, prune_run, save_run
+from .train.loop import Run
+from .viz.figure import in_bytes, time_unit
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
+                        help="what `minipar train --out` wrote: a folder, or the file in it")
+    parser.add_argument("--amount", type=float, metavar="A",
+                        help="the share of weights, or of neurons and heads, that goes (0.5)")
+    parser.add_argument("--method", choices=METHODS, default="magnitude",
+                        help="who goes: the smallest weights (default); any; those that the loss "
+                             "depends on least, to first order; whole neurons and heads; or 2 of "
+                             "every 4 inputs")
+    parser.add_argument("--scope", choices=SCOPES,
+                        help="the share is of all linear layers together, or of each (global)")
+    parser.add_argument("--steps", type=int, default=0, metavar="N", help="train on for N steps")
+    parser.add_argument("--gradual", action="store_true",
+                        help="with --steps: prune little by little meanwhile, along a cubic")
+    parser.add_argument("--lr", type=float,
+                        help="peak learning rate of the whole run, which ends with these steps "
+                             "(as before)")
+    parser.add_argument("--out", type=Path, metavar="DIR", required=True,
+                        help="where the pruned checkpoint goes")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Prune, train on if asked, write, and print what it costs.  Raises UsageError."""
+    if launched() and launched().size > 1:
+        raise UsageError(f"prune works on one rank, not on {launched().size}: run it without "
+                         "mpirun, and `minipar train --resume` on as many as you like")
+    check_options(options)
+    try:
+        launch(lambda comm: run_on(comm, options), cluster=None if launched() else Cluster(1))
+    except (ValueError, OSError, TypeError) as error:
+        raise UsageError.of(error) from error
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raise UsageError for what cannot be, or would do nothing."""
+    only = options.method in ("structured", "2:4")
+    for name, given, wrong in (("--amount", options.amount is not None, options.method == "2:4"),
+                               ("--scope", options.scope is not None, only),
+                               ("--gradual", options.gradual, only)):
+        if given and wrong:
+            raise UsageError(f"{name} does not go with --method {options.method}: leave it out")
+    if options.steps < 0:
+        raise UsageError(f"--steps {options.steps}: give a number of at least 0")
+    if options.gradual and options.steps < SPARE:
+        raise UsageError(f"--gradual prunes while it trains: give --steps of at least {SPARE}")
+    if options.lr is not None and not (0 <= options.lr < math.inf and options.steps):
+        raise UsageError(f"--lr {options.lr:g}: give a number >= 0, and --steps" if options.steps
+                         else "--lr is of the training: give --steps too, or leave it out")
+    options.amount = 0.5 if options.amount is None else options.amount
+    try:
+        check_amount(options.amount)
+    except ValueError as error:
+        raise UsageError(f"--amount {options.amount:g}: {error}") from error
+
+
+def run_on(comm: Communicator, options: argparse.Namespace) -> None:
+    """The whole program of its one rank."""
+    console = Console(soft_wrap=True, highlight=False)
+    run = open_run(comm, options)
+    dense = plain(run.strategy.model)
+    console.print(f"before: {run.task.summary(dense)}", markup=False)
+    run = prune_run(comm, run, options, console)
+    save_run(comm, run, options)
+    small = plain(run.strategy.model)
+    console.print(f"after:  {run.task.summary(small)}", markup=False)
+    if run.kept:
+        console.print(layers(run))
+    versions = {"before": Version(model_bytes(dense), dense)}
+    versions |= sparse_versions(run.strategy.model, run.kept, options.method == "2:4") \
+        if run.kept else {"smaller": Version(model_bytes(small), small)}
+    console.print(costs(versions, run))
+    console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", markup=False)
+
+
+def layers(run: Run) -> Table:
+    """What is left of each weight."""
+    table = Table("weight", title="what is kept", title_justify="left")
+    for header in ("of", "kept", "share"):
+        table.add_column(header, justify="right")
+    for name, mask in run.kept.items():
+        kept = int(mask.sum())
+        note = "" if kept else "  nothing: prune less, or with --scope layer"
+        table.add_row(name + note, f"{mask.size:,}", f"{kept:,}", f"{kept / mask.size:.1%}")
+    return table
+
+
+def costs(versions: dict[str, Version], run: Run) -> Table:
+    """Bytes, FLOPs and time of one forward of a batch, each by itself."""
+    inputs = run.task.batches.batch(0)[0]
+    found = measure(versions, inputs)
+    before = found["before"]
+    unit, scale = time_unit(max(f.seconds for f in found.values()))
+    table = Table("", title=f"one forward of {len(inputs)} samples", title_justify="left")
+    for header in ("parameters", "ratio", "FLOPs", "ratio", unit, "ratio"):
+        table.add_column(header, justify="right")
+    for name, cost in found.items():
+        ratio = cost.seconds / before.seconds
+        table.add_row(name, in_bytes(cost.num_bytes), f"{cost.num_bytes / before.num_bytes:.2f}",
+                      f"{cost.flops:,}", f"{cost.flops / before.flops:.2f}",
+                      f"{cost.seconds * scale:.3g}", f"{ratio:.2f}" + " slower" * (ratio > 1.1))
+    return table

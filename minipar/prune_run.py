@@ -1,0 +1,154 @@
+"""What `minipar prune` does to a training run: fewer weights, or fewer units, and more steps.
+
+    checkpoint ─▶ run ─▶ masks, or a smaller model ─▶ steps ─▶ checkpoint
+"""
+
+import argparse
+from collections import defaultdict
+
+import numpy as np
+from rich.console import Console
+
+from .comm import Communicator
+from .compress.masks import Masks, prunable
+from .compress.prune import n_of_m, prune
+from .compress.saliency import Scores, calibrate, magnitude, random, taylor
+from .compress.schedules import Gradual
+from .compress.shrink import plain, shrink
+from .compress.sparse_files import KIND
+from .compress.structured import unit_masks
+from .launch import UsageError
+from .nn import MLP, Module
+from .train import add_arguments as add_train_arguments
+from .train import remembered
+from .train.loop import Run, begin, load_steps, save, take_step
+from .train.options import check
+from .train.report import ProgressBar
+from .train.tasks import make_task
+
+METHODS = ("magnitude", "random", "taylor", "structured", "2:4")
+SPARE = 3               # the last third of --gradual's steps prunes no more
+NUM_CUTS = 20           # at most, of --gradual
+CALIBRATION = 8         # batches that gradients are taken of
+
+
+def open_run(comm: Communicator, options: argparse.Namespace) -> Run:
+    """The run that wrote the checkpoint, to go on for --steps more on one rank."""
+    parser = argparse.ArgumentParser()
+    add_train_arguments(parser)
+    resumed = argparse.Namespace(resume=options.checkpoint)
+    parser.set_defaults(**{**remembered(resumed), "strategy": "ddp", "accumulate": 1, "warmup": 0})
+    training = parser.parse_args(["--resume", str(options.checkpoint), "--out", str(options.out)])
+    training.steps = load_steps(options.checkpoint) + max(1, options.steps)
+    training.lr = training.lr if options.lr is None else options.lr
+    check(training)
+    return begin(comm, training, make_task(training))
+
+
+def prune_run(comm: Communicator, run: Run, options: argparse.Namespace, console: Console) -> Run:
+    """The run with fewer weights, after --steps more; a new one where its model is smaller."""
+    step = {"kind": KIND, "method": options.method}
+    if options.method == "structured":
+        run = smaller_run(comm, run, options.amount)
+        step["amount"] = options.amount
+        train_on(comm, run, options.steps, console)
+    else:
+        if options.method != "2:4":
+            step |= {"amount": options.amount, "scope": options.scope or "global"}
+        mask_run(comm, run, options, console)
+    run.compression = [*run.compression, step]
+    return run
+
+
+def save_run(comm: Communicator, run: Run, options: argparse.Namespace) -> None:
+    """Write it, for `minipar train --resume`."""
+    if not options.steps:
+        run.options.steps = run.first_step
+    save(comm, run, run.options.steps)
+
+
+def mask_run(comm: Communicator, run: Run, options: argparse.Namespace, console: Console) -> None:
+    """Masks on the model of a run, at once and then --steps of training, or little by little."""
+    model, scope = run.strategy.model, options.scope or "global"
+    if run.masks is None:
+        run.masks = Masks(model, {name: np.ones(p.shape, bool)
+                                  for name, p in prunable(model).items()})
+    masks, gone = run.masks, run.masks.sparsity()
+    if options.method != "2:4" and options.amount < gone:
+        raise UsageError(f"--amount {options.amount:g}: {gone:.1%} of the weights are gone "
+                         "already, ask for more")
+
+    def score(parameters: dict) -> Scores:
+        return scores(run, model, parameters, options.method)
+    gradual = None
+    if options.method == "2:4":
+        masks.update({name: n_of_m(values) & masks.named()[name]
+                      for name, values in magnitude(masks.parameters).items()})
+    elif options.gradual:
+        length = options.steps - options.steps // SPARE
+        gradual = Gradual(model, masks, options.amount, run.first_step, length,
+                          -(-length // NUM_CUTS), scope, score=score, initial=gone)
+    else:
+        masks.update(prune(model, score(masks.parameters), options.amount, scope, masks))
+    train_on(comm, run, options.steps, console, gradual)
+    run.kept = masks.named()
+    masks.clear()
+
+
+def scores(run: Run, model: Module, parameters: dict, method: str) -> Scores:
+    """By the method's name; gradients are those of the next batches."""
+    if method == "magnitude":
+        return magnitude(parameters)
+    if method == "random":
+        return random(parameters, run.options.seed)
+    calibrate(model, [run.task.batches.batch(run.first_step + i)[:2] for i in range(CALIBRATION)])
+    found = taylor(parameters)
+    model.zero_grad()
+    return found
+
+
+def smaller_run(comm: Communicator, run: Run, amount: float) -> Run:
+    """The run, of a model without the `amount` of its neurons and heads."""
+    model = plain(run.strategy.model)
+    Masks(model, unit_masks(model, amount))
+    states: dict[str, dict] = defaultdict(dict)
+    for key, array in run.optimizer.state_dict().items():
+        state, _, name = key.partition("/")
+        states[state][name] = array
+    everywhere = {name: np.ones(p.shape, bool) for name, p in model.named_parameters()}
+    small, cut = shrink(model, everywhere | run.kept, *states.values())
+    options = argparse.Namespace(**{**vars(run.options), **sizes_of(small), "resume": None})
+    made = begin(comm, options, make_task(options))
+    made.strategy.model.load_state_dict(small.state_dict())
+    made.first_step, made.losses = run.first_step, run.losses
+    made.compression = run.compression
+    made.optimizer.load_state_dict({f"{state}/{name}": array for state, arrays in
+                                    zip(states, cut[1:]) for name, array in arrays.items()},
+                                   run.first_step)
+    if run.kept:
+        made.kept = {name: cut[0][name] for name in run.kept}
+        made.masks = Masks(made.strategy.model, made.kept)
+    return made
+
+
+def sizes_of(model: Module) -> dict[str, object]:
+    """The options of `minipar train` that make such a model."""
+    if isinstance(model, MLP):
+        return {"hidden": ",".join(map(str, model.sizes[1:-1]))}
+    config = model.config
+    return {"heads": config.num_heads, "kv_heads": config.num_kv_heads,
+            "head_width": config.head_width, "mlp_width": config.mlp_width}
+
+
+def train_on(comm: Communicator, run: Run, num_steps: int, console: Console,
+             gradual: Gradual | None = None) -> None:
+    """So many steps, each after `gradual`'s."""
+    if not num_steps:
+        return
+    with ProgressBar(comm, run, console) as progress, np.errstate(over="ignore", invalid="ignore"):
+        for step in range(run.first_step, run.options.steps):
+            if gradual is not None:
+                gradual.step(step)
+            loss = take_step(run, step)
+            run.losses.append(loss)
+            progress(step, loss)
