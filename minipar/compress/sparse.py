@@ -31,23 +31,24 @@ def bitmap_bytes(masks: Mapping[str, np.ndarray], itemsize: int = 4) -> int:
 
 
 class GatherProduct(Function):
-    """y[:, j] = Σ of x[:, rows[i]] values[i] over the entries i from starts[j] to the next."""
+    """y[:, j] = Σ of x[:, rows[i]] values[i] over the entries i from starts[j] to the next, + bias.
+    """
 
     rule = "x (..., in)"
 
     @staticmethod
-    def flops(ctx, out, x, values, rows, starts):
+    def flops(ctx, out, x, values, rows, starts, bias):
         """A product and a sum for each entry and row of x."""
-        return 2 * values.size * (x.size // x.shape[-1]), [0] * 4
+        return 2 * values.size * (x.size // x.shape[-1]), [0] * 5
 
     @staticmethod
-    def forward(ctx, x, values, rows, starts):
+    def forward(ctx, x, values, rows, starts, bias):
         """See the class."""
         flat = x.reshape(x.size // x.shape[-1], x.shape[-1])
         terms = np.concatenate([flat[:, rows] * values, np.zeros_like(flat[:, :1])], axis=1)
         sums = np.add.reduceat(terms, starts[:-1], axis=1)
         sums[:, starts[:-1] == starts[1:]] = 0          # reduceat gives an empty sum a term
-        return sums.reshape(*x.shape[:-1], starts.size - 1)
+        return (sums + bias).reshape(*x.shape[:-1], starts.size - 1)
 
     @staticmethod
     def backward(ctx, g):
@@ -56,25 +57,31 @@ class GatherProduct(Function):
 
 
 class CompressedProduct(Function):
-    """y[:, j] = Σ over i of x[:, rows[i, j]] values[i, j]: for each output as many entries."""
+    """y[:, j] = Σ over i of x[:, rows[i, j]] values[i, j] + bias: for each j as many entries."""
 
     rule = "x (..., in)"
 
     @staticmethod
-    def flops(ctx, out, x, values, rows):
+    def flops(ctx, out, x, values, rows, bias):
         """A product and a sum for each entry and row of x."""
-        return 2 * values.size * (x.size // x.shape[-1]), [0] * 3
+        return 2 * values.size * (x.size // x.shape[-1]), [0] * 4
 
     @staticmethod
-    def forward(ctx, x, values, rows):
+    def forward(ctx, x, values, rows, bias):
         """See the class."""
         flat = x.reshape(x.size // x.shape[-1], x.shape[-1])
-        out = np.zeros_like(flat, shape=(flat.shape[0], values.shape[1]))
+        out = np.zeros_like(flat, shape=(flat.shape[0], values.shape[1])) + bias
         for value, row in zip(values, rows):
             out += flat[:, row] * value
         return out.reshape(*x.shape[:-1], values.shape[1])
 
     backward = GatherProduct.backward
+
+
+def bias_of(layer: Linear) -> np.ndarray:
+    """What the layer adds: zeros if it has no bias."""
+    return to_host(layer.bias.data) if layer.has_bias else np.zeros(layer.weight.shape[1],
+                                                                    layer.weight.dtype)
 
 
 class SparseLinear(Module):
@@ -86,7 +93,7 @@ class SparseLinear(Module):
         columns, rows = np.nonzero(weight.T)
         self.values, self.rows = weight[rows, columns], rows.astype(INDEX)
         self.starts = np.searchsorted(columns, np.arange(weight.shape[1] + 1)).astype(INDEX)
-        self.bias = to_host(layer.bias.data) if layer.has_bias else None
+        self.bias = bias_of(layer)
 
     @property
     def nbytes(self) -> int:
@@ -95,8 +102,7 @@ class SparseLinear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        y = GatherProduct.apply(x, self.values, self.rows, self.starts)
-        return y if self.bias is None else y + self.bias
+        return GatherProduct.apply(x, self.values, self.rows, self.starts, self.bias)
 
 
 class TwoOfFourLinear(Module):
@@ -118,7 +124,7 @@ class TwoOfFourLinear(Module):
                                          ).reshape(num_in // 2, num_out)
         bits = np.unpackbits(places.astype(np.uint8).ravel()[:, None], axis=1)[:, 6:]
         self.packed, self.num_in = np.packbits(bits), num_in
-        self.bias = to_host(layer.bias.data) if layer.has_bias else None
+        self.bias = bias_of(layer)
         self.rows = self.unpacked()
 
     def unpacked(self) -> np.ndarray:
@@ -135,8 +141,7 @@ class TwoOfFourLinear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        y = CompressedProduct.apply(x, self.values, self.rows)
-        return y if self.bias is None else y + self.bias
+        return CompressedProduct.apply(x, self.values, self.rows, self.bias)
 
 
 def replace_linear(model: Module, kind: type) -> Module:
