@@ -15,7 +15,10 @@ DIGITS = ("--data", "digits", "--hidden", "16,12", "--batch", 8, "--steps", 6)
 
 
 def run(*words) -> int:
-    return main([str(word) for word in words])
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as stop:
+        return stop.code
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def masks_of(folder):
     return expand(files.load(folder))
 
 
-@pytest.mark.parametrize("kind", ["gpt", "digits"])
+@pytest.mark.parametrize("kind", [pytest.param("gpt", marks=pytest.mark.slow), "digits"])
 @pytest.mark.parametrize("words, share", [
     (("--amount", 0.8), 0.2), (("--amount", 0.5, "--scope", "layer"), 0.5),
     (("--amount", 0.75, "--method", "random", "--steps", 2), 0.25),
@@ -39,7 +42,7 @@ def masks_of(folder):
 def test_masks_stay_while_training_goes_on(trained, tmp_path, capsys, kind, words, share):
     assert run("prune", trained / kind, *words, "--out", tmp_path) == 0
     said = capsys.readouterr().out
-    assert re.search(r"before: .*\nafter: ", said.replace("\r", "")) or "after:" in said
+    assert re.search(r"before: .*\n(.*\n)*after: ", said)
     assert "zeros, dense" in said and "kept only" in said
     pruned, masks = masks_of(tmp_path)
     kept = sum(int(mask.sum()) for mask in masks.values())
@@ -80,7 +83,7 @@ def test_structured_is_a_smaller_model(trained, tmp_path, capsys, kind):
     assert len(files.load(tmp_path / "b").description["compression"]) == 3
 
 
-def test_before_and_after_are_alike_if_only_dead_neurons_go(trained, tmp_path, capsys):
+def test_pruning_nothing_changes_nothing(trained, tmp_path):
     assert run("prune", trained / "digits", "--amount", 0, "--out", tmp_path) == 0
     before, after = (files.load(folder) for folder in (trained / "digits", tmp_path))
     found, masks = expand(after)
@@ -100,12 +103,9 @@ def test_before_and_after_are_alike_if_only_dead_neurons_go(trained, tmp_path, c
     (("--lr", 0.1), "give --steps too"), (("--steps", 3, "--lr", "inf"), "give a number >= 0"),
     (("--method", "magic"), "invalid choice")])
 def test_what_cannot_be_is_one_line(trained, tmp_path, capsys, words, says):
-    try:
-        status = run("prune", trained / "digits", *words, "--out", tmp_path / "out")
-    except SystemExit as stop:
-        status = stop.code
+    assert run("prune", trained / "digits", *words, "--out", tmp_path / "out") == 2
     said = capsys.readouterr().err
-    assert status == 2 and says in said and said.count("\n") == 1
+    assert says in said and said.count("\n") == 1
     assert not (tmp_path / "out" / "checkpoint.npz").exists()
 
 

@@ -33,7 +33,7 @@ def train(model, num_steps, before=lambda step: None):
 
 def test_the_cubic_of_zhu_and_gupta():
     at = [cubic_sparsity(step, 10, 20, 0.2, 0.9) for step in range(40)]
-    assert at[:11] == [0.2] * 11 and at[30:] == [0.9] * 10
+    assert at[:11] == pytest.approx([0.2] * 11) and at[30:] == [0.9] * 10
     assert at[20] == pytest.approx(0.9 - 0.7 / 8) and at[15] == pytest.approx(0.9 - 0.7 * 27 / 64)
     steps = np.diff(at[10:31])
     assert np.all(steps > 0) and np.all(np.diff(steps) < 0)
