@@ -44,38 +44,16 @@ class GatherProduct(Function):
     @staticmethod
     def forward(ctx, x, values, rows, starts, bias):
         """See the class."""
-        flat = x.reshape(x.size // x.shape[-1], x.shape[-1])
-        terms = np.concatenate([flat[:, rows] * values, np.zeros_like(flat[:, :1])], axis=1)
-        sums = np.add.reduceat(terms, starts[:-1], axis=1)
-        sums[:, starts[:-1] == starts[1:]] = 0          # reduceat gives an empty sum a term
-        return (sums + bias).reshape(*x.shape[:-1], starts.size - 1)
+        columns = np.ascontiguousarray(x.reshape(x.size // x.shape[-1], x.shape[-1]).T)
+        out = np.empty_like(columns, shape=(starts.size - 1, columns.shape[1]))
+        for j, (start, stop) in enumerate(zip(starts, starts[1:])):
+            out[j] = values[start:stop] @ columns[rows[start:stop]] + bias[j]
+        return np.ascontiguousarray(out.T).reshape(*x.shape[:-1], starts.size - 1)
 
     @staticmethod
     def backward(ctx, g):
         """Raises TypeError."""
         raise TypeError("a sparse product has no backward: train the masked model")
-
-
-class CompressedProduct(Function):
-    """y[:, j] = Σ over i of x[:, rows[i, j]] values[i, j] + bias: for each j as many entries."""
-
-    rule = "x (..., in)"
-
-    @staticmethod
-    def flops(ctx, out, x, values, rows, bias):
-        """A product and a sum for each entry and row of x."""
-        return 2 * values.size * (x.size // x.shape[-1]), [0] * 4
-
-    @staticmethod
-    def forward(ctx, x, values, rows, bias):
-        """See the class."""
-        flat = x.reshape(x.size // x.shape[-1], x.shape[-1])
-        out = np.zeros_like(flat, shape=(flat.shape[0], values.shape[1])) + bias
-        for value, row in zip(values, rows):
-            out += flat[:, row] * value
-        return out.reshape(*x.shape[:-1], values.shape[1])
-
-    backward = GatherProduct.backward
 
 
 def bias_of(layer: Linear) -> np.ndarray:
@@ -122,6 +100,7 @@ class TwoOfFourLinear(Module):
         places = np.argsort(~groups, axis=1, kind="stable")[:, :2]          # (in/4, 2, out)
         self.values = np.take_along_axis(weight.reshape(groups.shape), places, 1
                                          ).reshape(num_in // 2, num_out)
+        self.starts = np.arange(num_out + 1) * (num_in // 2)
         bits = np.unpackbits(places.astype(np.uint8).ravel()[:, None], axis=1)[:, 6:]
         self.packed, self.num_in = np.packbits(bits), num_in
         self.bias = bias_of(layer)
@@ -141,7 +120,8 @@ class TwoOfFourLinear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        return CompressedProduct.apply(x, self.values, self.rows, self.bias)
+        return GatherProduct.apply(x, self.values.T.ravel(), self.rows.T.ravel(), self.starts,
+                                   self.bias)
 
 
 def replace_linear(model: Module, kind: type) -> Module:

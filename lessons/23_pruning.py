@@ -1,0 +1,181 @@
+"""Lesson 23. Pruning: four of five weights can go, but what becomes of size, FLOPs and time?
+
+A mask belongs to the use of a weight: w · mask forward, g · mask backward, whatever the optimizer
+does.  The smallest weights of all layers go, together (magnitude); or 2 of every 4 inputs; or whole
+neurons, after which a smaller model without masks computes the same.
+
+    masks decided once, globally    a threshold over all weights, agreed by 256 counts a round
+
+Size, FLOPs and time are three things, and the third follows only if a smaller *dense* product is
+left: a processor multiplies zeros as fast as anything, and gathers slowly what lies scattered.
+
+    python lessons/23_pruning.py         mpirun -n 4 python lessons/23_pruning.py
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from kit import ABOUT, Lesson, Row
+from measuring import counted
+
+from minipar.autograd import no_grad
+from minipar.comm import Communicator
+from minipar.comm.collectives import all_reduce
+from minipar.comm.mesh import DeviceMesh
+from minipar.compress.footprint import Version, measure, model_bytes, sparse_versions
+from minipar.compress.masks import Masks, prunable
+from minipar.compress.prune import n_of_m, prune
+from minipar.compress.saliency import magnitude, random
+from minipar.compress.shrink import plain, shrink
+from minipar.compress.structured import unit_masks
+from minipar.data import Batches, digits
+from minipar.launch import launch
+from minipar.nn import MLP
+from minipar.optim import AdamW
+from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.viz.masks import Point, draw_masks
+
+SIZES, BATCH, STEPS, MORE = (64, 128, 64, 10), 64, 200, 80
+ROWS, LAYER, CORNER = 512, "2.weight", (slice(48), slice(48))   # timed; drawn
+WAYS = [("80 % gone", "zeros, dense"), ("80 % gone", "kept only, gathered"),
+        ("90 % gone", "zeros, dense"), ("random 80 %", "zeros, dense"), ("2 of 4", "zeros, dense"),
+        ("2 of 4", "compressed")]
+SMALL, DATA = "half of the neurons", digits()
+
+
+class Pruned(NamedTuple):
+    """A model after pruning and fine-tuning."""
+
+    model: MLP
+    masks: dict[str, np.ndarray]
+    accuracy: float
+
+
+def train(comm: Communicator, model: MLP, steps: range) -> float:
+    """Data-parallel training; which part of the test set the model then gets right."""
+    strategy = DistributedDataParallel(model, comm)
+    optimizer, batches = AdamW(strategy.slabs, 3e-3), Batches(DATA.train_x, DATA.train_y, BATCH, 0)
+    for step in steps:
+        optimizer.zero_grad()
+        rows, batch = strategy.rows(BATCH), batches.batch(step)
+        accumulate(strategy, [Microbatch(*(a[rows.start:rows.stop] for a in batch))], 0, step)
+        strategy.step(optimizer)
+    with no_grad():
+        return float(np.mean(model.logits(DATA.test_x).data.argmax(1) == DATA.test_y))
+
+
+def pruned(comm: Communicator, start: dict, how: str, amount: float) -> Pruned:
+    """The trained model, pruned one way, and trained a little more."""
+    model, later = MLP(SIZES).initialize(0), range(STEPS, STEPS + MORE)
+    model.load_state_dict(start)
+    parameters = prunable(model)
+    if how == "neurons":
+        Masks(model, unit_masks(model, amount))
+        model, _ = shrink(model)
+        return Pruned(model, {}, train(comm, model, later))
+    if how == "2 of 4":
+        found = {name: n_of_m(s) for name, s in magnitude(parameters).items()}
+    else:
+        scores = random(parameters) if how == "random" else magnitude(parameters)
+        found = prune(model, scores, amount, mesh=DeviceMesh(comm, dp=-1))
+    masks = Masks(model, found)
+    return Pruned(model, masks.named(), train(comm, model, later))
+
+
+def predict(sizes: tuple[int, ...], masks: dict[str, np.ndarray], way: str = "") -> tuple[int, int]:
+    """Bytes to store and FLOPs of one forward of ROWS samples."""
+    pairs, biases = list(zip(sizes, sizes[1:])), sum(sizes[1:])
+    n, kept = sum(a * b for a, b in pairs), sum(int(mask.sum()) for mask in masks.values())
+    num_bytes = {"": 4 * n, "zeros, dense": 4 * kept + n // 8,
+                 "compressed": 4 * kept + kept // 4,
+                 "kept only, gathered": 8 * kept + 4 * (biases + len(pairs))}
+    products = n if way in ("", "zeros, dense") else kept
+    return num_bytes[way] + 4 * biases, 2 * ROWS * products + ROWS * sum(sizes[1:-1])
+
+
+def decide(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> None:
+    """What is true of every mask, on all ranks."""
+    comm = lesson.comm
+    trace, masks = counted(comm, lambda: prune(dense, magnitude(prunable(dense)), 0.8,
+                                               mesh=DeviceMesh(comm, dp=-1)))
+    once, _ = counted(comm, lambda: all_reduce(comm, np.zeros(256, np.int64)))
+    bits = np.concatenate([mask.ravel() for mask in masks.values()]).astype(np.int8)
+    differ = np.sum(all_reduce(comm, bits, "max") != all_reduce(comm, bits, "min"))
+    if comm.rank:
+        return
+    n, left = bits.size, results["80 % gone"].masks.values()
+    fours = results["2 of 4"].masks[LAYER].reshape(-1, 4, SIZES[2]).sum(1)
+    lesson.table([
+        Row("all-reduces of 256 counts: bytes of a float32", 4 if comm.size > 1 else 0,
+            trace.bytes_sent(label="masks") // max(1, once.bytes_sent())),
+        Row("weights on which ranks differ", 0, int(differ)),
+        Row("80 % gone: weights kept of all layers", n - round(0.8 * n), sum(map(np.sum, left))),
+        Row("2 of 4: fewest kept of four inputs", 2, int(fours.min())),
+        Row("2 of 4: most", 2, int(fours.max()))], "masks")
+
+
+def report(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> dict[str, list[float]]:
+    """Size, FLOPs and time, each by itself; returns them as parts of the dense model's."""
+    versions = {"dense": Version(model_bytes(dense), plain(dense))}
+    predicted = {"dense": predict(SIZES, {})}
+    for name, way in WAYS:
+        result = results[name]
+        versions[f"{name}: {way}"] = sparse_versions(result.model, result.masks,
+                                                     name == "2 of 4")[way]
+        predicted[f"{name}: {way}"] = predict(SIZES, result.masks, way)
+    small = results[SMALL].model
+    versions[SMALL], predicted[SMALL] = Version(model_bytes(small), small), predict(small.sizes, {})
+    found = measure(versions, DATA.train_x[:ROWS])
+    before = found["dense"]
+    lesson.table([Row(name, predicted[name][0], cost.num_bytes, "B")
+                  for name, cost in found.items()], "size")
+    lesson.table([Row(name, predicted[name][1], cost.flops, "FLOPs")
+                  for name, cost in found.items()], f"one forward of {ROWS} samples")
+    lesson.table([Row(name, 1e6 * before.seconds * cost.flops / before.flops, 1e6 * cost.seconds,
+                      "µs", ABOUT) for name, cost in found.items()], "time, if it followed FLOPs")
+    return {name: [cost.num_bytes / before.num_bytes, cost.flops / before.flops,
+                   cost.seconds / before.seconds] for name, cost in found.items()}
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Pruning: four of five weights can go, but what becomes of "
+                    "size, FLOPs and time?")
+    dense = MLP(SIZES).initialize(0)
+    before = train(comm, dense, range(STEPS))
+    recipes = {"80 % gone": ("magnitude", 0.8), "90 % gone": ("magnitude", 0.9),
+               "random 80 %": ("random", 0.8), "2 of 4": ("2 of 4", 0.5), SMALL: ("neurons", 0.5)}
+    start = dense.state_dict()
+    results = {name: pruned(comm, start, *recipe) for name, recipe in recipes.items()}
+    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits on {comm.size} ranks, is pruned "
+               f"after {STEPS} steps, and trained {MORE} steps more. Which weights go is decided "
+               "once: all ranks count, byte by byte, where the threshold lies.")
+    decide(lesson, dense, results)
+    if comm.rank == 0:
+        costs = report(lesson, dense, results)
+        lesson.say("**A zero is multiplied like any number**: masks save bytes, and no time. To "
+                   "gather what is left takes fewer FLOPs and is *slower*. What gets faster is a "
+                   "smaller dense product.")
+        quality = {"dense": before} | {name: r.accuracy for name, r in results.items()}
+        lesson.grid(["test set", "recognized", "÷ dense"],
+                    [(name, f"{q:.1%}", f"{q / before:.3f}") for name, q in quality.items()])
+        points = [Point(name, 100 * quality[name.partition(":")[0]], tuple(cost))
+                  for name, cost in costs.items()]
+        corners = {name: r.masks[LAYER][CORNER] for name, r in results.items() if r.masks
+                   and "90" not in name}
+        kept = unit_masks(dense, 0.5)[LAYER][CORNER]
+        lesson.picture(lambda path: draw_masks(
+            {**corners, SMALL: kept}, points,
+            ("size ÷ dense", "FLOPs ÷ dense", "time ÷ dense"), "digits recognized, %", path,
+            f"Masks of the middle layer (a corner), and what pruned models cost, {ROWS} samples"))
+    lesson.takeaway("Bytes follow the weights that are left, time follows the dense products that "
+                    "are left: to be faster, remove whole neurons, or buy hardware for 2 of 4.")
+    lesson.exercises(questions=[
+        "At which amount does magnitude lose 5 % of the digits? And random?",
+        "Prune 90 % at once, or along the cubic (compress/schedules.py): with 80 steps? With 800?",
+        "Why does a gathering product of 20 % of the weights take longer than a dense one of all?"])
+
+
+if __name__ == "__main__":
+    launch(main)
