@@ -12,8 +12,6 @@ left: a processor multiplies zeros as fast as anything, and gathers slowly what 
     python lessons/23_pruning.py         mpirun -n 4 python lessons/23_pruning.py
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from kit import ABOUT, Lesson, Row
 from measuring import counted
@@ -44,12 +42,7 @@ WAYS = [("80 % gone", "zeros, dense"), ("80 % gone", "kept only, gathered"),
 SMALL, DATA = "half of the neurons", digits()
 
 
-class Pruned(NamedTuple):
-    """A model after pruning and fine-tuning."""
-
-    model: MLP
-    masks: dict[str, np.ndarray]
-    accuracy: float
+Pruned = tuple[MLP, dict[str, np.ndarray], float]       # after fine-tuning; masks; accuracy
 
 
 def train(comm: Communicator, model: MLP, steps: range) -> float:
@@ -73,14 +66,14 @@ def pruned(comm: Communicator, start: dict, how: str, amount: float) -> Pruned:
     if how == "neurons":
         Masks(model, unit_masks(model, amount))
         model, _ = shrink(model)
-        return Pruned(model, {}, train(comm, model, later))
+        return model, {}, train(comm, model, later)
     if how == "2 of 4":
         found = {name: n_of_m(s) for name, s in magnitude(parameters).items()}
     else:
         scores = random(parameters) if how == "random" else magnitude(parameters)
         found = prune(model, scores, amount, mesh=DeviceMesh(comm, dp=-1))
     masks = Masks(model, found)
-    return Pruned(model, masks.named(), train(comm, model, later))
+    return model, masks.named(), train(comm, model, later)
 
 
 def predict(sizes: tuple[int, ...], masks: dict[str, np.ndarray], way: str = "") -> tuple[int, int]:
@@ -104,8 +97,8 @@ def decide(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> None:
     differ = np.sum(all_reduce(comm, bits, "max") != all_reduce(comm, bits, "min"))
     if comm.rank:
         return
-    n, left = bits.size, results["80 % gone"].masks.values()
-    fours = results["2 of 4"].masks[LAYER].reshape(-1, 4, SIZES[2]).sum(1)
+    n, left = bits.size, results["80 % gone"][1].values()
+    fours = results["2 of 4"][1][LAYER].reshape(-1, 4, SIZES[2]).sum(1)
     lesson.table([
         Row("all-reduces of 256 counts: bytes of a float32", 4 if comm.size > 1 else 0,
             trace.bytes_sent(label="masks") // max(1, once.bytes_sent())),
@@ -120,11 +113,10 @@ def report(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> dict[str, 
     versions = {"dense": Version(model_bytes(dense), plain(dense))}
     predicted = {"dense": predict(SIZES, {})}
     for name, way in WAYS:
-        result = results[name]
-        versions[f"{name}: {way}"] = sparse_versions(result.model, result.masks,
-                                                     name == "2 of 4")[way]
-        predicted[f"{name}: {way}"] = predict(SIZES, result.masks, way)
-    small = results[SMALL].model
+        model, masks, _ = results[name]
+        versions[f"{name}: {way}"] = sparse_versions(model, masks, name == "2 of 4")[way]
+        predicted[f"{name}: {way}"] = predict(SIZES, masks, way)
+    small = results[SMALL][0]
     versions[SMALL], predicted[SMALL] = Version(model_bytes(small), small), predict(small.sizes, {})
     found = measure(versions, DATA.train_x[:ROWS])
     before = found["dense"]
@@ -157,13 +149,13 @@ def main(comm: Communicator) -> None:
         lesson.say("**A zero is multiplied like any number**: masks save bytes, and no time. To "
                    "gather what is left takes fewer FLOPs and is *slower*. What gets faster is a "
                    "smaller dense product.")
-        quality = {"dense": before} | {name: r.accuracy for name, r in results.items()}
+        quality = {"dense": before} | {name: q for name, (_, _, q) in results.items()}
         lesson.grid(["test set", "recognized", "÷ dense"],
                     [(name, f"{q:.1%}", f"{q / before:.3f}") for name, q in quality.items()])
         points = [Point(name, 100 * quality[name.partition(":")[0]], tuple(cost))
                   for name, cost in costs.items()]
-        corners = {name: r.masks[LAYER][CORNER] for name, r in results.items() if r.masks
-                   and "90" not in name}
+        corners = {name: masks[LAYER][CORNER] for name, (_, masks, _) in results.items()
+                   if masks and name != "90 % gone"}
         kept = unit_masks(dense, 0.5)[LAYER][CORNER]
         lesson.picture(lambda path: draw_masks(
             {**corners, SMALL: kept}, points,

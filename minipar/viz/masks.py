@@ -3,7 +3,8 @@
 Each mask is as many dots as its weight has elements: dark where it is kept, light where it is gone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from .colors import BLUE, DARK, LIGHT, PALETTE
+from .colors import BLACK, BLUE, DARK, LIGHT, OLIVE, PALETTE, WINE
 from .figure import save
 
-MARKERS = "osD^vPX*<>"
+MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
 
 
 class Point(NamedTuple):
@@ -29,7 +30,7 @@ class Point(NamedTuple):
 def draw_masks(masks: Mapping[str, np.ndarray], points: Sequence[Point], costs: Sequence[str],
                quality: str, path: str | Path, title: str = "") -> Path:
     """Draw `masks` (in, out) by their titles above, and below how good each of `points` is against
-    each of its `costs`, which are named; return the path written.
+    each of its `costs`, which are named, with Pareto's front; return the path written.
 
     Raises ValueError where there is nothing to draw, or a point has other costs.
     """
@@ -50,10 +51,19 @@ def draw_masks(masks: Mapping[str, np.ndarray], points: Sequence[Point], costs: 
     return save(figure, path)
 
 
+def front_of(points: Sequence[Point], i: int) -> Iterator[Point]:
+    """Those that none other beats in both quality and cost number i (Pareto's front), by cost."""
+    best = -np.inf
+    for point in sorted(points, key=lambda point: (point.costs[i], -point.quality)):
+        if point.quality > best:
+            best = point.quality
+            yield point
+
+
 def _draw_mask(axes: Axes, name: str, mask: np.ndarray) -> None:
     axes.imshow(mask, cmap=ListedColormap([LIGHT, BLUE]), vmin=0, vmax=1, interpolation="nearest",
                 aspect="equal")
-    axes.set_title(f"{name}\n{mask.mean():.0%} kept", fontsize=9, loc="left")
+    axes.set_title(f"{name}\n{mask.mean():.0%} kept here", fontsize=9, loc="left")
     axes.set_xlabel("outputs", fontsize=8.5)
     axes.set_ylabel("inputs", fontsize=8.5)
     axes.tick_params(labelsize=7.5)
@@ -61,9 +71,12 @@ def _draw_mask(axes: Axes, name: str, mask: np.ndarray) -> None:
 
 def _draw_costs(axes: Axes, points: Sequence[Point], i: int, cost: str) -> None:
     axes.axvline(1, color=DARK, linewidth=0.9, linestyle="--")
-    for point, marker, color in zip(points, MARKERS, [*PALETTE, *PALETTE]):
+    for point, marker, color in zip(points, cycle(MARKERS), cycle(COLORS)):
         axes.scatter(point.costs[i], point.quality, marker=marker, color=color, s=48,
                      label=point.name, zorder=3)
+    front = list(front_of(points, i))
+    axes.step([p.costs[i] for p in front], [p.quality for p in front], where="post", color=DARK,
+              linewidth=1, zorder=1)
     values = [point.costs[i] for point in points]
     if max(values) > 4:
         axes.set_xscale("log")
