@@ -31,6 +31,9 @@ from .compress.spread import SPLITS, Announced, SpreadTeacher
 from .environment import launched
 from .launch import UsageError, launch
 from .nn import GPT, Module
+from .nn.chain import chain
+from .parallel.parallelize import parallelize
+from .parallel.pipeline.stages import cut_evenly
 from .train import options as choices
 from .train.loop import begin, save, train
 from .train.report import ProgressBar
@@ -94,6 +97,7 @@ def main(options: argparse.Namespace) -> None:
         recipe = recipe_for(task.build(), build_teacher(saved), options.temperature, options.alpha,
                             options.match_hidden, options.match_attention, options.distance)
         load_teacher(saved)                     # a mistake is found now, before MPI starts
+        check_split(saved, options)
     except (ValueError, OSError, KeyError) as error:
         raise UsageError.of(error) from error
     keep_freed_memory()
@@ -140,6 +144,14 @@ def check_data(task: Task, saved: files.Checkpoint, made: argparse.Namespace,
         raise UsageError(f"--data {made.data} has {len(ours)} characters, of which the teacher "
                          f"{options.teacher} knows {len(set(ours) & set(theirs))}, and "
                          f"{len(set(theirs) - set(ours))} others: give the text it was trained on")
+
+
+def check_split(saved: files.Checkpoint, options: argparse.Namespace) -> None:
+    """Cut a teacher without numbers, to see if it can be.  Raises ValueError."""
+    if options.teacher_ranks and options.teacher_split == "pp":
+        cut_evenly([1] * len(chain(build_teacher(saved))), options.teacher_ranks)
+    elif options.teacher_ranks:
+        Cluster(options.teacher_ranks).run(lambda comm: parallelize(build_teacher(saved), comm))
 
 
 def build_teacher(saved: files.Checkpoint) -> Module:
