@@ -14,6 +14,7 @@ from .rounds import Rounds, record_rounds
 from .rounds_picture import draw_rounds
 from .schedule_page import write_schedule_page
 from .sharded import draw_pair
+from .softened import draw_softened
 from .space_time import Run, Wait, draw_space_time, waits_of
 from .stacked import draw_stacked
 from .steps import write_steps
@@ -26,7 +27,7 @@ from .wall import Need, draw_wall
 __all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw_crossovers",
            "draw_in_terminal", "draw_loss", "draw_losses", "draw_memory", "draw_number_lines",
            "draw_pair", "draw_permutations", "draw_pipeline", "draw_precision", "draw_rounds",
-           "draw_space_time", "draw_stacked",
-           "draw_tape", "draw_timeline", "draw_traffic", "draw_wall", "lanes", "levels",
-           "phases_of", "pipeline_in_terminal", "record_rounds", "side_by_side", "waits_of",
-           "write_perfetto", "write_schedule_page", "write_steps"]
+           "draw_softened", "draw_space_time", "draw_stacked", "draw_tape", "draw_timeline",
+           "draw_traffic", "draw_wall", "lanes", "levels", "phases_of", "pipeline_in_terminal",
+           "record_rounds", "side_by_side", "waits_of", "write_perfetto", "write_schedule_page",
+           "write_steps"]

@@ -1,0 +1,152 @@
+"""Lesson 25. Distillation: what does a teacher know that a label does not say?
+
+A label is one number: "2".  A teacher says how likely it holds each class, and so that this 2 looks
+like a 1.  At temperature 1 that is nearly hidden; divided by T its logits z' show it:
+
+    p = softmax(z'/T)   q = softmax(z/T)        loss = α T² Σ p ln(p/q) + (1 - α) cross-entropy
+
+dz = T (q - p), and q - p shrinks with 1/T: thanks to the T² the gradient keeps its size, ‖z - z'‖
+over the number of classes.  A teacher too large for a rank lives on several, perhaps on others than
+its students: then its logits travel, and every number of them once.
+
+    python lessons/25_distillation.py          mpirun -n 4 python lessons/25_distillation.py
+"""
+
+import numpy as np
+from kit import ABOUT, Lesson, Row
+from taught import (
+    BATCH,
+    DATA,
+    FEW,
+    SIZES,
+    SMALL,
+    STEPS,
+    accuracy,
+    copy_of,
+    few,
+    fit,
+    student_of,
+    taught_teacher,
+)
+
+from minipar.autograd import Tensor, no_grad, softmax
+from minipar.comm import Communicator
+from minipar.comm.collectives import agree_on_sum, chunk_bounds
+from minipar.compress.soft_targets import soft_cross_entropy
+from minipar.compress.spread import LABEL, Announced, SpreadTeacher
+from minipar.launch import launch
+from minipar.nn import MLP, Module
+from minipar.viz import draw_softened
+
+FLOAT = 8                                       # bytes
+TAUGHT = {"temperature": 4.0, "alpha": 0.9}
+
+
+def temperatures(lesson: Lesson, teacher: Module) -> None:
+    """The gradient of the logits, with T² and without."""
+    x, y = (array[:FEW] for array in (DATA.train_x.astype(np.float64), DATA.train_y))
+    with no_grad():
+        theirs, ours = (m.logits(x).data for m in (teacher, MLP(SMALL).initialize(1, np.float64)))
+    limit = np.linalg.norm(*[(ours - theirs) - (ours - theirs).mean(1, keepdims=True)]) / 10 / FEW
+    rows = []
+    for T in (1.0, 4.0, 16.0, 64.0):
+        z = Tensor(ours, requires_grad=True)
+        soft_cross_entropy(z, theirs, y, T).backward()
+        p, q = (softmax(Tensor(logits / T)).data for logits in (theirs, ours))
+        norm = float(np.linalg.norm(z.grad))
+        rows += [Row(f"T = {T:g}: ‖dz‖ = T ‖q − p‖ / n", T * np.linalg.norm(q - p) / FEW, norm),
+                 Row("     beside its limit, ‖z − z'‖ / (n · classes)", limit, norm, "", ABOUT),
+                 Row("     without T², beside limit / T²", limit / T**2, norm / T**2, "", ABOUT)]
+    assert abs(norm / limit - 1) < 0.02
+    lesson.say("The gradient of the students' logits (n images). With T² it tends to a limit, and "
+               "all temperatures can share one learning rate and one α; without, it fades away.")
+    lesson.table(rows, "T² in the gradient")
+
+
+def students(comm: Communicator, lesson: Lesson, teacher: Module) -> list[float]:
+    """The same student, taught in different ways; the losses of the last one."""
+    ways = {"labels alone": {"alpha": 0.0}, "soft targets, T = 1": {**TAUGHT, "temperature": 1.0},
+            "soft targets, T = 4": TAUGHT, "… and the hidden layer": {**TAUGHT, "hidden": 0.1}}
+    scores = {"the teacher (all 1,437 images)": accuracy(teacher)}
+    for name, weights in ways.items():
+        model = student_of(teacher, weights)
+        losses = fit(comm, model, few(), STEPS, 1e-2)
+        scores[name] = accuracy(model.student)
+    assert scores["soft targets, T = 4"] > scores["labels alone"] + 0.05
+    lesson.say(f"A student of {MLP(SMALL).num_parameters():,} parameters, teacher "
+               f"{teacher.num_parameters():,}. The student is shown {FEW} images only: each brings "
+               "ten numbers instead of one. Hidden layers are matched through a learned projection "
+               "(16 → 64), which the student then loses; here it brings little more.")
+    lesson.grid(["learnt from", "images never seen, recognized"],
+                [(name, f"{score:.1%}") for name, score in scores.items()])
+    return losses
+
+
+def elsewhere(comm: Communicator, lesson: Lesson, teacher: Module, expected: list) -> None:
+    """The last student once more, its teacher tensor-parallel on the last ranks; then on all."""
+    p, half = comm.size, comm.size - comm.size // 2
+    weights, rows = {**TAUGHT, "hidden": 0.1}, []
+    wide = 10, SIZES[1]                             # logits, and a hidden layer
+    numbers = STEPS * BATCH * sum(wide)
+    stay = STEPS * sum(np.dot(shares(BATCH, p), shares(n, p)) for n in wide)
+    for teachers, pupils, told, where in (
+            (range(half, p), range(half), numbers, "on other ranks: b · (classes + width) a step"),
+            (range(p), range(p), numbers - stay, "on the same ranks: less what a rank has itself")):
+        model = student_of(copy_of(teacher), weights, lambda m, r, ranks=(teachers, pupils):
+                           SpreadTeacher(m, r, comm, *ranks, "tp", np.float64))
+        announced = Announced(few(), model.teacher, range(STEPS))
+        own, off = comm.split(0 if comm.rank in pupils else None), 0.0
+        comm.start_trace()
+        if own is None:
+            announced.serve()
+        else:
+            losses = fit(own, model, announced, STEPS, 1e-2)
+            off = float(np.max(np.abs(np.subtract(losses, expected))))
+        sent = agree_on_sum(comm, comm.stop_trace().bytes_sent(label=LABEL))
+        rows += [Row(f"told {where}", FLOAT * int(told), int(sent), "B"),
+                 Row("     loss − that with a teacher on every rank", 1e-10, off, "", "≤")]
+    lesson.say(f"The teacher cut over {p - half} of {p} ranks, its students on the others: "
+               "each has columns of all rows, each student needs its rows. Announced one batch "
+               "ahead, they are there when they are needed. Then once more with all ranks as both.")
+    lesson.table(rows, f"a teacher on several ranks, {STEPS} steps of b = {BATCH}, float64")
+
+
+def shares(total: int, p: int) -> list[int]:
+    """How much of so many rows or columns each of p ranks has."""
+    return [stop - start for start, stop in chunk_bounds(total, p)]
+
+
+def telling(teacher: Module) -> tuple[int, dict]:
+    """(an image that the teacher recognizes with some doubt, its probabilities at three T)."""
+    with no_grad():
+        logits = teacher.logits(DATA.test_x.astype(np.float64)).data
+    second, first = np.sort(logits, axis=1).T[-2:]
+    right = np.argmax(logits, axis=1) == DATA.test_y
+    i = int(np.argmin(np.where(right, np.abs(first - second - 3), np.inf)))
+    return i, {f"T = {T}": softmax(Tensor(logits[i] / T)).data for T in (1, 2, 4)}
+
+
+def main(comm: Communicator) -> None:
+    """See the module."""
+    lesson = Lesson(comm, __file__, "Distillation: what does a teacher know that a label does not "
+                    "say?", min_ranks=2)
+    teacher = taught_teacher(comm)
+    temperatures(lesson, teacher)
+    losses = students(comm, lesson, teacher)
+    elsewhere(comm, lesson, teacher, losses)
+    i, softened = telling(teacher)
+    truth = int(DATA.test_y[i])
+    bars = {"the label": np.eye(10)[truth]} | softened
+    lesson.picture(lambda path: draw_softened(
+        path, DATA.test_x[i].reshape(8, 8), bars, truth,
+        f"A {truth}, as its label says it and as the teacher does: softmax(z / T)"))
+    lesson.takeaway("Soft targets tell what else it might have been: T lets it be seen, T² keeps "
+                    "the gradient's size, and of a teacher elsewhere only its outputs travel.")
+    lesson.exercises(questions=[
+        "Logits are 50,000 numbers a token, hidden layers 4,096: what would you send to a student "
+        "who has the teacher's head?", "Why is the teacher's dropout off while the student's is "
+        "on?", "At T → ∞ the loss compares logits themselves: what does it say of sure mistakes?"])
+
+
+if __name__ == "__main__":
+    launch(main)
