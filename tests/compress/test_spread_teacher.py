@@ -8,7 +8,6 @@ import pytest
 from minipar.comm import Cluster, Deadlock
 from minipar.comm.collectives import agree_on_sum, chunk_bounds
 from minipar.compress.distill import Distillation, LocalTeacher, recipe_for
-from minipar.compress.handover import Output, bytes_between, messages
 from minipar.compress.spread import INSIDE, LABEL, Announced, SpreadTeacher
 from minipar.launch import metered
 from minipar.nn import GPT, MLP, GPTConfig
@@ -137,29 +136,6 @@ def test_any_ranks(world, kind, teachers, students):
     """Also more students than rows, teachers that are students and ranks that are neither."""
     for split in ("tp", "pp"):
         check(world, kind, teachers, students, split, strategy="zero1", parts=1)
-
-
-def test_bytes_are_those_of_the_formula():
-    """b t v + b t d a layer + b h t t a map, once; where all are both, what stays is not sent."""
-    outputs = [Output(5, (T, V)), Output(2, (T, 12)), Output(2, (4, T, T), True)]
-    whole = 8 * B * (T * V + T * 12 + 4 * T * T)
-    apart = messages(outputs, [[2, 3]] * 3, {0: (0, 3), 1: (3, 5)})
-    assert bytes_between(apart, 8) == whole
-    assert len(apart) == 3 * 2 * 2
-    stages = messages(outputs, [[3], [2], [2]], {0: (0, 3), 1: (3, 5)})
-    assert bytes_between(stages, 8) == whole and len(stages) == 3 * 2
-    same = messages([Output(5, (T, 12))], [[0, 1, 2, 3]], {r: (2 * r, 2 * r + 2) for r in range(4)})
-    assert bytes_between(same, 8) == 8 * 8 * T * 12 * 3 // 4
-
-
-def test_each_number_is_told_once():
-    outputs = [Output(1, (2, 7)), Output(0, (3, 2, 2), True)]
-    arrays = [np.arange(5 * 14).reshape(5, 2, 7), np.arange(60).reshape(5, 3, 2, 2)]
-    taken = [[], []]
-    for m in messages(outputs, [[1, 2, 3], [3, 0]], {0: (0, 2), 4: (2, 5)}):
-        assert m.take(arrays[m.output]).shape == m.shape
-        taken[m.output] += m.take(arrays[m.output]).ravel().tolist()
-    assert [sorted(found) for found in taken] == [list(range(70)), list(range(60))]
 
 
 def test_what_goes_on_inside_a_teacher_is_counted_apart():
