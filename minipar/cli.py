@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
             from . import doctor
             return doctor.main()
         if options.command == "train" and options.resume is not None:
-            from . import train         # what is not said now is as it was
+            from . import train  # what is not said now is as it was
             training.set_defaults(**train.remembered(options))
             options = parser.parse_args(argv)
         import_module(COMMANDS[options.command][0], __package__).main(options)

@@ -19,13 +19,7 @@ from rich.console import Console
 from . import checkpoint as files
 from .backend import keep_freed_memory
 from .comm import Cluster, Communicator
-from .compress.distill import (
-    Distillation,
-    LocalTeacher,
-    Recipe,
-    recipe_for,
-    without_projections,
-)
+from .compress.distill import Distillation, LocalTeacher, Recipe, recipe_for, without_projections
 from .compress.matching import DISTANCES
 from .compress.spread import SPLITS, Announced, SpreadTeacher
 from .environment import launched

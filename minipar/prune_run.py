@@ -20,8 +20,8 @@ from .compress.structured import unit_masks
 from .launch import UsageError
 from .nn import MLP, Module
 from .train import add_arguments as add_train_arguments
-from .train import remembered
-from .train.loop import Run, begin, load_steps, save, take_step
+from .train.loop import Run, begin, save, take_step
+from .train.saved import load_steps, remembered
 from .train.options import check
 from .train.report import ProgressBar
 from .train.tasks import make_task

@@ -15,6 +15,7 @@ from .memory_options import explained, process_limit
 from .precision_options import narrow_model, outcome
 from .remat_options import check_budget, plans_of
 from .report import ProgressBar, draw, introduce
+from .saved import load_checkpoint, remembered
 from .tasks import make_task
 
 add_arguments = choices.add_arguments
