@@ -13,7 +13,7 @@ from minipar.parallel.strategies import make_strategy
 from minipar.parallel.strategy import Microbatch, accumulate
 
 DATA, SIZES, SMALL = digits(), [64, 64, 10], [64, 16, 10]
-FEW, BATCH, STEPS = 60, 20, 150         # images that the students see
+FEW, BATCH, STEPS = 60, 20, 120         # images that the students see
 
 
 def fit(comm: Communicator, model: Module, batches: Batches, num_steps: int, lr: float) -> list:
@@ -51,7 +51,7 @@ def student_of(teacher: Module, weights: dict, make: type = LocalTeacher) -> Dis
 def taught_teacher(comm: Communicator) -> MLP:
     """A teacher who saw all images."""
     teacher = MLP(SIZES).initialize(0, np.float64)
-    fit(comm, teacher, Batches(DATA.train_x.astype(np.float64), DATA.train_y, 32, 0), 250, 3e-3)
+    fit(comm, teacher, Batches(DATA.train_x.astype(np.float64), DATA.train_y, 32, 0), 150, 5e-3)
     return teacher
 
 
