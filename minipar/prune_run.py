@@ -21,9 +21,9 @@ from .launch import UsageError
 from .nn import MLP, Module
 from .train import add_arguments as add_train_arguments
 from .train.loop import Run, begin, save, take_step
-from .train.saved import load_steps, remembered
 from .train.options import check
 from .train.report import ProgressBar
+from .train.saved import load_steps, remembered
 from .train.tasks import make_task
 
 METHODS = ("magnitude", "random", "taylor", "structured", "2:4")
