@@ -24,13 +24,13 @@ from kit import Lesson, Row
 
 from minipar.autograd import backward
 from minipar.backend import making
-from minipar.bench.gpt import saved_bytes
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.copy_lane import copy_lanes
 from minipar.comm.topology import Link
 from minipar.host_memory import MappedFile
 from minipar.inference import generate
 from minipar.launch import launch, simulate
+from minipar.memory.activations import gpt_activations
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload import Offload
 from minipar.nn import GPT, GPTConfig
@@ -105,7 +105,7 @@ def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
         model = GPT(CONFIG).initialize()
         strategy = shard_all(model, comm.split(comm.rank))      # of one rank: nothing is sent
         same = list(generate(model, prompt, 3)) == expected
-    return same, ledger.peak, [unit.shard.data.nbytes for unit in strategy.units]
+    return same, ledger.peak, [unit.runs[0].shard.data.nbytes for unit in strategy.units]
 
 
 def states_in_file() -> tuple[int, int]:
@@ -122,7 +122,7 @@ def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "Offload: what does a slow link cost?")
     kept, moved = train(False), train(True)
     assert np.array_equal(kept.gradient, moved.gradient), "not the same, bit for bit"
-    saved = saved_bytes(CONFIG, BATCH)
+    saved = gpt_activations(CONFIG, BATCH)
     largest = 4 * BATCH * CONFIG.context * 4 * CONFIG.width
     same, peak, units = weights_by_block(comm)
     assert same, "other tokens"

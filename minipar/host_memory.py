@@ -38,6 +38,12 @@ class _Chunk(mmap.mmap):
 
     address: int
 
+    def page_out(self, start: int, num_bytes: int) -> None:
+        """Let go of these pages."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            first = start // PAGE * PAGE
+            self.madvise(mmap.MADV_DONTNEED, first, start + num_bytes - first)
+
 
 class MappedFile:
     """Arrays in a file without a name in `folder` (default: the system's for temporary files).
@@ -61,7 +67,7 @@ class MappedFile:
         spare = self._spare.setdefault(size, [])
         chunk, offset = place = spare.pop() if spare else self._cut(size)
         array = np.ndarray(shape, dtype, chunk, offset)
-        weakref.finalize(array, spare.append, place).atexit = False
+        weakref.finalize(array, _give_back, spare, place, size).atexit = False
         return array
 
     def zeros(self, like: Array, shape: Any = None) -> np.ndarray:
@@ -107,6 +113,13 @@ def _reserve(file: int, start: int, num_bytes: int) -> None:
             os.pwrite(file, bytes(min(LEAST_GROWTH, start + num_bytes - offset)), offset)
 
 
+def _give_back(spare: list, place: tuple[_Chunk, int], num_bytes: int) -> None:
+    """An array is gone: its place is free, its pages are let go of."""
+    chunk, offset = place
+    chunk.page_out(offset, num_bytes)
+    spare.append(place)
+
+
 def is_mapped(array: Array) -> bool:
     """Whether it is in a MappedFile."""
     return isinstance(getattr(storage(array), "base", None), _Chunk)
@@ -115,11 +128,9 @@ def is_mapped(array: Array) -> bool:
 def page_out(*arrays: Array) -> None:
     """Let go of the pages of `arrays`, contiguous ones, that are in a MappedFile; of others not."""
     for array in arrays:
-        if array.nbytes and is_mapped(array) and hasattr(mmap, "MADV_DONTNEED"):
+        if array.nbytes and is_mapped(array):
             chunk = storage(array).base
-            start = array.__array_interface__["data"][0] - chunk.address
-            first = start // PAGE * PAGE
-            chunk.madvise(mmap.MADV_DONTNEED, first, start + array.nbytes - first)
+            chunk.page_out(array.__array_interface__["data"][0] - chunk.address, array.nbytes)
 
 
 class CopyLane:

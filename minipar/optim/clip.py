@@ -19,7 +19,7 @@ def sum_of_squares(flat: Array) -> Array:
     total = 0.0
     for (g,) in blocks(flat):
         total = total + np.einsum("i,i->", g, g, dtype=np.float64)
-        page_out(g)
+    page_out(flat)
     return total
 
 
@@ -42,7 +42,6 @@ def clip_grad_norm(slabs: Sequence[Slab], max_norm: float,
     factor = max_norm / (norm + 1e-6)
     if not is_host(factor) or 0 < factor < 1:
         for slab in slabs:
-            for (g,) in blocks(slab.grad):
-                g *= np.minimum(factor, 1).astype(g.dtype)
-                page_out(g)
+            slab.grad *= np.minimum(factor, 1).astype(slab.grad.dtype)
+            page_out(slab.grad)
     return norm

@@ -55,10 +55,11 @@ class Optimizer:
             start = meter.start() if meter else None
             grad = slab.complete_grad()
             arrays = slab.data, grad, *state.values()
-            mapped = [i for i, array in enumerate(arrays) if is_mapped(array)]
+            mapped, done = [array for array in arrays if is_mapped(array)], 0
             for block in blocks(*arrays):
                 self._update_block(*block)
-                page_out(*[block[i] for i in mapped])
+                done += block[0].shape[0]
+                page_out(*[array[:done] for array in mapped])   # all: neighbours come with a page
             if meter:
                 meter.stop(start, type(self).__name__, "optimizer",
                            self.flops_per_parameter * slab.data.size, arrays)
