@@ -55,9 +55,8 @@ class Step(NamedTuple):
 
 
 def batch() -> tuple[np.ndarray, np.ndarray]:
-    """Ids and targets (b, t)."""
-    ids, targets = np.random.default_rng(0).integers(0, 64, (2, BATCH, CONFIG.context))
-    return ids.copy(), targets.copy()
+    """Ids and targets (b, t), each an array of its own."""
+    return tuple(map(np.copy, np.random.default_rng(0).integers(0, 64, (2, BATCH, CONFIG.context))))
 
 
 def train(offloads: bool, num_steps: int = 4) -> Step:
@@ -123,7 +122,6 @@ def main(comm: Communicator) -> None:
     kept, moved = train(False), train(True)
     assert np.array_equal(kept.gradient, moved.gradient), "not the same, bit for bit"
     saved = gpt_activations(CONFIG, BATCH)
-    largest = 4 * BATCH * CONFIG.context * 4 * CONFIG.width
     same, peak, units = weights_by_block(comm)
     assert same, "other tokens"
     states_here, states_out = states_in_file()
@@ -133,7 +131,7 @@ def main(comm: Communicator) -> None:
         Row("activations at the peak, kept: the formula", saved, kept.ledger.peak, "B"),
         Row("  of it moved out: all", saved, moved.offload.bytes_out, "B"),
         Row(f"activations at the peak, moved: {AHEAD} of the largest, (b, t, 4d)",
-            AHEAD * largest, moved.ledger.peak, "B", "≤"),
+            AHEAD * 4 * BATCH * CONFIG.context * 4 * CONFIG.width, moved.ledger.peak, "B", "≤"),
         Row("optimizer states here", 0, states_here, "B"),
         Row("  in the file: 8Ψ", 8 * PSI, states_out, "B"),
         Row("weights at the peak of inference: the largest unit, not 4Ψ", max(units), peak, "B")])
