@@ -11,6 +11,7 @@ from typing import Any
 from cases import Case, check
 from cells import Matrix, Proven, Refused, no_sync_check, training_check
 from matrix_memory import MEMORY
+from matrix_offload import OFFLOAD
 from matrix_precision import PRECISION
 from picky import check_picky
 
@@ -131,7 +132,7 @@ def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
 MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells())),
             Matrix("Pipelines", SCHEDULES, PIPELINE_FEATURES, dict(pipeline_cells())),
             Matrix("Two axes of a mesh", MESH_ROWS, MESH_FEATURES, dict(mesh_cells())),
-            *MEMORY, *PRECISION]
+            *MEMORY, *OFFLOAD, *PRECISION]
 
 
 def page() -> str:

@@ -5,6 +5,7 @@ import re
 import pytest
 from matrix import MATRICES, PAGE, Refused, page
 
+from minipar.launch import UsageError
 from minipar.testing import worlds
 
 CELLS = [pytest.param(cell, id="-".join((matrix.title, *place)).replace(" ", "_"),
@@ -16,7 +17,7 @@ CELLS = [pytest.param(cell, id="-".join((matrix.title, *place)).replace(" ", "_"
 @pytest.mark.parametrize("cell", CELLS)
 def test_cell(world, cell):
     if isinstance(cell, Refused):
-        with pytest.raises((ValueError, RuntimeError), match=re.escape(cell.sentence)):
+        with pytest.raises((ValueError, RuntimeError, UsageError), match=re.escape(cell.sentence)):
             cell.check(world)
     else:
         cell.check(world)
