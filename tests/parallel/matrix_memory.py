@@ -17,7 +17,7 @@ REMATS = {
     "optimal": "by the best plan within so many bytes, the same on all ranks that have to agree",
 }
 # The families, each by the one that has most to get wrong; what is like them is slow.
-QUICK = {"ddp", "fsdp", "zb_v", "pp 2 × dp 2 fsdp", "dp 2 × tp 2 sequence"}
+QUICK = {"fsdp", "zb_v", "dp 2 × tp 2 sequence"}
 CASE = Case("gpt dropout", "adamw", parts=(4, 3, 3), max_norm=0.1)
 
 

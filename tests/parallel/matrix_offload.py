@@ -24,8 +24,7 @@ COLUMNS = {
     "parameters": "shards of parameters and gradients do",
     "activations, full": "and every block is computed again, from an input that waited there",
 }
-QUICK = {("ddp", "activations"), ("fsdp", "parameters"), ("zb_v", "activations, full"),
-         ("dp 2 × tp 2 sequence", "activations, full")}
+QUICK = {("fsdp", "parameters"), ("zb_v", "activations, full")}
 ONLY_FSDP = "--offload parameters moves the shards of fsdp, unit by unit: add --strategy fsdp"
 
 
@@ -91,7 +90,7 @@ EACH_ROWS = {**{f"remat {name}": text for name, text in REMATS.items()},
              **{f"offload {name}": COLUMNS[name] for name in MEANING}}
 EACH_COLUMNS = {**{f"offload {name}": COLUMNS[name] for name in MEANING},
                 **dict.fromkeys(PRECISIONS, "--precision")}
-QUICK_PAIRS = {("remat nested", "offload parameters"), ("offload activations", "fp8")}
+QUICK_PAIRS = {("offload activations", "fp8")}
 
 
 def check_pair(world: Any, row: str, column: str) -> None:

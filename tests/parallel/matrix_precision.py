@@ -20,8 +20,7 @@ COLUMNS = {
     "fp16, full": "and every block computed again: the same to the last bit",
     "fp8, selective": "and attention computed again: the same to the last bit",
 }
-QUICK = {("ddp", "bf16, nested"), ("fsdp", "fp8, selective"), ("zb_h1", "fp16, full"),
-         ("dp 2 × tp 2", "bf16")}
+QUICK = {("fsdp", "fp8, selective"), ("zb_h1", "fp16, full")}
 
 
 def run(comm: Any, name: str, precision: str, remat: str = "none") -> dict[str, np.ndarray]:
