@@ -3,6 +3,8 @@
     w ─▶ [ ŵ = (clip(round(w / scale) + zero) - zero) · scale ] ─▶ y
     dw ◀─ dŵ where w lies inside the grid's range, 0 where it was clipped ◀─
 
+    prepare(model, Grid(4)); train; freeze(model); train a little; convert(model)
+
 The optimizer keeps the float weight, in which many small steps add up to one of the grid's; the
 derivative is that of `straight_through.py`.
 
