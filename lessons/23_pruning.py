@@ -80,8 +80,7 @@ def predict(sizes: tuple[int, ...], masks: dict[str, np.ndarray], way: str = "")
     """Bytes to store and FLOPs of one forward of ROWS samples."""
     pairs, biases = list(zip(sizes, sizes[1:])), sum(sizes[1:])
     n, kept = sum(a * b for a, b in pairs), sum(int(mask.sum()) for mask in masks.values())
-    num_bytes = {"": 4 * n, "zeros, dense": 4 * kept + n // 8,
-                 "compressed": 4 * kept + kept // 4,
+    num_bytes = {"": 4 * n, "zeros, dense": 4 * kept + n // 8, "compressed": 4 * kept + kept // 4,
                  "kept only, gathered": 8 * kept + 4 * (biases + len(pairs))}
     products = n if way in ("", "zeros, dense") else kept
     return num_bytes[way] + 4 * biases, 2 * ROWS * products + ROWS * sum(sizes[1:-1])
@@ -140,15 +139,13 @@ def main(comm: Communicator) -> None:
                "random 80 %": ("random", 0.8), "2 of 4": ("2 of 4", 0.5), SMALL: ("neurons", 0.5)}
     start = dense.state_dict()
     results = {name: pruned(comm, start, *recipe) for name, recipe in recipes.items()}
-    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits on {comm.size} ranks, is pruned "
-               f"after {STEPS} steps, and trained {MORE} steps more. Which weights go is decided "
-               "once: all ranks count, byte by byte, where the threshold lies.")
+    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits, is pruned after {STEPS} steps, "
+               f"and trained {MORE} more. All ranks count, byte by byte, where the threshold lies.")
     decide(lesson, dense, results)
     if comm.rank == 0:
         costs = report(lesson, dense, results)
-        lesson.say("**A zero is multiplied like any number**: masks save bytes, and no time. To "
-                   "gather what is left takes fewer FLOPs and is *slower*. What gets faster is a "
-                   "smaller dense product.")
+        lesson.say("**A zero is multiplied like any number**: masks save bytes, no time. Gathering "
+                   "what is left is *slower*. What gets faster is a smaller dense product.")
         quality = {"dense": before} | {name: q for name, (_, _, q) in results.items()}
         lesson.grid(["test set", "recognized", "÷ dense"],
                     [(name, f"{q:.1%}", f"{q / before:.3f}") for name, q in quality.items()])

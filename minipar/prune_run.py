@@ -20,16 +20,20 @@ from .compress.structured import unit_masks
 from .launch import UsageError
 from .nn import MLP, Module
 from .train import add_arguments as add_train_arguments
+from .train import remembered
 from .train.loop import Run, begin, save, take_step
 from .train.options import check
 from .train.report import ProgressBar
-from .train.saved import load_steps, remembered
+from .train.saved import load_steps
 from .train.tasks import make_task
 
 METHODS = ("magnitude", "random", "taylor", "structured", "2:4")
 SPARE = 3               # the last third of --gradual's steps prunes no more
 NUM_CUTS = 20           # at most, of --gradual
 CALIBRATION = 8         # batches that gradients are taken of
+# On one rank, in full precision, without a new warm-up; afterwards the options are as before.
+HERE = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "precision": "fp32", "loss_scale": None,
+        "reduce_dtype": "fp32", "remat": "none"}
 
 
 def open_run(comm: Communicator, options: argparse.Namespace) -> Run:
@@ -37,7 +41,7 @@ def open_run(comm: Communicator, options: argparse.Namespace) -> Run:
     parser = argparse.ArgumentParser()
     add_train_arguments(parser)
     resumed = argparse.Namespace(resume=options.checkpoint)
-    parser.set_defaults(**{**remembered(resumed), "strategy": "ddp", "accumulate": 1, "warmup": 0})
+    parser.set_defaults(**{**remembered(resumed), **HERE})
     training = parser.parse_args(["--resume", str(options.checkpoint), "--out", str(options.out)])
     training.steps = load_steps(options.checkpoint) + max(1, options.steps)
     training.lr = training.lr if options.lr is None else options.lr
@@ -64,6 +68,8 @@ def save_run(comm: Communicator, run: Run, options: argparse.Namespace) -> None:
     """Write it, for `minipar train --resume`."""
     if not options.steps:
         run.options.steps = run.first_step
+    before = remembered(argparse.Namespace(resume=options.checkpoint))
+    vars(run.options).update({name: before[name] for name in HERE if name in before})
     save(comm, run, run.options.steps)
 
 
@@ -124,7 +130,7 @@ def smaller_run(comm: Communicator, run: Run, amount: float) -> Run:
     made.compression = run.compression
     made.optimizer.load_state_dict({f"{state}/{name}": array for state, arrays in
                                     zip(states, cut[1:]) for name, array in arrays.items()},
-                                   run.first_step)
+                                   run.optimizer.num_steps)
     if run.kept:
         made.kept = {name: cut[0][name] for name in run.kept}
         made.masks = Masks(made.strategy.model, made.kept)

@@ -77,8 +77,8 @@ class Masks:
         """The transform, the first: `value` as others use it.  Raises ValueError for no Parameter.
         """
         if not isinstance(value, Parameter):
-            raise ValueError("masks must be the first that a weight passes through: put them on "
-                             "before the strategy is made")
+            raise ValueError("masks must be the first that a parameter passes through: put them "
+                             "on before the strategy is made, and choose fsdp, not zero3")
         if value.slot not in self._masks:
             return value
         return ApplyMask.apply(value, like(self.here(value), value.data))
