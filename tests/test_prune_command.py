@@ -116,6 +116,7 @@ def test_shapes_and_files_that_do_not_fit_are_one_line(trained, tmp_path, capsys
     capsys.readouterr()
     for words, says in (
             (("prune", odd, "--method", "2:4"), "a multiple of 4 inputs, not 6"),
+            (("prune", odd, "--method", "structured", "--amount", 0.01), "of so few neurons"),
             (("prune", tmp_path / "half", "--amount", 0.2), "50.0% of the weights are gone"),
             (("prune", tmp_path / "none"), "no checkpoint at"),
             (("train", "--resume", tmp_path / "half", "--steps", 9, "--strategy", "zero3"),
