@@ -124,8 +124,8 @@ def smaller_run(comm: Communicator, run: Run, amount: float) -> Run:
     everywhere = {name: np.ones(p.shape, bool) for name, p in model.named_parameters()}
     small, cut = shrink(model, everywhere | run.kept, *states.values())
     if small.num_parameters() == model.num_parameters():
-        raise UsageError(f"--amount {amount:g} of so few neurons and heads is none: ask for more, or "
-                         "train a wider model")
+        raise UsageError(f"--amount {amount:g} of so few neurons and heads is none: ask for more, "
+                         "or train a wider model")
     options = argparse.Namespace(**{**vars(run.options), **sizes_of(small), "resume": None})
     made = begin(comm, options, make_task(options))
     made.strategy.model.load_state_dict(small.state_dict())

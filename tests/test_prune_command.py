@@ -62,7 +62,7 @@ def test_masks_stay_while_training_goes_on(trained, tmp_path, capsys, kind, word
         assert not mask.any() or not np.array_equal(after.model[name], pruned.model[name])
 
 
-@pytest.mark.parametrize("kind", ["gpt", "digits"])
+@pytest.mark.parametrize("kind", [pytest.param("gpt", marks=pytest.mark.slow), "digits"])
 def test_structured_is_a_smaller_model(trained, tmp_path, capsys, kind):
     assert run("prune", trained / kind, "--method", "structured", "--amount", 0.5, "--steps", 1,
                "--out", tmp_path) == 0
