@@ -1,7 +1,7 @@
 """Lesson 25. Distillation: what does a teacher know that a label does not say?
 
-A label is one number: "2".  A teacher says how likely it holds each class, and so that this 2 looks
-like a 1.  At temperature 1 that is nearly hidden; divided by T its logits z' show it:
+A label is one number: "1".  A teacher says how likely it holds each class, and so that this 1 looks
+like a 7.  At temperature 1 that is nearly hidden; divided by T its logits z' show it:
 
     p = softmax(z'/T)   q = softmax(z/T)        loss = α T² Σ p ln(p/q) + (1 - α) cross-entropy
 

@@ -207,6 +207,28 @@ def test_an_average_of_its_own_weights_as_teacher():
         AveragedTeacher(gpt(), recipe, 1.0)
 
 
+@pytest.mark.parametrize("name, num_ranks", [("zero3", 2), ("fsdp", 3)])
+def test_a_teacher_that_follows_a_sharded_student(name, num_ranks):
+    """Its weights are the same on every rank, and those of one process."""
+    def body(comm, name):
+        recipe = recipe_for(gpt(), gpt(), alpha=0.7, hidden=0.5)
+        teacher = AveragedTeacher(gpt().initialize(4, np.float64), recipe, decay=0.5)
+        model = Distillation(gpt(), teacher, recipe).initialize(3, np.float64)
+        strategy = make_strategy(name, model, comm)
+        optimizer, losses = PLAIN(strategy.slabs), []
+        for step in range(3):
+            optimizer.zero_grad()
+            losses.append(accumulate(strategy, batches(strategy.rows, step), 0, step))
+            strategy.step(optimizer)
+            teacher.follow(strategy.state_dict())
+        return losses, teacher.model.state_dict()
+    (losses, expected), = Cluster(1).run(partial(body, name="ddp"))[0]
+    for found in Cluster(num_ranks).run(partial(body, name=name))[0]:
+        np.testing.assert_allclose(found[0], losses, rtol=1e-10)
+        for key, array in expected.items():
+            np.testing.assert_allclose(found[1][key], array, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("student, teacher, weights, message", [
     (gpt(), MLP([4, V]), {}, "a GPT cannot learn from a MLP"),
     (MLP([4, 3]), MLP([4, V]), {}, "tells 3 classes apart, the teacher 11"),
