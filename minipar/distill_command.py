@@ -35,6 +35,7 @@ from .train.tasks import Task, make_task
 
 OF_GPT, OF_MLP = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",)
 OF_RUN = ("data", "dropout", "batch", "steps", "lr", "optimizer", "strategy", "accumulate", "ranks")
+AS_BEFORE = ("untied", "weight_decay", "momentum", "clip", "seed", "dtype")
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp")
 
 
@@ -113,11 +114,12 @@ def options_of_training(options: argparse.Namespace, saved: files.Checkpoint) ->
                                 "an MLP, but the teacher is a GPT: give --layers and --width"))
     parser = argparse.ArgumentParser()
     choices.add_arguments(parser)
-    given = {name: getattr(options, name) for name in (*OF_GPT, *OF_MLP, *OF_RUN)
-             if getattr(options, name) is not None}
-    strategy = before["strategy"] if before["strategy"] in STRATEGIES else "ddp"
-    made = parser.parse_args([], argparse.Namespace(
-        **{**before, "strategy": strategy, "warmup": None, **given}, out=options.out))
+    own = (*OF_GPT, *OF_MLP, *OF_RUN)
+    taken = {name: before[name] for name in (*own, *AS_BEFORE) if name in before}
+    if taken["strategy"] not in STRATEGIES:
+        del taken["strategy"]
+    given = {name: getattr(options, name) for name in own if getattr(options, name) is not None}
+    made = parser.parse_args([], argparse.Namespace(**{**taken, **given}, out=options.out))
     choices.check(made)
     made.out = None         # the student is written at the end, without what only trained it
     folders = [path.resolve() for path in (options.teacher, options.teacher.parent)]
@@ -184,6 +186,9 @@ class OfStudent:
 
     def __init__(self, whole: Any):
         self.whole = whole
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole, name)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """All ranks that train call it."""
