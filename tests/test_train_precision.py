@@ -17,6 +17,12 @@ MISTAKES = {
     "--precision fp16 --dtype float64": "leave --dtype float64 out",
     "--reduce-dtype bf16 --dtype float64": "leave --dtype float64 out",
     "--reduce-dtype bf16 --strategy dp": "choose ddp",
+    "--reduce-dtype int8 --dtype float64": "leave --dtype float64 out",
+    "--reduce-dtype int8 --strategy dp": "choose ddp",
+    "--reduce-dtype int4 --strategy zero3": "choose fsdp",
+    "--reduce-dtype int5": "invalid choice",
+    "--gather-dtype int8": "--strategy fsdp, which gathers weights for a use, not with ddp",
+    "--gather-dtype bf16 --strategy fsdp --dtype float64": "leave --dtype float64 out",
     "--loss-scale 8": "add --precision fp16",
     "--precision fp16 --loss-scale much": "for example 1024, not 'much'",
     "--precision fp16 --loss-scale -1": "a number > 0",
@@ -47,6 +53,22 @@ def test_losses_are_about_those_of_float32(precision, bound, words):
     narrow = losses(num_ranks, parse(*RUN, *words.split(), "--precision", precision))
     assert narrow != wide
     np.testing.assert_allclose(narrow, wide, rtol=bound)
+
+
+@pytest.mark.parametrize("words, bound", [
+    ("--reduce-dtype int8", 1e-2), ("--reduce-dtype int4 --strategy zero1", 5e-2),
+    ("--reduce-dtype int8 --gather-dtype int8 --strategy fsdp", 1e-2),
+    ("--gather-dtype bf16 --strategy fsdp", 1e-2),
+    ("--reduce-dtype int8 --precision fp16 --strategy zero2", 1e-2)])
+def test_losses_with_integers_on_the_way_are_about_those_without(words, bound, capsys):
+    wide = losses(3, parse(*RUN))
+    found = losses(3, parse(*RUN, *words.split()))
+    assert found != wide
+    np.testing.assert_allclose(found, wide, rtol=bound)
+    assert main(["train", *SMALL, *RUN, *words.split(), "--ranks", "2"]) == 0
+    said = capsys.readouterr().out
+    assert ("gradients sent as int" in said) == ("int" in words.split()[1])
+    assert ("weights gathered as" in said) == ("--gather-dtype" in words)
 
 
 def test_a_run_that_is_resumed_goes_on_exactly(tmp_path, capsys):

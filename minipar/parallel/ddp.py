@@ -92,4 +92,6 @@ class DistributedDataParallel(Bucketed):
 
     def start(self, run: Run) -> Work:
         """See Bucketed."""
-        return start(self.reduce or self.sums.all_reduce, self.comm, run.grad)
+        if self.reduce is not None:
+            return start(self.reduce, self.comm, run.grad)
+        return start(self.sums.all_reduce, self.comm, run.grad, of=run)

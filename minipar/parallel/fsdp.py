@@ -76,7 +76,8 @@ class FullyShardedDataParallel(ShardedGradients):
         """See Strategy."""
         super().finish()
         for shard, piece in self.pieces:
-            super().keep(shard, self.sums.all_reduce(self.replicate, piece))
+            whole = self.sums.all_reduce(self.replicate, piece, of=(shard, "replicas"))
+            super().keep(shard, whole)
         self.pieces.clear()
 
 

@@ -107,9 +107,9 @@ class Hybrid(Strategy):
         """See Strategy: sum over dp what the schedule, and tied weights over pp, have summed."""
         for slab, shard in zip(self.stage_slabs, self.slabs):
             if self.data_parallel == "ddp":
-                self.sums.all_reduce(self.dp, slab.grad)
+                self.sums.all_reduce(self.dp, slab.grad, of=slab)
             elif self.data_parallel == "zero1":
-                self.sums.reduce_scatter(self.dp, slab.grad, shard.counts)
+                self.sums.reduce_scatter(self.dp, slab.grad, shard.counts, of=slab)
                 shard.has_grad = True
         self._reduced = True
 

@@ -22,32 +22,37 @@ from .conjugate import conjugate
 from .hybrid import Hybrid
 from .pipeline.executor import Pipeline
 from .strategy import Strategy
-from .sums import Narrow
+from .sums import Narrow, Sums
 from .tensor import TOKENS, SequenceSplit, TensorSplit, become
 from .zero import ZeRO3
 
 
-def reduce_in(strategy: Strategy, fmt: Format) -> None:
-    """Gradients are summed over data-parallel ranks as codes of `fmt`.
+def reduce_in(strategy: Strategy, how: Format | Sums) -> None:
+    """Gradients are summed over data-parallel ranks as codes of a format, or by other `Sums`.
 
     The one sum over stages, of a tied embedding, stays in float32.  Raises ValueError for dp, whose
-    rank 0 adds up what it is sent.
+    rank 0 adds up what it is sent, and for zero3 with other sums than those of a format.
     """
     if isinstance(strategy, DataParallel):
         raise ValueError("dp sums gradients on rank 0, one by one: for sums in another format "
                          "choose ddp")
-    strategy.sums = Narrow(fmt)
+    sums = _sums(how)
+    if isinstance(strategy, ZeRO3) and not isinstance(sums, Narrow):
+        raise ValueError("zero3 sums gradients in its graph, one use of a weight at a time: for "
+                         "sums of another kind choose fsdp")
+    strategy.sums = sums
     for of in (strategy, getattr(strategy, "pipeline", None)):
         if getattr(of, "reductions", None) is not None:     # fsdp's, beside pp and tp
             of.reductions.sums = strategy.sums
     if isinstance(strategy, ZeRO3):         # the sums are in its graph
-        operation, _ = _pair(_all_gather_wide, _reduce_scatter, fmt)
+        operation, _ = _pair(_all_gather_wide, _reduce_scatter, sums.fmt)
         strategy.sharded.all_gather = lambda x, comm, total: operation.apply(
             x, comm=comm, dim=0, total=total)
 
 
-def gather_in(strategy: Strategy, fmt: Format) -> None:
-    """FSDP's units are gathered as codes: 2 bytes a weight, and every use sees rounded weights.
+def gather_in(strategy: Strategy, how: Format | Sums) -> None:
+    """FSDP's units are gathered as codes of a format, or by other `Sums`; every use sees rounded
+    weights, and the optimizer whole ones.
 
     Raises ValueError for a strategy that gathers no weights for a use.
     """
@@ -55,7 +60,11 @@ def gather_in(strategy: Strategy, fmt: Format) -> None:
     if not hasattr(owner, "gathering"):
         raise ValueError(f"{type(strategy).__name__} gathers no units of weights: choose fsdp")
     for unit in owner.gathering.units:
-        unit.sums = Narrow(fmt)
+        unit.sums = _sums(how)
+
+
+def _sums(how: Format | Sums) -> Sums:
+    return how if isinstance(how, Sums) else Narrow(how)
 
 
 def send_in(strategy: Strategy, fmt: Format) -> None:

@@ -68,7 +68,8 @@ class Reductions:
         """Begin to reduce gradient number i, which is whole."""
         flat, shard = self.gradients[i].take(), self.shards[i]
         self.settle()
-        self.work = shard, start(self.sums.reduce_scatter, self.comm, flat, shard.counts)
+        self.work = shard, start(self.sums.reduce_scatter, self.comm, flat, shard.counts,
+                                 of=shard)
 
     def settle(self) -> None:
         """Wait for the reduction under way, and keep this rank's piece."""

@@ -8,7 +8,7 @@ in bfloat16 and p · 2⁻¹¹ in float16, whose sums are infinite above 65504.  
 the number of ranks: the loss was divided before.)
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from ..backend import Array, allocated
 from ..comm import Communicator
@@ -17,13 +17,21 @@ from ..formats import Format
 
 
 class Sums:
-    """Numbers as they are."""
+    """Numbers as they are.
 
-    def all_reduce(self, comm: Communicator, flat: Array) -> Array:
+    `of` is whose gradients these are, the same in every step: other sums may remember something of
+    each (`compress/collectives.py`).
+    """
+
+    def begin(self, scale: float) -> None:
+        """A batch begins, whose gradients are `scale` times what they should be."""
+
+    def all_reduce(self, comm: Communicator, flat: Array, of: Hashable = None) -> Array:
         """The sum over the ranks of `comm`, in place."""
         return all_reduce(comm, flat, out=flat)
 
-    def reduce_scatter(self, comm: Communicator, flat: Array, counts: Sequence[int]) -> Array:
+    def reduce_scatter(self, comm: Communicator, flat: Array, counts: Sequence[int],
+                       of: Hashable = None) -> Array:
         """This rank's piece, of counts[rank] numbers, of the sum, in its place in `flat`."""
         return reduce_scatter(comm, flat, counts=counts, in_place=True)
 
@@ -42,14 +50,15 @@ class Narrow(Sums):
     def _codes(self, numbers: Array) -> Array:
         return allocated("communication", self.fmt.encode(numbers))
 
-    def all_reduce(self, comm: Communicator, flat: Array) -> Array:
+    def all_reduce(self, comm: Communicator, flat: Array, of: Hashable = None) -> Array:
         """See Sums."""
         codes = self._codes(flat)
         all_reduce(comm, codes, op=self.fmt.add, algorithm="ring", out=codes)
         flat[...] = self.fmt.decode(codes)
         return flat
 
-    def reduce_scatter(self, comm: Communicator, flat: Array, counts: Sequence[int]) -> Array:
+    def reduce_scatter(self, comm: Communicator, flat: Array, counts: Sequence[int],
+                       of: Hashable = None) -> Array:
         """See Sums."""
         codes = reduce_scatter(comm, self._codes(flat), op=self.fmt.add, algorithm="ring",
                                counts=counts, in_place=True)

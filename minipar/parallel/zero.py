@@ -53,7 +53,7 @@ class ZeRO1(Bucketed):
         """See Bucketed: the sum of this rank's piece ends where its shard looks for it."""
         shard = self.slabs[self.buckets.index(run)]
         shard.has_grad = True
-        return start(self.sums.reduce_scatter, self.comm, run.grad, shard.counts)
+        return start(self.sums.reduce_scatter, self.comm, run.grad, shard.counts, of=run)
 
     def step(self, optimizer: Optimizer) -> None:
         """See Strategy."""

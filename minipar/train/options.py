@@ -23,7 +23,7 @@ MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one pro
 REMEMBERED = ("layers", "heads", "kv_heads", "width", "head_width", "mlp_width", "context",
               "untied", "hidden", "dropout", "data", "batch", "steps", "optimizer", "lr", "warmup",
               "weight_decay", "momentum", "clip", "seed", "dtype", "precision", "loss_scale",
-              "reduce_dtype", "strategy", "accumulate", "remat")
+              "reduce_dtype", "gather_dtype", "strategy", "accumulate", "remat")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

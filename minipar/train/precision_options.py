@@ -3,17 +3,22 @@
 import argparse
 import math
 
-from ..formats import BFLOAT16, FLOAT16
+from ..compress.block_codec import BlockCodec
+from ..compress.collectives import QuantizedSums
+from ..formats import BFLOAT16, FLOAT16, Format
 from ..launch import UsageError
 from ..memory.precision import NAMES, preset, set_precision
 from ..nn import Module
 from ..optim import LossScaler
-from ..parallel.narrow import reduce_in, send_in
+from ..parallel.narrow import gather_in, reduce_in, send_in
 from ..parallel.strategy import Strategy
+from ..parallel.sums import Sums
 
 WIRES = {"bf16": BFLOAT16, "fp16": FLOAT16}
+INTEGERS = {"int8": 8, "int4": 4}           # bits of codes, 256 of which share a scale
 SCALED = ("fp16", "fp8")        # whose gradients are too small without
-ALONE = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32"}
+ALONE = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",
+         "gather_dtype": "fp32"}
 
 
 def add_precision_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +30,17 @@ def add_precision_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--loss-scale", metavar="dynamic|none|N",
                        help="what the loss is multiplied by in backward (dynamic with fp16 and "
                             "fp8, none with bf16)")
-    group.add_argument("--reduce-dtype", choices=("fp32", *WIRES), default="fp32",
-                       help="in which data-parallel ranks sum gradients (fp32)")
+    group.add_argument("--reduce-dtype", choices=("fp32", *WIRES, *INTEGERS), default="fp32",
+                       help="in which data-parallel ranks sum gradients (fp32); int8, int4: sent "
+                            "as integers with a scale, summed in float32, and what rounding loses "
+                            "is sent in the next step")
+    group.add_argument("--gather-dtype", choices=("fp32", *WIRES, *INTEGERS), default="fp32",
+                       help="in which fsdp gathers weights, for every use (fp32)")
 
 
 def check_precision(options: argparse.Namespace) -> None:
     """Refuse what does not go together.  Raises UsageError."""
-    for name in ("precision", "reduce_dtype"):
+    for name in ("precision", "reduce_dtype", "gather_dtype"):
         value = getattr(options, name)
         if value != "fp32" and options.dtype == "float64":
             raise UsageError(f"--{name.replace('_', '-')} {value} rounds float32 numbers: leave "
@@ -39,6 +48,12 @@ def check_precision(options: argparse.Namespace) -> None:
     if options.reduce_dtype != "fp32" and options.strategy == "dp":
         raise UsageError("--reduce-dtype goes with sums over ranks, but with --strategy dp rank 0 "
                          "adds gradients up by itself: choose ddp")
+    if options.reduce_dtype in INTEGERS and options.strategy == "zero3":
+        raise UsageError(f"--reduce-dtype {options.reduce_dtype} goes with gradients that are "
+                         "summed once a step, but zero3 sums at every use of a weight: choose fsdp")
+    if options.gather_dtype != "fp32" and options.strategy != "fsdp":
+        raise UsageError("--gather-dtype goes with --strategy fsdp, which gathers weights for a "
+                         f"use, not with {options.strategy}: leave it out, or choose fsdp")
     if options.loss_scale is None:
         return
     if options.precision == "fp32":
@@ -62,11 +77,17 @@ def narrow_model(options: argparse.Namespace, model: Module) -> Module:
 
 
 def narrow_messages(options: argparse.Namespace, strategy: Strategy) -> None:
-    """Let activations travel in the model's precision, gradients in --reduce-dtype."""
+    """Let activations travel in the model's precision, gradients and weights as they are told."""
     if options.precision != "fp32":
         send_in(strategy, WIRES["fp16" if options.precision == "fp16" else "bf16"])
     if options.reduce_dtype != "fp32":
-        reduce_in(strategy, WIRES[options.reduce_dtype])
+        reduce_in(strategy, _travelling(options.reduce_dtype))
+    if options.gather_dtype != "fp32":
+        gather_in(strategy, _travelling(options.gather_dtype))
+
+
+def _travelling(name: str) -> Format | Sums:
+    return WIRES[name] if name in WIRES else QuantizedSums(BlockCodec(INTEGERS[name]))
 
 
 def make_scaler(options: argparse.Namespace) -> LossScaler | None:
@@ -82,8 +103,14 @@ def described(options: argparse.Namespace) -> str:
     words = [options.dtype if options.precision == "fp32" else
              f"{options.precision} with float32 masters"]
     if options.reduce_dtype != "fp32":
-        words.append(f"gradients summed in {options.reduce_dtype}")
+        words.append(f"gradients {_how(options.reduce_dtype)} {options.reduce_dtype}")
+    if options.gather_dtype != "fp32":
+        words.append(f"weights gathered as {options.gather_dtype}")
     return ", ".join(words)
+
+
+def _how(name: str) -> str:
+    return "sent as" if name in INTEGERS else "summed in"
 
 
 def outcome(scaler: LossScaler | None) -> str:

@@ -26,7 +26,7 @@ def test_fsdp_gathers_weights_in_two_bytes_without_a_difference(world):
     """Every use rounds them in any case: rounding before the message changes no bit."""
     def body(comm):
         found, sent = [], []
-        for change in (lambda strategy: None, partial(gather_in, fmt=BFLOAT16)):
+        for change in (lambda strategy: None, partial(gather_in, how=BFLOAT16)):
             comm.start_trace()
             found.append(train(comm, "gpt", "bf16", partial(make_strategy, "fsdp"), 1, change))
             sent.append(comm.stop_trace().bytes_sent(comm.rank, "all_gather"))
@@ -55,7 +55,7 @@ def test_gradients_are_reduced_in_a_chosen_format(world, name):
 
     def body(comm):
         found, sent = [], []
-        for change in (lambda strategy: None, partial(reduce_in, fmt=BFLOAT16)):
+        for change in (lambda strategy: None, partial(reduce_in, how=BFLOAT16)):
             comm.start_trace()
             found.append(one_step(comm, "tied", "fp32", make, change))
             sent.append(comm.stop_trace())
