@@ -3,6 +3,7 @@ them, nothing else does."""
 
 from .crossover import Curves, draw_crossovers
 from .curves import draw_loss, draw_losses
+from .feedback import draw_feedback
 from .memory import MemoryStep, draw_memory, levels, phases_of
 from .number_line import draw_number_lines
 from .perfetto import write_perfetto
@@ -25,7 +26,7 @@ from .traffic import draw_traffic
 from .wall import Need, draw_wall
 
 __all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw_crossovers",
-           "draw_in_terminal", "draw_loss", "draw_losses", "draw_memory", "draw_number_lines",
+           "draw_feedback", "draw_in_terminal", "draw_loss", "draw_losses", "draw_memory", "draw_number_lines",
            "draw_pair", "draw_permutations", "draw_pipeline", "draw_precision", "draw_rounds",
            "draw_softened", "draw_space_time", "draw_stacked", "draw_tape", "draw_timeline",
            "draw_traffic", "draw_wall", "lanes", "levels", "phases_of", "pipeline_in_terminal",

@@ -3,7 +3,6 @@
 
 import numpy as np
 import pytest
-
 from block_numbers import CODECS, EIGHT, draw, half_steps
 
 from minipar.comm import Cluster
@@ -13,6 +12,7 @@ from minipar.compress.collectives import QuantizedSums
 from minipar.parallel.data import ranks_that_differ
 from minipar.parallel.sums import EXACT
 from minipar.testing import worlds
+
 
 @worlds(1, 2, 3, 4, 7, mpi=(4,))
 @CODECS

@@ -1,4 +1,4 @@
-"""Quantized messages under every strategy: near the exact gradients, in the bytes of the formula."""
+"""Quantized messages under every strategy: near the exact gradients, in the formula's bytes."""
 
 from functools import partial
 
