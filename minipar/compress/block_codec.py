@@ -4,9 +4,9 @@
     scales          max|x| / 127       max|x| / 127     max|x| / 127     float32
     message    [ codes, bits / 8 bytes each                        │ scales ]
 
-At 8 bits that is 1 + 4 / 256 bytes a number, 3.94 times fewer than 4 (with blocks of 128 it would be
-3.88 times).  |x - x̂| ≤ scale / 2: large numbers cost only the others of their block.  A block with
-an infinity or a NaN has the scale NaN, and is all NaN at the other end: overflows are not hidden.
+At 8 bits that is 1 + 4 / 256 bytes a number, 3.94 times fewer than 4 (with blocks of 128 it would
+be 3.88 times).  |x - x̂| ≤ scale / 2: a large number costs only the others of its block.  A block
+with an infinity or a NaN has the scale NaN, and is all NaN at the other end: no overflow is hidden.
 
 Dettmers et al., 8-bit Optimizers via Block-wise Quantization (2022), arXiv 2110.02861.
 """
@@ -60,3 +60,6 @@ class BlockCodec:
         scale = message[num_packed:].copy().view(np.float32)            # a copy is aligned
         numbers = Grid(self.bits).decode(blocks, scale[:, None], 0)
         return numbers.reshape(numbers.size)[:num_numbers]
+
+
+INT8 = BlockCodec()

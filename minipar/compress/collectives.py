@@ -7,9 +7,10 @@
     strategy.sums = QuantizedSums()         or reduce_in(strategy, QuantizedSums())
 
 A number is rounded twice, whatever p is: by the rank that sends it, and in the sum.  A ring that
-passed partial sums on as codes would round p - 1 times, each time with the coarser steps of a longer
-sum, and its error would grow with p.  All ranks decode the same codes, the owner too: the replicas
-stay equal to the last bit.  What stays at home, and all of it on one rank, is not rounded.
+passed partial sums on as codes would round p - 1 times, each time with the coarser steps of a
+longer sum, and its error, as a part of the sum, would grow with p.  All ranks decode the same
+codes, the owner too: replicas stay equal to the last bit.  What stays at home, and all of it where
+there is one rank, is not rounded.
 
 Bytes sent by a rank, of n numbers that p divides into pieces, B(m) = bits m / 8 + 4 ⌈m / 256⌉:
 
@@ -28,7 +29,7 @@ from ..backend import Array, allocated
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_to_all, chunk_bounds
 from ..parallel.sums import Sums
-from .block_codec import BlockCodec
+from .block_codec import INT8, BlockCodec
 from .feedback import Debts
 
 
@@ -40,7 +41,7 @@ class QuantizedSums(Sums):
     that is resumed begins with nothing owed.
     """
 
-    def __init__(self, codec: BlockCodec = BlockCodec(), feedback: bool = True):
+    def __init__(self, codec: BlockCodec = INT8, feedback: bool = True):
         self.codec = codec
         self.debts = Debts() if feedback else None
 

@@ -26,9 +26,9 @@ from .traffic import draw_traffic
 from .wall import Need, draw_wall
 
 __all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw_crossovers",
-           "draw_feedback", "draw_in_terminal", "draw_loss", "draw_losses", "draw_memory", "draw_number_lines",
-           "draw_pair", "draw_permutations", "draw_pipeline", "draw_precision", "draw_rounds",
-           "draw_softened", "draw_space_time", "draw_stacked", "draw_tape", "draw_timeline",
-           "draw_traffic", "draw_wall", "lanes", "levels", "phases_of", "pipeline_in_terminal",
-           "record_rounds", "side_by_side", "waits_of", "write_perfetto", "write_schedule_page",
-           "write_steps"]
+           "draw_feedback", "draw_in_terminal", "draw_loss", "draw_losses", "draw_memory",
+           "draw_number_lines", "draw_pair", "draw_permutations", "draw_pipeline", "draw_precision",
+           "draw_rounds", "draw_softened", "draw_space_time", "draw_stacked", "draw_tape",
+           "draw_timeline", "draw_traffic", "draw_wall", "lanes", "levels", "phases_of",
+           "pipeline_in_terminal", "record_rounds", "side_by_side", "waits_of", "write_perfetto",
+           "write_schedule_page", "write_steps"]

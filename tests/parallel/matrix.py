@@ -13,6 +13,7 @@ from cells import Matrix, Proven, Refused, no_sync_check, training_check
 from matrix_memory import MEMORY
 from matrix_offload import OFFLOAD
 from matrix_precision import PRECISION
+from matrix_quantized import QUANTIZED
 from picky import check_picky
 
 from minipar.checkpoint import replace_file
@@ -132,7 +133,7 @@ def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
 MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells())),
             Matrix("Pipelines", SCHEDULES, PIPELINE_FEATURES, dict(pipeline_cells())),
             Matrix("Two axes of a mesh", MESH_ROWS, MESH_FEATURES, dict(mesh_cells())),
-            *MEMORY, *OFFLOAD, *PRECISION]
+            *MEMORY, *OFFLOAD, *PRECISION, *QUANTIZED]
 
 
 def page() -> str:
@@ -142,7 +143,8 @@ def page() -> str:
              "that the combination gives", "what one process gives, in float64 to 1e-10, on "
              "simulated and on real ranks.  *refused*: it raises an error, and",
              "a test reads its sentence.  An empty cell promises nothing.  (`make test-all` runs "
-             "all of them, `make test` most.)"]
+             "all of them, `make test` most.)  In the", "last table messages are rounded: there the "
+             "error is that of rounding."]
     for matrix in MATRICES:
         refusals: list[str] = []
         lines += ["", f"## {matrix.title}", "", "| | " + " | ".join(matrix.columns) + " |",
