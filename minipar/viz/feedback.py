@@ -45,7 +45,7 @@ def draw_feedback(path: str | Path, arrived: Mapping[str, Sequence[float]],
     right.axvspan(-1, 1, color=LIGHT, label="± 1 %")
     right.axvline(0, color=DARK, linewidth=1)
     for row, values in zip(rows, excess.values()):
-        right.plot(values, np.full(len(values), row), "o", color=BLUE, markersize=4, alpha=0.6,
+        right.plot(values, np.full(len(values), row), "o", color=BLUE, markersize=6, alpha=0.6,
                    label="" if row else "one seed")
         right.plot([np.mean(values)], [row], "|", color=VERMILION, markersize=22,
                    markeredgewidth=2.5, label="" if row else "mean")
@@ -53,5 +53,5 @@ def draw_feedback(path: str | Path, arrived: Mapping[str, Sequence[float]],
     right.set_ylim(len(excess) - 0.5, -0.5)
     right.set_title("final loss", fontsize=9, loc="left")
     right.set_xlabel("% above that of float32 messages")
-    right.legend(edgecolor="none", fontsize=8.5)
+    right.legend(edgecolor="none", fontsize=8.5, markerscale=0.5)
     return save(figure, path)
