@@ -23,6 +23,7 @@ from ..autograd import Tensor
 from ..autograd.function import is_recording
 from ..backend import Array
 from ..comm import Communicator
+from ..comm.collectives import chunk_bounds
 from ..nn import Embedding, Linear, Module
 from ..parallel.tensor import RowLinear, become
 from .affine import INT8, Grid
@@ -47,11 +48,11 @@ class FakeQuantizedWeight:
             self.comm = split.tp
         self.fitted: tuple[Array, Array] | None = None      # once it is frozen
         if per.kind == "group" and isinstance(layer, RowLinear):
-            start, stop = weight.box[0]
-            if start % per.size or stop % per.size and stop != weight.global_shape[0]:
-                raise ValueError(f"groups of {per.size} do not fit into this rank's inputs {start} "
-                                 f"… {stop - 1}: choose a size that divides every rank's number, "
-                                 "or quantize per channel")
+            cuts = [start for start, _ in chunk_bounds(weight.global_shape[0], split.tp.size)]
+            if any(cut % per.size for cut in cuts):     # all ranks see it, and none goes on alone
+                raise ValueError(f"a layer's inputs are cut over ranks at {cuts[1:]}, in the midst "
+                                 f"of groups of {per.size}: choose a size that divides all of "
+                                 "these, or quantize per channel")
 
     def fit(self, weight: Array) -> tuple[Array, Array]:
         """(scale, zero) of the units of this weight."""

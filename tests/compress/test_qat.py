@@ -166,12 +166,13 @@ def test_what_cannot_be_trained_is_refused():
     from minipar.comm import Cluster
 
     def body(comm):
-        model = parallelize(MLP([8, 48, 4]).initialize(0), comm)
-        with pytest.raises(ValueError, match="groups of 32 do not fit into this rank's inputs"):
+        model = parallelize(MLP([8, 93, 4]).initialize(0), comm)
+        with pytest.raises(ValueError, match=r"cut over ranks at \[31, 62\], in the midst"):
             prepare(model, per=Per("group", 32))
+        prepare(model, per=Per("group", 31))
         with pytest.raises(ValueError, match=r"0\.weight is cut over ranks"):
             convert(prepare(parallelize(MLP([8, 48, 4]).initialize(0), comm)))
-    Cluster(2).run(body)
+    Cluster(3).run(body)
 
 
 def test_a_frozen_scale_clips_what_leaves_it():
