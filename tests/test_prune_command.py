@@ -52,6 +52,8 @@ def test_masks_stay_while_training_goes_on(trained, tmp_path, capsys, kind, word
     assert sum(a.nbytes for a in files.load(tmp_path).model.values()) \
         == sum(a.nbytes for a in before.model.values()) - 4 * (size - kept) \
         + sum(-(-mask.size // 8) + 16 for mask in masks.values())
+    assert run("evaluate", tmp_path) == 0
+    assert capsys.readouterr().out.startswith("method ")
     steps = pruned.description["step"] + 2
     assert run("train", "--resume", tmp_path, "--steps", steps, "--mesh", "dp=2,tp=2") == 0
     after, kept_masks = masks_of(tmp_path)

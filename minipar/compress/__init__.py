@@ -11,8 +11,9 @@ from .qat import convert, freeze, prepare
 from .quantize import quantize
 from .quantized import Quantized
 from .quantized_files import pack_model
+from .sparse_files import pack_masked
 from .straight_through import FakeQuantize
 
 __all__ = ["SCHEMES", "FakeQuantize", "Grid", "IntegerLinear", "Observer", "Per", "Quantized",
            "QuantizedEmbedding", "QuantizedLinear", "affine_product", "convert", "freeze", "gptq",
-           "int_product", "load_model", "pack_model", "prepare", "quantize"]
+           "int_product", "load_model", "pack_masked", "pack_model", "prepare", "quantize"]

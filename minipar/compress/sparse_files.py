@@ -10,12 +10,14 @@ places, without saying again which.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from ..checkpoint import Checkpoint, CheckpointError
+from ..nn import Module
+from .load import Arrays, register
 
-Arrays = dict[str, np.ndarray]
 KIND = "pruned"         # in description["compression"], which lists what was done to a model
 
 
@@ -42,6 +44,14 @@ def unpack_masked(packed: Mapping[str, np.ndarray]) -> tuple[Arrays, Arrays]:
     parts = {f"{name}/{kind}" for name in masks for kind in ("kept", "mask", "shape")}
     whole = {name: array for name, array in packed.items() if name not in parts}
     return whole | {name: fill(packed[f"{name}/kept"], mask) for name, mask in masks.items()}, masks
+
+
+@register(KIND)
+def unpack_pruned(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
+    """Put whole arrays, with zeros, in the place of what was kept of them."""
+    whole, _ = unpack_masked(arrays)
+    arrays.clear()
+    arrays.update(whole)
 
 
 def fill(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
