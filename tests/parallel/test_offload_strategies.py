@@ -50,7 +50,9 @@ def train(comm, name, kinds=(), activations=False, num_steps=3):
 
 
 @worlds(1, 3, mpi=(4,))
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "dp"])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow)
+                                  if name in ("zero2", "zero3", "fsdp") else name
+                                  for name in NAMES if name != "dp"])
 def test_every_strategy_with_optimizer_states_and_activations_offloaded(world, name):
     def body(comm):
         plain, moved = train(comm, name), train(comm, name, ["optimizer states"], True)
