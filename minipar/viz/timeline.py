@@ -26,12 +26,14 @@ from .colors import (
     DARK,
     GREEN,
     GREY,
+    INDIGO,
     LIGHT,
     OLIVE,
     ORANGE,
     PALETTE,
     PURPLE,
     SKY,
+    TEAL,
     VERMILION,
     WINE,
     YELLOW,
@@ -46,7 +48,7 @@ PHASES = {"forward": "forward", "again": "forward", "backward": "backward", "wei
           "optimizer": "optimizer"}
 COLORS = {"forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
           "all_reduce": PURPLE, "broadcast": SKY, "activations": YELLOW, "gradients": VERMILION,
-          "control": BLACK, "message": DARK, COPY_OUT: VERMILION, COPY_IN: SKY}
+          "control": BLACK, "message": DARK, COPY_OUT: INDIGO, COPY_IN: TEAL}
 ROWS = {COMPUTE: (-0.32, 0.42), MESSAGES: (0.14, 0.18)}     # (top, height), a lane being 1 high
 WITH_COPIES = {COMPUTE: (-0.32, 0.34), MESSAGES: (0.04, 0.10), COPY_OUT: (0.17, 0.10),
                COPY_IN: (0.30, 0.10)}
@@ -183,7 +185,7 @@ def draw_timeline(trace: Trace, path: str | Path, title: str = "", arrows: bool 
     handles = [Patch(facecolor=color, label=_caption(kind, row),
                      **({"hatch": "////", "edgecolor": GREY} if kind == WAITING else {}))
                for (kind, row), color in colors.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)),
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)),
                   frameon=False, fontsize=9)
     return save(figure, path)
 
