@@ -141,7 +141,7 @@ def accumulate(strategy: Strategy, microbatches: Sequence[Microbatch], seed: int
     """
     if not microbatches:
         raise ValueError("no microbatches: give at least one (it may have no rows)")
-    strategy.sums.begin(scale)
+    getattr(strategy, "sums", EXACT).begin(scale)       # a strategy by hand may have none
     num_targets = global_count(strategy.comm, strategy.count(microbatches))
     loss = strategy.run(microbatches, num_targets / scale, seed, step)
     return global_loss(strategy.comm, loss) / scale
