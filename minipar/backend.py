@@ -161,7 +161,7 @@ def view_of(base: Array, place: tuple) -> Array:
     if is_gpu(base):
         import cupy
         return cupy.lib.stride_tricks.as_strided(tail, shape, strides)
-    return np.lib.stride_tricks.as_strided(tail, shape, strides)
+    return np.ndarray(shape, base.dtype, tail, strides=strides)     # as_strided hides whose it is
 
 
 def flat_view(owner: Array) -> Array:

@@ -49,6 +49,11 @@ class TimedLane(CopyLane):
             self._begin(copy)
         return copy
 
+    def begin(self) -> None:
+        """See CopyLane."""
+        for copy in self.under_way:
+            self._begin(copy)
+
     def wait(self, copy: Copy) -> None:
         """See CopyLane."""
         for other in self.under_way:

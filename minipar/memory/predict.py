@@ -74,10 +74,10 @@ def run_steps(plan: Plan, costs: Costs) -> Iterator[Step]:
     yield from run.backward(plan)
 
 
-class _Run:
-    """Forward and backward by a plan, and the bytes that are `live`.
+class Storages:
+    """What is alive, by who holds it, and its bytes, `live`.
 
-    Storages are ("tape", i), what part i alone saves, and ("input", i), which part i - 1 may have
+    They are ("tape", i), what part i alone saves, and ("input", i), which part i - 1 may have
     saved as its output, and a segment that begins at i keeps.
     """
 
@@ -111,6 +111,10 @@ class _Run:
         for key in storages:
             self.uses[key] -= 1
             self.live -= 0 if self.uses[key] else self.size(*key)
+
+
+class _Run(Storages):
+    """Forward and backward by a plan."""
 
     def saves(self, plan: Plan) -> bool:
         """Whether any part of it saves anything."""
