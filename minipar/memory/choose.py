@@ -86,9 +86,12 @@ def choose(costs: Costs, limit: int, machine: Machine) -> Choice:
         raise ValueError(f"activations do not fit in {limit:,} bytes, whatever is computed again "
                          f"or moved: give at least {least:,}, or a smaller batch")
     best = min(found, key=Beginning.time)
-    for i in range(len(costs.parts)):               # what may as well stay, stays
-        other = chain.whole((*best.decisions[:i], KEEP, *best.decisions[i + 1:]))
-        best = other if other.peak <= limit and other.time() <= best.time() else best
+    for i, cost in enumerate(costs.parts):          # what may as well stay, stays
+        for decision in decisions_for(cost)[:2]:
+            other = chain.whole((*best.decisions[:i], decision, *best.decisions[i + 1:]))
+            if other.peak <= limit and other.time() <= best.time():
+                best = other
+                break
     return Choice(best.decisions, *step_price(best.decisions, costs, machine))
 
 
