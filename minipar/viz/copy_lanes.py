@@ -102,7 +102,8 @@ def _draw_live(axes: Axes, steps: Sequence[LaneStepLike], limit: int, top: int,
     _, size = byte_unit(top)
     x = [*[step.start * scale for step in steps], steps[-1].end * scale]
     y = [step.num_bytes / size for step in steps]
-    axes.fill_between(x, [*y, y[-1]], step="post", color=PURPLE, alpha=0.45, linewidth=0)
+    axes.fill_between(x, [*y, y[-1]], step="post", color=PURPLE, alpha=0.45,
+                      linewidth=0.6)                # what lived for an instant is a hairline
     axes.axhline(limit / size, color=RED, linestyle="--", linewidth=1.2)
     axes.text(0.99, limit / size, f"limit {in_bytes(limit)}", fontsize=8, color=RED, ha="right",
               va="bottom", transform=axes.get_yaxis_transform())
