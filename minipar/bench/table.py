@@ -22,7 +22,8 @@ from ..launch import UsageError, launch, report_usage
 from .timing import Row
 
 NAMES = ("gpt", "gpt-stock-malloc", "mlp", "data-parallel", "data-parallel-peers", "pipeline",
-         "bubbles", "tensor-parallel", "schedules", "simulated", "collectives-2", "collectives-4")
+         "bubbles", "tensor-parallel", "schedules", "memory", "simulated", "collectives-2",
+         "collectives-4")
 RANKS = {"data-parallel": 2, "data-parallel-peers": 2, "pipeline": 2, "bubbles": 2,
          "tensor-parallel": 2, "collectives-2": 2, "collectives-4": 4}  # of MPI; else none
 MODULES = {"gpt-stock-malloc": "gpt", "collectives-2": "collectives",

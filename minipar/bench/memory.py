@@ -1,0 +1,67 @@
+"""What less memory costs in time: the GPT's training step with every option, and its peak.
+
+One process.  The peak is that of activations, counted by the ledger in a step of its own.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from ..backend import keep_freed_memory
+from ..host_memory import MappedFile
+from ..memory.activations import gpt_activations
+from ..memory.ledger import Ledger
+from ..memory.offload import Offload
+from ..memory.plans import rematerialize, rematerialize_attention
+from ..memory.policies import plan_policy
+from ..memory.precision import preset, set_precision
+from ..nn import GPT
+from .gpt import BATCH, CONFIG, make_batch, make_step
+from .timing import Row, interleave, medians, milliseconds
+
+PLANS = ("full", "every:2", "sqrt")
+FORMATS = ("bf16", "fp16", "fp8")
+
+
+def options() -> dict[str, Callable[[], tuple[GPT, Callable[[], AbstractContextManager]]]]:
+    """By name: a function that makes the model, and the context in which its steps run."""
+    def plain() -> GPT:
+        return GPT(CONFIG).initialize(seed=0)
+
+    def offloaded() -> tuple[GPT, Callable[[], AbstractContextManager]]:
+        model = plain()
+        return model, Offload(MappedFile().empty, model.parameters()).recording
+
+    found = {"none": lambda: (plain(), nullcontext),
+             "remat selective": lambda: (rematerialize_attention(plain()), nullcontext)}
+    plans = {plan: plan for plan in PLANS}
+    plans["optimal, half of the bytes"] = f"optimal:{gpt_activations(CONFIG, BATCH) // 2}B"
+    for name, plan in plans.items():
+        found[f"remat {name}"] = lambda plan=plan: (rematerialize(plain(), plan_policy(plan)),
+                                                    nullcontext)
+    found["offload activations"] = offloaded
+    for fmt in FORMATS:
+        found[fmt] = lambda fmt=fmt: (set_precision(m := plain(), preset(fmt, m)), nullcontext)
+    return found
+
+
+def measure(num_rounds: int) -> list[Row]:
+    """A row for each option: its time over that of a plain step, and its peak of activations."""
+    keep_freed_memory()
+    ids, targets = make_batch(BATCH)
+    steps, peaks = {}, {}
+    for name, make in options().items():
+        model, context = make()
+        step = make_step(model, ids, targets)
+
+        def run(step: Callable = step, context: Callable = context) -> float:
+            with context():
+                return step()
+        run()                           # what is measured or planned at the first batch
+        ledger = Ledger(model.parameters())
+        with ledger.recording():
+            run()
+        steps[name], peaks[name] = run, ledger.peak_of["activations"]
+    seconds = medians(interleave(steps, num_rounds))
+    return [Row(f"GPT step, {name}", f"{milliseconds(seconds[name])}, peak {peak / 1e6:.1f} MB",
+                f"none {milliseconds(seconds['none'])}", seconds[name] / seconds["none"])
+            for name, peak in peaks.items()]
