@@ -16,6 +16,9 @@ all of them in advance: with H⁻¹ = Uᵀ U, row i of U is row i of the H⁻¹ 
 
 Lazy batches: columns outside of the block wait, and get all its errors E in one product.
 
+A weight that is exactly 0 stays 0, as when each is rounded by itself: pruned models keep their
+zeros, and what these would have made up for is left to the others.
+
 Source: Frantar, Ashkboos, Hoefler & Alistarh, GPTQ: Accurate post-training quantization for
 generative pre-trained transformers (2022); Hassibi & Stork, Optimal brain surgeon (1992).
 """
@@ -52,15 +55,16 @@ def inverse_root(h: Array, damping: float = 0.01) -> Array:
                          f"{damping:g}: raise it, or give more calibration data") from None
 
 
-def round_columns(w: Array, u: Array, nearest: Callable[[Array], Array]) -> Array:
+def round_columns(w: Array, u: Array, nearest: Callable[[Array], Array], kept: Array) -> Array:
     """Round the columns of a block w (outputs, n), in place; return their errors E (outputs, n).
 
-    u (n, n) is the block's part of U; nearest(column) gives the values of a column on its grids.
+    u (n, n) is the block's part of U; nearest(column) gives the values of a column on its grids;
+    what is not `kept` (outputs, n) becomes 0.
     E[:, i] is the error of column i in the unit of U's rows, (w_i - ŵ_i) / U[i, i].
     """
     errors = np.zeros_like(w)
     for i in range(w.shape[1]):
-        value = nearest(w[:, i])
+        value = nearest(w[:, i]) * kept[:, i]
         errors[:, i] = (w[:, i] - value) / u[i, i]
         w[:, i + 1:] -= np.outer(errors[:, i], u[i, i + 1:])
         w[:, i] = value
@@ -90,7 +94,8 @@ def gptq(rows: Array, h: Array, grid: Grid, per: Per, observer: str = "minmax",
             fitted = scale[:, group, 0], zero[:, group, 0]
         else:
             fitted = scale[:, 0], zero[:, 0]        # one, or one for each output
-        errors = round_columns(w[:, here], u[here, here], partial(_nearest, grid, fitted))
+        errors = round_columns(w[:, here], u[here, here], partial(_nearest, grid, fitted),
+                               rows[:, here] != 0)
         codes[:, here] = grid.encode(w[:, here], *(a[:, None] for a in fitted))
         w[:, start + block:] -= errors @ u[here, start + block:]
     return Quantized.of_codes(codes, scale, zero, grid, per)

@@ -63,3 +63,15 @@ def test_inputs_that_never_come():
     assert np.isfinite(gptq(rows, h * 0, Grid(4), Per()).rows()).all()
     with pytest.raises(ValueError, match="singular in spite of damping 0"):
         inverse_root(-np.eye(3), damping=0)
+
+
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("per", ["tensor", "channel", "group:32"])
+def test_a_pruned_weight_keeps_its_zeros(per, scheme):
+    rows, inputs, h = layer(num_in=40)
+    rows *= np.random.default_rng(1).random(rows.shape) < 0.5
+    found = gptq(rows, h, Grid(4, scheme), Per.parse(per)).rows()
+    assert np.all(found[rows == 0] == 0)
+    assert np.mean(found[rows != 0] != 0) > 0.8
+    relative = np.linalg.norm(inputs @ (found - rows).T) / np.linalg.norm(inputs @ rows.T)
+    assert relative < 0.2
