@@ -20,6 +20,7 @@ from . import checkpoint as files
 from .backend import keep_freed_memory
 from .comm import Cluster, Communicator
 from .compress.distill import Distillation, LocalTeacher, Recipe, recipe_for, without_projections
+from .compress.load import compression_of, load_model
 from .compress.matching import DISTANCES
 from .compress.spread import SPLITS, Announced, SpreadTeacher
 from .environment import launched
@@ -35,6 +36,7 @@ from .train.tasks import Task, make_task
 
 OF_GPT, OF_MLP = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",)
 OF_RUN = ("data", "dropout", "batch", "steps", "lr", "optimizer", "strategy", "accumulate", "ranks")
+CUT = ("head_width", "mlp_width")         # of a GPT that lost some of its heads or neurons
 AS_BEFORE = ("untied", "weight_decay", "momentum", "clip", "seed", "dtype")
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp")
 
@@ -42,7 +44,7 @@ STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("teacher", type=Path, metavar="TEACHER",
-                        help="a checkpoint of `minipar train`, or its folder")
+                        help="a checkpoint, pruned or quantized too, or its folder")
     student = parser.add_argument_group("student (what is not given is as in the teacher)")
     for name, what in (("layers", "blocks of a GPT"), ("heads", "attention heads"),
                        ("kv-heads", "heads of keys and values"), ("width", "width of a GPT"),
@@ -57,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="weight of the teacher's answers; 1 - alpha of the true ones (0.5)")
     what.add_argument("--match-hidden", type=float, default=0.0, metavar="WEIGHT",
                       help="of hidden layers, through learned projections (0)")
-    what.add_argument("--distance", choices=DISTANCES, default="squared", help="of hidden layers")
+    what.add_argument("--distance", choices=DISTANCES,
+                      help="of hidden layers (squared)")
     what.add_argument("--match-attention", type=float, default=0.0, metavar="WEIGHT",
                       help="of a GPT's attention maps (0)")
     run = parser.add_argument_group("run")
@@ -71,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--teacher-ranks", type=int, default=0, metavar="N",
                      help="so many ranks, the last ones, have the teacher, each a part of it, and "
                           "train nothing (0: every rank has all of it)")
-    run.add_argument("--teacher-split", choices=SPLITS, default="tp",
+    run.add_argument("--teacher-split", choices=SPLITS,
                      help="what part: of each layer (tp, default), or some layers (pp)")
     run.add_argument("--out", type=Path, required=True, metavar="DIR",
                      help="where the student's checkpoint goes")
@@ -79,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Train the student.  Raises UsageError for what can be known to be impossible."""
+    check_pairs(options)
     try:
         saved = files.load(options.teacher)
         made = options_of_training(options, saved)
@@ -100,12 +104,22 @@ def main(options: argparse.Namespace) -> None:
            cluster=None if launched() else Cluster(num_ranks))
 
 
+def check_pairs(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that would do nothing; set the default of the others."""
+    for name, of, default in (("distance", "match_hidden", "squared"),
+                              ("teacher_split", "teacher_ranks", "tp")):
+        if getattr(options, name) is not None and not getattr(options, of):
+            name, of = (f"--{word.replace('_', '-')}" for word in (name, of))
+            raise UsageError(f"{name} does nothing without {of}: give that too, or leave it out")
+        setattr(options, name, getattr(options, name) or default)
+
+
 def options_of_training(options: argparse.Namespace, saved: files.Checkpoint) -> argparse.Namespace:
     """What `minipar train` would be told to train the student.  Raises UsageError."""
     before = saved.description.get("options")
-    if not isinstance(before, dict) or saved.description.get("compression"):
-        raise UsageError(f"{options.teacher} is no plain checkpoint of minipar train: give one "
-                         "that `minipar train --out` made")
+    if not isinstance(before, dict):
+        raise UsageError(f"{options.teacher} is no checkpoint of minipar train: give one that "
+                         "`minipar train --out` made, or one made from it")
     is_mlp = before["data"] == "digits"
     for name in OF_GPT if is_mlp else OF_MLP:
         if getattr(options, name) is not None:
@@ -115,7 +129,8 @@ def options_of_training(options: argparse.Namespace, saved: files.Checkpoint) ->
     parser = argparse.ArgumentParser()
     choices.add_arguments(parser)
     own = (*OF_GPT, *OF_MLP, *OF_RUN)
-    taken = {name: before[name] for name in (*own, *AS_BEFORE) if name in before}
+    cut = CUT if options.width is None else ()
+    taken = {name: before[name] for name in (*own, *cut, *AS_BEFORE) if name in before}
     if taken["strategy"] not in STRATEGIES:
         del taken["strategy"]
     given = {name: getattr(options, name) for name in own if getattr(options, name) is not None}
@@ -144,6 +159,10 @@ def check_data(task: Task, saved: files.Checkpoint, made: argparse.Namespace,
 
 def check_split(saved: files.Checkpoint, options: argparse.Namespace) -> None:
     """Cut a teacher without numbers, to see if it can be.  Raises ValueError."""
+    if options.teacher_ranks and any(step["kind"] == "quantized"
+                                     for step in compression_of(saved)):
+        raise ValueError(f"{options.teacher} is quantized, which is not cut over ranks: leave "
+                         "--teacher-ranks out, or give the model that it was made from")
     if options.teacher_ranks and options.teacher_split == "pp":
         cut_evenly([1] * len(chain(build_teacher(saved))), options.teacher_ranks)
     elif options.teacher_ranks:
@@ -161,8 +180,7 @@ def build_teacher(saved: files.Checkpoint) -> Module:
 def load_teacher(saved: files.Checkpoint) -> Module:
     """The teacher with its numbers."""
     model = build_teacher(saved).initialize(0, np.dtype(saved.description["dtype"]))
-    model.load_state_dict(saved.model)
-    return model
+    return load_model(saved, model)
 
 
 class DistillationTask:
@@ -226,8 +244,9 @@ def run_on(comm: Communicator, options: argparse.Namespace, made: argparse.Names
         student = task.build().initialize(0, np.dtype(made.dtype))
         student.load_state_dict(files.load(options.out).model)
         whole = load_teacher(saved)
-        for name, model in (("teacher", whole), ("student", student)):
-            console.print(f"{name}, {model.num_parameters():,} parameters: {task.summary(model)}",
+        for name, model, plain in (("teacher", whole, build_teacher(saved)),
+                                   ("student", student, student)):
+            console.print(f"{name}, {plain.num_parameters():,} parameters: {task.summary(model)}",
                           markup=False)
         console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", markup=False)
 
@@ -246,5 +265,5 @@ def introduce(task: DistillationTask, options: argparse.Namespace, num_students:
         where += f", the teacher on {options.teacher_ranks} others ({options.teacher_split})"
     console.print(f"minipar distill: a {type(student).__name__} of {student.num_parameters():,} "
                   f"parameters ({shown}) learns from one of "
-                  f"{sum(a.size for a in task.saved.model.values()):,}, {what}, on {where}",
+                  f"{build_teacher(task.saved).num_parameters():,}, {what}, on {where}",
                   markup=False)

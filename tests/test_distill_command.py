@@ -89,6 +89,10 @@ def test_a_student_of_the_same_size_needs_no_sizes(teachers, tmp_path):
     ("gpt", "--temperature nan", "a temperature is a number > 0"),
     ("gpt", "--alpha 2", "expected alpha in [0, 1]"),
     ("gpt", "--match-hidden -1", "weights >= 0"),
+    ("gpt", "--match-hidden nan", "weights >= 0"),
+    ("gpt", "--temperature inf", "a temperature is a number > 0"),
+    ("gpt", "--distance cosine", "--distance does nothing without --match-hidden"),
+    ("gpt", "--teacher-split pp", "--teacher-split does nothing without --teacher-ranks"),
     ("gpt", "--teacher-ranks 2 --ranks 2", "--teacher-ranks 2: of 2 in all"),
     ("gpt", "--teacher-ranks -1 --ranks 2", "--teacher-ranks -1"),
     ("gpt", "--teacher-ranks 3 --ranks 4", "2 heads"),
@@ -108,9 +112,30 @@ def test_a_teacher_is_not_replaced_by_its_student(teachers, capsys):
         assert "is where the teacher is" in capsys.readouterr().err
 
 
-def test_what_is_no_plain_checkpoint_is_refused(teachers, tmp_path, capsys):
+def test_what_is_no_checkpoint_of_a_training_is_refused(teachers, tmp_path, capsys):
     saved = files.load(teachers / "digits")
-    for changed in ({"compression": [{"kind": "quantized"}]}, {"options": None}):
+    for changed, message in (({"compression": [{"kind": "quantized"}]}, "does not fit its own"),
+                             ({"options": None}, "is no checkpoint of minipar train")):
         files.save(tmp_path, files.Checkpoint(saved.model, {}, {**saved.description, **changed}))
         assert run("distill", tmp_path, "--out", tmp_path / "out") == 2
-        assert "is no plain checkpoint of minipar train" in capsys.readouterr().err
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name, command", [
+    ("digits", "quantize --activations"), ("digits", "prune --amount 0.5"),
+    pytest.param("gpt", "quantize --bits 4", marks=pytest.mark.slow),
+    pytest.param("gpt", "prune --method structured", marks=pytest.mark.slow)])
+def test_teachers_may_be_compressed(teachers, tmp_path, capsys, name, command):
+    command, *words = command.split()
+    small, out = tmp_path / "small", tmp_path / "out"
+    assert run(command, teachers / name, *words, "--out", small) == 0
+    assert run("evaluate", small) == 0
+    capsys.readouterr()
+    assert run("distill", small, "--steps", 2, "--out", out) == 0
+    said = capsys.readouterr().out
+    sizes = [line.split(",", 1)[1].split(" parameters")[0] for line in said.splitlines()
+             if line.startswith(("teacher, ", "student, "))]
+    assert len(sizes) == 2 and sizes[0] == sizes[1] and f"one of{sizes[0]}," in said
+    assert not files.load(out).description.get("compression")
+    assert run("distill", small, "--ranks", 3, "--teacher-ranks", 2, "--steps", 2,
+               "--out", out) == (2 if command == "quantize" or name == "gpt" else 0)

@@ -58,9 +58,9 @@ def recipe_for(student: Module, teacher: Module, temperature: float = 2.0, alpha
     Raises ValueError, in one line, for models that do not answer the same question, and for weights
     or temperatures that cannot be.
     """
-    if not temperature > 0:
+    if not 0 < temperature < np.inf:
         raise ValueError(f"a temperature is a number > 0, not {temperature}")
-    if not 0 <= alpha <= 1 or hidden < 0 or attention < 0:
+    if not (0 <= alpha <= 1 and 0 <= hidden < np.inf and 0 <= attention < np.inf):
         raise ValueError(f"expected alpha in [0, 1] and weights >= 0, not alpha {alpha}, hidden "
                          f"{hidden} and attention {attention}")
     if kind not in DISTANCES:
