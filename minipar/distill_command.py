@@ -20,15 +20,12 @@ from . import checkpoint as files
 from .backend import keep_freed_memory
 from .comm import Cluster, Communicator
 from .compress.distill import Distillation, LocalTeacher, Recipe, recipe_for, without_projections
-from .compress.load import compression_of, load_model
 from .compress.matching import DISTANCES
 from .compress.spread import SPLITS, Announced, SpreadTeacher
+from .distill_teacher import build_teacher, check_split, load_teacher
 from .environment import launched
 from .launch import UsageError, launch
-from .nn import GPT, Module
-from .nn.chain import chain
-from .parallel.parallelize import parallelize
-from .parallel.pipeline.stages import cut_evenly
+from .nn import GPT
 from .train import options as choices
 from .train.loop import begin, save, train
 from .train.report import ProgressBar
@@ -155,32 +152,6 @@ def check_data(task: Task, saved: files.Checkpoint, made: argparse.Namespace,
         raise UsageError(f"--data {made.data} has {len(ours)} characters, of which the teacher "
                          f"{options.teacher} knows {len(set(ours) & set(theirs))}, and "
                          f"{len(set(theirs) - set(ours))} others: give the text it was trained on")
-
-
-def check_split(saved: files.Checkpoint, options: argparse.Namespace) -> None:
-    """Cut a teacher without numbers, to see if it can be.  Raises ValueError."""
-    if options.teacher_ranks and any(step["kind"] == "quantized"
-                                     for step in compression_of(saved)):
-        raise ValueError(f"{options.teacher} is quantized, which is not cut over ranks: leave "
-                         "--teacher-ranks out, or give the model that it was made from")
-    if options.teacher_ranks and options.teacher_split == "pp":
-        cut_evenly([1] * len(chain(build_teacher(saved))), options.teacher_ranks)
-    elif options.teacher_ranks:
-        Cluster(options.teacher_ranks).run(lambda comm: parallelize(build_teacher(saved), comm))
-
-
-def build_teacher(saved: files.Checkpoint) -> Module:
-    """The teacher, without numbers."""
-    parser = argparse.ArgumentParser()
-    choices.add_arguments(parser)
-    return make_task(parser.parse_args([], argparse.Namespace(
-        **saved.description["options"]))).build()
-
-
-def load_teacher(saved: files.Checkpoint) -> Module:
-    """The teacher with its numbers."""
-    model = build_teacher(saved).initialize(0, np.dtype(saved.description["dtype"]))
-    return load_model(saved, model)
 
 
 class DistillationTask:

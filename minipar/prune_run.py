@@ -9,7 +9,9 @@ from collections import defaultdict
 import numpy as np
 from rich.console import Console
 
+from . import checkpoint as files
 from .comm import Communicator
+from .compress.load import compression_of
 from .compress.masks import Masks, prunable
 from .compress.prune import n_of_m, prune
 from .compress.saliency import Scores, calibrate, magnitude, random, taylor
@@ -37,7 +39,17 @@ HERE = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "precision": "fp32", "l
 
 
 def open_run(comm: Communicator, options: argparse.Namespace) -> Run:
-    """The run that wrote the checkpoint, to go on for --steps more on one rank."""
+    """The run that wrote the checkpoint, to go on for --steps more on one rank.
+
+    Raises UsageError for what cannot be pruned, or would be replaced.
+    """
+    saved, source = files.load(options.checkpoint), options.checkpoint
+    if any(step["kind"] != KIND for step in compression_of(saved)):
+        raise UsageError(f"{source} is quantized, which comes after pruning: prune the model that "
+                         "it was made from, then quantize")
+    if options.out.resolve() == (source if source.is_dir() else source.parent).resolve():
+        raise UsageError(f"--out {options.out} is where the checkpoint is, which would be "
+                         "replaced: give another folder")
     parser = argparse.ArgumentParser()
     add_train_arguments(parser)
     resumed = argparse.Namespace(resume=options.checkpoint)

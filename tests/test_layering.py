@@ -37,6 +37,7 @@ ALLOWED = {     # what each part may import, itself apart
 }
 # on top: whatever they need
 PROGRAMS = {"train", "calibrate", "bench", "cli", "collective_command", "distill_command",
+            "distill_teacher",
             "evaluate_command", "quantize_command", "schedule_command", "prune_command",
             "prune_run", "__main__", "__init__"}
 

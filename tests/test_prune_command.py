@@ -115,12 +115,17 @@ def test_shapes_and_files_that_do_not_fit_are_one_line(trained, tmp_path, capsys
     odd = tmp_path / "odd"
     assert run("train", "--data", "digits", "--hidden", "6", "--steps", 1, "--out", odd) == 0
     assert run("prune", odd, "--amount", 0.5, "--out", tmp_path / "half") == 0
+    assert run("quantize", odd, "--out", tmp_path / "int8") == 0
+    files.save(tmp_path / "out", files.load(odd))
     capsys.readouterr()
     for words, says in (
             (("prune", odd, "--method", "2:4"), "a multiple of 4 inputs, not 6"),
             (("prune", odd, "--method", "structured", "--amount", 0.01), "of so few neurons"),
             (("prune", tmp_path / "half", "--amount", 0.2), "50.0% of the weights are gone"),
             (("prune", tmp_path / "none"), "no checkpoint at"),
+            (("prune", tmp_path / "int8"), "is quantized, which comes after pruning"),
+            (("prune", tmp_path / "out"), "is where the checkpoint is"),
+            (("prune", tmp_path / "out" / "checkpoint.npz"), "is where the checkpoint is"),
             (("train", "--resume", tmp_path / "half", "--steps", 9, "--strategy", "zero3"),
              "choose --strategy fsdp")):
         assert run(*words, "--out", tmp_path / "out") == 2

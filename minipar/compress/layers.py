@@ -128,8 +128,9 @@ def weight_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
         raise ValueError(f"a {type(model).__name__} has no linear layers or embeddings to quantize")
     for name, layer in layers:
         if isinstance(layer, QuantizedWeight):
-            raise ValueError(f"{name} is quantized already, to {layer.quantized.grid.bits} bits: "
-                             "quantize the model that it was made from")
+            raise ValueError(f"layer {name} is quantized already, to "
+                             f"{layer.quantized.grid.bits} bits: quantize the model that it was "
+                             "made from")
         if type(layer) not in (Linear, Embedding):
             raise ValueError(f"{name} is a {type(layer).__name__}, a part of a layer: quantize the "
                              "whole model, loaded from strategy.state_dict()")

@@ -119,7 +119,7 @@ def test_what_cannot_be_is_refused_before_anything_changes(options, problem):
     assert type(model[0]) is Linear
     model = quantize(model)
     assert type(model[0]) is QuantizedLinear
-    with pytest.raises(ValueError, match="0 is quantized already, to 8 bits"):
+    with pytest.raises(ValueError, match="layer 0 is quantized already, to 8 bits"):
         quantize(model)
 
 

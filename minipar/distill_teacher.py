@@ -1,0 +1,45 @@
+"""The teacher of `minipar distill`, from its checkpoint: plain, pruned or quantized.
+
+    description ─▶ build_teacher ─▶ shapes, for the recipe and for ranks that only learn
+    and arrays  ─▶ load_teacher  ─▶ the model that runs
+"""
+
+import argparse
+
+import numpy as np
+
+from .checkpoint import Checkpoint
+from .comm import Cluster
+from .compress.load import compression_of, load_model
+from .nn import Module
+from .nn.chain import chain
+from .parallel.parallelize import parallelize
+from .parallel.pipeline.stages import cut_evenly
+from .train.options import add_arguments
+from .train.tasks import make_task
+
+
+def check_split(saved: Checkpoint, options: argparse.Namespace) -> None:
+    """Cut a teacher without numbers, to see if it can be.  Raises ValueError."""
+    if options.teacher_ranks and any(step["kind"] == "quantized"
+                                     for step in compression_of(saved)):
+        raise ValueError(f"{options.teacher} is quantized, which is not cut over ranks: leave "
+                         "--teacher-ranks out, or give the model that it was made from")
+    if options.teacher_ranks and options.teacher_split == "pp":
+        cut_evenly([1] * len(chain(build_teacher(saved))), options.teacher_ranks)
+    elif options.teacher_ranks:
+        Cluster(options.teacher_ranks).run(lambda comm: parallelize(build_teacher(saved), comm))
+
+
+def build_teacher(saved: Checkpoint) -> Module:
+    """The teacher, without numbers."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return make_task(parser.parse_args([], argparse.Namespace(
+        **saved.description["options"]))).build()
+
+
+def load_teacher(saved: Checkpoint) -> Module:
+    """The teacher with its numbers."""
+    model = build_teacher(saved).initialize(0, np.dtype(saved.description["dtype"]))
+    return load_model(saved, model)
