@@ -40,8 +40,6 @@ WAYS = [("80 % gone", "zeros, dense"), ("80 % gone", "kept only, gathered"),
         ("90 % gone", "zeros, dense"), ("random 80 %", "zeros, dense"), ("2 of 4", "zeros, dense"),
         ("2 of 4", "compressed")]
 SMALL, DATA = "half of the neurons", digits()
-
-
 Pruned = tuple[MLP, dict[str, np.ndarray], float]       # after fine-tuning; masks; accuracy
 
 
@@ -63,9 +61,7 @@ def pruned(comm: Communicator, start: dict, how: str, amount: float) -> Pruned:
     model, later = MLP(SIZES).initialize(0), range(STEPS, STEPS + MORE)
     model.load_state_dict(start)
     parameters = prunable(model)
-    if how == "nothing":
-        return model, {}, train(comm, model, later)
-    if how == "neurons":
+    if how in ("nothing", "neurons"):
         Masks(model, unit_masks(model, amount))
         model, _ = shrink(model)
         return model, {}, train(comm, model, later)
@@ -142,18 +138,16 @@ def main(comm: Communicator) -> None:
                "2 of 4": ("2 of 4", 0.5), SMALL: ("neurons", 0.5)}
     start = dense.state_dict()
     results = {name: pruned(comm, start, *recipe) for name, recipe in recipes.items()}
-    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits, is pruned after {STEPS} steps, "
-               f"and trained {MORE} more, like the dense one. All ranks count, byte by byte, where "
-               "the threshold lies.")
+    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits, is pruned or not at step {STEPS}, "
+               f"and all are trained {MORE} more. All ranks count where the threshold lies.")
     decide(lesson, dense, results)
     if comm.rank == 0:
         costs = report(lesson, dense, results)
         lesson.say("**A zero is multiplied like any number**: masks save bytes, no time. Gathering "
-                   "what is left is *slower*. What gets faster is a smaller dense product.")
+                   "is *slower*. What gets faster is a smaller dense product.")
         quality = {name: q for name, (_, _, q) in results.items()}
-        lesson.grid(["test set", "recognized", "÷ dense"],
-                    [(name, f"{q:.1%}", f"{q / quality['dense']:.3f}")
-                     for name, q in quality.items()])
+        lesson.grid(["test set", "recognized", "÷ dense"], [
+            (name, f"{q:.1%}", f"{q / quality['dense']:.3f}") for name, q in quality.items()])
         points = [Point(name, 100 * quality[name.partition(":")[0]], tuple(cost))
                   for name, cost in costs.items()]
         corners = {name: masks[LAYER][CORNER] for name, (_, masks, _) in results.items()

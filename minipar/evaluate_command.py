@@ -14,6 +14,7 @@ from rich.console import Console
 
 from . import checkpoint as files
 from .compress.load import compression_of, load_model
+from .environment import launched
 from .launch import UsageError
 from .nn import Module
 from .train import add_arguments as add_train_arguments
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print the score, the bytes, and a sample if asked.  Raises UsageError."""
+    check_alone("evaluate")
     checkpoint, task, model = open_checkpoint(options.checkpoint, sample=options.sample,
                                               prompt=options.prompt,
                                               temperature=options.temperature)
@@ -47,6 +49,13 @@ def main(options: argparse.Namespace) -> None:
         console.rule("a sample")
         console.print(task.sample(model), markup=False)
         console.rule()
+
+
+def check_alone(command: str) -> None:
+    """Raise UsageError under mpirun, where every rank would do and write the same."""
+    if launched() and launched().size > 1:
+        raise UsageError(f"{command} works on one rank, not on {launched().size}: run it without "
+                         "mpirun")
 
 
 def open_checkpoint(path: Path, **of_task: object

@@ -18,7 +18,7 @@ from .compress import Grid, Per, pack_model, quantize
 from .compress.load import compression_of
 from .compress.observers import NAMES
 from .compress.quantize import METHODS
-from .evaluate_command import described, open_checkpoint, size_of
+from .evaluate_command import check_alone, described, open_checkpoint, size_of
 from .launch import UsageError
 from .viz.figure import in_bytes
 
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Quantize, write, compare.  Raises UsageError for what cannot be."""
+    check_alone("quantize")
     try:
         _run(options)
     except (ValueError, OSError) as error:

@@ -5,7 +5,9 @@ import re
 import pytest
 
 from minipar import checkpoint as files
+from minipar import evaluate_command
 from minipar.cli import main
+from minipar.environment import Launched
 
 SMALL = ["--width", "32", "--heads", "2", "--layers", "1", "--context", "8", "--batch", "6",
          "--steps", "4"]
@@ -74,6 +76,13 @@ def test_a_mistake_is_one_line(trained, tmp_path, capsys, line):
         status = error.code
     said = capsys.readouterr().err
     assert status == 2 and MISTAKES[line] in said and said.count("\n") == 1, said
+
+
+@pytest.mark.parametrize("line", ["quantize {} --out new", "evaluate {}"])
+def test_one_rank_is_enough(trained, capsys, monkeypatch, line):
+    monkeypatch.setattr(evaluate_command, "launched", lambda: Launched("mpirun", 2, 0, 2))
+    assert main(line.format(trained / "mlp").split()) == 2
+    assert "works on one rank, not on 2: run it without mpirun" in capsys.readouterr().err
 
 
 @pytest.mark.slow
