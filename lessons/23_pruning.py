@@ -138,8 +138,8 @@ def main(comm: Communicator) -> None:
                "2 of 4": ("2 of 4", 0.5), SMALL: ("neurons", 0.5)}
     start = dense.state_dict()
     results = {name: pruned(comm, start, *recipe) for name, recipe in recipes.items()}
-    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits, is pruned or not at step {STEPS}, "
-               f"and all are trained {MORE} more. All ranks count where the threshold lies.")
+    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits, is pruned or not at step "
+               f"{STEPS}, all trained {MORE} more. All ranks count where the threshold lies.")
     decide(lesson, dense, results)
     if comm.rank == 0:
         costs = report(lesson, dense, results)
