@@ -31,7 +31,8 @@ MISTAKES = {
     "--gather-dtype bf16 --strategy fsdp --dtype float64": "leave --dtype float64 out",
     "--loss-scale 8": "add --precision fp16",
     "--precision fp16 --loss-scale much": "for example 1024, not 'much'",
-    "--precision fp16 --loss-scale -1": "a number > 0",
+    "--precision fp16 --loss-scale -1": "a number from 1e-30 to 1e30",
+    "--precision bf16 --loss-scale 1e-300": "a number from 1e-30 to 1e30",
     "--precision int3": "invalid choice",
 }
 
@@ -127,5 +128,5 @@ def test_the_summary_says_scale_and_skipped_steps(capsys):
 
 
 def test_a_scale_that_would_not_work_is_refused_before_the_ranks_start():
-    with pytest.raises(UsageError, match="a number > 0"):
+    with pytest.raises(UsageError, match="a number from 1e-30 to 1e30"):
         parse("--precision", "fp16", "--loss-scale", "nan")

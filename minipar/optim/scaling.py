@@ -10,6 +10,8 @@ halved when a gradient overflows.  Micikevicius et al. 2018, section 3.2; the nu
 
 import math
 
+LARGEST = 1e30      # a loss times more than this may be no float32
+
 
 class LossScaler:
     """`scale`, which `update` keeps as large as overflows allow.
@@ -38,7 +40,7 @@ class LossScaler:
         self.num_good += 1
         if self.num_good == self.interval:
             self.num_good = 0
-            if self.scale * self.growth < math.inf:
+            if self.scale * self.growth <= LARGEST:
                 self.scale *= self.growth
 
     def state_dict(self) -> dict[str, float]:

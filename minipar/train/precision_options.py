@@ -1,7 +1,6 @@
 """`minipar train --precision fp16`: what it can be told, its mistakes, and what it means."""
 
 import argparse
-import math
 
 from ..compress.block_codec import BlockCodec
 from ..compress.collectives import QuantizedSums
@@ -10,6 +9,7 @@ from ..launch import UsageError
 from ..memory.precision import NAMES, preset, set_precision
 from ..nn import Module
 from ..optim import LossScaler
+from ..optim.scaling import LARGEST
 from ..parallel.narrow import gather_in, reduce_in, send_in
 from ..parallel.strategy import Strategy
 from ..parallel.sums import Sums
@@ -61,12 +61,12 @@ def check_precision(options: argparse.Namespace) -> None:
                          "leave it out")
     if options.loss_scale not in ("dynamic", "none"):
         try:
-            good = 0 < float(options.loss_scale) < math.inf
+            good = 1 / LARGEST <= float(options.loss_scale) <= LARGEST
         except ValueError:
             good = False
         if not good:
-            raise UsageError("--loss-scale takes dynamic, none or a number > 0, for example 1024, "
-                             f"not {options.loss_scale!r}")
+            raise UsageError("--loss-scale takes dynamic, none or a number from 1e-30 to 1e30, "
+                             f"for example 1024, not {options.loss_scale!r}")
 
 
 def narrow_model(options: argparse.Namespace, model: Module) -> Module:
