@@ -81,6 +81,16 @@ def test_on_real_ranks_nobody_waits_for_one_that_has_no_memory():
     assert "out of memory" in "\n".join(errors) and "Traceback" not in "\n".join(errors)
 
 
+@ON_LINUX
+@pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
+def test_mpi_has_its_memory_before_there_is_a_limit():
+    """Python alone fits into this, MPI beside it does not."""
+    launcher = [find_mpirun(), "-n", "2"]
+    status, _, errors = train("--memory-limit", f"{in_use() + 5:.0f}MB", launcher=launcher)
+    assert status == 2 and len(errors) == 1
+    assert "Python and its libraries alone have" in errors[0]
+
+
 @pytest.mark.parametrize("words, message", [
     (["--offload", "weights"], "--offload takes activations, optimizer, parameters, separated by "
                                "commas, not 'weights'"),
@@ -93,6 +103,8 @@ def test_on_real_ranks_nobody_waits_for_one_that_has_no_memory():
      "can"),
     (["--memory-limit", "many"], "--memory-limit takes a size such as 512MB or 1.5GB, not 'many'"),
     (["--memory-limit", "0GB"], "--memory-limit takes a size such as 512MB or 1.5GB, not '0GB'"),
+    (["--memory-limit", "9" * 20 + "GB"],
+     f"--memory-limit takes a size such as 512MB or 1.5GB, not '{'9' * 20}GB'"),
 ])
 def test_mistakes_are_found_before_the_ranks_start(words, message, capsys):
     assert main(["train", *words]) == 2

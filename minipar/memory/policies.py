@@ -40,7 +40,7 @@ def plan_policy(text: str, agree: Callable[[Array], Array] = lambda array: array
 
 def parse_bytes(text: str) -> int:
     """512, 64MB, 1.5GiB as a number of bytes.  Raises ValueError for what is none."""
-    found = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?([KMGT]?I?B?)", text.strip().upper())
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d*)?|\.\d+) ?([KMGT]?I?B?)", text.strip().upper())
     if not found or found[2] not in UNITS:
         raise ValueError(f"{text!r} is no number of bytes: write 64MB, 1.5GB, 512MiB")
     return int(float(found[1]) * UNITS[found[2]])

@@ -31,9 +31,17 @@ def main(options: argparse.Namespace) -> None:
         load_checkpoint(options, task)      # a mistake is found now, before MPI starts
     check_budget(options, narrow_model(options, task.build()), task.batches.batch(0)[0], num_ranks)
     keep_freed_memory(options.memory_limit is None)
-    cluster = None if launched() else Cluster(num_ranks)
-    with process_limit(options, 1 if launched() else num_ranks):
-        launch(lambda comm: run_on(comm, options), cluster=cluster)
+    if launched():
+        launch(lambda comm: limited(comm, options))
+        return
+    with process_limit(options, num_ranks):
+        launch(lambda comm: run_on(comm, options), cluster=Cluster(num_ranks))
+
+
+def limited(comm: Communicator, options: argparse.Namespace) -> None:
+    """One rank under MPI, which has the memory it needs by now: without, it would crash."""
+    with process_limit(options, num_ranks=1):
+        run_on(comm, options)
 
 
 def run_on(comm: Communicator, options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@
 
 import argparse
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,13 +24,13 @@ from ..host_memory import MappedFile, NoRoom
 from ..launch import UsageError
 from ..memory.ledger import Ledger, OutOfMemory, megabytes
 from ..memory.offload import Offload
+from ..memory.policies import parse_bytes
 from ..nn import Module
 from .remat_options import add_remat_argument, check_remat
 from .remat_options import described as remat_of
 
 MEANING = {"activations": (), "optimizer": ("optimizer states",),
            "parameters": ("parameters", "gradients")}
-UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,15 +58,18 @@ def offloads(options: argparse.Namespace) -> list[str]:
     return names
 
 
-def limit_of(options: argparse.Namespace) -> float | None:
+def limit_of(options: argparse.Namespace) -> int | None:
     """--memory-limit in bytes.  Raises UsageError for what is no size."""
     text = options.memory_limit
     if text is None:
         return None
-    number, unit = text[:-2], text[-2:].upper()
-    if unit not in UNITS or not number.replace(".", "", 1).isdigit() or not float(number):
+    try:
+        limit = parse_bytes(text)
+    except ValueError:
+        limit = 0
+    if not limit:
         raise UsageError(f"--memory-limit takes a size such as 512MB or 1.5GB, not {text!r}")
-    return float(number) * UNITS[unit]
+    return limit
 
 
 def check_memory(options: argparse.Namespace) -> None:
@@ -98,7 +102,7 @@ def process_limit(options: argparse.Namespace, num_ranks: int) -> Iterator[None]
         yield
         return
     import resource
-    limit = int(limit * num_ranks)
+    limit = min(limit * num_ranks, sys.maxsize)             # what the system can be told
     some = np.ones((256, 256), np.float32)
     _ = some @ some                     # the BLAS takes its memory now: without, it would crash
     in_use = _own_memory()
