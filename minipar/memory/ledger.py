@@ -107,7 +107,7 @@ class Ledger:
         limit = f" of {megabytes(self.limit)}" if self.limit < math.inf else ""
         advice = ADVICE.get(kinds[0], SHARD) if kinds else SHARD
         return (f"out of memory: {wanted} where {megabytes(self.live)}{limit} are in use "
-                f"({parts or 'nothing that is counted'}): {advice}")
+                f"({parts or 'Python and its libraries are not counted'}): {advice}")
 
     def _ask(self, kind: str, num_bytes: int) -> None:
         if kind != OFFLOADED and self.live + num_bytes > self.limit:
