@@ -125,3 +125,9 @@ def test_pictures_and_checkpoints_of_an_offloaded_run(tmp_path, capsys):
               str(tmp_path / "b"), *more])
         ends.append(losses(capsys.readouterr().out.splitlines()))
     assert ends[0] == ends[1] != []
+
+
+def test_arrays_too_small_to_move_are_said_to_stay(capsys):
+    main(["train", "--data", "digits", "--steps", "1", "--offload", "activations"])
+    assert "offloaded activations: nothing, for arrays of less than 65,536 bytes stay" in " ".join(
+        capsys.readouterr().out.split())

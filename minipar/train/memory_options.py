@@ -23,7 +23,7 @@ from ..comm.copy_lane import copy_lanes
 from ..host_memory import MappedFile, NoRoom
 from ..launch import UsageError
 from ..memory.ledger import Ledger, OutOfMemory, megabytes
-from ..memory.offload import Offload
+from ..memory.offload import LEAST_BYTES, Offload
 from ..memory.policies import parse_bytes
 from ..nn import Module
 from .remat_options import add_remat_argument, check_remat
@@ -164,6 +164,9 @@ class Memory:
         """One line about what was offloaded."""
         if self.file is None:
             return None
+        if not self.file.size:
+            return (f"offloaded {', '.join(self.names)}: nothing, for arrays of less than "
+                    f"{LEAST_BYTES:,} bytes stay")
         return f"offloaded {', '.join(self.names)}: a file of {megabytes(self.file.size)} a rank"
 
 
