@@ -19,6 +19,7 @@ COMMANDS = {
     "quantize": (".quantize_command", "a checkpoint's weights as integers of 8 or 4 bits"),
     "prune": (".prune_command", "a checkpoint with fewer weights, or fewer neurons and heads"),
     "distill": (".distill_command", "a smaller model that learns from a checkpoint's"),
+    "study": (".study", "what compression costs and saves: every method on two models, one table"),
     "collective": (".collective_command", "run one collective on simulated ranks: its cost, its "
                                           "timeline"),
     "schedule": (".schedule_command", "a pipeline's schedule: its time, bubble and memory, drawn"),

@@ -39,7 +39,7 @@ ALLOWED = {     # what each part may import, itself apart
 PROGRAMS = {"train", "calibrate", "bench", "cli", "collective_command", "distill_command",
             "distill_teacher",
             "evaluate_command", "quantize_command", "schedule_command", "prune_command",
-            "prune_run", "__main__", "__init__"}
+            "prune_run", "study", "__main__", "__init__"}
 
 
 def part_of(file: Path) -> str:

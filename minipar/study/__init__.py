@@ -1,0 +1,88 @@
+"""`minipar study`: what compression costs and what it saves, measured on real data.
+
+    minipar study --out out/study           a few minutes on two cores
+    minipar study --quick --out out/study   seconds: the same on tiny models, which shows nothing
+
+A digits MLP and a text GPT, each dense, pruned, quantized, distilled …, from several seeds.  Into
+the folder go study.md (table, findings and picture), study.csv, study.json and study.png; the
+checkpoints are kept only while it runs.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from ..environment import launched
+from ..launch import UsageError
+from ..viz.figure import write_text
+from ..viz.pareto import Panel, draw_pareto
+from .findings import paragraphs
+from .measure import ROWS
+from .subjects import FULL, QUICK, Subject
+from .summary import Spread, as_csv, as_json, column, markdown_table, terminal_table
+from .work import Results, run_study
+
+SEEDS = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--quick", action="store_true",
+                        help="tiny models, hardly trained: to see whether it works")
+    parser.add_argument("--seeds", type=int, metavar="N",
+                        help=f"repeat everything with N seeds ({SEEDS}; quick: 1)")
+    parser.add_argument("--out", type=Path, default=Path("out/study"), metavar="DIR",
+                        help="where table and picture go (out/study)")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Train, compress, measure, report.  Raises UsageError for what cannot be."""
+    if launched() and launched().size > 1:
+        raise UsageError(f"study starts processes of its own, and works on one rank, not on "
+                         f"{launched().size}: run it without mpirun")
+    seeds = (1 if options.quick else SEEDS) if options.seeds is None else options.seeds
+    if seeds < 1:
+        raise UsageError(f"--seeds {seeds}: give a number of at least 1")
+    subjects, console = QUICK if options.quick else FULL, Console(highlight=False)
+    started = time.perf_counter()
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".work-", dir=options.out) as work:
+            results = run_study(subjects, seeds, Path(work), console)
+        for subject in subjects:
+            console.print(terminal_table(subject, results[subject.name]))
+        findings = paragraphs(subjects, results)
+        console.print(f"\n{findings}", markup=False, soft_wrap=True)
+        write(options.out, subjects, results, seeds, findings)
+    except (ValueError, OSError) as error:
+        raise UsageError.of(error) from error
+    console.print(f"{time.perf_counter() - started:.0f} s; {options.out / 'study.md'}, study.csv, "
+                  "study.json, study.png", markup=False, soft_wrap=True)
+
+
+def write(out: Path, subjects: tuple[Subject, ...], results: Results, seeds: int,
+          findings: str) -> None:
+    """All files of the report."""
+    how = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
+    draw_pareto([panel(subject, results) for subject in subjects], out / "study.png",
+                f"Quality against bytes on disk ({how})")
+    write_text(out / "study.csv", as_csv(results))
+    write_text(out / "study.json", as_json(results))
+    write_text(out / "study.md", f"{how.capitalize()}.\n\n{markdown_table(subjects, results)}\n"
+               f"![Quality against bytes on disk](study.png)\n\n{findings}")
+
+
+def panel(subject: Subject, results: Results) -> Panel:
+    """The points of a subject: one for each file."""
+    points, scale = {}, 100 if subject.more_is_better else 1
+    for row in ROWS:
+        if row.kind is None:
+            rows = results[subject.name][row.name]
+            quality = Spread.of(column(rows, "quality"))
+            points[row.name] = (Spread.of(column(rows, "num_bytes")).mean, scale * quality.mean,
+                                scale * (quality.deviation or 0.0))
+    return Panel(subject.name, subject.quality + ", %" * subject.more_is_better, points,
+                 subject.more_is_better)

@@ -1,0 +1,100 @@
+"""The study's results as one table: on the terminal, in Markdown, CSV and JSON."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from ..viz.figure import in_bytes, time_unit
+from .measure import ROWS, Result
+from .subjects import ACCURACY, Subject
+from .work import Results
+
+
+class Spread(NamedTuple):
+    """The mean over the seeds, and their standard deviation; None if there is one seed only."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of some numbers."""
+        return cls(float(np.mean(values)),
+                   float(np.std(values, ddof=1)) if len(values) > 1 else None)
+
+    def text(self, scale: float, digits: int, unit: str = "") -> str:
+        """As a person writes it: 97.1 ± 0.3 %."""
+        spread = "" if self.deviation is None else f" ± {self.deviation * scale:.{digits}f}"
+        return f"{self.mean * scale:.{digits}f}{spread}{unit}"
+
+
+def column(results: Sequence[Result], name: str) -> list[float]:
+    """One number of each seed's result."""
+    return [getattr(result, name) for result in results]
+
+
+def quality_of(subject: Subject, results: Sequence[Result]) -> str:
+    """The quality as text."""
+    spread = Spread.of(column(results, "quality"))
+    return spread.text(100, 1, " %") if subject.quality == ACCURACY else spread.text(1, 3)
+
+
+HEADER = ("quality", "bytes on disk", "ratio", "FLOPs a sample", "ratio", "a batch", "ratio")
+
+
+def lines(subject: Subject, rows: dict[str, list[Result]]) -> Iterator[tuple[str, ...]]:
+    """The table's cells; ratios are to the dense model."""
+    dense = {name: np.mean(column(rows["dense"], name)) for name in Result._fields}
+    unit, scale = time_unit(dense["seconds"])
+    for row in ROWS:
+        results = rows[row.name]
+        num_bytes, flops = (np.mean(column(results, name)) for name in ("num_bytes", "flops"))
+        seconds = Spread.of(column(results, "seconds"))
+        yield (row.name, quality_of(subject, results), in_bytes(num_bytes),
+               f"{num_bytes / dense['num_bytes']:.2f}", f"{flops:,.0f}",
+               f"{flops / dense['flops']:.2f}", seconds.text(scale, 2, f" {unit}"),
+               f"{seconds.mean / dense['seconds']:.2f}")
+
+
+def terminal_table(subject: Subject, rows: dict[str, list[Result]]) -> Table:
+    """For the terminal."""
+    table = Table(subject.name, title_justify="left")
+    for header in (subject.quality, *HEADER[1:]):
+        table.add_column(header, justify="right", no_wrap=True)
+    for cells in lines(subject, rows):
+        table.add_row(*cells)
+    return table
+
+
+def markdown_table(subjects: Sequence[Subject], results: Results) -> str:
+    """One table of all subjects."""
+    text = ["| | " + " | ".join(HEADER) + " |", "|---|" + "---:|" * len(HEADER)]
+    for subject in subjects:
+        text.append(f"| **{subject.name}** ({subject.quality}) |" + " |" * len(HEADER))
+        text += ["| " + " | ".join(cells) + " |"
+                 for cells in lines(subject, results[subject.name])]
+    return "\n".join(text) + "\n"
+
+
+def as_csv(results: Results) -> str:
+    """A line for each subject, row and seed."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["subject", "version", "seed", *Result._fields])
+    for subject, rows in results.items():
+        for name, of_seeds in rows.items():
+            writer.writerows([subject, name, seed, *result]
+                             for seed, result in enumerate(of_seeds))
+    return out.getvalue()
+
+
+def as_json(results: Results) -> str:
+    """results[subject][version] = a list with an object for each seed."""
+    return json.dumps({subject: {name: [result._asdict() for result in of_seeds]
+                                 for name, of_seeds in rows.items()}
+                       for subject, rows in results.items()}, indent=1, ensure_ascii=False)
