@@ -25,7 +25,7 @@ from .subjects import FULL, QUICK, Subject
 from .summary import Spread, as_csv, as_json, column, markdown_table, terminal_table
 from .work import Results, run_study
 
-SEEDS = 3
+SEEDS, WIDTH = 3, 110
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +47,8 @@ def main(options: argparse.Namespace) -> None:
     if seeds < 1:
         raise UsageError(f"--seeds {seeds}: give a number of at least 1")
     subjects, console = QUICK if options.quick else FULL, Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH           # a file has room for whole rows
     started = time.perf_counter()
     try:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..viz.figure import in_bytes, time_unit
@@ -44,7 +45,7 @@ def quality_of(subject: Subject, results: Sequence[Result]) -> str:
     return spread.text(100, 1, " %") if subject.quality == ACCURACY else spread.text(1, 3)
 
 
-HEADER = ("quality", "bytes on disk", "ratio", "FLOPs a sample", "ratio", "a batch", "ratio")
+HEADER = ("quality", "on disk", "ratio", "FLOPs/sample", "ratio", "time/batch", "ratio")
 
 
 def lines(subject: Subject, rows: dict[str, list[Result]]) -> Iterator[tuple[str, ...]]:
@@ -63,8 +64,9 @@ def lines(subject: Subject, rows: dict[str, list[Result]]) -> Iterator[tuple[str
 
 def terminal_table(subject: Subject, rows: dict[str, list[Result]]) -> Table:
     """For the terminal."""
-    table = Table(subject.name, title_justify="left")
-    for header in (subject.quality, *HEADER[1:]):
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(subject.name, no_wrap=True)
+    for header in (subject.quality.replace("character", "char"), *HEADER[1:]):
         table.add_column(header, justify="right", no_wrap=True)
     for cells in lines(subject, rows):
         table.add_row(*cells)
