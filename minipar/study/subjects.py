@@ -46,7 +46,7 @@ FULL = (
     Subject(DIGITS, ACCURACY, {"data": "digits", "hidden": "128,64", "batch": 64},
             {"hidden": "32,16"}, steps=300, more=150, repeats=60),
     Subject(GPT, BITS, {"data": "docs", "layers": 2, "heads": 4, "width": 64, "context": 64,
-                        "batch": 16}, {"layers": 1, "heads": 2, "width": 32}, steps=400, more=120),
+                        "batch": 16}, {"layers": 1, "heads": 2, "width": 32}, steps=1200, more=300),
 )
 QUICK = (
     Subject(DIGITS, ACCURACY, {"data": "digits", "hidden": "64,32", "batch": 32}, {"hidden": "8"},
