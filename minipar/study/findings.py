@@ -48,9 +48,8 @@ def paragraph(subject: Subject, rows: Rows) -> str:
 
 
 def _qualities(subject: Subject, rows: Rows) -> list[str]:
-    files = {row.file: row for row in ROWS if row.name != row.reference}     # one row for each
-    found = {row.name: verdict(gain(subject, rows, row.name, row.reference))
-             for row in files.values()}
+    found = {row.name: verdict(gain(subject, rows, row.name, row.reference)) for row in ROWS
+             if row.name != row.reference and row.kind is None}     # one row of each file
     said = [f"The same model trained on for as many steps as the pruned ones is "
             f"{_judged(found.pop(TUNED))} dense; what was trained on is compared with it, all "
             "else with dense."]

@@ -67,7 +67,7 @@ def _draw_points(axes: Axes, panel: Panel) -> None:
     for name, (x, y, spread) in panel.points.items():
         color = BLUE if name in best else GREY
         axes.errorbar(x / size, y, yerr=spread, color=color, marker="o", markersize=6, capsize=2,
-                      linewidth=1, zorder=3)
+                      linewidth=1, zorder=3 + (name in best))
     axes.step([panel.points[n][0] / size for n in best], [panel.points[n][1] for n in best],
               where="post", color=BLUE, linewidth=1, linestyle="--", zorder=1)
     axes.set_xscale("log")
