@@ -113,7 +113,8 @@ def main(comm: Communicator) -> None:
                     "slow links: no all-reduce is best, so choose by size, ranks and links.")
     lesson.exercises(questions=[
         "A ring has the fewest bytes for any p, also for p = 5. Why does Rabenseifner's not?",
-        "python -m minipar calibrate, under mpirun, measures all collectives here. Does it agree?"])
+        "`minipar calibrate`, under mpirun (see the README), measures all collectives on these "
+        "ranks. Does it agree?"])
 
 
 def check(lesson: Lesson, comm: Communicator) -> None:

@@ -23,6 +23,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from minipar.comm import Communicator
+from minipar.environment import minipar_command
 from minipar.exercises import manifest
 from minipar.launch import UsageError
 
@@ -118,7 +119,7 @@ class Lesson:
         number = int(self.name.partition("_")[0])
         own = [name for name, exercise in manifest.load(ROOT).items() if exercise.lesson == number]
         for name in dict.fromkeys([*own, *names]):
-            self.console.print(f"  • python -m minipar exercise start {name}", soft_wrap=True)
+            self.console.print(f"  • {minipar_command(f'exercise start {name}')}", soft_wrap=True)
         for question in questions:
             self.console.print(f"  • {question}")
 

@@ -30,7 +30,7 @@ from .comm.measure import (
     measure_links,
     table_of,
 )
-from .environment import launched
+from .environment import launched, minipar_command
 from .launch import UsageError, launch
 
 OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares scan's algorithms
@@ -49,7 +49,7 @@ def main(options: argparse.Namespace) -> None:
     world = launched()
     if world is None or world.size < 2:
         raise UsageError("calibrate measures at least two real ranks: "
-                         "mpirun -n 4 python -m minipar calibrate")
+                         + minipar_command("calibrate", 4))
     if options.rounds < 1 or options.largest < LINK_SIZES[1]:
         raise UsageError(f"--rounds {options.rounds} --largest {options.largest}: give at least 1 "
                          f"round and {LINK_SIZES[1]} bytes")

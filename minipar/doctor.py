@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_info
 
 from . import __version__
 from .comm.mpi_library import import_mpi, library_vendor, mismatch
-from .environment import blas_threads, find_mpirun, launched, num_cores
+from .environment import blas_threads, find_mpirun, launched, minipar_command, num_cores
 
 VENDORS = {"openmpi": ("open mpi", "openrte", "prte"), "mpich": ("hydra", "mpich", "intel")}
 
@@ -140,5 +140,5 @@ def main() -> int:
         console.print("problem:", style="red", end=" ")
         console.print(problem, markup=False, highlight=False)
     if not problems:
-        console.print("[green]all fits together[/]: try  mpirun -n 4 python -m minipar doctor")
+        console.print("[green]all fits together[/]: try  " + minipar_command("doctor", 4))
     return 1 if problems else 0

@@ -6,6 +6,7 @@ can hang.
 
 import os
 import platform
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -95,6 +96,26 @@ def find_mpirun() -> str | None:
         if beside.exists():
             return str(beside)
     return shutil.which("mpirun") or shutil.which("mpiexec")
+
+
+def minipar_command(words: str, num_ranks: int = 0) -> str:
+    """`python -m minipar WORDS` as one types it here, under `mpirun` if there is `num_ranks`.
+
+    It starts the Python that runs now, whether or not its environment is active:
+    `.venv/bin/mpirun -n 4 .venv/bin/python -m minipar calibrate`.
+    """
+    mpirun = find_mpirun()
+    launcher = f"{_typed(mpirun) if mpirun else 'mpirun'} -n {num_ranks} " if num_ranks else ""
+    return f"{launcher}{_typed(sys.executable)} -m minipar {words}"
+
+
+def _typed(program: str) -> str:
+    """How one types the path of a program: its name if PATH leads to it, else from this folder."""
+    name, path = os.path.basename(program), os.path.abspath(program)
+    if os.path.abspath(shutil.which(name) or "") == path:
+        return name
+    below = path.removeprefix(os.path.join(os.getcwd(), ""))
+    return shlex.quote(below if os.sep in below else path)
 
 
 def launcher_terminal() -> str | None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from minipar.environment import find_mpirun, mpirun_environment
+from minipar.environment import find_mpirun, minipar_command, mpirun_environment
 
 needs_mpi = pytest.mark.skipif(find_mpirun() is None,
                                reason="there is no mpirun: pip install '.[mpi]'")
@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(("num_ranks", "words", "message"), [
-    (0, (), "calibrate measures at least two real ranks: mpirun -n 4 python -m minipar calibrate"),
+    (0, (), f"at least two real ranks: {minipar_command('calibrate', 4)}"),
     pytest.param(1, (), "at least two real ranks", marks=needs_mpi),
     pytest.param(2, ("--rounds", "0"), "give at least 1 round", marks=needs_mpi)])
 def test_mistakes_are_one_line(tmp_path, num_ranks, words, message):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..environment import cache_folder
+from ..environment import cache_folder, minipar_command
 from .topology import Link
 
 FORMAT = 1      # of the file; another one is not read
@@ -128,7 +128,7 @@ def read(path: Path) -> tuple[Calibration | None, str]:
     except FileNotFoundError:
         return None, ""
     except (OSError, ValueError) as error:
-        return None, (f"{path} is ignored: {error}; python -m minipar calibrate, under mpirun, "
+        return None, (f"{path} is ignored: {error}; {minipar_command('calibrate', 4)} "
                       "writes it anew")
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..environment import launched, prepare_mpi
+from ..environment import launched, minipar_command, prepare_mpi
 from .guardian import Guardian
 
 
@@ -37,7 +37,7 @@ def mismatch() -> str | None:
     return (f"started by {world.launcher}'s mpirun, but mpi4py in {sys.prefix} loads {loaded}: "
             f"{world.size} ranks would be {world.size} runs of one rank each. Use the mpirun of "
             f"{loaded}, perhaps {sys.prefix}/bin/mpirun -n {world.size} … "
-            "(python -m minipar doctor says more)")
+            f"({minipar_command('doctor')} says more)")
 
 
 def abort(MPI: Any, guardian: Guardian, code: int) -> None:
@@ -85,6 +85,6 @@ def import_mpi():
     world, num_seen = launched(), MPI.COMM_WORLD.Get_size()
     if world and world.size != num_seen:
         raise RuntimeError(f"mpirun started {world.size} processes, but the MPI library sees "
-                           f"{num_seen}: they do not belong together (python -m minipar doctor "
-                           "says more)")
+                           f"{num_seen}: they do not belong together "
+                           f"({minipar_command('doctor')} says more)")
     return MPI

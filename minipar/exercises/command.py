@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+from ..environment import minipar_command
 from . import surgery
 from .judge import LIMIT, Failure, judge
 from .manifest import Exercise, Refusal
@@ -82,7 +83,8 @@ def _list(bench: Workbench, console: Console, options: argparse.Namespace) -> in
         table.add_row(exercise.name, f"{exercise.lesson:02}", str(exercise.points), exercise.title,
                       state)
     console.print(table)
-    _say(console, f"{reached} of {total} points.  To begin: python -m minipar exercise start NAME")
+    _say(console, f"{reached} of {total} points.  To begin: "
+                  + minipar_command("exercise start NAME"))
     return 0
 
 
@@ -92,8 +94,8 @@ def _start(bench: Workbench, console: Console, options: argparse.Namespace) -> i
     _say(console, f"{exercise.title} ({exercise.points} points)\n")
     _print_task(console, exercise)
     _say(console, f"Write it in {bench.place(exercise)}, then:\n"
-                  f"  python -m minipar exercise check {exercise.name}\n"
-                  f"  python -m minipar exercise hint {exercise.name}")
+                  f"  {minipar_command(f'exercise check {exercise.name}')}\n"
+                  f"  {minipar_command(f'exercise hint {exercise.name}')}")
     return 0
 
 
@@ -137,10 +139,10 @@ def _check(bench: Workbench, console: Console, options: argparse.Namespace) -> i
     if outcome.passed and started:
         bench.keep_passed(exercise)
         _say(console, f"✓ {exercise.name}: {exercise.points} points ({tests})\nTo compare it with "
-                      f"the reference: python -m minipar exercise restore {exercise.name}")
+                      f"the reference: {minipar_command(f'exercise restore {exercise.name}')}")
     elif outcome.passed:
         _say(console, f"✓ {exercise.name} passes ({tests}), but it is the reference: to write your "
-                      f"own, python -m minipar exercise start {exercise.name}")
+                      f"own, {minipar_command(f'exercise start {exercise.name}')}")
     else:
         _say(console, f"✗ {exercise.name}: 0 of {exercise.points} points ({outcome.num_passed} "
                       f"tests passed, {len(outcome.failures)} failed)")
@@ -148,7 +150,7 @@ def _check(bench: Workbench, console: Console, options: argparse.Namespace) -> i
         for mutant in exercise.mutants:
             if surgery.same_body(written, _parse(mutant.body)):
                 console.print(f"\nA known mistake: {mutant.why}")
-        _say(console, f"\nStuck?  python -m minipar exercise hint {exercise.name}")
+        _say(console, f"\nStuck?  {minipar_command(f'exercise hint {exercise.name}')}")
     return 0 if outcome.passed else 1
 
 

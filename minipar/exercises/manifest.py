@@ -13,6 +13,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..environment import minipar_command
+
 MANIFEST = "minipar/exercises.toml"
 MIN_MUTANTS = 3
 
@@ -99,5 +101,5 @@ def find(exercises: dict[str, Exercise], name: str) -> Exercise:
         close = difflib.get_close_matches(name, exercises, 1, cutoff=0.4)
         raise Refusal(f"there is no exercise {name!r}: "
                       + (f"did you mean {close[0]}?" if close
-                         else "python -m minipar exercise list shows them"))
+                         else f"{minipar_command('exercise list')} shows them"))
     return exercises[name]

@@ -128,8 +128,7 @@ def stub(text: str, rows: Rows, exercise: Exercise) -> str:
 
 def stub_body(exercise: Exercise) -> str:
     """The one statement of a stub."""
-    return (f'raise NotImplementedError("write this: python -m minipar exercise check '
-            f'{exercise.name}")')
+    return f'raise NotImplementedError("write this: exercise {exercise.name}")'
 
 
 def parse_file(text: str, file: str) -> ast.Module:

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from minipar.environment import minipar_command
 from minipar.exercises import command, manifest
 from minipar.exercises.manifest import Refusal
 
@@ -53,7 +54,7 @@ def line_of(text, word):
 def test_check_of_the_reference_says_so(learner):
     status, said = learner("check", "unbroadcast")
     assert status == 0 and "it is the reference" in said
-    assert "python -m minipar exercise start unbroadcast" in said
+    assert minipar_command("exercise start unbroadcast") in said
     assert not (learner.tree / ".exercises").exists()
 
 
@@ -149,7 +150,7 @@ def test_an_exercise_is_judged_alone(learner):
 
 @pytest.mark.parametrize("argv, said", [
     (["start", "softmx"], "no exercise 'softmx': did you mean softmax_backward?"),
-    (["start", "zzz"], "no exercise 'zzz': python -m minipar exercise list shows them"),
+    (["start", "zzz"], f"no exercise 'zzz': {minipar_command('exercise list')} shows them"),
     (["restore", "unbroadcast"], "unbroadcast is not started"),
     (["hint", "unbroadcast", "9"], "unbroadcast has hints 1 … 4, not 9"),
     (["hint", "unbroadcast", "x"], "invalid int value"),
