@@ -64,17 +64,22 @@ def every_mesh(lesson: Lesson, comm: Communicator, alone: Step) -> None:
     for pp, dp in ((pp, dp) for pp in (1, 2, 4, 8) for dp in (1, 2, 4, 8) if p % (pp * dp) == 0):
         sizes = {"pp": pp, "dp": dp, "tp": p // (pp * dp)}
         found = step(comm, sizes, data_parallel="zero1")
-        sent = {axis: int(agree_on_sum(comm, sum(links.values()))) for axis, links in
-                bytes_by_axis(found.trace, found.mesh).items()}
-        assert sent == predicted(**sizes, sums=1), sizes
+        sent, update = ({axis: int(agree_on_sum(comm, sum(links.values()))) for axis, links in
+                         bytes_by_axis(trace, found.mesh).items()}
+                        for trace in (found.trace, found.update))
+        halves = predicted(**sizes, sums=1)
+        assert sent == halves and update == {"pp": 0, "dp": halves["dp"], "tp": 0}, sizes
+        assert sent["dp"] + update["dp"] == predicted(**sizes)["dp"], "not what DDP sends"
         off = max(abs(found.loss - alone.loss), abs(found.norm - alone.norm))
         assert off < 1e-10, sizes
         rows.append((" × ".join(f"{axis} {size}" for axis, size in sizes.items()),
-                     *(f"{sent[axis]:,} B" for axis in sizes), number(off)))
-    lesson.say(f"And on the {p} ranks that are here, every mesh of as many. With ZeRO-1 dp sends "
-               "half: a reduce-scatter. All bytes are as predicted; loss and gradient norm are one "
-               "process's.")
-    lesson.grid(["mesh", "pp sends", "dp sends", "tp sends", "off by"], rows)
+                     *(f"{size:,} B" for size in (sent["pp"], sent["tp"], sent["dp"],
+                                                  update["dp"])), number(off)))
+    lesson.say(f"And on the {p} ranks that are here, every mesh of as many, with ZeRO-1. Its dp "
+               "sends half of DDP's bytes to sum the gradients (a reduce-scatter), and the other "
+               "half in the optimizer's step (an all-gather of the parameters): together the same. "
+               "All bytes are as predicted; loss and gradient norm are one process's.")
+    lesson.grid(["mesh", "pp sends", "tp sends", "dp: gradients", "dp: step", "off by"], rows)
 
 
 def main(comm: Communicator) -> None:

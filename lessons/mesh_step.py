@@ -7,6 +7,7 @@ import numpy as np
 from minipar.comm import Communicator, Trace
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
+from minipar.optim import SGD
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 
@@ -19,15 +20,16 @@ class Step(NamedTuple):
     """One step, as one rank saw it: what it sent, how long it took, loss and norm of all."""
 
     mesh: DeviceMesh | None
-    trace: Trace
-    seconds: float
+    trace: Trace            # until the gradients are there
+    update: Trace           # of the optimizer's step
+    seconds: float          # of `trace`
     loss: float
     norm: float
 
 
 def step(comm: Communicator, sizes: dict[str, int] | None = None,
          nesting: tuple[str, ...] | None = None, data_parallel: str = "ddp") -> Step:
-    """Gradients of M microbatches on such a mesh; without sizes, of each rank for itself."""
+    """A step on M microbatches on such a mesh; without sizes, of each rank for itself."""
     model, mesh = GPT(CONFIG).initialize(0, np.float64), None
     if sizes is None:
         strategy = Strategy(model, comm.split(comm.rank))
@@ -40,14 +42,17 @@ def step(comm: Communicator, sizes: dict[str, int] | None = None,
     comm.start_trace()
     loss = accumulate(strategy, batches)
     trace, seconds = comm.stop_trace(), comm.now() - begun
-    return Step(mesh, trace, seconds, loss, strategy.clip_grad_norm(np.inf))
+    norm, optimizer = strategy.clip_grad_norm(np.inf), SGD(strategy.slabs, lr=0.1)
+    comm.start_trace()
+    strategy.step(optimizer)
+    return Step(mesh, trace, comm.stop_trace(), seconds, loss, norm)
 
 
 def predicted(pp: int, dp: int, tp: int, sums: int = 2) -> dict[str, int]:
     """Bytes that all ranks together send along each axis in a step.
 
     n = ROWS T D are the activations of a microbatch.  A ring's all-reduce of n over p ranks sends
-    2 (p-1) n, a reduce-scatter (`sums` = 1) half of it.
+    2 (p-1) n, a reduce-scatter or an all-gather (`sums` = 1) half of it.
     """
     n, model = ROWS * T * D, GPT(CONFIG).num_parameters()
     once = T * D + L * 6 * D + 2 * D            # positions, norms, biases of row layers: not cut
