@@ -33,8 +33,11 @@ STRATEGIES = {
     "ZeRO-2": lambda model, comm: ZeRO2(model, comm, BUCKET_MB, BUCKET_MB),
     "ZeRO-3": ZeRO3,
 }
-# Bytes of float32 with AdamW: (on every rank the same, in pieces that make up a whole), each × Ψ.
+# Bytes with AdamW: (on every rank the same, in pieces that make up a whole), each × Ψ.  In float32
+# parameters 4, gradients 4, states 8; in the paper's mixed precision 2, 2, and 12 with a master.
 KEPT = {"DDP": (16, 0), "ZeRO-1": (8, 8), "ZeRO-2": (4, 12), "ZeRO-3": (0, 16)}
+PAPER = {"DDP": (16, 0), "ZeRO-1": (4, 12), "ZeRO-2": (2, 14), "ZeRO-3": (0, 16)}
+LARGE, MANY = 7.5e9, 64         # parameters and ranks of the paper's figure 1
 
 
 def passing(name: str, step: Step) -> int:
@@ -58,6 +61,15 @@ def main(comm: Communicator) -> None:
     lesson.table([Row(f"{name}: {same} N Ψ + {cut} Ψ", (same * p + cut) * psi,
                       total(comm, steps[name].kept), "B") for name, (same, cut) in KEPT.items()],
                  "kept by all ranks: what they all have, and what they share out")
+    lesson.say("The paper trains in mixed precision: parameters and gradients of 2 bytes, and 12 "
+               "bytes of states, for they include a float32 copy of the parameters. **Beware of "
+               "formulas that look alike**: 4Ψ + 12Ψ/N is ZeRO-2 in float32, and ZeRO-1 in the "
+               "paper (Rajbhandari et al. 2020, figure 1).")
+    lesson.grid(["bytes on a rank", "float32: 4 + 4 + 8", "mixed: 2 + 2 + 12",
+                 f"mixed, Ψ = {LARGE / 1e9:g} G, N = {MANY}"],
+                [(name, formula(*KEPT[name]), formula(*PAPER[name]),
+                  f"{(same + cut / MANY) * LARGE / 1e9:,.1f} GB")
+                 for name, (same, cut) in PAPER.items()])
     lesson.say("During a step ZeRO-2 needs a bucket's whole gradient until it is reduced, ZeRO-3 "
                "a layer's whole weights while it uses them. On this rank:")
     lesson.table([Row(f"{name}: peak − kept", passing(name, step), step.peak - step.kept, "B")
@@ -66,7 +78,7 @@ def main(comm: Communicator) -> None:
     for name, step in steps.items():
         for k, sent in ((1, step.sent), (K, in_parts[name])):
             all_ranks = p * paper_bytes(name.lower().replace("-", ""), psi, p, k)
-            factor = f"{all_ranks / 4 / psi / (p - 1):g} Ψ (N−1)" if p > 1 else ""
+            factor = f"{all_ranks / 4 / psi / (p - 1):g} Ψ (N−1) × 4 B" if p > 1 else ""
             rows.append(Row(f"{name}, {k} microbatch{'es' if k > 1 else ''}: {factor}", all_ranks,
                             sent, "B", "≤" if name == "ZeRO-3" else "="))
     lesson.table(rows, "sent by all ranks in one step")
@@ -75,22 +87,24 @@ def main(comm: Communicator) -> None:
                "place and still send 2 Ψ; ZeRO-2 has no room for a whole gradient, reduces each, "
                "and sends (k + 1) Ψ; ZeRO-3 gathers for each too: up to 3 k Ψ. (Less here: in "
                "backward nobody needs embeddings and biases again.)")
-    lesson.grid(["measured in this run, per rank", "kept", "peak", "sent, k = 1", f"sent, k = {K}",
-                 "ms a step", "÷ DDP"],
-                [(name, *(f"{number(round(count / psi / size, 2))} Ψ" for count, size in (
-                    (step.kept, 1), (step.peak, 1), (step.sent, 4 * p), (in_parts[name], 4 * p))),
+    lesson.grid(["in this run, bytes on a rank", "kept", "peak"],
+                [(name, *(in_psi(count / psi) for count in (step.kept, step.peak)))
+                 for name, step in steps.items()])
+    lesson.grid(["in this run, elements sent by a rank", "k = 1", f"k = {K}", "ms a step", "÷ DDP"],
+                [(name, *(in_psi(count / 4 / p / psi) for count in (step.sent, in_parts[name])),
                   f"{1e3 * step.seconds:.2f}", f"{step.seconds / steps['DDP'].seconds:.2f}")
                  for name, step in steps.items()])
-    lesson.say("Kept and peak are in bytes, sent is in elements. What ZeRO-1 and 2 may cost is "
-               "time: half of an all-reduce, the all-gather, comes after the step, where no "
-               "backward hides it.")
+    lesson.say("What ZeRO-1 and 2 may cost is time: half of an all-reduce, the all-gather, comes "
+               "after the step, where no backward hides it.")
+    passes = {"ZeRO-2": "a bucket", "ZeRO-3": "a layer"}
     pictures = [step.memory._replace(title=name, predicted=(
-        (same + cut / p) * psi + passing(name, step), _formula(same, cut, name)))
+        (same + cut / p) * psi + passing(name, step), formula(same, cut, passes.get(name, ""))))
         for (name, step), (same, cut) in zip(steps.items(), KEPT.values())]
     lesson.picture(lambda path: draw_memory(
         pictures, path, f"One step of a GPT on {p} ranks, rank 0, activations apart", STATES, psi))
     lesson.takeaway("What all ranks hold alike is held N − 1 times too often: ZeRO cuts it into N "
-                    "pieces, and for optimizer states and gradients that costs no traffic.")
+                    "pieces. For optimizer states that costs no traffic, and for gradients none "
+                    "as long as a step has one microbatch.")
     lesson.exercises("shard_overlap", "zero_publish", "passing_gradient_take", questions=[
         "A ZeRO-1 that all-reduces the gradients, steps on its piece and broadcasts the updates "
         "sends 3 Ψ. Which third was unnecessary?",
@@ -98,10 +112,14 @@ def main(comm: Communicator) -> None:
         "In 16 bits with a 32-bit master copy (2 + 2 + 12) Ψ: which of the three is worth most?"])
 
 
-def _formula(same: int, cut: int, name: str) -> str:
-    parts = [f"{same}Ψ" if same else "", f"{cut}Ψ/N" if cut else "",
-             {"ZeRO-2": "a bucket", "ZeRO-3": "a layer"}.get(name, "")]
-    return " + ".join(filter(None, parts))
+def formula(same: int, cut: int, more: str = "") -> str:
+    """What a rank keeps, in words."""
+    return " + ".join(filter(None, (f"{same}Ψ" if same else "", f"{cut}Ψ/N" if cut else "", more)))
+
+
+def in_psi(multiple: float) -> str:
+    """A number of times Ψ."""
+    return f"{number(round(multiple, 2))} Ψ"
 
 
 if __name__ == "__main__":

@@ -9,24 +9,25 @@ so one rank works, and p - 1 wait.
     rank 2            ▐ F ▌▐ B ▌
 
 In 2012 AlexNet needed two devices, and was cut the other way: half of every layer's channels on
-each, two columns that meet in few places, so both devices work all the time.
+each, two columns that meet at the third convolution and in the fully-connected layers, so both
+devices work all the time (Krizhevsky, Sutskever & Hinton 2012, section 3.5).
 
     python lessons/11_naive_model_parallelism.py       mpirun -n 4 python lessons/11_…
 """
 
 import numpy as np
-from kit import Lesson, Row
-from stage_runs import distance, gradients, observe, serial, step_of
+from kit import ABOUT, AT_MOST, Lesson, Row
+from stage_runs import Observed, distance, gradients, observe, on_free_links, serial, step_of
 from two_columns import CLASSES, MEETING, SIZE, TwoColumns, loss_in_columns
 
 from minipar.autograd import backward
 from minipar.comm import Communicator, Trace
 from minipar.comm.collectives import agree_on_sum, gather_trace
 from minipar.launch import launch
-from minipar.nn import MLP
+from minipar.nn import MLP, Module
 from minipar.parallel.naive import NaiveModelParallel
 from minipar.parallel.strategy import Microbatch
-from minipar.viz.timeline import draw_timeline
+from minipar.viz import draw_timelines
 
 WIDTH, LAYERS, ROWS = 128, 4, 256       # of the MLP; layers of each rank; samples of a batch
 IMAGES, FLOAT = 128, 8                  # images of a batch; bytes of a number
@@ -45,8 +46,8 @@ def main(comm: Communicator) -> None:
     p = comm.size
     batch = batch_of(ROWS, (WIDTH,), WIDTH)
     expected_loss, expected = serial(mlp(p), [batch])
-    strategy = NaiveModelParallel(mlp(p), comm)
-    seen = observe(comm, step_of(strategy, [batch]))
+    strategy, seen = in_stages(comm, mlp(p), batch)
+    ideal = on_free_links(comm, lambda comm: in_stages(comm, mlp(p), batch)[1])
     away = distance(gradients(strategy), expected)
     whole, held = mlp(p).num_parameters(), strategy.slabs[0].data.size
 
@@ -54,24 +55,23 @@ def main(comm: Communicator) -> None:
                "samples, float64. The same numbers as on one device:")
     lesson.table([
         Row("loss", expected_loss, seen.loss),
-        Row("gradients: largest difference from one process", 1e-12, away, "", "≤"),
+        Row("gradients: largest difference from one process", 1e-12, away, "", AT_MOST),
         Row("parameters on all ranks together", whole, round(agree_on_sum(comm, held)), ""),
         Row("sent: an activation and a gradient over each of p − 1 cuts",
             2 * (p - 1) * ROWS * WIDTH * FLOAT, seen.sent, "B"),
-        Row("utilization: 1/p, less what messages take", 1 / p, seen.busy, "", "≤")],
+        Row("utilization: 1/p, less what messages take", 1 / p, seen.busy, "", AT_MOST)],
         "layers on different ranks")
     lesson.say("The memory of p devices, the speed of one. A larger batch does not help: each rank "
                "works longer, and waits longer. (A smaller one, and several of them, would: "
                "lesson 12.)")
-    trace = gather_trace(comm, seen.trace)
-    title = f"Naive model parallelism on {p} ranks: one works while {p - 1} wait"
-    lesson.picture(lambda path: draw_timeline(Trace(trace.select(), trace.spans), path, title))
-    columns(lesson, comm)
+    title = f"An MLP in stages on {p} ranks: one works while {p - 1} wait"
+    traces = {**drawn(title, comm, seen, ideal), **columns(lesson, comm)}
+    lesson.picture(lambda path: draw_timelines(traces, path))
     lesson.takeaway("Layers on different devices make room, not speed: utilization is 1/p, until "
                     "either each layer is cut, or the batch.")
     lesson.exercises(questions=[
-        f"Rank 1's layers take twice as long as the others'. What is the utilization of {p} ranks?",
-        "AlexNet's columns meet at conv3 only. What would be sent if they met at every layer?",
+        "Rank 1's layers take twice as long as the others'. What is the utilization of p ranks?",
+        "Here the columns meet twice. What would be sent if they met at every layer?",
         "Why does the last rank need the labels, the first one the inputs, and no rank both?"])
 
 
@@ -80,43 +80,74 @@ def mlp(num_ranks: int) -> MLP:
     return MLP([WIDTH] * (num_ranks * LAYERS + 1)).initialize(0, np.float64)
 
 
-def columns(lesson: Lesson, comm: Communicator) -> None:
+def in_stages(comm: Communicator, model: Module,
+              batch: Microbatch) -> tuple[NaiveModelParallel, Observed]:
+    """A batch through the layers of each rank in turn."""
+    strategy = NaiveModelParallel(model, comm)
+    return strategy, observe(comm, step_of(strategy, [batch]))
+
+
+def in_columns(comm: Communicator, batch: Microbatch) -> tuple[TwoColumns, Observed]:
+    """A batch through both ranks' columns at once."""
+    model = TwoColumns().initialize(0, np.float64)
+
+    def step() -> float:
+        model.zero_grad()
+        loss = loss_in_columns(model, batch.inputs, batch.targets, IMAGES, comm)
+        backward(loss)
+        return loss.item()
+    return model, observe(comm, step)
+
+
+def columns(lesson: Lesson, comm: Communicator) -> dict[str, Trace]:
     """The same small convolutional network cut both ways, on ranks 0 and 1; the others look on."""
     batch = batch_of(IMAGES, (SIZE, SIZE, 3), CLASSES)
     pair = comm.split(0 if comm.rank < 2 else None)
-    rows = []
+    rows, traces, ideal = [], {}, None
     if pair is not None:
         expected_loss, expected = serial(TwoColumns().initialize(0, np.float64), [batch])
-        staged = NaiveModelParallel(TwoColumns().initialize(0, np.float64), pair)
-        in_stages = observe(pair, step_of(staged, [batch]))
-        model = TwoColumns().initialize(0, np.float64)
-
-        def step() -> float:
-            model.zero_grad()
-            loss = loss_in_columns(model, batch.inputs, batch.targets, IMAGES, pair)
-            backward(loss)
-            return loss.item()
-        in_columns = observe(pair, step)
+        staged, stages = in_stages(pair, TwoColumns().initialize(0, np.float64), batch)
+        model, seen = in_columns(pair, batch)
+        one_waits = on_free_links(pair, lambda comm: in_stages(
+            comm, TwoColumns().initialize(0, np.float64), batch)[1])
+        ideal = on_free_links(pair, lambda comm: in_columns(comm, batch)[1])
+        traces = {**drawn("A convolutional network in 2 stages", pair, stages, one_waits),
+                  **drawn("… in 2 columns: both ranks work", pair, seen, ideal)}
         mine = {name: parameter.grad for name, parameter in model.named_parameters()
                 if name.startswith(f"columns.{pair.rank}")}
         meeting, logits = IMAGES * int(np.prod(MEETING)) * FLOAT, IMAGES * CLASSES * FLOAT
-        rows = [Row("loss", expected_loss, in_columns.loss),
+        rows = [Row("loss", expected_loss, seen.loss),
                 Row("stages: largest difference of a gradient", 1e-12,
-                    distance(gradients(staged), expected), "", "≤"),
+                    distance(gradients(staged), expected), "", AT_MOST),
                 Row("columns: largest difference of a gradient", 1e-12, distance(mine, expected),
-                    "", "≤"),
+                    "", AT_MOST),
                 Row("stages: both columns' channels, there and back", 2 * 2 * meeting,
-                    in_stages.sent, "B"),
+                    stages.sent, "B"),
                 Row("columns: all-gather, its backward; all-reduce of logits",
-                    2 * (2 * meeting + logits), in_columns.sent, "B"),
-                Row("stages: utilization", 1 / 2, in_stages.busy, "", "≤"),
-                Row("columns: utilization", 1.0, in_columns.busy, "", "≤")]
+                    2 * (2 * meeting + logits), seen.sent, "B"),
+                Row("stages: utilization", 1 / 2, stages.busy, "", AT_MOST),
+                Row("columns: utilization", ideal.busy if ideal else 1.0, seen.busy, "",
+                    ABOUT if ideal else AT_MOST)]
     lesson.say("AlexNet's layout, small: four layers, convolutions by im2col, every layer's "
                "channels in two columns, which meet before the third layer and in the logits. On "
                "two ranks, cut in stages (the first two layers, the last two) and in columns:")
     lesson.table(rows, "a convolutional network on two ranks")
     lesson.say("Nearly as many bytes, but in columns nobody waits for the other's layers: only for "
-               "messages. Cutting every layer is tensor parallelism (lesson 14).")
+               "messages. Cutting every layer is tensor parallelism (lesson 14)." + (
+                   " Predicted, here and in the picture, is how it would be if no rank shared its "
+                   "device with another, and messages took no time." if ideal else ""))
+    return traces
+
+
+def drawn(title: str, comm: Communicator, seen: Observed,
+          ideal: Observed | None) -> dict[str, Trace]:
+    """On rank 0 what all ranks did, and if they are real ones what they were predicted to do."""
+    trace = gather_trace(comm, seen.trace)
+    if trace is None:
+        return {}
+    measured = Trace(trace.select(), trace.spans)
+    return {f"{title} (predicted)": ideal.trace, f"{title} (measured)": measured} if ideal else {
+        title: measured}
 
 
 if __name__ == "__main__":

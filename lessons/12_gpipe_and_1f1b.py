@@ -16,7 +16,7 @@ How a rank plays its row and never hangs: minipar/parallel/one_f_one_b.py, all o
 
 import numpy as np
 from kit import ABOUT, EQUAL, Lesson, Row
-from stage_runs import distance, from_rank_0, gradients, run, serial, times_of
+from stage_runs import distance, from_rank_0, gradients, run, serial, times_of, typical
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_objects
@@ -71,13 +71,18 @@ def main(comm: Communicator) -> None:
             strategy.most_in_flight),
         Row(f"{TITLES[name]}: activations, each {one:,} B", live(name, p, s) * one,
             activations, "B"))], f"on this rank, s = {s}")
-    rows, formula = [], (p - 1) / (M + p - 1)
+    rows, drawn, formula = [], {}, (p - 1) / (M + p - 1)
     for name, (_, _, timeline, _) in runs.items():
         idle = from_rank_0(comm, timeline and bubble(timeline).of_total)
         took = from_rank_0(comm, timeline and timeline.makespan())
         schedule, placement = make_schedule(name, p, M)
-        predicted = from_rank_0(comm, timeline and simulate(
-            schedule, times_of(timeline), placement, link, ROWS * WIDTH * FLOAT).makespan())
+        again = timeline and simulate(
+            schedule, times_of(timeline) if simulated else typical(timeline), placement, link,
+            ROWS * WIDTH * FLOAT)
+        predicted = from_rank_0(comm, again and again.makespan())
+        title = f"{TITLES[name]} on {p} ranks, {M} microbatches"
+        drawn |= {title: timeline} if simulated else {
+            f"{title}: predicted": again, f"{title}: measured": timeline}
         rows += [Row(f"{TITLES[name]}: bubble of the total, (p−1)/(m+p−1)", formula, idle, "",
                      ABOUT),
                  Row(f"{TITLES[name]}: ms, from the times of its stages", 1e3 * predicted,
@@ -88,14 +93,12 @@ def main(comm: Communicator) -> None:
                "1F1B waits for them more often. " + (
                    "Played with the times that the stages took and the links there are, the "
                    "schedule takes exactly as long as it did." if simulated else
-                   "Predicted is what the schedule takes with the median times of its stages; what "
-                   "is more is time of messages, of bookkeeping, and, where there are fewer cores "
-                   "than ranks, of waiting for a core."))
+                   "Predicted, and drawn beside the measurement, is how long the schedule takes "
+                   "with the least F and B that were seen, and free links; what is more is time of "
+                   "messages, of bookkeeping and of waiting for a core."))
     lint(lesson, p)
     sizes = gather_objects(comm, one)
-    lesson.picture(lambda path: draw_pipelines(
-        {f"{TITLES[name]} on {p} ranks, {M} microbatches": run.timeline
-         for name, run in runs.items()}, path, sizes))
+    lesson.picture(lambda path: draw_pipelines(drawn, path, sizes))
     lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal; 1F1B has GPipe's "
                     "bubble, and holds p − s microbatches instead of all m.")
     lesson.exercises(questions=[

@@ -14,11 +14,18 @@
     mpirun -n 4 python lessons/13_interleaved_and_zero_bubble.py
 """
 
-from statistics import median
-
 import numpy as np
 from kit import ABOUT, AT_MOST, EQUAL, Lesson, Row
-from stage_runs import Run, distance, from_rank_0, gradients, run, serial, times_of
+from stage_runs import (
+    Run,
+    distance,
+    from_rank_0,
+    gradients,
+    run,
+    serial,
+    times_of,
+    typical,
+)
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum
@@ -114,14 +121,6 @@ def main(comm: Communicator) -> None:
         "W > min(F, I): why does ZB-H1's formula no longer hold?",
         "Messages take a tenth of F. From which v on does interleaving lose?",
         "1F1B's last rank keeps one microbatch, ZB-H1's p. Whose memory decides?"])
-
-
-def typical(timeline: Timeline) -> Times:
-    """F, I and W: the least of a stage's microbatches, of the stages the median."""
-    def seconds(kind: str) -> float:
-        return median(min(i.end - i.start for i in row if i.kind == kind)
-                      for row in timeline.rows())
-    return Times(*map(seconds, "FIW"))
 
 
 def played(name: str, p: int, m: int, times: Times | list[Times] | None = None, link: Link = FREE,

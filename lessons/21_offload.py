@@ -36,7 +36,7 @@ from minipar.memory.offload import Offload
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.strategies import shard_all
-from minipar.viz.timeline import draw_timeline, side_by_side
+from minipar.viz import draw_timeline, side_by_side
 
 CONFIG = GPTConfig(vocab_size=64, context=64, num_layers=4, num_heads=4, width=64, tied=False)
 BATCH, AHEAD = 8, 6              # arrays under way in each direction

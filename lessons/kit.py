@@ -8,11 +8,13 @@
 
     launch(main)
 
-Rows are checked on every rank; rank 0 alone prints and draws.
+Rows are checked on every rank; rank 0 alone prints and draws.  The answers to a lesson's questions
+are in docs/pages/answers, folded; `--answers` prints them.
 """
 
+import re
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from math import isclose
 from pathlib import Path
@@ -20,15 +22,18 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.padding import Padding
 from rich.table import Table
 
 from minipar.comm import Communicator
-from minipar.environment import minipar_command
+from minipar.comm.collectives import gather_objects
+from minipar.environment import cores, minipar_command
 from minipar.exercises import manifest
 from minipar.launch import UsageError
 
 ROOT = Path(__file__).parent.parent
 OUT = ROOT / "out"
+ANSWERS = ROOT / "docs" / "pages" / "answers"
 EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
 
 
@@ -55,14 +60,14 @@ class Row(NamedTuple):
 
 
 class Lesson:
-    """Prints the header of the lesson in `file` and takes its command line: `--out DIR`.
+    """Prints the header of the lesson in `file`; takes its command line, `--out DIR --answers`.
 
     Raises UsageError for other words, or if there are fewer than `min_ranks` ranks.
     """
 
     def __init__(self, comm: Communicator, file: str, question: str, min_ranks: int = 1):
         self.comm, self.name = comm, Path(file).stem
-        self.out = _options(sys.argv[1:], Path(file).name)
+        self.options = _options(sys.argv[1:], Path(file).name)
         if comm.size < min_ranks:
             raise UsageError(f"this lesson needs at least {min_ranks} ranks, not {comm.size}: "
                              f"--ranks {min_ranks}, or mpirun -n {min_ranks}")
@@ -73,6 +78,9 @@ class Lesson:
         number, _, title = self.name.partition("_")
         self.console.rule(f"[bold]Lesson {number}: {title.replace('_', ' ')}")
         self.console.print(f"[bold]{question}[/]  [dim]({ranks})[/]\n")
+        crowded = _crowded(comm)
+        if crowded:
+            self.console.print(f"[yellow]{crowded}[/]\n")
 
     def say(self, text: str) -> None:
         """A paragraph, in Markdown."""
@@ -98,11 +106,11 @@ class Lesson:
 
     def picture(self, draw: Callable[[Path], Any]) -> None:
         """Call draw(path) and say where the picture is."""
-        self._write("Picture", draw, self.out / f"{self.name}.png")
+        self._write("Picture", draw, self.options.out / f"{self.name}.png")
 
     def page(self, write: Callable[[Path], Any]) -> None:
         """Call write(path) and say where the page is, to be opened in a browser."""
-        self._write("Page", write, self.out / f"{self.name}.html")
+        self._write("Page", write, self.options.out / f"{self.name}.html")
 
     def _write(self, what: str, write: Callable[[Path], Any], path: Path) -> None:
         if self.comm.rank == 0:
@@ -120,8 +128,37 @@ class Lesson:
         own = [name for name, exercise in manifest.load(ROOT).items() if exercise.lesson == number]
         for name in dict.fromkeys([*own, *names]):
             self.console.print(f"  • {minipar_command(f'exercise start {name}')}", soft_wrap=True)
+        answers = answers_of(self.name) if self.options.answers else {}
         for question in questions:
-            self.console.print(f"  • {question}")
+            self.console.print(f"  • {question}", markup=False)
+            if answers:
+                self.console.print(Padding(Markdown(answers[question]), (1, 0, 1, 4)))
+        if questions and not answers:
+            self.console.print(f"[dim]The answers: --answers, or {_page(self.name)}[/]")
+
+
+def _page(name: str) -> Path:
+    """The page with the answers to a lesson's questions, from the clone's folder."""
+    return (ANSWERS / f"{name.partition('_')[0]}.md").relative_to(ROOT)
+
+
+def answers_of(name: str) -> dict[str, str]:
+    """The answers to the questions of a lesson, in Markdown, by question."""
+    text = (ROOT / _page(name)).read_text(encoding="utf-8")
+    folded = re.findall(r"<summary>(.+?)</summary>(.+?)</details>", text, re.DOTALL)
+    return {" ".join(question.split()): answer.strip() for question, answer in folded}
+
+
+def _crowded(comm: Communicator) -> str:
+    """On rank 0 of real ranks a warning, if those of a machine share its cores; else ""."""
+    if not hasattr(comm, "mpi_comm"):
+        return ""
+    here = [seen for node, seen in gather_objects(comm, (comm.node_of(comm.rank), cores())) or []
+            if node == comm.node_of(comm.rank)]
+    num_cores = len(set().union(*here))
+    return "" if len(here) <= num_cores else (
+        f"{len(here)} ranks share {num_cores} core{'s' * (num_cores > 1)}: what is counted is "
+        "exact, but times, and shares of time, mean little.")
 
 
 def number(value: float) -> str:
@@ -136,7 +173,7 @@ def _ratio(row: Row) -> str:
     return "1" if row.predicted == row.measured else f"{row.measured / row.predicted:.4f}"
 
 
-def _options(words: list[str], program: str) -> Path:
+def _options(words: list[str], program: str) -> Namespace:
     class Parser(ArgumentParser):
         def error(self, message: str):
             raise UsageError(f"{message}: {self.format_usage().strip()}")
@@ -144,4 +181,5 @@ def _options(words: list[str], program: str) -> Path:
     parser = Parser(program, description="A lesson: alone on simulated ranks (--ranks N), or under "
                                          "mpirun on real ones.")
     parser.add_argument("--out", type=Path, default=OUT, help="where its picture goes")
-    return parser.parse_args(words).out
+    parser.add_argument("--answers", action="store_true", help="answer its questions, too")
+    return parser.parse_args(words)

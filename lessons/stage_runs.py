@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
 from minipar.autograd import backward
-from minipar.comm import Communicator, Trace
+from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.collectives import agree_on_sum, all_reduce
 from minipar.launch import metered
 from minipar.memory.ledger import Ledger
@@ -40,6 +41,27 @@ def observe(comm: Communicator, batch: Callable[[], float]) -> Observed:
     worked = agree_on_sum(comm, sum(s.end - s.start for s in spans))
     return Observed(trace, loss, round(agree_on_sum(comm, trace.bytes_sent())), seconds,
                     worked / seconds / comm.size)
+
+
+def on_free_links(comm: Communicator,
+                  program: Callable[[Communicator], Observed]) -> Observed | None:
+    """What program(comm) would be if no rank shared its device and messages took no time.
+
+    Simulated ranks, whose device is as fast as this machine: the best of three runs says how fast.
+    The trace has all ranks.  None if `comm` is simulated itself, and on every rank but 0.
+    """
+    if comm.rank or not hasattr(comm, "mpi_comm"):
+        return None
+
+    def run(speed: float, clock: str) -> list[Observed]:
+        return Cluster(comm.size, latency=0.0, bandwidth=inf, flops_per_second=speed,
+                       memory_bandwidth=speed, clock=clock).run(program)[0]
+
+    def work(seen: list[Observed]) -> float:
+        return seen[0].busy * seen[0].seconds
+    really = min(work(run(1.0, "wall")) for _ in range(3))
+    seen = run(work(run(1.0, "model")) / really, "model")
+    return seen[0]._replace(trace=Trace.merged(one.trace for one in seen))
 
 
 def step_of(strategy: Strategy, batches: Sequence[Microbatch]) -> Callable[[], float]:
@@ -105,6 +127,18 @@ def times_of(timeline: Timeline) -> list[Times]:
         taken.setdefault((i.stage, i.kind), []).append(i.end - i.start)
     return [Times(median(taken[s, "F"]), median(taken.get((s, "B")) or taken[s, "I"]),
                   median(taken.get((s, "W"), [0]))) for s, kind in sorted(taken) if kind == "F"]
+
+
+def typical(timeline: Timeline) -> Times:
+    """The least that a stage took for a microbatch, of the stages the median: free of waiting.
+
+    Where backward is done in one, it counts as the gradient of the input.
+    """
+    def seconds(*kinds: str) -> float:
+        least = [min((i.end - i.start for i in row if i.kind in kinds), default=0.0)
+                 for row in timeline.rows()]
+        return median(least)
+    return Times(seconds("F"), seconds("I", "B"), seconds("W"))
 
 
 def from_rank_0(comm: Communicator, value: float | None) -> float:

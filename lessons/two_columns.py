@@ -5,7 +5,9 @@
            └─▶ conv1 ─▶ conv2 ─┴─▶ conv3 ─▶ fc ─┘
 
 The columns meet in two places only: each conv3 sees the channels of both, and the logits are the
-sum of what both say.  Krizhevsky, Sutskever & Hinton 2012, section 3.5.
+sum of what both say.  AlexNet has three fully-connected layers, and its columns meet in each of
+them: a neuron there sees all of the layer before (Krizhevsky, Sutskever & Hinton 2012, section
+3.5).
 """
 
 from minipar import autograd as ag

@@ -4,6 +4,7 @@ them, nothing else does."""
 from .crossover import Curves, draw_crossovers
 from .curves import draw_loss, draw_losses
 from .feedback import draw_feedback
+from .bars import Bar, lanes, side_by_side
 from .memory import MemoryStep, draw_memory, levels, phases_of
 from .number_line import draw_number_lines
 from .perfetto import write_perfetto
@@ -21,7 +22,7 @@ from .stacked import draw_stacked
 from .steps import write_steps
 from .tape import draw_tape
 from .terminal import draw_in_terminal
-from .timeline import Bar, draw_timeline, lanes, side_by_side
+from .timeline import draw_timeline, draw_timelines
 from .traffic import draw_traffic
 from .wall import Need, draw_wall
 
@@ -29,6 +30,6 @@ __all__ = ["Bar", "Curves", "MemoryStep", "Need", "Rounds", "Run", "Wait", "draw
            "draw_feedback", "draw_in_terminal", "draw_loss", "draw_losses", "draw_memory",
            "draw_number_lines", "draw_pair", "draw_permutations", "draw_pipeline", "draw_precision",
            "draw_rounds", "draw_softened", "draw_space_time", "draw_stacked", "draw_tape",
-           "draw_timeline", "draw_traffic", "draw_wall", "lanes", "levels", "phases_of",
-           "pipeline_in_terminal", "record_rounds", "side_by_side", "waits_of", "write_perfetto",
-           "write_schedule_page", "write_steps"]
+           "draw_timeline", "draw_timelines", "draw_traffic", "draw_wall", "lanes", "levels",
+           "phases_of", "pipeline_in_terminal", "record_rounds", "side_by_side", "waits_of",
+           "write_perfetto", "write_schedule_page", "write_steps"]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..comm.trace import Trace
 from .figure import write_text
-from .timeline import COPIES, count_ranks, refuse_empty
+from .bars import COPIES, count_ranks, refuse_empty
 
 
 def write_perfetto(trace: Trace, path: str | Path) -> Path:

@@ -19,8 +19,8 @@ from rich.text import Text
 from ..comm.trace import Trace
 from .colors import BLUE, PURPLE, RED
 from .figure import time_unit
+from .bars import count_ranks, refuse_empty
 from .space_time import BLOCKED, COMPUTING, TRANSFER, Run, from_zero, states
-from .timeline import count_ranks, refuse_empty
 
 ENDED = "after its last event"
 MARKS = {COMPUTING: ("█", BLUE), TRANSFER: ("═", PURPLE), BLOCKED: ("·", RED), ENDED: (" ", "")}

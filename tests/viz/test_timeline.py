@@ -7,7 +7,7 @@ import pytest
 
 from minipar.comm import Cluster, Trace
 from minipar.comm.collectives import all_reduce, broadcast
-from minipar.viz import Bar, draw_timeline, lanes, side_by_side
+from minipar.viz import Bar, draw_timeline, draw_timelines, lanes, side_by_side, timeline
 from minipar.viz.timeline import _colors
 
 SIGNATURE = {".png": b"\x89PNG", ".svg": b"<?xml"}
@@ -172,3 +172,25 @@ def test_runs_side_by_side_begin_together_and_end_apart(trace, tmp_path):
         Bar(1, "compute", "forward", 0.0, 0.25)]
     path = draw_timeline(together, tmp_path / "runs.svg", runs=["late", "early"], arrows=False)
     assert "rank 0" not in path.read_text(encoding="utf-8")
+
+
+def test_several_runs_have_panels_of_their_own_and_one_scale_of_time(tmp_path, monkeypatch):
+    """Ranks of a run wait until its own end; a short run takes a part of its panel."""
+    figures = []
+    monkeypatch.setattr(timeline, "save", lambda figure, path: figures.append(figure))
+    short = Trace(messages=[(0, 1, 8, "", 1.0, 1.0, 1.25)],
+                  spans=[(0, "Linear forward", 0.0, 1.0), (1, "Linear forward", 1.25, 2.0)])
+    long = Trace(spans=[(0, "Linear backward", 3.0, 7.0)])
+    draw_timelines({"short": short, "long": long}, tmp_path / "runs.png")
+    first, second = figures[0].axes
+    assert [axes.get_title(loc="left") for axes in (first, second)] == ["short", "long"]
+    assert first.get_xlim() == second.get_xlim() == (0, 4)
+    ends = [path.vertices[:, 0].max() for drawn in first.collections for path in drawn.get_paths()]
+    assert max(ends) == 2                                       # of the first run, not 4
+    labels = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert sorted(labels) == ["backward", "forward", "messages", "waiting"]
+
+
+def test_an_empty_run_among_several_is_refused(trace, tmp_path):
+    with pytest.raises(ValueError, match="empty"):
+        draw_timelines({"some": trace, "none": Trace()}, tmp_path / "t.png")
