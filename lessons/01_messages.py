@@ -141,7 +141,7 @@ def main(comm: Communicator) -> None:
         "Mend the four programs in lessons/bug_zoo.py, each with a line or two.",
         "Let even ranks send first and odd ranks receive first. How many rounds does the ring take "
         "for even p, and for odd p?",
-        "Raise EAGER until the 512-byte ring ends. Why is a larger limit no mend?"])
+        "From which EAGER on does a ring of 512 bytes end? Why is a larger limit no mend?"])
 
 
 if __name__ == "__main__":

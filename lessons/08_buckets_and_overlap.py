@@ -141,7 +141,7 @@ def main(comm: Communicator) -> None:
         "Which bucket can never hide, however fast the link? Does a smaller first bucket help, or "
         "a smaller last one?",
         "Set latency=1e-3 in time_step: which number of buckets is best now?",
-        "With k microbatches, M is paid once. From which k on is overlap not worth its trouble?"])
+        "With m microbatches, M is paid once. From which m on is overlap not worth its trouble?"])
 
 
 if __name__ == "__main__":

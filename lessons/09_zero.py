@@ -1,12 +1,12 @@
 """Lesson 09. ZeRO-1 and ZeRO-2: what is redundant?
 
 In data parallelism every rank holds the same parameters, sums the same gradients, and steps with
-the same optimizer states to the same result: N times the same 16 Ψ bytes.  But an all-reduce is a
+the same optimizer states to the same result: p times the same 16 Ψ bytes.  But an all-reduce is a
 reduce-scatter and an all-gather, and between the two each rank has its own piece of the sum:
 
-    gradients ─▶ reduce-scatter ─▶ step on 1/N ─▶ all-gather ─▶ parameters    again 2 Ψ (N-1)/N
+    gradients ─▶ reduce-scatter ─▶ step on 1/p ─▶ all-gather ─▶ parameters    again 2 Ψ (p-1)/p
 
-ZeRO-1 lets each rank step on its piece alone, so it needs 1/N of the optimizer states; ZeRO-2 also
+ZeRO-1 lets each rank step on its piece alone, so it needs 1/p of the optimizer states; ZeRO-2 also
 drops the gradients that belong to other ranks; ZeRO-3 (lesson 10) the parameters.
 
     python lessons/09_zero.py          mpirun -n 4 python lessons/09_zero.py
@@ -24,7 +24,7 @@ from minipar.parallel.zero import ZeRO1, ZeRO2, ZeRO3
 from minipar.viz.memory import draw_memory
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=4, num_heads=4, width=48, tied=False)
-BUCKET_MB, K = 0.1, 3           # megabytes of a bucket of gradients; microbatches
+BUCKET_MB, M = 0.1, 3           # megabytes of a bucket of gradients; microbatches
 
 
 STRATEGIES = {
@@ -53,20 +53,20 @@ def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "ZeRO-1 and ZeRO-2: what is redundant?")
     p, psi = comm.size, GPT(CONFIG).num_parameters()
     steps = {name: observe(comm, CONFIG, make) for name, make in STRATEGIES.items()}
-    in_parts = {name: observe(comm, CONFIG, make, K, num_timed=0).sent
+    in_parts = {name: observe(comm, CONFIG, make, M, num_timed=0).sent
                 for name, make in STRATEGIES.items()}
 
-    lesson.say(f"A GPT of Ψ = {psi:,} parameters in float32, AdamW, N = {p} ranks. Between two "
+    lesson.say(f"A GPT of Ψ = {psi:,} parameters in float32, AdamW, p = {p} ranks. Between two "
                "steps all ranks together hold:")
-    lesson.table([Row(f"{name}: {same} N Ψ + {cut} Ψ", (same * p + cut) * psi,
+    lesson.table([Row(f"{name}: {same} p Ψ + {cut} Ψ", (same * p + cut) * psi,
                       total(comm, steps[name].kept), "B") for name, (same, cut) in KEPT.items()],
                  "kept by all ranks: what they all have, and what they share out")
     lesson.say("The paper trains in mixed precision: parameters and gradients of 2 bytes, and 12 "
                "bytes of states, for they include a float32 copy of the parameters. **Beware of "
-               "formulas that look alike**: 4Ψ + 12Ψ/N is ZeRO-2 in float32, and ZeRO-1 in the "
+               "formulas that look alike**: 4Ψ + 12Ψ/p is ZeRO-2 in float32, and ZeRO-1 in the "
                "paper (Rajbhandari et al. 2020, figure 1).")
     lesson.grid(["bytes on a rank", "float32: 4 + 4 + 8", "mixed: 2 + 2 + 12",
-                 f"mixed, Ψ = {LARGE / 1e9:g} G, N = {MANY}"],
+                 f"mixed, Ψ = {LARGE / 1e9:g} G, p = {MANY}"],
                 [(name, formula(*KEPT[name]), formula(*PAPER[name]),
                   f"{(same + cut / MANY) * LARGE / 1e9:,.1f} GB")
                  for name, (same, cut) in PAPER.items()])
@@ -76,21 +76,21 @@ def main(comm: Communicator) -> None:
                   for name, step in steps.items()], "peak of one step, activations apart")
     rows = []
     for name, step in steps.items():
-        for k, sent in ((1, step.sent), (K, in_parts[name])):
-            all_ranks = p * paper_bytes(name.lower().replace("-", ""), psi, p, k)
-            factor = f"{all_ranks / 4 / psi / (p - 1):g} Ψ (N−1) × 4 B" if p > 1 else ""
-            rows.append(Row(f"{name}, {k} microbatch{'es' if k > 1 else ''}: {factor}", all_ranks,
+        for m, sent in ((1, step.sent), (M, in_parts[name])):
+            all_ranks = p * paper_bytes(name.lower().replace("-", ""), psi, p, m)
+            factor = f"{all_ranks / 4 / psi / (p - 1):g} Ψ (p−1) × 4 B" if p > 1 else ""
+            rows.append(Row(f"{name}, {m} microbatch{'es' if m > 1 else ''}: {factor}", all_ranks,
                             sent, "B", "≤" if name == "ZeRO-3" else "="))
     lesson.table(rows, "sent by all ranks in one step")
     lesson.say("One often reads that communication grows, ZeRO-1 < 2 < 3. **Without accumulation "
-               "ZeRO-1 and 2 send the same as DDP.** With k microbatches DDP and ZeRO-1 add up in "
+               "ZeRO-1 and 2 send the same as DDP.** With m microbatches DDP and ZeRO-1 add up in "
                "place and still send 2 Ψ; ZeRO-2 has no room for a whole gradient, reduces each, "
-               "and sends (k + 1) Ψ; ZeRO-3 gathers for each too: up to 3 k Ψ. (Less here: in "
+               "and sends (m + 1) Ψ; ZeRO-3 gathers for each too: up to 3 m Ψ. (Less here: in "
                "backward nobody needs embeddings and biases again.)")
     lesson.grid(["in this run, bytes on a rank", "kept", "peak"],
                 [(name, *(in_psi(count / psi) for count in (step.kept, step.peak)))
                  for name, step in steps.items()])
-    lesson.grid(["in this run, elements sent by a rank", "k = 1", f"k = {K}", "ms a step", "÷ DDP"],
+    lesson.grid(["in this run, elements sent by a rank", "m = 1", f"m = {M}", "ms a step", "÷ DDP"],
                 [(name, *(in_psi(count / 4 / p / psi) for count in (step.sent, in_parts[name])),
                   f"{1e3 * step.seconds:.2f}", f"{step.seconds / steps['DDP'].seconds:.2f}")
                  for name, step in steps.items()])
@@ -102,7 +102,7 @@ def main(comm: Communicator) -> None:
         for (name, step), (same, cut) in zip(steps.items(), KEPT.values())]
     lesson.picture(lambda path: draw_memory(
         pictures, path, f"One step of a GPT on {p} ranks, rank 0, activations apart", STATES, psi))
-    lesson.takeaway("What all ranks hold alike is held N − 1 times too often: ZeRO cuts it into N "
+    lesson.takeaway("What all ranks hold alike is held p − 1 times too often: ZeRO cuts it into p "
                     "pieces. For optimizer states that costs no traffic, and for gradients none "
                     "as long as a step has one microbatch.")
     lesson.exercises("shard_overlap", "zero_publish", "passing_gradient_take", questions=[
@@ -114,7 +114,7 @@ def main(comm: Communicator) -> None:
 
 def formula(same: int, cut: int, more: str = "") -> str:
     """What a rank keeps, in words."""
-    return " + ".join(filter(None, (f"{same}Ψ" if same else "", f"{cut}Ψ/N" if cut else "", more)))
+    return " + ".join(filter(None, (f"{same}Ψ" if same else "", f"{cut}Ψ/p" if cut else "", more)))
 
 
 def in_psi(multiple: float) -> str:

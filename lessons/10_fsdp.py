@@ -122,7 +122,7 @@ def main(comm: Communicator) -> None:
     lesson.exercises("fsdp_make_room", "fsdp_expected", questions=[
         "Make lm_head a unit of its own. Predict the peak first: whose gradient waits now?",
         "Without prefetch the peak is the same. Why? What would be lost if it were lower?",
-        "From which N on do two gathered blocks outweigh the shards, 16 Ψ/N?",
+        "From which p on do two gathered blocks outweigh the shards, 16 Ψ/p?",
         "Where would you use reshard_after_forward=False: for every block, or for the last?"])
 
 

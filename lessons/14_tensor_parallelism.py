@@ -138,7 +138,7 @@ def main(comm: Communicator) -> None:
     lesson.exercises(questions=[
         "Cut A by rows and B by columns instead: how many messages, and why can gelu not wait?",
         "12 heads of queries share 4 of keys and values: which p are possible?",
-        "At which b·s does an all-reduce of b·s·h take less time than the products of its layer?"])
+        "At which b·t does an all-reduce of b·t·d take less time than the products of its layer?"])
 
 
 if __name__ == "__main__":

@@ -119,7 +119,8 @@ def main(comm: Communicator) -> None:
                     "talks most on the nearest ranks.")
     lesson.exercises(questions=[
         "Which of the three axes sends more when the batch grows, and which does not?",
-        "Give each dp rank a sixteenth of the rows: which axis belongs between the nodes now?",
+        "Set ROWS = 2 in mesh_step.py, so that a dp rank has one row: which axis sends most now, "
+        "and which belongs between the nodes?",
         "Switch sequence_parallel on. Do the bytes of pp change? Why?"])
 
 

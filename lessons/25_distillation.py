@@ -144,8 +144,9 @@ def main(comm: Communicator) -> None:
                     "the gradient's size, and of a teacher elsewhere only its outputs travel.")
     lesson.exercises(questions=[
         "Logits are 50,000 numbers a token, hidden layers 4,096: what would you send to a student "
-        "who has the teacher's head?", "Why is the teacher's dropout off while the student's is "
-        "on?", "At T → ∞ the loss compares logits themselves: what does it say of sure mistakes?"])
+        "who has the teacher's head?",
+        "Why is the teacher's dropout off while the student's is on?",
+        "At T → ∞ the loss compares logits themselves: how hard is it on a sure mistake?"])
 
 
 if __name__ == "__main__":
