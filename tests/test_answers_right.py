@@ -53,7 +53,8 @@ def test_00_seven_billion():
     flops, in_a_month = 6 * size * 2e12, 0.4 * 312e12 * 30 * 86400
     says("00", f"{size / 1e9:.2f} billion", f"16 Ψ is {16 * size / 1e9:.0f} GB",
          f"{gpt_activations(config, 1) / 1e9:.0f} GB of activations",
-         f"{in_a_month / 1e20:.1f}e20 in 30 days", f"{flops / 1e22:.1f}e22", f"about {flops / in_a_month:.0f} devices",
+         f"{in_a_month / 1e20:.1f}e20 in 30 days", f"{flops / 1e22:.1f}e22",
+         f"about {flops / in_a_month:.0f} devices",
          f"t/12 = {32768 / 12:,.0f}", f"t/6 = {32768 / 6:,.0f}")
 
 

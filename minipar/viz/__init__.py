@@ -1,10 +1,10 @@
 """Pictures.  They read values (traces, losses, graphs) and change nothing; lessons and the CLI call
 them, nothing else does."""
 
+from .bars import Bar, lanes, side_by_side
 from .crossover import Curves, draw_crossovers
 from .curves import draw_loss, draw_losses
 from .feedback import draw_feedback
-from .bars import Bar, lanes, side_by_side
 from .memory import MemoryStep, draw_memory, levels, phases_of
 from .number_line import draw_number_lines
 from .perfetto import write_perfetto

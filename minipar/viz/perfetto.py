@@ -18,8 +18,8 @@ from itertools import chain, count
 from pathlib import Path
 
 from ..comm.trace import Trace
-from .figure import write_text
 from .bars import COPIES, count_ranks, refuse_empty
+from .figure import write_text
 
 
 def write_perfetto(trace: Trace, path: str | Path) -> Path:

@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 
 from ..comm.copy_lane import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
+from .bars import COMPUTE, COPIES, MESSAGES, WAITING, Bar, count_ranks, lanes, refuse_empty
 from .colors import (
     BLACK,
     BLUE,
@@ -36,7 +37,6 @@ from .colors import (
     YELLOW,
 )
 from .figure import new_figure, save, time_unit
-from .bars import COMPUTE, COPIES, MESSAGES, WAITING, Bar, count_ranks, lanes, refuse_empty
 
 COLORS = {"forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
           "all_reduce": PURPLE, "broadcast": SKY, "activations": YELLOW, "gradients": VERMILION,
