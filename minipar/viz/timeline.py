@@ -111,7 +111,7 @@ def _write_legend(figure: Figure, colors: dict[tuple[str, str], str]) -> None:
     handles = [Patch(facecolor=color, label=_caption(kind, row),
                      **({"hatch": "////", "edgecolor": GREY} if kind == WAITING else {}))
                for (kind, row), color in colors.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)),
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)),
                   frameon=False, fontsize=9)
 
 
