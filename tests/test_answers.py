@@ -34,6 +34,13 @@ def questions_of(lesson: Path) -> list[str]:
     return ast.literal_eval(lists[0])
 
 
+def says(lesson: str, *texts: str) -> None:
+    """Assert that the answers of a lesson contain these words, wherever lines end."""
+    page = " ".join((PAGES / "answers" / f"{lesson}.md").read_text("utf-8").split())
+    for text in texts:
+        assert text in page, f"answers/{lesson}.md does not say {text!r}"
+
+
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_questions_and_answers_go_together(kit, lesson):
     answers = kit.answers_of(lesson.stem)
