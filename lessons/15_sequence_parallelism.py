@@ -121,7 +121,8 @@ def main(comm: Communicator) -> None:
                     "all-reduce becomes its two halves, with less memory for the same bytes.")
     lesson.exercises("row_linear", questions=[
         "Which weights need copy_to, and what would you see if one lacked it?",
-        "Attention needs all tokens. What must ranks send to split the sequence there, too?",
+        "Attention needs all tokens. What would the ranks send each other if queries stayed "
+        "split, and met the keys and values of one rank after the other?",
         "When is the fourth bar worth its all-gathers? Compare with recomputing the layer."])
 
 
