@@ -11,16 +11,15 @@ exist or cannot run is passed over.
 """
 
 import json
-import os
 import platform
 import re
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..atomic_files import replace_file
 from ..environment import cache_folder, minipar_command
 from .topology import Link
 
@@ -134,15 +133,7 @@ def read(path: Path) -> tuple[Calibration | None, str]:
 
 def write(path: Path, calibration: Calibration) -> None:
     """Write it, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, unfinished = tempfile.mkstemp(prefix=".calibration-", dir=path.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(calibration.as_json())
-        os.replace(unfinished, path)
-    except BaseException:
-        os.unlink(unfinished)
-        raise
+    replace_file(path, lambda file: file.write(calibration.as_json().encode()))
 
 
 def shared(mpi_comm: Any, MPI: Any) -> Calibration:

@@ -1,12 +1,11 @@
 """What every picture shares: a figure without global state, units, a safe way to save."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from ..atomic_files import replace_file
 
 
 def new_figure(width: float, height: float, title: str = "") -> tuple[Figure, Axes]:
@@ -19,43 +18,21 @@ def new_figure(width: float, height: float, title: str = "") -> tuple[Figure, Ax
     return figure, axes
 
 
-@contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """Context that gives the name of a file to write, which becomes `path` whole or not at all.
-
-    What is no file, as /dev/stdout, is written itself.
-    """
-    path = Path(path)
-    if path.exists() and not path.is_file():
-        yield path
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
 def save(figure: Figure, path: str | Path) -> Path:
     """Write the figure as what the suffix says (.png, .svg, .pdf), whole or not at all.
 
     Raises ValueError for another one.
     """
-    if Path(path).suffix[1:].lower() not in figure.canvas.get_supported_filetypes():
+    kind = Path(path).suffix[1:].lower()
+    if kind not in figure.canvas.get_supported_filetypes():
         raise ValueError(f"{str(path)!r} does not say which kind of picture: give a name that ends "
                          "in .png, .svg or .pdf")
-    with replacing(path) as unfinished:
-        figure.savefig(unfinished, facecolor="white")
-    return Path(path)
+    return replace_file(path, lambda file: figure.savefig(file, format=kind, facecolor="white"))
 
 
 def write_text(path: str | Path, text: str) -> Path:
     """Write a text file in UTF-8, whole or not at all; return its path."""
-    with replacing(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
-    return Path(path)
+    return replace_file(path, lambda file: file.write(text.encode()))
 
 
 def time_unit(seconds: float) -> tuple[str, float]:

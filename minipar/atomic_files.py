@@ -1,0 +1,147 @@
+"""Files that are written whole or not at all, by several processes and in spite of killed ones.
+
+    .checkpoint.npz.1f0c55a2.part    a draft: written, flushed to disk, locked by its writer
+              │ os.replace
+              ▼
+    checkpoint.npz                   the old file or the new one, always whole
+
+Every writer has a draft of its own, so several may write one file: the last one wins.  A lock
+(flock) ends with its process, so a draft that can be locked was left by a killed writer; the next
+write of the same file removes it.  The folder is locked only while drafts are made and renamed.
+Where the file system has no locks, drafts of killed writers stay.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+try:
+    import fcntl
+except ImportError:                 # Windows
+    fcntl = None
+
+Write = Callable[[BinaryIO], Any]
+SUFFIX = ".part"
+PATIENCE = 10.0         # seconds to wait for a folder: whoever has it only renames files
+
+
+def replace_file(path: str | Path, write: Write) -> Path:
+    """Let `write(file)` make the content of `path`, which changes in one step; return the path.
+
+    What is no file, as /dev/stdout, is written directly.  Raises OSError, which names `path`.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        with naming(path), path.open("wb") as file:
+            write(file)
+    else:
+        replace_files({path: write})
+    return path
+
+
+def replace_files(writes: Mapping[Path, Write], before: Callable[[], None] = lambda: None) -> None:
+    """Let each `write(file)` make the content of its path; all paths are in one folder.
+
+    They change after all is written, and after `before()`, while no other process changes files of
+    this folder so.  Raises OSError, which names a path; then nothing has changed.
+    """
+    folder = next(iter(writes)).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as drafts:
+        with locked(folder):
+            files = {path: drafts.enter_context(draft_of(path)) for path in writes}
+        for path, write in writes.items():
+            with naming(path):
+                write(files[path])
+                files[path].flush()
+                os.fsync(files[path].fileno())
+        with locked(folder) as is_locked:
+            if is_locked:
+                for path in writes:
+                    remove_leftovers(path)
+            before()
+            for path, file in files.items():
+                with naming(path):
+                    file.close()
+                    os.replace(file.name, path)
+
+
+def draft_name(path: Path) -> Path:
+    """A name beside `path` that no other writer has."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
+
+
+@contextmanager
+def draft_of(path: Path) -> Iterator[BinaryIO]:
+    """Context of a new file beside `path`, locked; removed in the end if it still has its name."""
+    with naming(path):
+        file = draft_name(path).open("xb")
+    try:
+        try_lock(file.fileno())
+        yield file
+    finally:
+        try:
+            with naming(path):
+                file.close()        # which fails once more where the disk is full
+        finally:
+            Path(file.name).unlink(missing_ok=True)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the drafts of `path` whose writers are gone.  Its folder is locked."""
+    for draft in path.parent.glob(f".*{SUFFIX}"):
+        if not draft.name.startswith(f".{path.name}."):
+            continue
+        try:
+            with draft.open("rb") as file:
+                if try_lock(file.fileno()):
+                    draft.unlink(missing_ok=True)
+        except OSError:             # another user's: it stays
+            continue
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Context in which an OSError, a full disk's for example, gets the name `path`."""
+    try:
+        yield
+    except Exception as error:
+        cause = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__context__       # zipfile, for one, fails again when it is closed
+        if cause is None or cause.errno is None:
+            raise
+        raise OSError(cause.errno, cause.strerror, str(path)) from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Context in which this process alone changes files of `folder`.
+
+    It yields False where folders cannot be locked, or another process has it for too long.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        yield False
+        return
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not (is_locked := try_lock(descriptor)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        yield is_locked
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file, or folder, until it is closed; return whether that was possible."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (OSError, AttributeError):
+        return False
+    return True

@@ -1,0 +1,65 @@
+"""The arrays of an .npz, read without belief in what it says of itself.
+
+    zip member   │ \\x93NUMPY, {'descr': '<f4', 'shape': (50257, 768), …} │ 154,389,504 bytes │
+                   └ a header may claim any shape: it is compared with the bytes that are there
+
+An .npz is a zip of .npy files, which `np.savez` stores uncompressed.  So no array can be larger
+than the file, and nothing is allocated for one that says it is.
+"""
+
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import IO
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+import numpy as np
+
+KINDS = "biuf"          # booleans, integers and floats; never objects
+
+
+def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of an .npz by name: all, or those of `names` that are there.
+
+    Raises ValueError for what `np.savez` does not write.  A damaged file makes zipfile, NumPy and
+    Python's parser raise what they like.
+    """
+    with ZipFile(path) as archive:
+        members = archive.infolist()
+        check_sizes(members, path.stat().st_size)
+        return {name: read_array(archive, member) for member in members
+                if (name := member.filename.removesuffix(".npy")) in (names or [name])}
+
+
+def check_sizes(members: list[ZipInfo], file_size: int) -> None:
+    """Raise ValueError if the members claim more than there is, or are not plainly stored."""
+    if len({member.filename for member in members}) < len(members):
+        raise ValueError("two arrays have one name")
+    if any(member.compress_type != ZIP_STORED or member.compress_size != member.file_size
+           for member in members):
+        raise ValueError("its arrays are compressed, which np.savez does not do")
+    claimed = sum(member.file_size for member in members)
+    if claimed > file_size:
+        raise ValueError(f"its arrays claim {claimed:,} bytes, but the file has {file_size:,}")
+
+
+def read_array(archive: ZipFile, member: ZipInfo) -> np.ndarray:
+    """One array.  Raises ValueError if its header claims other bytes than there are."""
+    with archive.open(member) as file:
+        shape, dtype = read_header(file)
+        there = member.file_size - file.tell()
+        if dtype.kind not in KINDS or min(shape, default=0) < 0 \
+                or math.prod(shape) * dtype.itemsize != there:
+            raise ValueError(f"{member.filename} claims to be {dtype} {shape}, but has {there:,} "
+                             "bytes")
+        file.seek(0)
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype of an .npy of version 1.0, what NumPy writes for plain arrays."""
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"an array is of .npy version {version}, not (1, 0)")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    return shape, dtype

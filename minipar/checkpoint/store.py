@@ -1,0 +1,99 @@
+"""Checkpoints: one .npz of arrays, with its description inside; never half a file, never a pickle.
+
+    out/checkpoint.npz             model/<parameter>, optimizer/<state>/<parameter>, description
+    out/checkpoint.previous.npz    the one before
+    out/checkpoint.json            the description of the newest, for people to read
+
+A file is written beside its name, flushed to disk, and then takes the name in one step: whatever
+happens meanwhile, the name always leads to a whole checkpoint.
+"""
+
+import json
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..atomic_files import draft_name, replace_files
+from .archive import read_arrays
+
+FORMAT = "minipar checkpoint 1"
+NEWEST, PREVIOUS, READABLE = "checkpoint.npz", "checkpoint.previous.npz", "checkpoint.json"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; one line says which, why and what to do."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run needs to go on: host arrays by name, and a JSON-like description."""
+
+    model: dict[str, np.ndarray]
+    optimizer: dict[str, np.ndarray]
+    description: dict[str, Any]
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write `checkpoint` into `folder`; the one that was there becomes the previous one.
+
+    Returns the path of the new file.  Raises OSError, which names it; then nothing has changed.
+    """
+    path = folder / NEWEST
+    description = json.dumps({"format": FORMAT, **checkpoint.description}, indent=1).encode()
+    arrays = {f"model/{name}": array for name, array in checkpoint.model.items()}
+    arrays |= {f"optimizer/{name}": array for name, array in checkpoint.optimizer.items()}
+    arrays["description"] = np.frombuffer(description, np.uint8)
+    replace_files({path: lambda file: np.savez(file, **arrays),
+                   folder / READABLE: lambda file: file.write(description)},
+                  before=lambda: keep_previous(path))
+    return path
+
+
+def keep_previous(path: Path) -> None:
+    """Let the checkpoint at `path`, if there is one, have the name of the previous one as well."""
+    if path.exists():
+        link = draft_name(path)
+        os.link(path, link)             # the old file keeps its name until the new one has it
+        os.replace(link, path.with_name(PREVIOUS))
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint (a file, or the newest of a folder), whole.
+
+    Raises CheckpointError if there is none, it is truncated or damaged, or no checkpoint of ours.
+    """
+    arrays, description = _read(path)
+    parts = {kind: {name.removeprefix(f"{kind}/"): array for name, array in arrays.items()
+                    if name.startswith(f"{kind}/")} for kind in ("model", "optimizer")}
+    return Checkpoint(parts["model"], parts["optimizer"], description)
+
+
+def load_description(path: Path) -> dict[str, Any]:
+    """The description alone, without reading the arrays.  Raises CheckpointError as `load`."""
+    return _read(path, ["description"])[1]
+
+
+def _read(path: Path, names: Collection[str] | None = None
+          ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """(the arrays of these names, the description)."""
+    path = path / NEWEST if path.is_dir() else path
+    if not path.exists():
+        raise CheckpointError(f"no checkpoint at {path}: give the folder that --out named")
+    previous = path.with_name(PREVIOUS)
+    rescue = f"; the one before is {previous}" if previous.exists() and previous != path else ""
+    try:
+        arrays = read_arrays(path, names)
+        description = json.loads(arrays["description"].tobytes()) if "description" in arrays else {}
+    except Exception as error:          # whatever zipfile, NumPy and json make of foreign bytes
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(f"{path} is truncated, damaged or no checkpoint ({what}): resume "
+                              f"from another one{rescue}") from error
+    arrays.pop("description", None)
+    if not isinstance(description, dict) or description.pop("format", None) != FORMAT:
+        raise CheckpointError(f"{path} was not written by this version of minipar: give a "
+                              "checkpoint that `minipar train --out` made")
+    return arrays, description
