@@ -6,6 +6,7 @@
 A failure on one rank ends all of them at once, with that rank's traceback and a non-zero exit.
 """
 
+import errno
 import signal
 import sys
 import time
@@ -13,14 +14,18 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .autograd import Meter
 from .comm import Cluster, Communicator, Deadlock
+from .comm.collectives import broadcast
 from .environment import blas_threads, launched
 from .memory.remat import is_computing_again
 
 INTERRUPTED = 128 + signal.SIGINT       # the exit status that shells give to Ctrl-C
+LONGEST = 4096          # bytes of a line that rank 0 tells the others
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)     # disk, quota or limit on a file's size
 
 
 class UsageError(Exception):
@@ -36,10 +41,33 @@ class UsageError(Exception):
     @classmethod
     def of(cls, error: Exception) -> "UsageError":
         """The same for what a file, or a value, was refused for."""
-        if isinstance(error, OSError) and error.filename is not None:
-            return cls(f"{error.filename}: {error.strerror}: give a file that can be read, or a "
-                       "place that can be written to")
-        return cls(str(error))
+        if not isinstance(error, OSError) or error.filename is None:
+            return cls(str(error))
+        if error.errno in NO_ROOM:
+            return cls(f"{error.filename}: {error.strerror}: make room, or give another place; "
+                       "what was there before is as it was", status=1)
+        return cls(f"{error.filename}: {error.strerror}: give a file that can be read, or a "
+                   "place that can be written to")
+
+
+def on_first_rank(comm: Communicator, write: Callable[[], Any]) -> Any:
+    """What `write()` returns on rank 0, which alone calls it; None on the others.
+
+    All ranks call this.  Where a file cannot be written, all raise the UsageError.
+    """
+    result, text = None, np.zeros(LONGEST, np.uint8)
+    if comm.rank == 0:
+        try:
+            result = write()
+        except OSError as error:
+            problem = UsageError.of(error)
+            line = f"{problem.status}{problem}".encode()[:LONGEST]
+            text[:len(line)] = np.frombuffer(line, np.uint8)
+    with comm.labelled("control"):
+        line = broadcast(comm, text).tobytes().rstrip(b"\0").decode(errors="ignore")
+    if line:
+        raise UsageError(line[1:], status=int(line[0]))
+    return result
 
 
 def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any]:
@@ -83,6 +111,10 @@ def launch(main: Callable[[Communicator], Any], num_ranks: int = 4,
     except Deadlock as error:
         print(f"minipar: {error}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        sys.exit(report_usage(UsageError.of(error)))
     except KeyboardInterrupt:
         print("minipar: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
@@ -163,6 +195,8 @@ def _end_all(comm: Communicator, error: BaseException) -> None:
         code, what = INTERRUPTED, "was interrupted"
     elif isinstance(error, UsageError):
         code, what = error.status, f"alone: {error}"
+    elif isinstance(error, OSError) and error.errno in NO_ROOM:
+        what = f"alone: {UsageError.of(error)}"
     else:
         what = "failed:\n" + traceback.format_exc()
     print(f"minipar: rank {comm.rank} of {comm.size} {what}", file=sys.stderr, flush=True)

@@ -36,6 +36,7 @@ def test_the_previous_one_is_kept(tmp_path):
 
 
 def test_a_failure_while_writing_changes_nothing(tmp_path, monkeypatch):
+    checkpoint.save(tmp_path, example(0))
     checkpoint.save(tmp_path, example(1))
 
     def half(file, **arrays):
@@ -45,6 +46,7 @@ def test_a_failure_while_writing_changes_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         checkpoint.save(tmp_path, example(2))
     assert checkpoint.load(tmp_path).description["step"] == 1
+    assert checkpoint.load(tmp_path / "checkpoint.previous.npz").description["step"] == 0
     assert not list(tmp_path.glob(".*.part"))
 
 

@@ -23,14 +23,14 @@ ALLOWED = {     # what each part may import, itself apart
     "autograd": LOW,
     "nn": {*LOW, "autograd"},
     "optim": {*LOW, "autograd", "nn"},
-    "comm": {"atomic_files", "backend", "environment", "host_memory"},           # never sees a Tensor
+    "comm": {"atomic_files", "backend", "environment", "host_memory"},      # never sees a Tensor
     "memory": {*LOW, "autograd", "nn", "optim"},
     "parallel": {*LOW, "autograd", "nn", "optim", "comm", "memory"},
     "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
     "inference": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "data": {"random", "comm"},                     # comm: the rule by which things are cut
-    "viz": {"atomic_files", "formats", "comm", "autograd", "parallel"},     # the types of what it draws
+    "viz": {"atomic_files", "formats", "comm", "autograd", "parallel"},     # types of what it draws
     "launch": {"autograd", "comm", "environment", "memory"},
     "testing": {"comm", "environment"},
     "exercises": {"environment"},                   # works while the rest does not even parse

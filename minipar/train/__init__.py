@@ -8,7 +8,7 @@ from rich.console import Console
 from ..backend import keep_freed_memory
 from ..comm import Cluster, Communicator
 from ..environment import launched
-from ..launch import UsageError, launch
+from ..launch import UsageError, launch, on_first_rank
 from . import options as choices
 from .loop import Run, begin, distance_to_one_rank, train
 from .memory_options import explained, process_limit
@@ -79,9 +79,10 @@ def finish(comm: Communicator, run: Run, console: Console) -> None:
             console.rule("a sample")
             console.print(run.task.sample(model), markup=False, highlight=False)
             console.rule()
-        if options.out is not None:
-            for picture in draw(run, world, options.out):
-                console.print(f"picture: {picture}", highlight=False, markup=False)
+    if options.out is not None:
+        for picture in on_first_rank(comm, lambda: draw(run, world, options.out)) or []:
+            console.print(f"picture: {picture}", highlight=False, markup=False)
+        if comm.rank == 0:
             console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", highlight=False,
                           markup=False)
     if options.verify and comm.size == 1:

@@ -20,7 +20,7 @@ from ..comm import Communicator, Trace
 from ..comm.collectives import chunk_bounds, gather_trace
 from ..compress.masks import Masks
 from ..compress.sparse_files import compact
-from ..launch import UsageError, metered
+from ..launch import UsageError, metered, on_first_rank
 from ..nn import Module
 from ..optim import SGD, Adam, AdamW, LossScaler, Optimizer, warmup_cosine
 from ..parallel.pipeline import Timeline
@@ -109,7 +109,8 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
 def save(comm: Communicator, run: Run, step: int) -> None:
     """Write a checkpoint after `step` steps: rank 0 writes, but every rank must call it."""
     model, states = run.strategy.state_dict(), run.optimizer.state_dict()
-    if comm.rank == 0:
+
+    def write() -> None:
         description = {**run.task.describe(), "step": step, "optimizer": run.options.optimizer,
                        "updates": run.optimizer.num_steps,
                        "scaler": run.scaler and run.scaler.state_dict(),
@@ -119,6 +120,7 @@ def save(comm: Communicator, run: Run, step: int) -> None:
             description["compression"] = run.compression
         files.save(run.options.out,
                    compact(files.Checkpoint(model, states, description), run.kept))
+    on_first_rank(comm, write)
 
 
 def train(comm: Communicator, run: Run,
