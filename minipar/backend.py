@@ -125,7 +125,8 @@ def zeros(kind: str, like: Array, shape: Any = None) -> Array:
     """
     if kind in _makers.get():
         return _makers.get()[kind](like, shape)
-    return allocated(kind, np.zeros_like(like, shape=shape))
+    # np.zeros, unlike np.zeros_like, takes no page of memory before it is written to.
+    return allocated(kind, np.zeros(like.shape if shape is None else shape, like.dtype, like=like))
 
 
 @contextmanager

@@ -127,6 +127,18 @@ class Module:
         depend on dtype, layout or order.  `array` (default a NumPy array) decides where they live:
         a CuPy array on its GPU; a shape-only array has no numbers and keeps it so.
         """
+        self.to_empty(dtype, array)
+        for name, parameter in self.named_parameters():
+            if is_host(parameter.data) or is_gpu(parameter.data):
+                values = parameter.initial(generator(seed, name), parameter.global_shape)
+                parameter.data[...] = like(parameter.take(values).astype(dtype), parameter.data)
+        return self
+
+    def to_empty(self, dtype: Any = np.float32, array: Array = None):
+        """Give every parameter memory, but no values yet; return self.
+
+        For a model whose values `load_state_dict` brings: nothing is drawn that it would replace.
+        """
         for name, module in self.named_modules():
             module.full_name = name
         array = np.empty(0) if array is None else array
@@ -134,10 +146,6 @@ class Module:
             raise ValueError(f"parameters are floating-point numbers, not {np.dtype(dtype)}: "
                              "give dtype=np.float32 or np.float64")
         self.make_slabs(np.empty_like(array, shape=0, dtype=dtype))
-        for name, parameter in self.named_parameters():
-            if is_host(array) or is_gpu(array):
-                values = parameter.initial(generator(seed, name), parameter.global_shape)
-                parameter.data[...] = like(parameter.take(values).astype(dtype), array)
         return self
 
     def make_slabs(self, like: Array) -> None:
@@ -178,7 +186,7 @@ class Module:
             raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
         for name, parameter in own.items():
             values = parameter.take(state[name])
-            parameter.data[...] = like(values.astype(parameter.dtype), parameter.data)
+            parameter.data[...] = like(values.astype(parameter.dtype, copy=False), parameter.data)
 
 
 class ModuleList(Module):

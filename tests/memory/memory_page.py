@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from minipar.checkpoint import replace_file
+from minipar.atomic_files import replace_file
 from minipar.memory.activations import PARALLEL, REMAT, layer_activations, paper_layer_bytes
 from minipar.nn import GPTConfig
 

@@ -16,7 +16,7 @@ from matrix_precision import PRECISION
 from matrix_quantized import QUANTIZED
 from picky import check_picky
 
-from minipar.checkpoint import replace_file
+from minipar.atomic_files import replace_file
 from minipar.parallel.pipeline import NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "composition.md"
