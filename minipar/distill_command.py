@@ -27,14 +27,17 @@ from .environment import launched
 from .launch import UsageError, launch
 from .nn import GPT
 from .train import options as choices
+from .train.description import training_options
 from .train.loop import begin, save, train
 from .train.report import ProgressBar
+from .train.saved import read
 from .train.tasks import Task, make_task
 
 OF_GPT, OF_MLP = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",)
 OF_RUN = ("data", "dropout", "batch", "steps", "lr", "optimizer", "strategy", "accumulate", "ranks")
 CUT = ("head_width", "mlp_width")         # of a GPT that lost some of its heads or neurons
-AS_BEFORE = ("untied", "weight_decay", "momentum", "clip", "seed", "dtype")
+AS_BEFORE = ("untied", "weight_decay", "momentum", "clip", "seed", "dtype", "vocabulary",
+             "data_paths")
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp")
 
 
@@ -81,18 +84,19 @@ def main(options: argparse.Namespace) -> None:
     """Train the student.  Raises UsageError for what can be known to be impossible."""
     check_pairs(options)
     try:
-        saved = files.load(options.teacher)
+        saved = read(options.teacher)
         made = options_of_training(options, saved)
         num_ranks = choices.choose_world(made)
         if not 0 <= options.teacher_ranks < num_ranks:
             raise UsageError(f"--teacher-ranks {options.teacher_ranks}: of {num_ranks} in all, and "
                              "at least one is to train: start more, --ranks "
                              f"{max(2, options.teacher_ranks + 1)} (or mpirun -n …)")
+        check_data(saved, made)
         task = make_task(made)
-        check_data(task, saved, made, options)
+        _ = task.batches                        # mistakes are found now, before MPI starts
         recipe = recipe_for(task.build(), build_teacher(saved), options.temperature, options.alpha,
                             options.match_hidden, options.match_attention, options.distance)
-        load_teacher(saved)                     # a mistake is found now, before MPI starts
+        load_teacher(saved)
         check_split(saved, options)
     except (ValueError, OSError, KeyError) as error:
         raise UsageError.of(error) from error
@@ -113,10 +117,7 @@ def check_pairs(options: argparse.Namespace) -> None:
 
 def options_of_training(options: argparse.Namespace, saved: files.Checkpoint) -> argparse.Namespace:
     """What `minipar train` would be told to train the student.  Raises UsageError."""
-    before = saved.description.get("options")
-    if not isinstance(before, dict):
-        raise UsageError(f"{options.teacher} is no checkpoint of minipar train: give one that "
-                         "`minipar train --out` made, or one made from it")
+    before = vars(training_options(saved.description))
     is_mlp = before["data"] == "digits"
     for name in OF_GPT if is_mlp else OF_MLP:
         if getattr(options, name) is not None:
@@ -127,7 +128,7 @@ def options_of_training(options: argparse.Namespace, saved: files.Checkpoint) ->
     choices.add_arguments(parser)
     own = (*OF_GPT, *OF_MLP, *OF_RUN)
     cut = CUT if options.width is None else ()
-    taken = {name: before[name] for name in (*own, *cut, *AS_BEFORE) if name in before}
+    taken = {name: before[name] for name in (*own, *cut, *AS_BEFORE)}
     if taken["strategy"] not in STRATEGIES:
         del taken["strategy"]
     given = {name: getattr(options, name) for name in own if getattr(options, name) is not None}
@@ -141,17 +142,12 @@ def options_of_training(options: argparse.Namespace, saved: files.Checkpoint) ->
     return made
 
 
-def check_data(task: Task, saved: files.Checkpoint, made: argparse.Namespace,
-               options: argparse.Namespace) -> None:
-    """Refuse data that the teacher has no words for.  Raises UsageError."""
-    ours, theirs = task.describe().get("vocabulary"), saved.description.get("vocabulary")
-    if (made.data == "digits") != (theirs is None):
-        raise UsageError(f"--data {made.data}: the teacher was trained on "
-                         f"{saved.description['data']}, which is of another kind: leave it out")
-    if ours != theirs:
-        raise UsageError(f"--data {made.data} has {len(ours)} characters, of which the teacher "
-                         f"{options.teacher} knows {len(set(ours) & set(theirs))}, and "
-                         f"{len(set(theirs) - set(ours))} others: give the text it was trained on")
+def check_data(saved: files.Checkpoint, made: argparse.Namespace) -> None:
+    """Refuse data of another kind than the teacher's.  Raises UsageError."""
+    theirs = saved.description["data"]
+    if (made.data == "digits") != (theirs == "digits"):
+        raise UsageError(f"--data {made.data}: the teacher was trained on {theirs}, which is of "
+                         "another kind: leave it out")
 
 
 class DistillationTask:
@@ -212,7 +208,7 @@ def run_on(comm: Communicator, options: argparse.Namespace, made: argparse.Names
                        strategy=OfStudent(run.strategy), optimizer=OfStudent(run.optimizer))
     save(students, exported, made.steps)
     if comm.rank == 0:
-        student = task.build().initialize(0, np.dtype(made.dtype))
+        student = task.build().to_empty(np.dtype(made.dtype))
         student.load_state_dict(files.load(options.out).model)
         whole = load_teacher(saved)
         for name, model, plain in (("teacher", whole, build_teacher(saved)),

@@ -6,8 +6,6 @@
 
 import argparse
 
-import numpy as np
-
 from .checkpoint import Checkpoint
 from .comm import Cluster
 from .compress.load import compression_of, load_model
@@ -15,8 +13,7 @@ from .nn import Module
 from .nn.chain import chain
 from .parallel.parallelize import parallelize
 from .parallel.pipeline.stages import cut_evenly
-from .train.options import add_arguments
-from .train.tasks import make_task
+from .train.saved import task_of
 
 
 def check_split(saved: Checkpoint, options: argparse.Namespace) -> None:
@@ -33,13 +30,9 @@ def check_split(saved: Checkpoint, options: argparse.Namespace) -> None:
 
 def build_teacher(saved: Checkpoint) -> Module:
     """The teacher, without numbers."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return make_task(parser.parse_args([], argparse.Namespace(
-        **saved.description["options"]))).build()
+    return task_of(saved).build()
 
 
 def load_teacher(saved: Checkpoint) -> Module:
     """The teacher with its numbers."""
-    model = build_teacher(saved).initialize(0, np.dtype(saved.description["dtype"]))
-    return load_model(saved, model)
+    return load_model(saved, build_teacher(saved))

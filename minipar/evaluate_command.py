@@ -9,16 +9,15 @@ Plain and compressed checkpoints alike.
 import argparse
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
-from . import checkpoint as files
-from .compress.load import compression_of, load_model
+from .compress.load import compression_of
 from .environment import launched
 from .launch import UsageError
 from .nn import Module
-from .train import add_arguments as add_train_arguments
-from .train.tasks import DigitsTask, LanguageTask, Score, make_task
+from .train.corpus import NoText
+from .train.saved import open_model
+from .train.tasks import Score, Task
 from .viz.figure import in_bytes
 
 
@@ -26,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
                         help="a checkpoint, or the folder of one")
+    parser.add_argument("--data", metavar="docs|PATH",
+                        help="another text, or where the text of the training is now")
     parser.add_argument("--sample", type=int, default=0, metavar="N",
                         help="print N characters of generated text")
     parser.add_argument("--prompt", default="\n", help="what the sample goes on from")
@@ -35,14 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     """Print the score, the bytes, and a sample if asked.  Raises UsageError."""
     check_alone("evaluate")
-    checkpoint, task, model = open_checkpoint(options.checkpoint, sample=options.sample,
-                                              prompt=options.prompt,
-                                              temperature=options.temperature)
+    check_sample(options)
+    checkpoint, task, model = open_model(options.checkpoint, data=options.data,
+                                         sample=options.sample, prompt=options.prompt,
+                                         temperature=options.temperature)
+    if options.sample and not hasattr(task, "sample"):
+        raise UsageError("--sample generates text, but this model recognizes digits: leave "
+                         "--sample out")
     console = Console(soft_wrap=True, highlight=False)
     for step in compression_of(checkpoint):
         console.print(", ".join(f"{key} {value}" for key, value in step.items() if key != "kind"),
                       style="dim", markup=False)
-    console.print(f"{described(task.score(model), task)}; "
+    score = scored(task, model) if options.sample else described(task.score(model), task)
+    console.print(f"{score}; "
                   f"{in_bytes(size_of(options.checkpoint))} on disk, of which the model "
                   f"{in_bytes(sum(array.nbytes for array in checkpoint.model.values()))}")
     if options.sample:
@@ -58,41 +64,19 @@ def check_alone(command: str) -> None:
                          "mpirun")
 
 
-def open_checkpoint(path: Path, **of_task: object
-                    ) -> tuple[files.Checkpoint, LanguageTask | DigitsTask, Module]:
-    """A checkpoint, the task it was trained for and its model, ready to run.
-
-    `of_task` are options of `minipar train` that are not those of the training.  Raises UsageError.
-    """
-    try:
-        checkpoint = files.load(path)
-        options = argparse.ArgumentParser()
-        add_train_arguments(options)
-        remembered = checkpoint.description.get("options")
-        if not isinstance(remembered, dict):
-            raise ValueError(f"{path} does not say how it was trained: give a checkpoint that "
-                             "`minipar train --out` made, or one made from it")
-        options = options.parse_args([], argparse.Namespace(**remembered, **of_task))
-        check_sample(options)
-        task = make_task(options)
-        if isinstance(task, LanguageTask) and \
-                task.vocabulary.characters != checkpoint.description["vocabulary"]:
-            raise ValueError(f"{path} was trained on other characters than --data {options.data} "
-                             "has now: give it the text back")
-        model = task.build().initialize(options.seed, np.dtype(options.dtype))
-        return checkpoint, task, load_model(checkpoint, model)
-    except (ValueError, OSError, KeyError) as error:
-        raise UsageError.of(error) from error
-
-
 def check_sample(options: argparse.Namespace) -> None:
-    """Refuse what cannot be sampled.  Raises ValueError."""
+    """Refuse what cannot be sampled.  Raises UsageError."""
     if options.sample < 0 or not 0 <= options.temperature < float("inf"):
-        raise ValueError(f"--sample and --temperature are numbers >= 0, not {options.sample} and "
-                         f"{options.temperature}")
-    if options.sample and options.data == "digits":
-        raise ValueError("--sample generates text, but this model recognizes digits: leave "
-                         "--sample out")
+        raise UsageError("--sample and --temperature are numbers >= 0, not "
+                         f"{options.sample} and {options.temperature}")
+
+
+def scored(task: Task, model: Module) -> str:
+    """One line on how well a model does, or why that is not known: its text may be gone."""
+    try:
+        return described(task.score(model), task)
+    except NoText as error:
+        return f"not scored: {error}"
 
 
 def size_of(path: Path) -> int:
@@ -100,7 +84,7 @@ def size_of(path: Path) -> int:
     return (path / "checkpoint.npz" if path.is_dir() else path).stat().st_size
 
 
-def described(score: Score, task: LanguageTask | DigitsTask) -> str:
+def described(score: Score, task: Task) -> str:
     """One line on a score."""
     if score.accuracy is None:
         return f"loss {score.nats:.4f} nats = {score.bits:.4f} bits per {task.target}"

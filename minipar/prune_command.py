@@ -21,8 +21,11 @@ from .compress.prune import SCOPES, check_amount
 from .compress.shrink import plain
 from .environment import launched
 from .launch import UsageError, launch
+from .nn import Module
 from .prune_run import METHODS, SPARE, open_run, prune_run, save_run
+from .train.corpus import NoText
 from .train.loop import Run
+from .train.tasks import Task
 from .viz.figure import in_bytes, time_unit
 
 
@@ -44,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=float,
                         help="peak learning rate of the whole run, which ends with these steps "
                              "(as before)")
+    parser.add_argument("--data", metavar="docs|PATH",
+                        help="another text to train on, or where that of the training is now")
     parser.add_argument("--out", type=Path, metavar="DIR", required=True,
                         help="where the pruned checkpoint goes")
 
@@ -87,11 +92,11 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
     console = Console(soft_wrap=True, highlight=False)
     run = open_run(comm, options)
     dense = plain(run.strategy.model)
-    console.print(f"before: {run.task.summary(dense)}", markup=False)
+    console.print(f"before: {summary(run.task, dense)}", markup=False)
     run = prune_run(comm, run, options, console)
     save_run(comm, run, options)
     small = plain(run.strategy.model)
-    console.print(f"after:  {run.task.summary(small)}", markup=False)
+    console.print(f"after:  {summary(run.task, small)}", markup=False)
     if run.kept:
         console.print(layers(run))
     versions = {"before": Version(model_bytes(dense), dense)}
@@ -99,6 +104,14 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
         if run.kept else {"smaller": Version(model_bytes(small), small)}
     console.print(costs(versions, run))
     console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", markup=False)
+
+
+def summary(task: Task, model: Module) -> str:
+    """How well a model does, or why that is not known: its text may be gone."""
+    try:
+        return task.summary(model)
+    except NoText as error:
+        return f"not scored: {error}"
 
 
 def layers(run: Run) -> Table:
@@ -115,7 +128,7 @@ def layers(run: Run) -> Table:
 
 def costs(versions: dict[str, Version], run: Run) -> Table:
     """Bytes, FLOPs and time of one forward of a batch, each by itself."""
-    inputs = run.task.batches.batch(0)[0]
+    inputs = run.task.example_inputs()
     found = measure(versions, inputs)
     before = found["before"]
     unit, scale = time_unit(max(f.seconds for f in found.values()))

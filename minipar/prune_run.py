@@ -9,7 +9,6 @@ from collections import defaultdict
 import numpy as np
 from rich.console import Console
 
-from . import checkpoint as files
 from .comm import Communicator
 from .compress.load import compression_of
 from .compress.masks import Masks, prunable
@@ -20,13 +19,12 @@ from .compress.shrink import plain, shrink
 from .compress.sparse_files import KIND
 from .compress.structured import unit_masks
 from .launch import UsageError
-from .nn import MLP, Module
-from .train import add_arguments as add_train_arguments
-from .train import remembered
+from .nn import Module
+from .train.description import describe_model, sizes_as_options, training_options
 from .train.loop import Run, begin, save, take_step
 from .train.options import check
 from .train.report import ProgressBar
-from .train.saved import load_steps
+from .train.saved import read, read_to_train
 from .train.tasks import make_task
 
 METHODS = ("magnitude", "random", "taylor", "structured", "2:4")
@@ -43,20 +41,19 @@ def open_run(comm: Communicator, options: argparse.Namespace) -> Run:
 
     Raises UsageError for what cannot be pruned, or would be replaced.
     """
-    saved, source = files.load(options.checkpoint), options.checkpoint
-    if any(step["kind"] != KIND for step in compression_of(saved)):
+    source = options.checkpoint
+    if any(step["kind"] != KIND for step in compression_of(read(source))):
         raise UsageError(f"{source} is quantized, which comes after pruning: prune the model that "
                          "it was made from, then quantize")
     if options.out.resolve() == (source if source.is_dir() else source.parent).resolve():
         raise UsageError(f"--out {options.out} is where the checkpoint is, which would be "
                          "replaced: give another folder")
-    parser = argparse.ArgumentParser()
-    add_train_arguments(parser)
-    resumed = argparse.Namespace(resume=options.checkpoint)
-    parser.set_defaults(**{**remembered(resumed), **HERE})
-    training = parser.parse_args(["--resume", str(options.checkpoint), "--out", str(options.out)])
-    training.steps = load_steps(options.checkpoint) + max(1, options.steps)
+    saved, _ = read_to_train(source)
+    before = training_options(saved.description)
+    training = argparse.Namespace(**{**vars(before), **HERE, "resume": source, "out": options.out})
+    training.steps = saved.description["step"] + max(1, options.steps)
     training.lr = training.lr if options.lr is None else options.lr
+    training.data = options.data or training.data
     check(training)
     return begin(comm, training, make_task(training))
 
@@ -79,9 +76,9 @@ def prune_run(comm: Communicator, run: Run, options: argparse.Namespace, console
 def save_run(comm: Communicator, run: Run, options: argparse.Namespace) -> None:
     """Write it, for `minipar train --resume`."""
     if not options.steps:
-        run.options.steps = run.first_step
-    before = remembered(argparse.Namespace(resume=options.checkpoint))
-    vars(run.options).update({name: before[name] for name in HERE if name in before})
+        run.options.steps = max(1, run.first_step)
+    before = vars(training_options(read(options.checkpoint).description))
+    vars(run.options).update({name: before[name] for name in HERE})
     save(comm, run, run.options.steps)
 
 
@@ -154,11 +151,7 @@ def smaller_run(comm: Communicator, run: Run, amount: float) -> Run:
 
 def sizes_of(model: Module) -> dict[str, object]:
     """The options of `minipar train` that make such a model."""
-    if isinstance(model, MLP):
-        return {"hidden": ",".join(map(str, model.sizes[1:-1]))}
-    config = model.config
-    return {"heads": config.num_heads, "kv_heads": config.num_kv_heads,
-            "head_width": config.head_width, "mlp_width": config.mlp_width}
+    return sizes_as_options(describe_model(model))
 
 
 def train_on(comm: Communicator, run: Run, num_steps: int, console: Console,

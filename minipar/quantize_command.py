@@ -18,8 +18,9 @@ from .compress import Grid, Per, pack_model, quantize
 from .compress.load import compression_of
 from .compress.observers import NAMES
 from .compress.quantize import METHODS
-from .evaluate_command import check_alone, described, open_checkpoint, size_of
+from .evaluate_command import check_alone, scored, size_of
 from .launch import UsageError
+from .train.saved import open_model
 from .viz.figure import in_bytes
 
 GROUPS = (32, 64, 128)
@@ -45,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="how ranges are chosen (minmax): percentile and mse clip outliers")
     parser.add_argument("--activations", action="store_true",
                         help="8-bit inputs of linear layers too, and products of integers")
+    parser.add_argument("--data", metavar="docs|PATH",
+                        help="another text to calibrate with, or where that of the training is now")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR",
                         help="where the quantized checkpoint goes")
 
@@ -63,14 +66,15 @@ def _run(options: argparse.Namespace) -> None:
     if per.size and per.size not in GROUPS:
         raise ValueError(f"--per group:{per.size}: groups of {', '.join(map(str, GROUPS))} inputs "
                          "are possible")
-    checkpoint, task, model = open_checkpoint(options.checkpoint)
+    checkpoint, task, model = open_model(options.checkpoint, data=options.data)
     source = options.checkpoint if options.checkpoint.is_dir() else options.checkpoint.parent
     if options.out.resolve() == source.resolve():
         raise ValueError(f"--out {options.out} is where the checkpoint is, which would be "
                          "replaced: give another folder")
     plain_bytes = sum(array.nbytes for array in checkpoint.model.values())
-    before = task.score(model)
-    calibration = [task.batches.batch(i)[0] for i in range(CALIBRATION_BATCHES)]
+    before = scored(task, model)
+    needs_data = options.activations or options.method == "gptq"
+    calibration = [task.batches.batch(i)[0] for i in range(CALIBRATION_BATCHES * needs_data)]
     quantize(model, Grid(options.bits, "asymmetric" if options.asymmetric else "symmetric"), per,
              options.method, calibration, options.activations, options.observer)
     arrays, step = pack_model(model)
@@ -89,5 +93,5 @@ def _run(options: argparse.Namespace) -> None:
         table.add_row(what, in_bytes(old), in_bytes(new), f"÷ {old / new:.2f}")
     console = Console(soft_wrap=True, highlight=False)
     console.print(table)
-    console.print(f"before: {described(before, task)}\nafter:  "
-                  f"{described(task.score(model), task)}\ncheckpoint: {path}", markup=False)
+    console.print(f"before: {before}\nafter:  {scored(task, model)}\ncheckpoint: {path}",
+                  markup=False)

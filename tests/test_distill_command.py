@@ -80,7 +80,7 @@ def test_a_student_of_the_same_size_needs_no_sizes(teachers, tmp_path):
     ("gpt", "--context 9", "the teacher reads 8 tokens at once, the student 9"),
     ("gpt", "--hidden 5", "--hidden is a size of an MLP, but the teacher is a GPT"),
     ("digits", "--layers 2", "--layers is a size of a GPT, but the teacher is an MLP"),
-    ("gpt", "--data docs", "of which the teacher"),
+    ("gpt", "--data docs", "characters that the model does not know"),
     ("gpt", "--data digits", "--data digits: the teacher was trained on synthetic"),
     ("digits", "--data docs", "--data docs: the teacher was trained on digits"),
     ("digits", "--match-attention 1", "only a GPT has attention maps"),
@@ -115,7 +115,7 @@ def test_a_teacher_is_not_replaced_by_its_student(teachers, capsys):
 def test_what_is_no_checkpoint_of_a_training_is_refused(teachers, tmp_path, capsys):
     saved = files.load(teachers / "digits")
     for changed, message in (({"compression": [{"kind": "quantized"}]}, "does not fit its own"),
-                             ({"options": None}, "is no checkpoint of minipar train")):
+                             ({"options": None}, "options is None, not a record")):
         files.save(tmp_path, files.Checkpoint(saved.model, {}, {**saved.description, **changed}))
         assert run("distill", tmp_path, "--out", tmp_path / "out") == 2
         assert message in capsys.readouterr().err

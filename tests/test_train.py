@@ -124,7 +124,7 @@ def test_resume_refuses_another_model_data_or_optimizer(tmp_path, capsys):
     out = str(tmp_path)
     assert main(["train", *SMALL, "--data", "synthetic", "--steps", "2", "--out", out]) == 0
     for words, said in ((["--width", "32"], "width is 16, not 32"),
-                        (["--data", "docs"], "the vocabulary of the checkpoint differs"),
+                        (["--data", "docs"], "characters that the model does not know"),
                         (["--optimizer", "sgd"], "trained with --optimizer adamw, not sgd"),
                         (["--steps", "2"], "2 steps are done already"),
                         (["--layers", "2"], "num_layers is 1, not 2")):

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoint.rules import FLAG, TEXT, one_of, whole
 from ..nn import Linear, Module
-from .affine import Grid
+from .affine import SCHEMES, Grid
 from .granularity import Per
 from .layers import (
     IntegerLinear,
@@ -47,7 +48,8 @@ def pack_model(model: Module) -> tuple[Arrays, dict[str, Any]]:
                     "activations": any(isinstance(m, IntegerLinear) for _, m in layers)}
 
 
-@register("quantized")
+@register("quantized", {"bits?": whole(2, 8), "scheme?": one_of(*SCHEMES), "per": TEXT,
+                        "activations": FLAG})
 def unpack_model(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
     """Give a plain model the quantized weights among `arrays`, which are taken out of it."""
     grid, per = Grid(step["bits"], step["scheme"]), Per.parse(step["per"])

@@ -102,5 +102,5 @@ def used_values(model: Module) -> Values:
 
 def _with(model: MLP | GPT, values: Values) -> MLP | GPT:
     dtype = next(iter(values.values())).dtype
-    model.initialize(0, dtype).load_state_dict(values)
+    model.to_empty(dtype).load_state_dict(values)
     return model

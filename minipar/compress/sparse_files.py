@@ -9,6 +9,7 @@ Exact, and smaller by the share that is gone less 1 bit of 32.  An optimizer's s
 places, without saying again which.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,11 +40,19 @@ def unpack_masked(packed: Mapping[str, np.ndarray]) -> tuple[Arrays, Arrays]:
     for key, bits in packed.items():
         name, _, kind = key.rpartition("/")
         if kind == "mask":
-            shape = tuple(packed[f"{name}/shape"])
-            masks[name] = np.unpackbits(bits, count=int(np.prod(shape))).reshape(shape).astype(bool)
+            masks[name] = _mask_of(bits, packed[f"{name}/shape"])
     parts = {f"{name}/{kind}" for name in masks for kind in ("kept", "mask", "shape")}
     whole = {name: array for name, array in packed.items() if name not in parts}
     return whole | {name: fill(packed[f"{name}/kept"], mask) for name, mask in masks.items()}, masks
+
+
+def _mask_of(bits: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """The mask of so many bits.  Raises ValueError if there are others."""
+    sizes = shape.tolist()
+    if shape.dtype.kind != "i" or shape.ndim != 1 or min(sizes, default=0) < 0 \
+            or bits.dtype != np.uint8 or bits.shape != (-(-math.prod(sizes) // 8),):
+        raise ValueError(f"a mask {sizes} in {bits.dtype} {bits.shape}")
+    return np.unpackbits(bits, count=math.prod(sizes)).reshape(sizes).astype(bool)
 
 
 @register(KIND)

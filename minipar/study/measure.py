@@ -57,7 +57,7 @@ def load_version(path: Path, subject: Subject, seed: int, task: Task) -> Module:
     sizes = saved.description["sizes"]
     if sizes:
         task = make_task(subject.options(seed, **sizes))
-    return load_model(saved, task.build().initialize(seed))
+    return load_model(saved, task.build())
 
 
 def measure_all(subject: Subject, seed: int, folder: Path,

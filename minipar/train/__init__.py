@@ -15,11 +15,11 @@ from .memory_options import explained, process_limit
 from .precision_options import narrow_model, outcome
 from .remat_options import check_budget, plans_of
 from .report import ProgressBar, draw, introduce
-from .saved import load_checkpoint, remembered
+from .saved import load_checkpoint, remembered, save_model
 from .tasks import make_task
 
 add_arguments = choices.add_arguments
-__all__ = ["add_arguments", "main", "remembered", "run_on"]
+__all__ = ["add_arguments", "main", "remembered", "run_on", "save_model"]
 
 
 def main(options: argparse.Namespace) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from .. import checkpoint as files
 from ..comm import Communicator, Trace
 from ..comm.collectives import chunk_bounds, gather_trace
+from ..compress.load import check_size, compression_of
 from ..compress.masks import Masks
 from ..compress.sparse_files import compact
 from ..launch import UsageError, metered, on_first_rank
@@ -60,7 +61,7 @@ class Run:
         if comm.rank:
             return None
         with self.memory.building():
-            model = self.task.build().initialize(self.options.seed, np.dtype(self.options.dtype))
+            model = self.task.build().to_empty(np.dtype(self.options.dtype))
         model.load_state_dict(state)
         return model
 
@@ -80,9 +81,12 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
     saved, kept = load_checkpoint(options, task) if options.resume is not None else (None, {})
     with explained(memory.ledger), memory.recording(), memory.building():
         model = narrow_model(options, task.build())
-        model.initialize(options.seed, np.dtype(options.dtype))
         try:
-            if saved is not None:
+            if saved is None:
+                model.initialize(options.seed, np.dtype(options.dtype))
+            else:
+                check_size(model, saved.model)
+                model.to_empty(np.dtype(options.dtype))
                 model.load_state_dict(saved.model)
             masks = Masks(model, kept) if kept else None
             strategy = strategy_of(options, rematerialized(options, model, comm), comm)
@@ -92,9 +96,12 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
             if saved is not None:
                 run.first_step = saved.description["step"]
                 run.losses = list(saved.description["losses"])
-                run.compression = saved.description.get("compression", [])
+                run.compression = compression_of(saved)
                 known = saved.description
-                run.optimizer.load_state_dict(saved.optimizer, known.get("updates", run.first_step))
+                if known.get("optimizer") is not None:      # a model from Python may have none
+                    updates = known.get("updates")
+                    run.optimizer.load_state_dict(
+                        saved.optimizer, run.first_step if updates is None else updates)
                 if run.scaler and known.get("scaler") \
                         and known["options"].get("loss_scale") == options.loss_scale:
                     run.scaler.load_state_dict(known["scaler"])

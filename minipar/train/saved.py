@@ -1,31 +1,76 @@
-"""Checkpoints of `minipar train`, read: what a run goes on from."""
+"""Checkpoints of models: read for what is to be done with them, and written from Python.
+
+    save_model("out/mine", model, data="my.txt")            then: minipar evaluate out/mine
+"""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .. import checkpoint as files
+from ..compress import pack_model
+from ..compress.layers import QuantizedWeight
+from ..compress.load import load_model
 from ..compress.sparse_files import KIND as PRUNED
-from ..compress.sparse_files import expand
+from ..compress.sparse_files import compact, expand
+from ..data import CharacterVocabulary
 from ..launch import UsageError
-from .tasks import Task, check_resume
+from ..nn import MLP, Activation, Module
+from .description import (
+    check_description,
+    check_run,
+    describe_model,
+    sizes_as_options,
+    training_options,
+)
+from .options import REMEMBERED, add_arguments
+from .tasks import Task, check_resume, make_task
 
 
-def remembered(options: argparse.Namespace) -> dict:
-    """The options of the run that wrote the checkpoint.  Raises UsageError if it is none."""
-    return _load(options.resume)[0].description["options"]
+def read(path: Path) -> files.Checkpoint:
+    """A checkpoint whose description is sound.  Raises UsageError if it is none."""
+    try:
+        saved = files.load(path)
+        check_description(saved)
+    except files.CheckpointError as error:
+        raise UsageError(_naming(path, error)) from error
+    return saved
 
 
-def load_steps(path: Path) -> int:
-    """How many steps the run took that wrote the checkpoint.  Raises UsageError if it is none."""
-    return _load(path)[0].description["step"]
+def read_to_train(path: Path) -> tuple[files.Checkpoint, dict[str, np.ndarray]]:
+    """A checkpoint that training can go on from, and its masks.  Raises UsageError."""
+    saved = read(path)
+    others = {step["kind"] for step in saved.description.get("compression") or []} - {PRUNED}
+    if others:
+        raise UsageError(f"{path}: this model was {', '.join(sorted(others))}, which is not "
+                         "trained on: resume from the checkpoint it was made from")
+    try:
+        check_run(saved)
+        return expand(saved)
+    except files.CheckpointError as error:
+        raise UsageError(_naming(path, error)) from error
+
+
+def _naming(path: Path, error: files.CheckpointError) -> str:
+    return str(error) if str(path) in str(error) else f"{path}: {error}"
+
+
+def remembered(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of the run that wrote the checkpoint of --resume.  Raises UsageError."""
+    try:
+        known = vars(training_options(read_to_train(options.resume)[0].description))
+    except UsageError as error:
+        raise UsageError(f"--resume: {error}") from error
+    return {name: known[name] for name in (*REMEMBERED, "vocabulary", "data_paths")}
 
 
 def load_checkpoint(options: argparse.Namespace, task: Task
                     ) -> tuple[files.Checkpoint, dict[str, np.ndarray]]:
     """The checkpoint that --resume names, and its masks.  Raises UsageError if it does not fit."""
-    saved, masks = _load(options.resume)
+    saved, masks = read_to_train(options.resume)
     check_resume(task, saved, options)
     if masks and options.strategy == "zero3":
         raise UsageError(f"--resume {options.resume}: its weights are masked at their use, and "
@@ -33,17 +78,76 @@ def load_checkpoint(options: argparse.Namespace, task: Task
     return saved, masks
 
 
-def _load(path: Path) -> tuple[files.Checkpoint, dict[str, np.ndarray]]:
+def open_model(path: Path, **of_task: Any) -> tuple[files.Checkpoint, Task, Module]:
+    """A checkpoint of any kind, the task it was trained for and its model, ready to run.
+
+    `of_task` are options of `minipar train`; those of the training stand for None.  Raises
+    UsageError.
+    """
+    saved = read(path)
     try:
-        saved, masks = expand(files.load(path))
-    except files.CheckpointError as error:
-        raise UsageError(f"--resume: {error}") from error
-    others = {step.get("kind") for step in saved.description.get("compression", [])} - {PRUNED}
-    if others:
-        raise UsageError(f"--resume {path}: this model was {', '.join(map(str, others))}, which is "
-                         "not trained on: resume from the checkpoint it was made from")
-    for name, kind in (("step", int), ("losses", list), ("options", dict), ("optimizer", str)):
-        if not isinstance(saved.description.get(name), kind):
-            raise UsageError(f"--resume {path}: its description has no {name}: it was not written "
-                             "by minipar train")
-    return saved, masks
+        task = task_of(saved, **of_task)
+        return saved, task, load_model(saved, task.build())
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def task_of(saved: files.Checkpoint, **changes: Any) -> Task:
+    """The task that a model was trained for, whose data are read when they are needed.
+
+    `changes` are other options of `minipar train`, if not None.  Raises UsageError.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    data = saved.description["data"]
+    if (given.get("data", data) == "digits") != (data == "digits"):
+        raise UsageError(f"--data {given['data']}: this model was trained on {data}, which is of "
+                         "another kind: leave it out")
+    return make_task(training_options(saved.description, **given))
+
+
+def save_model(folder: str | Path, model: Module, data: str | Path,
+               vocabulary: CharacterVocabulary | None = None,
+               state: Mapping[str, np.ndarray] | None = None,
+               masks: Mapping[str, np.ndarray] | None = None, seed: int = 0) -> Path:
+    """Write a GPT or an MLP so that every command takes it; return the path of the file.
+
+    `data` is what --data names: "docs", "synthetic", "digits" or the path of a text, which is read
+    now unless a `vocabulary` is given.  `state` are the parameters of a model that a strategy has
+    sharded, strategy.state_dict(): all ranks call that, rank 0 alone calls this.  A quantized model
+    is packed; of a pruned one, `masks` say what stays away when it is trained on.  `minipar train
+    --resume` goes on with a new optimizer.  Raises ValueError for what no command could read.
+    """
+    options = options_for(model, str(data), vocabulary, seed)
+    if any(isinstance(module, QuantizedWeight) for _, module in model.named_modules()):
+        arrays, step = pack_model(model)
+        steps = [step]
+    else:
+        arrays = dict(model.state_dict() if state is None else state)
+        steps = [{"kind": PRUNED}] if masks else []
+    options.dtype = str(next((a.dtype for a in arrays.values() if a.dtype.kind == "f"), "float32"))
+    try:
+        task = make_task(options)
+        saved = compact(files.Checkpoint(arrays, {}, {
+            **task.describe(), "step": 0, "losses": [], "optimizer": None, "dtype": options.dtype,
+            "seed": seed, "options": {name: getattr(options, name) for name in REMEMBERED},
+            "compression": steps}), masks or {})
+        check_description(saved)
+        load_model(saved, task.build())
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+    return files.save(Path(folder), saved)
+
+
+def options_for(model: Module, data: str, vocabulary: CharacterVocabulary | None,
+                seed: int) -> argparse.Namespace:
+    """The options of `minipar train` that make such a model.  Raises ValueError if none do."""
+    if isinstance(model, MLP) != (data == "digits"):
+        raise ValueError(f"a {type(model).__name__} does not go with data {data!r}: an MLP has "
+                         '"digits", a GPT a text')
+    if any(isinstance(m, Activation) and m.kind != "relu" for _, m in model.named_modules()):
+        raise ValueError("the MLPs of minipar's commands have relu between their layers")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args([], argparse.Namespace(
+        **sizes_as_options(describe_model(model)), data=data, seed=seed,
+        vocabulary=vocabulary and vocabulary.characters))

@@ -2,27 +2,20 @@
 
 import argparse
 import math
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..autograd import no_grad
 from ..checkpoint import Checkpoint
-from ..data import (
-    Batches,
-    CharacterVocabulary,
-    TextBatches,
-    digits,
-    documentation_text,
-    read_text,
-    synthetic_sequence,
-)
+from ..data import Batches, CharacterVocabulary, TextBatches, digits
 from ..inference import generate
 from ..launch import UsageError
 from ..nn import GPT, MLP, Module
+from .corpus import Corpus, place_of, read_corpus
 from .options import gpt_config, hidden_sizes
 
-SYNTHETIC_TOKENS, SYNTHETIC_NOISE, SYNTHETIC_LENGTH = 16, 0.2, 200_000
 SCORED_BATCHES = 16         # of 32 windows of text that the model was not trained on
 
 
@@ -42,7 +35,7 @@ class Score(NamedTuple):
 class Task(Protocol):
     """A model to train and the data to train it on."""
 
-    batches: TextBatches | Batches
+    batches: TextBatches | Batches  # reading them may raise UsageError: the data may be gone
     target: str                     # what one target is: a character, a token, an image
 
     def build(self) -> Module:
@@ -50,6 +43,9 @@ class Task(Protocol):
 
     def describe(self) -> dict:
         """What a checkpoint has to say for the run to be repeated or resumed."""
+
+    def example_inputs(self) -> np.ndarray:
+        """Inputs of the shape of a batch's, for which no data are read."""
 
     def reference_loss(self) -> tuple[float, str]:
         """A loss in nats to compare with, and what it is."""
@@ -62,24 +58,58 @@ class Task(Protocol):
 
 
 class LanguageTask:
-    """Predict the next character of a text, or the next token of the synthetic language."""
+    """Predict the next character of a text, or the next token of the synthetic language.
+
+    The vocabulary is that of the options, from a checkpoint, or else of the text, which is read now
+    or, if there is a vocabulary, when it is needed.
+    """
 
     def __init__(self, options: argparse.Namespace):
-        self.options, self.optimal_loss = options, None
-        if options.data == "synthetic":
-            made = synthetic_sequence(SYNTHETIC_LENGTH, SYNTHETIC_TOKENS, SYNTHETIC_NOISE,
-                                      options.seed)
-            self.vocabulary = CharacterVocabulary("ABCDEFGHIJKLMNOP")
-            ids, self.optimal_loss, self.target = made.ids, made.optimal_loss, "token"
-        else:
-            text = documentation_text() if options.data == "docs" else read_text(options.data)
-            self.vocabulary = CharacterVocabulary.from_text(text)
-            ids, self.target = self.vocabulary.encode(text), "character"
+        self.options = options
+        self.target = "token" if options.data == "synthetic" else "character"
+        self.vocabulary = CharacterVocabulary(options.vocabulary) if options.vocabulary \
+            else CharacterVocabulary.from_text(self.corpus.text)
         self.config = gpt_config(options, len(self.vocabulary))
-        self.batches = TextBatches(ids, options.context, options.batch, options.seed)
-        self.validation = TextBatches(ids, options.context, 32, options.seed, "validation")
+        if not options.vocabulary:
+            _ = self.batches, self.validation       # what is wrong with them is found now
         if options.sample:
             self._prompt()          # an unknown character is found now, not after the training
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text.  Raises UsageError."""
+        return read_corpus(self.options)
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """The text as tokens.  Raises UsageError for characters that the vocabulary lacks."""
+        unknown = sorted(set(self.corpus.text) - set(self.vocabulary.characters))
+        if unknown:
+            raise UsageError(f"--data {self.options.data} has {len(unknown)} characters that the "
+                             f"model does not know, {''.join(unknown)[:20]!r}: give a text of the "
+                             f"{len(self.vocabulary)} characters it was trained on")
+        return self.vocabulary.encode(self.corpus.text)
+
+    @cached_property
+    def batches(self) -> TextBatches:
+        """See Task."""
+        return self._windows(self.options.batch, "train")
+
+    @cached_property
+    def validation(self) -> TextBatches:
+        """Windows that the model was not trained on."""
+        return self._windows(32, "validation")
+
+    def _windows(self, batch_size: int, split: str) -> TextBatches:
+        try:
+            return TextBatches(self.ids, self.options.context, batch_size, self.options.seed, split)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+
+    @property
+    def optimal_loss(self) -> float | None:
+        """The smallest possible loss, where it is known."""
+        return self.corpus.optimal_loss
 
     def build(self) -> GPT:
         """See Task."""
@@ -87,8 +117,13 @@ class LanguageTask:
 
     def describe(self) -> dict:
         """See Task."""
-        return {"data": self.options.data, "vocabulary": self.vocabulary.characters,
-                "model": vars(self.config)}
+        return {"data": self.options.data, "data_path": place_of(self.options),
+                "vocabulary": self.vocabulary.characters, "model": dict(vars(self.config))}
+
+    def example_inputs(self) -> np.ndarray:
+        """See Task."""
+        shape = self.options.batch, self.options.context
+        return np.arange(math.prod(shape), dtype=np.int64).reshape(shape) % len(self.vocabulary)
 
     def reference_loss(self) -> tuple[float, str]:
         """See Task."""
@@ -149,6 +184,10 @@ class DigitsTask:
         """See Task."""
         return {"data": "digits", "model": {"sizes": self.sizes}}
 
+    def example_inputs(self) -> np.ndarray:
+        """See Task."""
+        return self.batches.batch(0)[0]
+
     def reference_loss(self) -> tuple[float, str]:
         """See Task."""
         return math.log(10), "guessing evenly"
@@ -183,7 +222,7 @@ def check_resume(task: Task, checkpoint: Checkpoint, options: argparse.Namespace
         if _given(ours.get(what)) != _given(theirs.get(what)):
             raise UsageError(f"--resume {options.resume}: the {what} of the checkpoint differs, "
                              f"{_difference(theirs.get(what), ours.get(what))}: {mend}")
-    if theirs["optimizer"] != options.optimizer:
+    if theirs.get("optimizer") not in (None, options.optimizer):
         raise UsageError(f"--resume {options.resume}: the checkpoint was trained with "
                          f"--optimizer {theirs['optimizer']}, not {options.optimizer}")
     if theirs["step"] >= options.steps:
