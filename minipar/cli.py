@@ -74,5 +74,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except UsageError as error:
         return report_usage(error)
+    except MemoryError as error:
+        return report_usage(UsageError(f"there is not enough memory ({error}): choose smaller "
+                                       "sizes", status=1))
     except KeyboardInterrupt:
         return report_usage(UsageError("interrupted", status=INTERRUPTED))

@@ -7,6 +7,7 @@ understands; what is left are plain parameters.  Without the entry all of them a
 """
 
 from collections.abc import Callable
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from ..checkpoint import Checkpoint, CheckpointError
 from ..checkpoint.rules import Table, fault
 from ..nn import Module
+
+MOST_SHOWN = 300        # characters of what does not fit: a model has many parameters
 
 Arrays = dict[str, np.ndarray]
 Prepare = Callable[[Module, dict[str, Any], Arrays], None]
@@ -56,8 +59,9 @@ def load_model(checkpoint: Checkpoint, model: Module) -> Module:
                 raise ValueError(wrong)
             prepare(model, step, arrays)
         model.load_state_dict(arrays)
-    except (ValueError, KeyError) as error:
-        raise CheckpointError(f"this checkpoint does not fit its own description: {error}") \
+    except (ValueError, KeyError, TypeError) as error:
+        what = shorten(str(error), MOST_SHOWN, placeholder=" …")
+        raise CheckpointError(f"this checkpoint does not fit its own description: {what}") \
             from error
     return model
 

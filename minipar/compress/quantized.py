@@ -69,17 +69,23 @@ class Quantized:
                   per: Per) -> Self:
         """From what was stored.  Raises ValueError if it is not of that shape and kind."""
         units = per.split(np.zeros(shape, np.uint8)).shape[:-1]
-        scale = arrays.get("scale", np.zeros(0))
-        zero = arrays.get("zero", np.zeros(scale.shape, grid.dtype))
-        expected = {"codes": (shape[0], -(-shape[1] * grid.bits // 8)), "scale": (*units, 1)}
-        expected |= {"zero": (*units, 1)} if grid.is_asymmetric else {}
-        found = {name: array.shape for name, array in arrays.items()}
+        expected = {"codes": (np.uint8, (shape[0], -(-shape[1] * grid.bits // 8))),
+                    "scale": (np.float32, (*units, 1))}
+        expected |= {"zero": (grid.dtype, (*units, 1))} if grid.is_asymmetric else {}
+        found = {name: (array.dtype, array.shape) for name, array in arrays.items()}
         if found != expected:
             raise ValueError(f"{shape[0]} rows of {shape[1]} integers of {grid.bits} bits per "
-                             f"{per} are kept as {expected}, not as {found}")
+                             f"{per} are kept as {_listed(expected)}, not as {_listed(found)}")
+        scale = arrays["scale"]
+        zero = arrays.get("zero", np.zeros(scale.shape, grid.dtype))
         return cls(grid, per, shape, arrays["codes"], scale, zero)
 
     @property
     def nbytes(self) -> int:
         """The bytes of what is kept."""
         return sum(array.nbytes for array in self.arrays().values())
+
+
+def _listed(arrays: dict[str, tuple[Any, tuple]]) -> str:
+    return ", ".join(f"{name} {np.dtype(dtype)} {shape}"
+                     for name, (dtype, shape) in sorted(arrays.items()))

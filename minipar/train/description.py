@@ -10,6 +10,7 @@ Sizes are also compared with the arrays of the file, before a model of that size
 
 import argparse
 import re
+from functools import cache
 from typing import Any
 
 from ..checkpoint import Checkpoint, CheckpointError
@@ -77,20 +78,25 @@ class _Parser(argparse.ArgumentParser):
         refuse(message)
 
 
+@cache
+def _parser() -> _Parser:
+    parser = _Parser(allow_abbrev=False)
+    add_arguments(parser)
+    return parser
+
+
 def training_options(description: dict[str, Any], **changes: Any) -> argparse.Namespace:
     """The options of `minipar train` that the checkpoint was trained with, and `changes`.
 
     Its description is sound otherwise; the sizes are those of its model.  Raises CheckpointError
     for options that `minipar train` would not take.
     """
-    parser = _Parser(allow_abbrev=False)
-    add_arguments(parser)
     words = []
     for name, value in description["options"].items():
         flag = f"--{name.replace('_', '-')}"
         if name in REMEMBERED and value is not None and value is not False:
             words.append(flag if value is True else f"{flag}={value}")
-    options = parser.parse_args(words)
+    options = _parser().parse_args(words)
     known = sizes_as_options(description["model"]) | {
         "data": description["data"], "dtype": description["dtype"], "seed": description["seed"],
         "vocabulary": description.get("vocabulary")}

@@ -85,7 +85,7 @@ def introduce(run: Run, world: str, console: Console) -> None:
                   f"{model.num_parameters():,} parameters ({sizes}) on {options.data}, "
                   f"{world}, {described(options)}{described_memory(options)}, "
                   f"{precision_of(options)}", highlight=False, markup=False)
-    if run.first_step:
+    if options.resume is not None:
         console.print(f"resumed from {options.resume} after {run.first_step} steps",
                       highlight=False, markup=False)
 

@@ -192,3 +192,16 @@ def test_sequential_mlp_and_activations():
             MLP(sizes)
     with pytest.raises(ValueError, match="'swish': choose from relu, gelu, tanh"):
         MLP([2, 3, 4], activation="swish")
+
+
+def test_to_empty_is_initialize_without_values():
+    drawn, empty = MLP([3, 4, 2]).initialize(1, np.float64), MLP([3, 4, 2]).to_empty(np.float64)
+    assert not any(parameter.data.any() for parameter in empty.parameters())
+    assert [p.data.dtype for p in empty.parameters()] == [np.float64] * 4
+    assert [m.full_name for _, m in empty.named_modules()] \
+        == [m.full_name for _, m in drawn.named_modules()]
+    assert empty.slabs[0].segments == drawn.slabs[0].segments
+    empty.load_state_dict(drawn.state_dict())
+    assert np.array_equal(empty.slabs[0].data, drawn.slabs[0].data)
+    with pytest.raises(ValueError, match="floating-point"):
+        MLP([3, 2]).to_empty(np.int64)
