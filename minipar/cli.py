@@ -3,11 +3,11 @@
 Or `python -m minipar …`.
 """
 
-import argparse
 import sys
 from importlib import import_module
 
 from . import __version__
+from .arguments import ArgumentParser
 
 DESCRIPTION = "Distributed training from scratch, in NumPy/CuPy and MPI."
 
@@ -27,8 +27,8 @@ COMMANDS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse, saying what is wrong in one line, once for all ranks, and exiting with 2."""
+class Parser(ArgumentParser):
+    """A parser, saying what is wrong in one line, once for all ranks, and exiting with 2."""
 
     def error(self, message: str) -> None:
         """Called by argparse for a wrong command line."""

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from threadpoolctl import threadpool_info
 
+from ..arguments import ArgumentParser
 from ..environment import find_mpirun, mpirun_environment, num_cores
 from ..launch import UsageError, launch, report_usage
 from .timing import Row
@@ -30,18 +31,22 @@ MODULES = {"gpt-stock-malloc": "gpt", "collectives-2": "collectives",
            "collectives-4": "collectives"}                              # else of the same name
 
 
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> None:
+        raise UsageError(f"{message} (minipar bench --help lists the options)")
+
+
 def main(argv: list[str]) -> int:
     """Measure what `argv` names (all by default) and print the table; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="minipar bench", description=f"Measurements: {', '.join(NAMES)}.")
+    parser = _Parser(prog="minipar bench", description=f"Measurements: {', '.join(NAMES)}.")
     parser.add_argument("names", nargs="*", metavar="name", help="what to measure (default: all)")
     parser.add_argument("--rounds", type=int, default=20, help="repetitions (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="few repetitions: a rough look")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write pictures there (of bubbles)")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    num_rounds = 4 if options.quick else options.rounds
     try:
+        options = parser.parse_args(argv)
+        num_rounds = 4 if options.quick else options.rounds
         for name in options.names:
             if name not in NAMES:
                 raise UsageError(f"there is no measurement {name!r}: choose from "

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+from ..arguments import ArgumentParser
 from ..environment import minipar_command
 from . import surgery
 from .judge import LIMIT, Failure, judge
@@ -41,8 +42,8 @@ def main(argv: list[str], root: Path = ROOT) -> int:
         return 130
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, with errors of one line."""
+class _Parser(ArgumentParser):
+    """A parser whose errors are one line."""
 
     def error(self, message: str) -> None:
         raise Refusal(f"{message} ({self.prog} --help shows how)")

@@ -13,6 +13,7 @@ import re
 from functools import cache
 from typing import Any
 
+from ..arguments import ArgumentParser
 from ..checkpoint import Checkpoint, CheckpointError
 from ..checkpoint.rules import FLAG, REAL, RECORD, TEXT, Rule, fault, number, one_of, whole
 from ..nn import MLP, Module
@@ -73,7 +74,7 @@ def inconsistency(description: dict[str, Any], num_arrays: int) -> str:
         f"the model has {num_layers:,} layers, but the file {num_arrays:,} arrays"
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(ArgumentParser):
     def error(self, message: str) -> None:
         refuse(message)
 

@@ -1,0 +1,25 @@
+"""The command line's parser: argparse, without an oddity of it."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import takewhile
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse that refuses "--" as the value of an option.
+
+    It would take "--png=--" for an option whose value is missing, and hand on an empty list.
+    """
+
+    def parse_known_args(self, args: Sequence[str] | None = None,
+                         namespace: argparse.Namespace | None = None
+                         ) -> tuple[argparse.Namespace, list[str]]:
+        """See argparse.  What stands after a "--" of its own is no option."""
+        words = sys.argv[1:] if args is None else args
+        for word in takewhile("--".__ne__, words):
+            option, _, value = word.partition("=")
+            if word.startswith("-") and "--" in (value, word[2:]):      # --png=-- or -p--
+                self.error(f"{option.removesuffix('--')} has the value --, which only ends the "
+                           "options: give another one")
+        return super().parse_known_args(words, namespace)
