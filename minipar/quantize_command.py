@@ -26,7 +26,7 @@ from .viz.figure import in_bytes
 GROUPS = (32, 64, 128)
 CALIBRATION_BATCHES = 4
 # What a checkpoint says of the training, and one that cannot be trained on need not.
-OF_TRAINING = ("losses", "optimizer", "step")
+OF_TRAINING = ("losses", "optimizer", "step", "distillation", "pruning")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ happens meanwhile, the name always leads to a whole checkpoint.
 import json
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,15 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on: host arrays by name, and a JSON-like description."""
+    """What a run needs to go on: host arrays by name, and a JSON-like description.
+
+    `others` are arrays that are neither the model's nor the optimizer's, by kind/name.
+    """
 
     model: dict[str, np.ndarray]
     optimizer: dict[str, np.ndarray]
     description: dict[str, Any]
+    others: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -44,7 +48,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     """
     path = folder / NEWEST
     description = json.dumps({"format": FORMAT, **checkpoint.description}, indent=1).encode()
-    arrays = {f"model/{name}": array for name, array in checkpoint.model.items()}
+    arrays = checkpoint.others | {f"model/{name}": a for name, a in checkpoint.model.items()}
     arrays |= {f"optimizer/{name}": array for name, array in checkpoint.optimizer.items()}
     arrays["description"] = np.frombuffer(description, np.uint8)
     replace_files({path: lambda file: np.savez(file, **arrays),
@@ -67,9 +71,9 @@ def load(path: Path) -> Checkpoint:
     Raises CheckpointError if there is none, it is truncated or damaged, or no checkpoint of ours.
     """
     arrays, description = _read(path)
-    parts = {kind: {name.removeprefix(f"{kind}/"): array for name, array in arrays.items()
+    parts = {kind: {name.removeprefix(f"{kind}/"): arrays.pop(name) for name in list(arrays)
                     if name.startswith(f"{kind}/")} for kind in ("model", "optimizer")}
-    return Checkpoint(parts["model"], parts["optimizer"], description)
+    return Checkpoint(parts["model"], parts["optimizer"], description, arrays)
 
 
 def load_description(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ places, without saying again which.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def compact(saved: Checkpoint, masks: Mapping[str, np.ndarray]) -> Checkpoint:
     """`saved`, of model and optimizer only what `masks`, of whole parameters by name, keeps."""
     states = {key: array[masks[name]] if (name := key.partition("/")[2]) in masks else array
               for key, array in saved.optimizer.items()}
-    return Checkpoint(pack_masked(saved.model, masks), states, saved.description)
+    return replace(saved, model=pack_masked(saved.model, masks), optimizer=states)
 
 
 def expand(saved: Checkpoint) -> tuple[Checkpoint, Arrays]:
@@ -89,4 +90,4 @@ def expand(saved: Checkpoint) -> tuple[Checkpoint, Arrays]:
     except (KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"the masks of this checkpoint do not fit its values ({error}): "
                               "prune the model again") from error
-    return Checkpoint(model, states, saved.description), masks
+    return replace(saved, model=model, optimizer=states), masks

@@ -31,7 +31,7 @@ def read_corpus(options: argparse.Namespace) -> Corpus:
     """What --data names.  Raises NoText, or UsageError for what cannot be read."""
     if options.data == "synthetic":
         made = synthetic_sequence(SYNTHETIC_LENGTH, len(SYNTHETIC_LETTERS), SYNTHETIC_NOISE,
-                                  options.seed)
+                                  data_seed(options))
         return Corpus(CharacterVocabulary(SYNTHETIC_LETTERS).decode(made.ids), made.optimal_loss)
     try:
         if options.data == "docs":
@@ -39,6 +39,11 @@ def read_corpus(options: argparse.Namespace) -> Corpus:
         return Corpus(read_text(find_text(options)))
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
+
+
+def data_seed(options: argparse.Namespace) -> int:
+    """The seed that made the synthetic language: of the first training, where there are several."""
+    return options.seed if options.data_seed is None else options.data_seed
 
 
 def find_text(options: argparse.Namespace) -> Path:

@@ -16,6 +16,7 @@ from typing import Any
 from ..arguments import ArgumentParser
 from ..checkpoint import Checkpoint, CheckpointError
 from ..checkpoint.rules import FLAG, REAL, RECORD, TEXT, Rule, fault, number, one_of, whole
+from ..compress.matching import DISTANCES
 from ..nn import MLP, Module
 from .options import OPTIMIZERS, REMEMBERED, add_arguments
 
@@ -28,11 +29,15 @@ GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1)
 MLP_SIZES = {"sizes": [whole(1)]}
 VOCABULARY = Rule("characters in order, each once", lambda value: isinstance(value, str)
                   and value == "".join(sorted(set(value))) != "" and not SURROGATE.search(value))
-MODEL = {"data": TEXT, "data_path?": TEXT, "vocabulary?": VOCABULARY, "model": RECORD,
-         "dtype": one_of("float32", "float64"), "seed": whole(0), "options": RECORD,
-         "compression?": [{"kind": TEXT}]}
+MODEL = {"data": TEXT, "data_path?": TEXT, "data_seed?": whole(0), "vocabulary?": VOCABULARY,
+         "model": RECORD, "dtype": one_of("float32", "float64"), "seed": whole(0),
+         "options": RECORD, "compression?": [{"kind": TEXT}]}
+DISTILLATION = {"teacher": TEXT, "temperature": number(0), "alpha": number(0, 1),
+                "match_hidden": number(0), "match_attention": number(0),
+                "distance": one_of(*DISTANCES)}
 RUN = {"step": whole(0), "losses": [REAL], "optimizer?": one_of(*OPTIMIZERS), "updates?": whole(0),
-       "scaler?": {"scale": number(1e-30, 1e30), "num_good": whole(0), "num_skipped": whole(0)}}
+       "scaler?": {"scale": number(1e-30, 1e30), "num_good": whole(0), "num_skipped": whole(0)},
+       "distillation?": DISTILLATION}
 
 
 def check_description(saved: Checkpoint) -> None:
@@ -100,7 +105,8 @@ def training_options(description: dict[str, Any], **changes: Any) -> argparse.Na
     options = _parser().parse_args(words)
     known = sizes_as_options(description["model"]) | {
         "data": description["data"], "dtype": description["dtype"], "seed": description["seed"],
-        "vocabulary": description.get("vocabulary")}
+        "vocabulary": description.get("vocabulary"),
+        "data_seed": description.get("data_seed", description["seed"])}
     if description.get("data_path"):
         known["data_paths"] = {description["data"]: description["data_path"]}
     return argparse.Namespace(**{**vars(options), **known, **changes})

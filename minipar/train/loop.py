@@ -12,6 +12,8 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -75,10 +77,14 @@ def make_optimizer(options: argparse.Namespace, strategy: Strategy) -> Optimizer
     return kind(slabs, options.lr, weight_decay=options.weight_decay)
 
 
-def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
-    """A run from the start, or from the checkpoint that --resume names."""
+def begin(comm: Communicator, options: argparse.Namespace, task: Task,
+          found: tuple[files.Checkpoint, dict[str, np.ndarray]] | None = None) -> Run:
+    """A run from the start, or from the checkpoint, with its masks, that was `found` at --resume.
+    """
     memory = Memory(options, comm)
-    saved, kept = load_checkpoint(options, task) if options.resume is not None else (None, {})
+    if found is None and options.resume is not None:
+        found = load_checkpoint(options, task)
+    saved, kept = found or (None, {})
     with explained(memory.ledger), memory.recording(), memory.building():
         model = narrow_model(options, task.build())
         try:
@@ -113,8 +119,12 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task) -> Run:
     return run
 
 
-def save(comm: Communicator, run: Run, step: int) -> None:
-    """Write a checkpoint after `step` steps: rank 0 writes, but every rank must call it."""
+def save(comm: Communicator, run: Run, step: int, also: dict[str, Any] | None = None,
+         others: dict[str, np.ndarray] | None = None) -> None:
+    """Write a checkpoint after `step` steps: rank 0 writes, but every rank must call it.
+
+    Its description says `also` this; `others` are further arrays, by kind/name.
+    """
     model, states = run.strategy.state_dict(), run.optimizer.state_dict()
 
     def write() -> None:
@@ -125,18 +135,22 @@ def save(comm: Communicator, run: Run, step: int) -> None:
                        "options": {name: getattr(run.options, name) for name in REMEMBERED}}
         if run.compression:
             description["compression"] = run.compression
-        files.save(run.options.out,
-                   compact(files.Checkpoint(model, states, description), run.kept))
+        whole = files.Checkpoint(model, states, description | (also or {}), others or {})
+        files.save(run.options.out, compact(whole, run.kept))
     on_first_rank(comm, write)
 
 
 def train(comm: Communicator, run: Run,
-          progress: Callable[[int, float], None] = lambda step, loss: None) -> None:
+          progress: Callable[[int, float], None] = lambda step, loss: None,
+          keep: Callable[[int], None] | None = None) -> None:
     """Take the steps that are left; `progress(step, loss)` is called after each.
 
+    `keep(step)` writes a checkpoint, if not `save`; with --save-every on the way, and in the end.
     Raises UsageError, on every rank at once, when the loss is no longer a number.
     """
     options = run.options
+    if keep is None and options.out is not None:
+        keep = partial(save, comm, run)
     traced = min(run.first_step + 2, options.steps - 1)     # a warm one
     for step in range(run.first_step, options.steps):
         observed = step == traced and options.out is not None
@@ -146,9 +160,9 @@ def train(comm: Communicator, run: Run,
         progress(step, loss)
         if options.save_every and (step + 1) % options.save_every == 0 \
                 and step + 1 < options.steps:
-            save(comm, run, step + 1)
-    if options.out is not None:
-        save(comm, run, options.steps)
+            keep(step + 1)
+    if keep is not None:
+        keep(options.steps)
 
 
 def take_step(run: Run, step: int) -> float:

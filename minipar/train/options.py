@@ -28,8 +28,8 @@ REMEMBERED = ("layers", "heads", "kv_heads", "width", "head_width", "mlp_width",
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `minipar train`."""
-    # Of a checkpoint that is gone on from: its characters, and where its text was.
-    parser.set_defaults(vocabulary=None, data_paths={})
+    # Of a checkpoint that is gone on from: its characters, where its text was, the seed of data.
+    parser.set_defaults(vocabulary=None, data_paths={}, data_seed=None)
     model = parser.add_argument_group("model")
     model.add_argument("--layers", type=int, default=4, help="blocks of the GPT (4)")
     model.add_argument("--heads", type=int, default=4, help="attention heads (4)")

@@ -4,6 +4,7 @@ import argparse
 
 from ..compress.block_codec import BlockCodec
 from ..compress.collectives import QuantizedSums
+from ..compress.distill import Distillation
 from ..formats import BFLOAT16, FLOAT16, Format
 from ..launch import UsageError
 from ..memory.precision import NAMES, preset, set_precision
@@ -70,9 +71,10 @@ def check_precision(options: argparse.Namespace) -> None:
 
 
 def narrow_model(options: argparse.Namespace, model: Module) -> Module:
-    """The model, computing in the precision of the options."""
+    """The model, or a student in it, computing in the precision of the options."""
     if options.precision != "fp32":
-        set_precision(model, preset(options.precision, model))
+        inner = model.student if isinstance(model, Distillation) else model
+        set_precision(inner, preset(options.precision, inner))
     return model
 
 

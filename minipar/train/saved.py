@@ -64,7 +64,8 @@ def remembered(options: argparse.Namespace) -> dict[str, Any]:
         known = vars(training_options(read_to_train(options.resume)[0].description))
     except UsageError as error:
         raise UsageError(f"--resume: {error}") from error
-    return {name: known[name] for name in (*REMEMBERED, "vocabulary", "data_paths")}
+    return {name: known[name] for name in (*REMEMBERED, "vocabulary", "data_paths",
+                                            "data_seed")}
 
 
 def load_checkpoint(options: argparse.Namespace, task: Task

@@ -13,7 +13,7 @@ from ..data import Batches, CharacterVocabulary, TextBatches, digits
 from ..inference import generate
 from ..launch import UsageError
 from ..nn import GPT, MLP, Module
-from .corpus import Corpus, place_of, read_corpus
+from .corpus import Corpus, data_seed, place_of, read_corpus
 from .options import gpt_config, hidden_sizes
 
 SCORED_BATCHES = 16         # of 32 windows of text that the model was not trained on
@@ -118,7 +118,8 @@ class LanguageTask:
     def describe(self) -> dict:
         """See Task."""
         return {"data": self.options.data, "data_path": place_of(self.options),
-                "vocabulary": self.vocabulary.characters, "model": dict(vars(self.config))}
+                "data_seed": data_seed(self.options), "vocabulary": self.vocabulary.characters,
+                "model": dict(vars(self.config))}
 
     def example_inputs(self) -> np.ndarray:
         """See Task."""

@@ -1,0 +1,160 @@
+"""What the ranks of `minipar distill` do: a student's training run, with a teacher.
+
+    students   task + teacher ─▶ begin ─▶ steps ─▶ checkpoint
+    teachers   told of every batch, they answer
+
+A checkpoint's model and optimizer are the student's alone, so that every command takes them; what
+only its training needs, projections and their moments, is kept beside them, and the description
+says from whom and how the student learned.
+"""
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from . import checkpoint as files
+from .comm import Communicator
+from .compress.distill import Distillation, LocalTeacher, Recipe, without_projections
+from .compress.spread import Announced, SpreadTeacher
+from .distill_teacher import build_teacher, load_teacher
+from .nn import GPT
+from .train.loop import Run, begin, save, train
+from .train.precision_options import described as precision_of
+from .train.report import ProgressBar
+from .train.tasks import Task, make_task
+
+KIND = "distillation"           # of a checkpoint's further arrays, and in its description
+Found = tuple[files.Checkpoint, dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is learned, from whom: `made` are the options of `minipar train` for the student.
+
+    `teacher` is a checkpoint, `found` that of a student that goes on learning, with its masks;
+    `told` is what checkpoints say of it all.
+    """
+
+    made: argparse.Namespace
+    recipe: Recipe
+    teacher: files.Checkpoint
+    told: dict[str, Any]
+    found: Found | None = None
+
+    @property
+    def first_step(self) -> int:
+        """How many steps are done."""
+        return self.found[0].description["step"] if self.found else 0
+
+
+class DistillationTask:
+    """The student's `task`, with a teacher: what is built is a student that is taught."""
+
+    def __init__(self, task: Task, teacher: LocalTeacher | SpreadTeacher, recipe: Recipe,
+                 batches: Any):
+        self.task, self.teacher, self.recipe, self.batches = task, teacher, recipe, batches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    def build(self) -> Distillation:
+        """See Task."""
+        return Distillation(self.task.build(), self.teacher, self.recipe)
+
+
+class OfStudent:
+    """A strategy or an optimizer of the `whole`, whose `state` is the student's alone."""
+
+    def __init__(self, whole: Any, state: dict[str, np.ndarray]):
+        self.whole, self.state = whole, state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole, name)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """The student's part."""
+        return without_projections(self.state)
+
+
+def keep(comm: Communicator, run: Run, lesson: Lesson, out: Path, step: int) -> None:
+    """Write the student's checkpoint, with what its training needs besides; all that train call."""
+    states = {"model": run.strategy.state_dict(), "optimizer": run.optimizer.state_dict()}
+    others = {f"{KIND}/{part}/{name}": array for part, state in states.items()
+              for name, array in state.items() if name not in without_projections(state)}
+    exported = replace(run, options=argparse.Namespace(**{**vars(run.options), "out": out}),
+                       strategy=OfStudent(run.strategy, states["model"]),
+                       optimizer=OfStudent(run.optimizer, states["optimizer"]))
+    save(comm, exported, step, {KIND: lesson.told}, others)
+
+
+def with_projections(saved: files.Checkpoint) -> files.Checkpoint:
+    """The checkpoint that `keep` wrote, of student and projections together."""
+    states = {"model": dict(saved.model), "optimizer": dict(saved.optimizer)}
+    for key, array in saved.others.items():
+        kind, _, place = key.partition("/")
+        part, _, name = place.partition("/")
+        if kind == KIND and part in states:
+            states[part][name] = array
+    return replace(saved, **states)
+
+
+def run_on(comm: Communicator, options: argparse.Namespace, lesson: Lesson) -> None:
+    """The whole program of one rank."""
+    made, saved, recipe = lesson.made, lesson.teacher, lesson.recipe
+    task, num_students = make_task(made), comm.size - options.teacher_ranks
+    students = comm.split(0 if comm.rank < num_students else None)
+    batches = task.batches
+    if options.teacher_ranks:
+        model = build_teacher(saved) if students else load_teacher(saved)
+        teacher = SpreadTeacher(model, recipe, comm, range(num_students, comm.size),
+                                range(num_students), options.teacher_split,
+                                saved.description["dtype"])
+        batches = Announced(batches, teacher, range(lesson.first_step, made.steps),
+                            made.accumulate)
+        if students is None:
+            batches.serve()
+            return
+    else:
+        teacher = LocalTeacher(load_teacher(saved), recipe)
+    found = lesson.found and (with_projections(lesson.found[0]), lesson.found[1])
+    run = begin(students, made, DistillationTask(task, teacher, recipe, batches), found)
+    console = Console(soft_wrap=True, highlight=False)
+    if comm.rank == 0:
+        introduce(run.task, options, lesson, num_students, console)
+    with ProgressBar(students, run, console) as progress, \
+            np.errstate(over="ignore", invalid="ignore"):
+        train(students, run, progress, lambda step: keep(students, run, lesson, options.out, step))
+    if comm.rank == 0:
+        student = task.build().to_empty(np.dtype(made.dtype))
+        student.load_state_dict(files.load(options.out).model)
+        whole = load_teacher(saved)
+        for name, model, plain in (("teacher", whole, build_teacher(saved)),
+                                   ("student", student, student)):
+            console.print(f"{name}, {plain.num_parameters():,} parameters: {task.summary(model)}",
+                          markup=False)
+        console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", markup=False)
+
+
+def introduce(task: DistillationTask, options: argparse.Namespace, lesson: Lesson,
+              num_students: int, console: Console) -> None:
+    """What learns from what, where."""
+    student, recipe, sizes = task.task.build(), task.recipe, task.describe()["model"]
+    shown = f"{sizes['num_layers']} layers of width {sizes['width']}" \
+        if isinstance(student, GPT) else f"sizes {', '.join(map(str, sizes['sizes']))}"
+    what = f"T = {recipe.temperature:g}, α = {recipe.alpha:g}"
+    for name, weight in (("hidden layers", recipe.hidden), ("attention maps", recipe.attention)):
+        what += f", {name} × {weight:g}" * (weight > 0)
+    where = f"{num_students} rank{'s' * (num_students > 1)}"
+    if options.teacher_ranks:
+        where += f", the teacher on {options.teacher_ranks} others ({options.teacher_split})"
+    console.print(f"minipar distill: a {type(student).__name__} of {student.num_parameters():,} "
+                  f"parameters ({shown}) learns from one of "
+                  f"{build_teacher(lesson.teacher).num_parameters():,}, {what}, on {where}, "
+                  f"{precision_of(lesson.made)}", markup=False)
+    if lesson.found:
+        console.print(f"resumed from {lesson.made.resume} after {lesson.first_step} steps",
+                      markup=False)
