@@ -3,6 +3,7 @@
     minipar prune out/gpt --amount 0.8 --out out/gpt-pruned
     minipar prune out/digits --amount 0.9 --steps 300 --gradual --out out/digits-pruned
     minipar prune out/gpt --method structured --amount 0.5 --steps 100 --out out/gpt-small
+    minipar prune --resume out/digits-pruned            what was interrupted goes on
 
 With --steps the model is trained on meanwhile, or afterwards; `minipar train --resume` goes on from
 what is written, on any mesh, and masks are kept.
@@ -17,12 +18,12 @@ from rich.table import Table
 
 from .comm import Cluster, Communicator
 from .compress.footprint import Version, measure, model_bytes, sparse_versions
-from .compress.prune import SCOPES, check_amount
+from .compress.prune import METHODS, SCOPES, check_amount
 from .compress.shrink import plain
 from .environment import launched
 from .launch import UsageError, launch
 from .nn import Module
-from .prune_run import METHODS, SPARE, open_run, prune_run, save_run
+from .prune_run import SPARE, open_run, prune_run, resume_run, train_on
 from .train.corpus import NoText
 from .train.loop import Run
 from .train.tasks import Task
@@ -31,17 +32,17 @@ from .viz.figure import in_bytes, time_unit
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
+    parser.add_argument("checkpoint", type=Path, nargs="?", metavar="CHECKPOINT",
                         help="what `minipar train --out` wrote: a folder, or the file in it")
     parser.add_argument("--amount", type=float, metavar="A",
                         help="the share of weights, or of neurons and heads, that goes (0.5)")
-    parser.add_argument("--method", choices=METHODS, default="magnitude",
+    parser.add_argument("--method", choices=METHODS,
                         help="who goes: the smallest weights (default); any; those that the loss "
                              "depends on least, to first order; whole neurons and heads; or 2 of "
                              "every 4 inputs")
     parser.add_argument("--scope", choices=SCOPES,
                         help="the share is of all linear layers together, or of each (global)")
-    parser.add_argument("--steps", type=int, default=0, metavar="N", help="train on for N steps")
+    parser.add_argument("--steps", type=int, metavar="N", help="train on for N steps (0)")
     parser.add_argument("--gradual", action="store_true",
                         help="with --steps: prune little by little meanwhile, along a cubic")
     parser.add_argument("--lr", type=float,
@@ -49,8 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "(as before)")
     parser.add_argument("--data", metavar="docs|PATH",
                         help="another text to train on, or where that of the training is now")
-    parser.add_argument("--out", type=Path, metavar="DIR", required=True,
+    parser.add_argument("--out", type=Path, metavar="DIR",
                         help="where the pruned checkpoint goes")
+    parser.add_argument("--save-every", type=int, default=0, metavar="N",
+                        help="with --steps: also write a checkpoint every N steps")
+    parser.add_argument("--resume", type=Path, metavar="DIR",
+                        help="instead of CHECKPOINT: go on with the pruning there, as it began; "
+                             "what is written goes there if no --out is given")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -66,20 +72,30 @@ def main(options: argparse.Namespace) -> None:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise UsageError for what cannot be, or would do nothing."""
+    """Raise UsageError for what cannot be, or would do nothing; set what is not given."""
+    if options.resume is not None:
+        check_resume(options)
+    elif options.checkpoint is None or options.out is None:
+        raise UsageError("what is to be pruned, and where does it go? minipar prune CHECKPOINT "
+                         "--out DIR (or --resume DIR)")
+    options.method, options.steps = options.method or "magnitude", options.steps or 0
     only = options.method in ("structured", "2:4")
     for name, given, wrong in (("--amount", options.amount is not None, options.method == "2:4"),
                                ("--scope", options.scope is not None, only),
                                ("--gradual", options.gradual, only)):
         if given and wrong:
             raise UsageError(f"{name} does not go with --method {options.method}: leave it out")
-    if options.steps < 0:
-        raise UsageError(f"--steps {options.steps}: give a number of at least 0")
+    for name in ("steps", "save_every"):
+        if getattr(options, name) < 0:
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(options, name)}: give a number "
+                             "of at least 0")
     if options.gradual and options.steps < SPARE:
         raise UsageError(f"--gradual prunes while it trains: give --steps of at least {SPARE}")
     if options.lr is not None and not (0 <= options.lr < math.inf and options.steps):
         raise UsageError(f"--lr {options.lr:g}: give a number >= 0, and --steps" if options.steps
                          else "--lr is of the training: give --steps too, or leave it out")
+    if options.save_every and not options.steps and options.resume is None:
+        raise UsageError("--save-every is of the training: give --steps too, or leave it out")
     options.amount = 0.5 if options.amount is None else options.amount
     try:
         check_amount(options.amount)
@@ -87,22 +103,39 @@ def check_options(options: argparse.Namespace) -> None:
         raise UsageError(f"--amount {options.amount:g}: {error}") from error
 
 
+def check_resume(options: argparse.Namespace) -> None:
+    """Raise UsageError for what would change a pruning that was begun."""
+    for name in ("amount", "method", "scope", "steps", "gradual", "lr", "checkpoint"):
+        if getattr(options, name) is not None and getattr(options, name) is not False:
+            what = "a CHECKPOINT" if name == "checkpoint" else f"--{name}"
+            raise UsageError(f"{what} does not go with --resume: the pruning in {options.resume} "
+                             "goes on as it began, leave it out")
+    is_folder = options.resume.is_dir()
+    options.out = options.out or (options.resume if is_folder else options.resume.parent)
+
+
 def run_on(comm: Communicator, options: argparse.Namespace) -> None:
     """The whole program of its one rank."""
     console = Console(soft_wrap=True, highlight=False)
-    run = open_run(comm, options)
-    dense = plain(run.strategy.model)
-    console.print(f"before: {summary(run.task, dense)}", markup=False)
-    run = prune_run(comm, run, options, console)
-    save_run(comm, run, options)
+    work = (open_run if options.resume is None else resume_run)(comm, options)
+    dense = plain(work.run.strategy.model)
+    console.print(f"before: {summary(work.run.task, dense)}", markup=False)
+    if options.resume is None:
+        prune_run(comm, work)
+    else:
+        console.print(f"resumed from {options.resume} after {work.run.first_step} steps",
+                      markup=False)
+    train_on(comm, work, console)
+    run, method = work.run, work.plan.method
     small = plain(run.strategy.model)
     console.print(f"after:  {summary(run.task, small)}", markup=False)
     if run.kept:
         console.print(layers(run))
     versions = {"before": Version(model_bytes(dense), dense)}
-    versions |= sparse_versions(run.strategy.model, run.kept, options.method == "2:4") \
+    versions |= sparse_versions(run.strategy.model, run.kept, method == "2:4") \
         if run.kept else {"smaller": Version(model_bytes(small), small)}
-    console.print(costs(versions, run))
+    if run.kept or options.resume is None:      # else what it was before is not known any more
+        console.print(costs(versions, run))
     console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", markup=False)
 
 

@@ -1,10 +1,16 @@
 """What `minipar prune` does to a training run: fewer weights, or fewer units, and more steps.
 
     checkpoint ─▶ run ─▶ masks, or a smaller model ─▶ steps ─▶ checkpoint
+
+While it lasts, the description of its checkpoints has an entry "pruning", a Pruning, from which it
+goes on when it was interrupted.
 """
 
 import argparse
 from collections import defaultdict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -27,7 +33,6 @@ from .train.report import ProgressBar
 from .train.saved import read, read_to_train
 from .train.tasks import make_task
 
-METHODS = ("magnitude", "random", "taylor", "structured", "2:4")
 SPARE = 3               # the last third of --gradual's steps prunes no more
 NUM_CUTS = 20           # at most, of --gradual
 CALIBRATION = 8         # batches that gradients are taken of
@@ -36,7 +41,51 @@ HERE = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "precision": "fp32", "l
         "reduce_dtype": "fp32", "remat": "none"}
 
 
-def open_run(comm: Communicator, options: argparse.Namespace) -> Run:
+@dataclass(frozen=True)
+class Pruning:
+    """What is done to a run, from `first_step` until `last_step`, with a peak learning rate `lr`.
+
+    `initial` is the share of weights that was gone before.
+    """
+
+    method: str
+    amount: float
+    scope: str
+    gradual: bool
+    first_step: int
+    last_step: int
+    lr: float
+    initial: float = 0.0
+
+    @property
+    def step(self) -> dict[str, object]:
+        """What a checkpoint says was done to the model."""
+        said = {"kind": KIND, "method": self.method}
+        if self.method != "2:4":
+            said["amount"] = self.amount
+        return said if self.method in ("2:4", "structured") else {**said, "scope": self.scope}
+
+
+@dataclass
+class Work:
+    """A run that is being pruned; `before` are the options it had, and will have again."""
+
+    run: Run
+    plan: Pruning
+    before: argparse.Namespace
+
+    def keep(self, comm: Communicator, step: int) -> None:
+        """Write the run: for `minipar train --resume`, and on the way for `prune --resume`."""
+        run, plan = self.run, self.plan
+        options = argparse.Namespace(**{
+            **vars(run.options), **{name: getattr(self.before, name) for name in HERE},
+            "steps": max(1, plan.last_step)})
+        kept = run.masks.named() if run.masks else run.kept
+        save(comm, replace(run, options=options, kept=kept), step,
+             {"pruning": asdict(plan)} if step < plan.last_step else None)
+
+
+def open_run(comm: Communicator, options: argparse.Namespace) -> Work:
     """The run that wrote the checkpoint, to go on for --steps more on one rank.
 
     Raises UsageError for what cannot be pruned, or would be replaced.
@@ -48,75 +97,83 @@ def open_run(comm: Communicator, options: argparse.Namespace) -> Run:
     if options.out.resolve() == (source if source.is_dir() else source.parent).resolve():
         raise UsageError(f"--out {options.out} is where the checkpoint is, which would be "
                          "replaced: give another folder")
-    saved, _ = read_to_train(source)
-    before = training_options(saved.description)
-    training = argparse.Namespace(**{**vars(before), **HERE, "resume": source, "out": options.out})
-    training.steps = saved.description["step"] + max(1, options.steps)
-    training.lr = training.lr if options.lr is None else options.lr
-    training.data = options.data or training.data
-    check(training)
-    return begin(comm, training, make_task(training))
+    description = read_to_train(source)[0].description
+    before, first = training_options(description), description["step"]
+    return begin_work(comm, options, source, before, Pruning(
+        options.method, options.amount, options.scope or "global", options.gradual, first,
+        first + options.steps, before.lr if options.lr is None else options.lr))
 
 
-def prune_run(comm: Communicator, run: Run, options: argparse.Namespace, console: Console) -> Run:
-    """The run with fewer weights, after --steps more; a new one where its model is smaller."""
-    step = {"kind": KIND, "method": options.method}
-    if options.method == "structured":
-        run = smaller_run(comm, run, options.amount)
-        step["amount"] = options.amount
-        train_on(comm, run, options.steps, console)
+def resume_run(comm: Communicator, options: argparse.Namespace) -> Work:
+    """A pruning that was interrupted, as it was at its last checkpoint.  Raises UsageError."""
+    description = read_to_train(options.resume)[0].description
+    told = description.get("pruning")
+    if told is None:
+        raise UsageError(f"--resume {options.resume}: no pruning was interrupted there: `minipar "
+                         "train --resume` trains the model on, and keeps its masks")
+    plan = Pruning(**{field.name: told[field.name] for field in fields(Pruning)})
+    return begin_work(comm, options, options.resume, training_options(description), plan)
+
+
+def begin_work(comm: Communicator, options: argparse.Namespace, source: Path,
+               before: argparse.Namespace, plan: Pruning) -> Work:
+    """The run of the checkpoint at `source`, until the last step of `plan`."""
+    made = argparse.Namespace(**{
+        **vars(before), **HERE, "resume": source, "out": options.out, "lr": plan.lr,
+        "steps": max(plan.last_step, plan.first_step + 1), "save_every": options.save_every,
+        "data": options.data or before.data})
+    check(made)
+    return Work(begin(comm, made, make_task(made)), plan, before)
+
+
+def prune_run(comm: Communicator, work: Work) -> None:
+    """Prune the run, or put it on a smaller model; what goes little by little goes later."""
+    if work.plan.method == "structured":
+        work.run = smaller_run(comm, work.run, work.plan.amount)
     else:
-        if options.method != "2:4":
-            step |= {"amount": options.amount, "scope": options.scope or "global"}
-        mask_run(comm, run, options, console)
-    run.compression = [*run.compression, step]
-    return run
+        mask_run(work)
+    work.run.compression = [*work.run.compression, work.plan.step]
 
 
-def save_run(comm: Communicator, run: Run, options: argparse.Namespace) -> None:
-    """Write it, for `minipar train --resume`."""
-    if not options.steps:
-        run.options.steps = max(1, run.first_step)
-    before = vars(training_options(read(options.checkpoint).description))
-    vars(run.options).update({name: before[name] for name in HERE})
-    save(comm, run, run.options.steps)
-
-
-def mask_run(comm: Communicator, run: Run, options: argparse.Namespace, console: Console) -> None:
-    """Masks on the model of a run, at once and then --steps of training, or little by little."""
-    model, scope = run.strategy.model, options.scope or "global"
+def mask_run(work: Work) -> None:
+    """Put masks on the model of a run; without those that go little by little."""
+    run, plan, model = work.run, work.plan, work.run.strategy.model
     if run.masks is None:
         run.masks = Masks(model, {name: np.ones(p.shape, bool)
                                   for name, p in prunable(model).items()})
     masks, gone = run.masks, run.masks.sparsity()
-    if options.method != "2:4" and options.amount < gone:
-        raise UsageError(f"--amount {options.amount:g}: {gone:.1%} of the weights are gone "
+    if plan.method != "2:4" and plan.amount < gone:
+        raise UsageError(f"--amount {plan.amount:g}: {gone:.1%} of the weights are gone "
                          "already, ask for more")
-
-    def score(parameters: dict) -> Scores:
-        return scores(run, model, parameters, options.method)
-    gradual = None
-    if options.method == "2:4":
+    if plan.method == "2:4":
         masks.update({name: n_of_m(values) & masks.named()[name]
                       for name, values in magnitude(masks.parameters).items()})
-    elif options.gradual:
-        length = options.steps - options.steps // SPARE
-        gradual = Gradual(model, masks, options.amount, run.first_step, length,
-                          -(-length // NUM_CUTS), scope, score=score, initial=gone)
+    elif plan.gradual:
+        work.plan = replace(plan, initial=gone)
     else:
-        masks.update(prune(model, score(masks.parameters), options.amount, scope, masks))
-    train_on(comm, run, options.steps, console, gradual)
-    run.kept = masks.named()
-    masks.clear()
+        masks.update(prune(model, scores(run, plan, masks.parameters), plan.amount, plan.scope,
+                           masks))
 
 
-def scores(run: Run, model: Module, parameters: dict, method: str) -> Scores:
-    """By the method's name; gradients are those of the next batches."""
-    if method == "magnitude":
+def gradual(run: Run, plan: Pruning) -> Gradual:
+    """Prunes the run's model step by step, from where it is."""
+    num_steps = plan.last_step - plan.first_step
+    length = num_steps - num_steps // SPARE
+    made = Gradual(run.strategy.model, run.masks, plan.amount, plan.first_step, length,
+                   -(-length // NUM_CUTS), plan.scope, initial=plan.initial,
+                   score=lambda parameters: scores(run, plan, parameters))
+    made.finished = run.first_step > plan.first_step + length
+    return made
+
+
+def scores(run: Run, plan: Pruning, parameters: dict) -> Scores:
+    """By the method's name; gradients are those of the first batches."""
+    if plan.method == "magnitude":
         return magnitude(parameters)
-    if method == "random":
+    if plan.method == "random":
         return random(parameters, run.options.seed)
-    calibrate(model, [run.task.batches.batch(run.first_step + i)[:2] for i in range(CALIBRATION)])
+    model = run.strategy.model
+    calibrate(model, [run.task.batches.batch(plan.first_step + i)[:2] for i in range(CALIBRATION)])
     found = taylor(parameters)
     model.zero_grad()
     return found
@@ -154,15 +211,26 @@ def sizes_of(model: Module) -> dict[str, object]:
     return sizes_as_options(describe_model(model))
 
 
-def train_on(comm: Communicator, run: Run, num_steps: int, console: Console,
-             gradual: Gradual | None = None) -> None:
-    """So many steps, each after `gradual`'s."""
-    if not num_steps:
-        return
-    with ProgressBar(comm, run, console) as progress, np.errstate(over="ignore", invalid="ignore"):
-        for step in range(run.first_step, run.options.steps):
-            if gradual is not None:
-                gradual.step(step)
+def train_on(comm: Communicator, work: Work, console: Console) -> None:
+    """Take the steps that are left, each after a little pruning if it is gradual; write the run."""
+    run, plan, every = work.run, work.plan, work.run.options.save_every
+    cut = gradual(run, plan) if plan.gradual else None
+    with bar(comm, work, console) as progress, np.errstate(over="ignore", invalid="ignore"):
+        for step in range(run.first_step, plan.last_step):
+            if cut is not None:
+                cut.step(step)
             loss = take_step(run, step)
             run.losses.append(loss)
             progress(step, loss)
+            if every and (step + 1) % every == 0 and step + 1 < plan.last_step:
+                work.keep(comm, step + 1)
+    if run.masks:
+        run.kept = run.masks.named()
+        run.masks.clear()
+    work.keep(comm, plan.last_step)
+
+
+def bar(comm: Communicator, work: Work, console: Console) -> AbstractContextManager:
+    """The progress bar, which needs data; none where no step is left."""
+    is_left = work.run.first_step < work.plan.last_step
+    return ProgressBar(comm, work.run, console) if is_left else nullcontext()

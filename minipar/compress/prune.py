@@ -19,6 +19,7 @@ from ..nn import Module, Parameter
 from .masks import Masks
 from .select import as_keys, smallest
 
+METHODS = ("magnitude", "random", "taylor", "structured", "2:4")
 SCOPES = ("global", "layer")
 COPIES = "dp"           # the axis along which every rank has a copy of the model
 

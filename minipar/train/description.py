@@ -17,6 +17,7 @@ from ..arguments import ArgumentParser
 from ..checkpoint import Checkpoint, CheckpointError
 from ..checkpoint.rules import FLAG, REAL, RECORD, TEXT, Rule, fault, number, one_of, whole
 from ..compress.matching import DISTANCES
+from ..compress.prune import METHODS, SCOPES
 from ..nn import MLP, Module
 from .options import OPTIMIZERS, REMEMBERED, add_arguments
 
@@ -35,9 +36,12 @@ MODEL = {"data": TEXT, "data_path?": TEXT, "data_seed?": whole(0), "vocabulary?"
 DISTILLATION = {"teacher": TEXT, "temperature": number(0), "alpha": number(0, 1),
                 "match_hidden": number(0), "match_attention": number(0),
                 "distance": one_of(*DISTANCES)}
+PRUNING = {"method": one_of(*METHODS), "amount": number(0, 1), "scope": one_of(*SCOPES),
+           "gradual": FLAG, "first_step": whole(0), "last_step": whole(0), "lr": number(0),
+           "initial": number(0, 1)}
 RUN = {"step": whole(0), "losses": [REAL], "optimizer?": one_of(*OPTIMIZERS), "updates?": whole(0),
        "scaler?": {"scale": number(1e-30, 1e30), "num_good": whole(0), "num_skipped": whole(0)},
-       "distillation?": DISTILLATION}
+       "distillation?": DISTILLATION, "pruning?": PRUNING}
 
 
 def check_description(saved: Checkpoint) -> None:
