@@ -5,8 +5,9 @@ import re
 import pytest
 
 from minipar import checkpoint as files
-from minipar import evaluate_command
+from minipar import evaluate_command, quantize_command
 from minipar.cli import main
+from minipar.compress import quantize
 from minipar.environment import Launched
 
 SMALL = ["--width", "32", "--heads", "2", "--layers", "1", "--context", "8", "--batch", "6",
@@ -46,8 +47,59 @@ def test_what_is_quantized_runs(trained, tmp_path, capsys, name, words):
     assert "losses" not in description and not files.load(out).optimizer
 
 
+@pytest.mark.parametrize("bits", range(2, 9))
+def test_any_number_of_bits(trained, tmp_path, capsys, bits):
+    out = tmp_path / "small"
+    assert main(["quantize", str(trained / "mlp"), "--bits", str(bits), "--method", "gptq",
+                 "--out", str(out)]) == 0
+    _, after = losses(capsys.readouterr().out)
+    assert main(["evaluate", str(out)]) == 0
+    assert losses(capsys.readouterr().out) == [after]
+    saved = files.load(out)
+    assert saved.description["compression"][0]["bits"] == bits
+    assert saved.model["0.weight/codes"].shape == (128, 64 * bits // 8)
+
+
+def test_layers_that_are_skipped_stay_as_they_are(trained, tmp_path, capsys):
+    plain, out = files.load(trained / "gpt").model, tmp_path / "small"
+    assert main(["quantize", str(trained / "gpt"), "--activations", "--skip", "w?e", "--skip",
+                 "h.0.mlp.c_fc", "--out", str(out)]) == 0
+    _, after = losses(capsys.readouterr().out)
+    saved = files.load(out)
+    skipped = ["wte", "wpe", "h.0.mlp.c_fc"]
+    assert saved.description["compression"][0]["skip"] == skipped
+    assert all((saved.model[f"{name}.weight"] == plain[f"{name}.weight"]).all()
+               for name in skipped)
+    assert "h.0.mlp.c_proj.weight/codes" in saved.model
+    assert main(["evaluate", str(out)]) == 0
+    assert losses(capsys.readouterr().out) == [after]
+
+
+def test_calibration_is_what_was_asked_for(trained, tmp_path, monkeypatch):
+    """--samples, --damping and --order reach GPTQ."""
+    seen = []
+
+    def noted(model, grid, per, method, calibration, activations, observer, damping, order, skip):
+        seen.append((sum(map(len, calibration)), damping, order))
+        return quantize(model, grid, per, method, calibration, activations, observer, damping,
+                        order, skip)
+    monkeypatch.setattr(quantize_command, "quantize", noted)
+    for words in ("--samples 7 --damping 0.5 --order activation", "--samples 100", ""):
+        assert main(["quantize", str(trained / "gpt"), "--bits", "3", "--method", "gptq",
+                     *words.split(), "--out", str(tmp_path / "small")]) == 0
+    assert seen == [(7, 0.5, "activation"), (100, 0.01, "index"), (24, 0.01, "index")]
+
+
 MISTAKES = {
-    "quantize {gpt} --bits 3 --out {new}": "invalid choice: 3",
+    "quantize {gpt} --bits 9 --out {new}": "invalid choice: 9",
+    "quantize {gpt} --bits 1 --out {new}": "invalid choice: 1",
+    "quantize {gpt} --damping 0.1 --out {new}": "--damping does nothing without --method gptq",
+    "quantize {gpt} --order activation --out {new}": "--order does nothing without --method gptq",
+    "quantize {gpt} --samples 4 --out {new}": "without --method gptq or --activations",
+    "quantize {gpt} --samples 0 --activations --out {new}": "--samples 0: give a positive",
+    "quantize {gpt} --method gptq --damping nan --out {new}": "--damping nan: give a number >= 0",
+    "quantize {gpt} --skip head --out {new}": "no layer is called 'head': there are wte, wpe, h.0",
+    "quantize {gpt} --skip * --out {new}": "leaves no layer to quantize",
     "quantize {gpt} --per row --out {new}": "scales are per tensor, channel or group:SIZE",
     "quantize {gpt} --per group:48 --out {new}": "groups of 32, 64, 128 inputs are possible",
     "quantize {mlp} --per group:128 --activations --out {new}": "one scale for each output",

@@ -16,11 +16,16 @@ all of them in advance: with H⁻¹ = Uᵀ U, row i of U is row i of the H⁻¹ 
 
 Lazy batches: columns outside of the block wait, and get all its errors E in one product.
 
+Order: an input that is large weighs most in what the layer gives.  Rounded first ("activation": by
+the diagonal of H, the largest first), all others can make up for its error.  Scales of groups are
+then those of the weights as they are, for the inputs of a group do not come one after the other.
+
 A weight that is exactly 0 stays 0, as when each is rounded by itself: pruned models keep their
 zeros, and what these would have made up for is left to the others.
 
 Source: Frantar, Ashkboos, Hoefler & Alistarh, GPTQ: Accurate post-training quantization for
-generative pre-trained transformers (2022); Hassibi & Stork, Optimal brain surgeon (1992).
+generative pre-trained transformers (2022), whose code calls the other order act_order; Hassibi &
+Stork, Optimal brain surgeon (1992).
 """
 
 from collections.abc import Callable
@@ -33,6 +38,8 @@ from .affine import Grid
 from .granularity import Per
 from .observers import fit
 from .quantized import Quantized
+
+ORDERS = ("index", "activation")
 
 
 def hessian(inputs: Array) -> Array:
@@ -75,27 +82,39 @@ def _nearest(grid: Grid, fitted: tuple[Array, Array], column: Array) -> Array:
     return grid.decode(grid.encode(column, *fitted), *fitted)
 
 
+def turns(h: Array, order: str) -> Array:
+    """The input of each turn: 0, 1, …, or those with the largest diagonal of H first."""
+    if order not in ORDERS:
+        raise ValueError(f"an order is one of {', '.join(ORDERS)}, not {order!r}")
+    diagonal = np.diag(h)
+    return np.argsort(-diagonal * (order == "activation"), kind="stable")
+
+
 def gptq(rows: Array, h: Array, grid: Grid, per: Per, observer: str = "minmax",
-         damping: float = 0.01, block: int = 128) -> Quantized:
+         damping: float = 0.01, block: int = 128, order: str = "index") -> Quantized:
     """Rows (outputs, inputs) on the grid, with Hessian h (inputs, inputs) of the layer's inputs.
 
     Scales are those of the weights as they are; of a group, as they are when its turn comes.
     """
-    w, u = rows.astype(np.float64), inverse_root(h, damping)
+    turn = turns(h, order)
+    w, u = rows[:, turn].astype(np.float64), inverse_root(h[np.ix_(turn, turn)], damping)
     codes = np.empty_like(rows, dtype=grid.dtype)
-    in_groups = per.kind == "group"
+    in_groups, in_order = per.kind == "group", order == "index"
     scale, zero = fit(per.split(rows), grid, observer)
-    block = per.size if in_groups else block
+    if in_groups:
+        block = per.size if in_order else 1
     for start in range(0, w.shape[1], block):
         here = slice(start, start + block)
+        columns = turn[here]
         if in_groups:
-            group = start // block
-            scale[:, group], zero[:, group] = fit(w[:, here], grid, observer)
+            group = columns[0] // per.size
+            if in_order:
+                scale[:, group], zero[:, group] = fit(w[:, here], grid, observer)
             fitted = scale[:, group, 0], zero[:, group, 0]
         else:
             fitted = scale[:, 0], zero[:, 0]        # one, or one for each output
         errors = round_columns(w[:, here], u[here, here], partial(_nearest, grid, fitted),
-                               rows[:, here] != 0)
-        codes[:, here] = grid.encode(w[:, here], *(a[:, None] for a in fitted))
+                               rows[:, columns] != 0)
+        codes[:, columns] = grid.encode(w[:, here], *(a[:, None] for a in fitted))
         w[:, start + block:] -= errors @ u[here, start + block:]
     return Quantized.of_codes(codes, scale, zero, grid, per)

@@ -18,7 +18,8 @@ Source: Nagel et al., A white paper on neural network quantization (2021), secti
 (2022).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
+from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -47,20 +48,24 @@ METHODS = ("nearest", "gptq")
 
 def quantize(model: Module, grid: Grid = INT8, per: Per = CHANNEL, method: str = "nearest",
              calibration: Sequence[Array] = (), activations: bool = False,
-             observer: str = "minmax") -> Module:
+             observer: str = "minmax", damping: float = 0.01, order: str = "index",
+             skip: Sequence[str] = ()) -> Module:
     """Quantize the linear layers and embeddings of `model`, which changes and is returned.
 
     `calibration` are inputs as model.logits takes them; `observer` (see observers.py) chooses the
-    ranges of weights and activations.  Raises ValueError for what cannot be, saying why.
+    ranges of weights and activations; `damping` and `order` are GPTQ's.  Layers whose names match
+    one of `skip`, as "lm_head" or "h.0.*", stay as they are.  Raises ValueError for what cannot be,
+    saying why.
     """
-    layers = weight_layers(model)
+    layers = without(weight_layers(model), skip)
     _check(layers, per, method, activations, len(calibration))
     parts = chain(model) if method == "gptq" else []
     for _, layer in layers:
         if isinstance(layer, Embedding) or method == "nearest":
             keep_quantized(layer, Quantized.nearest(
                 rows_of(layer), *grid_of(layer, grid, per), observer))
-    _gptq_by_parts(parts, grid, per, observer, calibration)
+    _gptq_by_parts(parts, {layer for _, layer in layers}, calibration, lambda layer, h: gptq(
+        rows_of(layer), h, grid, per, observer, damping, order=order))
     if model.slabs:
         model.make_slabs(model.slabs[0].data)       # without the weights that are gone
     if activations:
@@ -89,16 +94,29 @@ def _check(layers: Sequence[tuple[str, Linear | Embedding]], per: Per, method: s
                          "quantize per channel, or choose smaller groups")
 
 
-def _gptq_by_parts(parts: Sequence[Part], grid: Grid, per: Per, observer: str,
-                   calibration: Sequence[Array]) -> None:
+def without(layers: list[tuple[str, Linear | Embedding]],
+            skip: Sequence[str]) -> list[tuple[str, Linear | Embedding]]:
+    """The layers whose names match no pattern of `skip`.  Raises ValueError for one too many."""
+    for pattern in skip:
+        if not any(fnmatchcase(name, pattern) for name, _ in layers):
+            raise ValueError(f"no layer is called {pattern!r}: there are "
+                             f"{', '.join(name for name, _ in layers)}")
+    left = [(name, layer) for name, layer in layers
+            if not any(fnmatchcase(name, pattern) for pattern in skip)]
+    if not left:
+        raise ValueError(f"skipping {', '.join(skip)} leaves no layer to quantize: skip fewer")
+    return left
+
+
+def _gptq_by_parts(parts: Sequence[Part], chosen: Container[Module], calibration: Sequence[Array],
+                   quantized: Callable[[Linear, Array], Quantized]) -> None:
     with no_grad():
         batches = list(calibration)
         for part in parts:
             layers = [m for module in part.modules for _, m in module.named_modules()
-                      if type(m) is Linear]
+                      if type(m) is Linear and m in chosen]
             for layer in layers:
-                h = _hessian_of(layer, part, batches)
-                keep_quantized(layer, gptq(rows_of(layer), h, grid, per, observer))
+                keep_quantized(layer, quantized(layer, _hessian_of(layer, part, batches)))
             batches = [part(x) for x in batches]
 
 

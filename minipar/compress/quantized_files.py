@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint.rules import FLAG, TEXT, one_of, whole
-from ..nn import Linear, Module
+from ..nn import Embedding, Linear, Module
 from .affine import SCHEMES, Grid
 from .granularity import Per
 from .layers import (
@@ -44,16 +44,20 @@ def pack_model(model: Module) -> tuple[Arrays, dict[str, Any]]:
                        f"{name}.input/zero": layer.input_zero}
     linear = next((m for _, m in layers if isinstance(m, Linear)), layers[0][1])
     grid, per = linear.quantized.grid, linear.quantized.per
+    skipped = [n for n, m in model.named_modules() if type(m) in (Linear, Embedding)]
+    also = {"skip": skipped} if skipped else {}
     return arrays, {"kind": "quantized", "bits": grid.bits, "scheme": grid.scheme, "per": str(per),
-                    "activations": any(isinstance(m, IntegerLinear) for _, m in layers)}
+                    "activations": any(isinstance(m, IntegerLinear) for _, m in layers), **also}
 
 
 @register("quantized", {"bits?": whole(2, 8), "scheme?": one_of(*SCHEMES), "per": TEXT,
-                        "activations": FLAG})
+                        "activations": FLAG, "skip?": [TEXT]})
 def unpack_model(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
     """Give a plain model the quantized weights among `arrays`, which are taken out of it."""
     grid, per = Grid(step["bits"], step["scheme"]), Per.parse(step["per"])
     for name, layer in weight_layers(model):
+        if name in (step.get("skip") or ()):
+            continue
         weight = _take(arrays, f"{name}.weight/")
         try:
             quantized = Quantized.of_arrays(weight, rows_of(layer).shape,

@@ -45,8 +45,10 @@ def read_to_train(path: Path) -> tuple[files.Checkpoint, dict[str, np.ndarray]]:
     saved = read(path)
     others = {step["kind"] for step in saved.description.get("compression") or []} - {PRUNED}
     if others:
-        raise UsageError(f"{path}: this model was {', '.join(sorted(others))}, which is not "
-                         "trained on: resume from the checkpoint it was made from")
+        raise UsageError(f"{path}: this model was {', '.join(sorted(others))}: small steps would "
+                         "be lost between its few values, and its float weights are gone. Train "
+                         "the checkpoint that it was made from (in Python inside "
+                         "minipar.compress.prepare, for these values), and quantize again")
     try:
         check_run(saved)
         return expand(saved)

@@ -38,6 +38,42 @@ def test_it_is_the_definition_in_any_blocks(block, scheme):
     np.testing.assert_allclose(found, by_definition(rows, h, grid), rtol=1e-6, atol=1e-6)
 
 
+def test_the_order_of_activations_is_that_of_permuted_inputs():
+    rows, _, h = layer()
+    turn = np.argsort(-np.diag(h))
+    expected = np.empty_like(rows)
+    expected[:, turn] = by_definition(rows[:, turn], h[np.ix_(turn, turn)], Grid(3))
+    for block in (1, 5, 128):
+        found = gptq(rows, h, Grid(3), Per("channel"), block=block, order="activation")
+        np.testing.assert_allclose(found.rows(np.float64), expected, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="an order is one of index, activation, not 'size'"):
+        gptq(rows, h, Grid(3), Per("channel"), order="size")
+
+
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+def test_in_the_order_of_activations_groups_keep_the_scales_of_the_weights(scheme):
+    rows, inputs, h = layer(num_in=40)
+    grid, per = Grid(3, scheme), Per.parse("group:16")
+    found = gptq(rows, h, grid, per, order="activation")
+    nearest = Quantized.nearest(rows, grid, per)
+    assert np.array_equal(found.scale, nearest.scale)
+    assert np.array_equal(found.zero, nearest.zero)
+    errors = [np.sum((inputs @ (kept.rows() - rows).T) ** 2) for kept in (found, nearest)]
+    assert errors[0] < 0.85 * errors[1]
+
+
+def test_the_order_of_activations_helps_where_few_inputs_are_large():
+    better = 0
+    for seed in range(8):
+        rows, inputs, _ = layer(num_in=48, seed=seed)
+        inputs = inputs * np.where(np.arange(48) % 12 == 11, 20.0, 1.0)
+        h = hessian(inputs)
+        errors = [np.sum((inputs @ (gptq(rows, h, Grid(3), Per("channel"), order=order).rows()
+                                    - rows).T) ** 2) for order in ("index", "activation")]
+        better += errors[1] < errors[0]
+    assert better >= 7
+
+
 @pytest.mark.parametrize("per", ["tensor", "channel", "group:32"])
 @pytest.mark.parametrize("bits", [2, 4])
 def test_its_outputs_are_nearer_than_those_of_rounding(bits, per):
