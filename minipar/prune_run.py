@@ -16,7 +16,6 @@ import numpy as np
 from rich.console import Console
 
 from .comm import Communicator
-from .compress.load import compression_of
 from .compress.masks import Masks, prunable
 from .compress.prune import n_of_m, prune
 from .compress.saliency import Scores, calibrate, magnitude, random, taylor
@@ -30,7 +29,7 @@ from .train.description import describe_model, sizes_as_options, training_option
 from .train.loop import Run, begin, save, take_step
 from .train.options import check
 from .train.report import ProgressBar
-from .train.saved import read, read_to_train
+from .train.saved import read_description
 from .train.tasks import make_task
 
 SPARE = 3               # the last third of --gradual's steps prunes no more
@@ -91,13 +90,13 @@ def open_run(comm: Communicator, options: argparse.Namespace) -> Work:
     Raises UsageError for what cannot be pruned, or would be replaced.
     """
     source = options.checkpoint
-    if any(step["kind"] != KIND for step in compression_of(read(source))):
+    if any(step["kind"] != KIND for step in read_description(source).get("compression") or []):
         raise UsageError(f"{source} is quantized, which comes after pruning: prune the model that "
                          "it was made from, then quantize")
     if options.out.resolve() == (source if source.is_dir() else source.parent).resolve():
         raise UsageError(f"--out {options.out} is where the checkpoint is, which would be "
                          "replaced: give another folder")
-    description = read_to_train(source)[0].description
+    description = read_description(source, to_train=True)
     before, first = training_options(description), description["step"]
     return begin_work(comm, options, source, before, Pruning(
         options.method, options.amount, options.scope or "global", options.gradual, first,
@@ -106,7 +105,7 @@ def open_run(comm: Communicator, options: argparse.Namespace) -> Work:
 
 def resume_run(comm: Communicator, options: argparse.Namespace) -> Work:
     """A pruning that was interrupted, as it was at its last checkpoint.  Raises UsageError."""
-    description = read_to_train(options.resume)[0].description
+    description = read_description(options.resume, to_train=True)
     told = description.get("pruning")
     if told is None:
         raise UsageError(f"--resume {options.resume}: no pruning was interrupted there: `minipar "

@@ -29,6 +29,7 @@ MADE = {        # every kind: the command that writes it
     "quantized": "quantize {with optimizer} --bits 4 --asymmetric",
     "integers": "quantize {sharded, scaled} --activations",
     "pruned, quantized": "quantize {pruned} --bits 8",
+    "being pruned": "prune {with optimizer} --amount 0.5 --gradual --steps 4 --save-every 3",
     "distilled": "distill {with optimizer} --width 4 --steps 1"}
 KINDS = ("plain", *MADE)
 WRONG = (None, "x", "", -1, 0, 1.5, 10**12, 10**40, True, [], [3, "x"], {}, {"x": 1}, float("nan"))
@@ -47,6 +48,8 @@ def checkpoints(tmp_path_factory):
         for known, folder in folders.items():
             words = words.replace(f"{{{known}}}", str(folder))
         assert main([*words.split(), "--out", str(folders[name])]) == 0
+    folders["being pruned"] /= files.PREVIOUS
+    assert "pruning" in files.load_description(folders["being pruned"])
     return folders
 
 
@@ -56,6 +59,7 @@ def run_it(found: files.Checkpoint, monkeypatch) -> None:
     Raises UsageError for one that is damaged.
     """
     monkeypatch.setattr(files, "load", lambda path: deepcopy(found))
+    monkeypatch.setattr(files, "load_description", lambda path: deepcopy(found.description))
     _, task, model = saved.open_model(choices.Path("it"))
     shape = (1, 8) if isinstance(model, GPT) else (1, 64)
     with no_grad(), np.errstate(all="ignore"):

@@ -44,17 +44,26 @@ RUN = {"step": whole(0), "losses": [REAL], "optimizer?": one_of(*OPTIMIZERS), "u
        "distillation?": DISTILLATION, "pruning?": PRUNING}
 
 
-def check_description(saved: Checkpoint) -> None:
-    """Raise CheckpointError unless the description is sound, and of a model of this size."""
-    found = saved.description
-    refuse(fault(found, MODEL) or fault(found["model"], sizes_of_kind(found), "model")
-           or inconsistency(found, len(saved.model)))
+def check_description(found: dict[str, Any]) -> None:
+    """Raise CheckpointError unless a description is sound."""
+    refuse(fault(found, MODEL) or fault(found["model"], sizes_of_kind(found), "model"))
+    characters, size = found.get("vocabulary") or "", found["model"].get("vocab_size", 0)
+    if len(characters) != size:
+        refuse(f"model.vocab_size is {size}, but the vocabulary has {len(characters)} characters")
     training_options(found)
 
 
-def check_run(saved: Checkpoint) -> None:
+def check_run(found: dict[str, Any]) -> None:
     """Raise CheckpointError unless it also says what training needs to go on."""
-    refuse(fault(saved.description, RUN))
+    refuse(fault(found, RUN))
+
+
+def check_layers(saved: Checkpoint) -> None:
+    """Raise CheckpointError for a model, not made yet, of more layers than there are arrays."""
+    model = saved.description["model"]
+    num_layers = model.get("num_layers", len(model.get("sizes", [])) - 1)
+    if num_layers > len(saved.model):
+        refuse(f"the model has {num_layers:,} layers, but the file {len(saved.model):,} arrays")
 
 
 def refuse(wrong: str) -> None:
@@ -67,20 +76,6 @@ def refuse(wrong: str) -> None:
 def sizes_of_kind(description: dict[str, Any]) -> dict[str, Any]:
     """The table of the sizes of an MLP or a GPT."""
     return MLP_SIZES if description["data"] == "digits" else GPT_SIZES
-
-
-def inconsistency(description: dict[str, Any], num_arrays: int) -> str:
-    """Which parts of a description do not fit each other, or the file; "" if all do."""
-    model, characters = description["model"], description.get("vocabulary")
-    if "sizes" in model:
-        num_layers = len(model["sizes"]) - 1
-    else:
-        num_layers = model["num_layers"]
-        if characters is None or len(characters) != model["vocab_size"]:
-            return (f"model.vocab_size is {model['vocab_size']}, but the vocabulary has "
-                    f"{len(characters or '')} characters")
-    return "" if num_layers <= num_arrays else \
-        f"the model has {num_layers:,} layers, but the file {num_arrays:,} arrays"
 
 
 class _Parser(ArgumentParser):

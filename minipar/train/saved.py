@@ -4,7 +4,8 @@
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..launch import UsageError
 from ..nn import MLP, Activation, Module
 from .description import (
     check_description,
+    check_layers,
     check_run,
     describe_model,
     sizes_as_options,
@@ -30,44 +32,58 @@ from .options import REMEMBERED, add_arguments
 from .tasks import Task, check_resume, make_task
 
 
-def read(path: Path) -> files.Checkpoint:
+def read_description(path: Path, to_train: bool = False) -> dict[str, Any]:
+    """The description of a checkpoint, sound.  Raises UsageError if it is none."""
+    with naming(path):
+        return _checked(path, files.load_description(path), to_train)
+
+
+def read(path: Path, to_train: bool = False) -> files.Checkpoint:
     """A checkpoint whose description is sound.  Raises UsageError if it is none."""
-    try:
+    with naming(path):
         saved = files.load(path)
-        check_description(saved)
-    except files.CheckpointError as error:
-        raise UsageError(_naming(path, error)) from error
-    return saved
+        _checked(path, saved.description, to_train)
+        check_layers(saved)
+        return saved
 
 
 def read_to_train(path: Path) -> tuple[files.Checkpoint, dict[str, np.ndarray]]:
     """A checkpoint that training can go on from, and its masks.  Raises UsageError."""
-    saved = read(path)
-    others = {step["kind"] for step in saved.description.get("compression") or []} - {PRUNED}
-    if others:
-        raise UsageError(f"{path}: this model was {', '.join(sorted(others))}: small steps would "
-                         "be lost between its few values, and its float weights are gone. Train "
-                         "the checkpoint that it was made from (in Python inside "
-                         "minipar.compress.prepare, for these values), and quantize again")
-    try:
-        check_run(saved)
+    saved = read(path, to_train=True)
+    with naming(path):
         return expand(saved)
+
+
+def _checked(path: Path, description: dict[str, Any], to_train: bool) -> dict[str, Any]:
+    check_description(description)
+    if to_train:
+        others = {step["kind"] for step in description.get("compression") or []} - {PRUNED}
+        if others:
+            raise UsageError(f"{path}: this model was {', '.join(sorted(others))}: small steps "
+                             "would be lost between its few values, and its float weights are "
+                             "gone. Train the checkpoint that it was made from (in Python inside "
+                             "minipar.compress.prepare, for these values), and quantize again")
+        check_run(description)
+    return description
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Context in which what is wrong with a checkpoint is a UsageError that names it."""
+    try:
+        yield
     except files.CheckpointError as error:
-        raise UsageError(_naming(path, error)) from error
-
-
-def _naming(path: Path, error: files.CheckpointError) -> str:
-    return str(error) if str(path) in str(error) else f"{path}: {error}"
+        where = "" if str(path) in str(error) else f"{path}: "
+        raise UsageError(f"{where}{error}") from error
 
 
 def remembered(options: argparse.Namespace) -> dict[str, Any]:
     """The options of the run that wrote the checkpoint of --resume.  Raises UsageError."""
     try:
-        known = vars(training_options(read_to_train(options.resume)[0].description))
+        known = vars(training_options(read_description(options.resume, to_train=True)))
     except UsageError as error:
         raise UsageError(f"--resume: {error}") from error
-    return {name: known[name] for name in (*REMEMBERED, "vocabulary", "data_paths",
-                                            "data_seed")}
+    return {name: known[name] for name in (*REMEMBERED, "vocabulary", "data_paths", "data_seed")}
 
 
 def load_checkpoint(options: argparse.Namespace, task: Task
@@ -134,7 +150,7 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
             **task.describe(), "step": 0, "losses": [], "optimizer": None, "dtype": options.dtype,
             "seed": seed, "options": {name: getattr(options, name) for name in REMEMBERED},
             "compression": steps}), masks or {})
-        check_description(saved)
+        check_description(saved.description)
         load_model(saved, task.build())
     except UsageError as error:
         raise ValueError(str(error)) from error
