@@ -26,7 +26,7 @@ except ImportError:                 # Windows
 
 Write = Callable[[BinaryIO], Any]
 SUFFIX = ".part"
-PATIENCE = 10.0         # seconds to wait for a folder: whoever has it only renames files
+PATIENCE = 10.0     # seconds to wait for a folder, whose lock is held only while files are renamed
 
 
 def replace_file(path: str | Path, write: Write) -> Path:

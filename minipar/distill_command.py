@@ -5,8 +5,8 @@
     minipar distill out/gpt --layers 2 --ranks 4 --teacher-ranks 2 --out out/small
     minipar distill --resume out/small              what was interrupted goes on, with its teacher
 
-What is not said is as it was with the teacher: sizes, data, steps, learning rate.  What comes out
-is an ordinary checkpoint of the student, which `minipar train --resume` goes on with alone.
+Options that are not given are taken from the teacher's checkpoint: sizes, data, steps, learning
+rate.  The student's checkpoint is an ordinary one: `minipar train --resume` goes on with it alone.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def plan(options: argparse.Namespace) -> tuple[Lesson, int]:
-    """What is learned from whom, and on how many ranks: mistakes are found now, before MPI starts.
+    """The distillation, and its number of ranks; mistakes are found now, before MPI starts.
 
     Sets the options that were not given.  Raises UsageError, or ValueError.
     """
@@ -132,7 +132,7 @@ def plan(options: argparse.Namespace) -> tuple[Lesson, int]:
 def resumed(options: argparse.Namespace) -> Found | None:
     """The checkpoint of --resume, whose teacher and recipe become those of the options.
 
-    Raises UsageError if it is of no distillation, or other options change what was begun.
+    Raises UsageError if no distillation wrote it, or if an option contradicts the one that did.
     """
     if options.resume is None:
         return None
@@ -170,7 +170,7 @@ def check_pairs(options: argparse.Namespace) -> None:
 
 def options_of_training(options: argparse.Namespace, saved: files.Checkpoint,
                         found: Found | None) -> argparse.Namespace:
-    """What `minipar train` would be told to train the student.  Raises UsageError."""
+    """The options of `minipar train` that train the student.  Raises UsageError."""
     before = vars(training_options((found[0] if found else saved).description))
     check_sizes(options, saved)
     given = {name: value for name in (*OF_GPT, *OF_MLP, *OF_RUN, *AT_FIRST)
@@ -204,7 +204,7 @@ def check_sizes(options: argparse.Namespace, saved: files.Checkpoint) -> None:
 
 
 def taken_from(before: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """What of the teacher's training is also the student's, unless it is told otherwise."""
+    """The options of the teacher's training that the student has too, unless others are given."""
     cut = CUT if options.width is None else ()
     taken = {name: before[name] for name in (*OF_GPT, *OF_MLP, *OF_RUN, *cut, *AS_BEFORE)}
     if taken["strategy"] not in STRATEGIES:

@@ -1,11 +1,11 @@
-"""What the ranks of `minipar distill` do: a student's training run, with a teacher.
+"""The program of each rank of `minipar distill`: a student's training run, with a teacher.
 
     students   task + teacher ─▶ begin ─▶ steps ─▶ checkpoint
     teachers   told of every batch, they answer
 
-A checkpoint's model and optimizer are the student's alone, so that every command takes them; what
-only its training needs, projections and their moments, is kept beside them, and the description
-says from whom and how the student learned.
+A checkpoint's model and optimizer are the student's alone, so that every command takes them.  The
+projections and their moments, which only distillation needs, are kept beside them; the description
+names the teacher and the recipe.
 """
 
 import argparse
@@ -33,10 +33,10 @@ Found = tuple[files.Checkpoint, dict[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is learned, from whom: `made` are the options of `minipar train` for the student.
+    """A distillation: `made` are the options of `minipar train` for the student.
 
-    `teacher` is a checkpoint, `found` that of a student that goes on learning, with its masks;
-    `told` is what checkpoints say of it all.
+    `teacher` is a checkpoint; `found`, if any, that of a student that goes on learning, with its
+    masks; `told` is the entry in the description of the student's checkpoints.
     """
 
     made: argparse.Namespace
@@ -47,7 +47,7 @@ class Lesson:
 
     @property
     def first_step(self) -> int:
-        """How many steps are done."""
+        """The number of steps that are done."""
         return self.found[0].description["step"] if self.found else 0
 
 
@@ -81,7 +81,7 @@ class OfStudent:
 
 
 def keep(comm: Communicator, run: Run, lesson: Lesson, out: Path, step: int) -> None:
-    """Write the student's checkpoint, with what its training needs besides; all that train call."""
+    """Collective.  Write the student's checkpoint, with its projections beside it."""
     states = {"model": run.strategy.state_dict(), "optimizer": run.optimizer.state_dict()}
     others = {f"{KIND}/{part}/{name}": array for part, state in states.items()
               for name, array in state.items() if name not in without_projections(state)}
@@ -92,7 +92,7 @@ def keep(comm: Communicator, run: Run, lesson: Lesson, out: Path, step: int) -> 
 
 
 def with_projections(saved: files.Checkpoint) -> files.Checkpoint:
-    """The checkpoint that `keep` wrote, of student and projections together."""
+    """A checkpoint that `keep` wrote, with the projections back among model and optimizer."""
     states = {"model": dict(saved.model), "optimizer": dict(saved.optimizer)}
     for key, array in saved.others.items():
         kind, _, place = key.partition("/")
@@ -141,7 +141,7 @@ def run_on(comm: Communicator, options: argparse.Namespace, lesson: Lesson) -> N
 
 def introduce(task: DistillationTask, options: argparse.Namespace, lesson: Lesson,
               num_students: int, console: Console) -> None:
-    """What learns from what, where."""
+    """Print which student learns from which teacher, and where."""
     student, recipe, sizes = task.task.build(), task.recipe, task.describe()["model"]
     shown = f"{sizes['num_layers']} layers of width {sizes['width']}" \
         if isinstance(student, GPT) else f"sizes {', '.join(map(str, sizes['sizes']))}"

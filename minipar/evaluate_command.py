@@ -72,7 +72,7 @@ def check_sample(options: argparse.Namespace) -> None:
 
 
 def scored(task: Task, model: Module) -> str:
-    """One line on how well a model does, or why that is not known: its text may be gone."""
+    """One line on the model's score, or on why there is none: its text may be gone."""
     try:
         return described(task.score(model), task)
     except NoText as error:

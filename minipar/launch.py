@@ -31,12 +31,13 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)     # disk, quota or limit o
 class UsageError(Exception):
     """A mistake of the user's: one line that says what was expected, what came, how to fix it.
 
-    Raised on every rank alike; `status` is the exit status.
+    Raised on every rank alike; `status` is the exit status.  One that is `told` by rank 0 need not
+    be printed by the others, even if some ranks do not have it.
     """
 
-    def __init__(self, message: str, status: int = 2):
+    def __init__(self, message: str, status: int = 2, told: bool = False):
         super().__init__(message)
-        self.status = status
+        self.status, self.told = status, told
 
     @classmethod
     def of(cls, error: Exception) -> "UsageError":
@@ -66,7 +67,7 @@ def on_first_rank(comm: Communicator, write: Callable[[], Any]) -> Any:
     with comm.labelled("control"):
         line = broadcast(comm, text).tobytes().rstrip(b"\0").decode(errors="ignore")
     if line:
-        raise UsageError(line[1:], status=int(line[0]))
+        raise UsageError(line[1:], status=int(line[0]), told=True)
     return result
 
 
@@ -194,6 +195,8 @@ def _end_all(comm: Communicator, error: BaseException) -> None:
     elif isinstance(error, KeyboardInterrupt):
         code, what = INTERRUPTED, "was interrupted"
     elif isinstance(error, UsageError):
+        if error.told and comm.rank:
+            time.sleep(2)               # meanwhile rank 0 says it, and ends this rank
         code, what = error.status, f"alone: {error}"
     elif isinstance(error, OSError) and error.errno in NO_ROOM:
         what = f"alone: {UsageError.of(error)}"

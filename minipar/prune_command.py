@@ -72,7 +72,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise UsageError for what cannot be, or would do nothing; set what is not given."""
+    """Raise UsageError for options that cannot work or do nothing; set the defaults of others."""
     if options.resume is not None:
         check_resume(options)
     elif options.checkpoint is None or options.out is None:
@@ -104,7 +104,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def check_resume(options: argparse.Namespace) -> None:
-    """Raise UsageError for what would change a pruning that was begun."""
+    """Raise UsageError for options that contradict the pruning that goes on."""
     for name in ("amount", "method", "scope", "steps", "gradual", "lr", "checkpoint"):
         if getattr(options, name) is not None and getattr(options, name) is not False:
             what = "a CHECKPOINT" if name == "checkpoint" else f"--{name}"
@@ -140,7 +140,7 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
 
 
 def summary(task: Task, model: Module) -> str:
-    """How well a model does, or why that is not known: its text may be gone."""
+    """One line on the model's score, or on why there is none: its text may be gone."""
     try:
         return task.summary(model)
     except NoText as error:

@@ -1,4 +1,4 @@
-"""What `minipar prune` does to a training run: fewer weights, or fewer units, and more steps.
+"""The training run behind `minipar prune`: fewer weights, or fewer units, and more steps.
 
     checkpoint ─▶ run ─▶ masks, or a smaller model ─▶ steps ─▶ checkpoint
 
@@ -42,7 +42,7 @@ HERE = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "precision": "fp32", "l
 
 @dataclass(frozen=True)
 class Pruning:
-    """What is done to a run, from `first_step` until `last_step`, with a peak learning rate `lr`.
+    """A plan for a run from `first_step` to `last_step`, with a peak learning rate `lr`.
 
     `initial` is the share of weights that was gone before.
     """
@@ -58,7 +58,7 @@ class Pruning:
 
     @property
     def step(self) -> dict[str, object]:
-        """What a checkpoint says was done to the model."""
+        """The entry of this pruning in a checkpoint's list of compressions."""
         said = {"kind": KIND, "method": self.method}
         if self.method != "2:4":
             said["amount"] = self.amount

@@ -19,7 +19,7 @@ SHOWN = 40              # characters of a wrong value
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value may be: `allows(value)` decides, `expected` says it in words."""
+    """One rule for a value: `allows(value)` decides, `expected` says in words what it may be."""
 
     expected: str
     allows: Callable[[Any], bool]
@@ -29,7 +29,7 @@ Table = dict[str, "Rule | list | Table"]
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a float, or an int of 64 bits; no bool."""
+    """True for a float, or an int of 64 bits; False for a bool and all else."""
     return isinstance(value, float) or (
         isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63)
 
@@ -62,7 +62,7 @@ RECORD = Rule("a record of names and values", lambda value: isinstance(value, di
 
 
 def fault(value: Any, rule: Rule | list | Table, name: str = "") -> str:
-    """What is wrong with a value, in a few words; "" if nothing is."""
+    """A few words on what breaks the rule, with its name; "" if the value obeys it."""
     if isinstance(rule, Rule):
         is_wrong, expected = not rule.allows(value), rule.expected
     else:

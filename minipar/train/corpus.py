@@ -28,7 +28,7 @@ class Corpus(NamedTuple):
 
 
 def read_corpus(options: argparse.Namespace) -> Corpus:
-    """What --data names.  Raises NoText, or UsageError for what cannot be read."""
+    """Read what --data names.  Raises NoText, or UsageError if that cannot be."""
     if options.data == "synthetic":
         made = synthetic_sequence(SYNTHETIC_LENGTH, len(SYNTHETIC_LETTERS), SYNTHETIC_NOISE,
                                   data_seed(options))

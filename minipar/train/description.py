@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: every name, and which values it may have.
+"""The description in a checkpoint: every name, and the values that it may have.
 
     MODEL        needed to run it        data, vocabulary, sizes …
     RUN          needed to train it on   steps, losses, optimizer, and the options of `train`
