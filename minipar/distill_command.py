@@ -19,7 +19,7 @@ from .comm import Cluster
 from .compress.distill import recipe_for
 from .compress.matching import DISTANCES
 from .compress.spread import SPLITS
-from .distill_run import KIND, Found, Lesson, run_on
+from .distill_run import KIND, Found, Plan, run_on
 from .distill_teacher import build_teacher, check_split, load_teacher
 from .environment import launched
 from .launch import UsageError, launch
@@ -91,15 +91,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     """Train the student.  Raises UsageError for what can be known to be impossible."""
     try:
-        lesson, num_ranks = plan(options)
+        plan, num_ranks = make_plan(options)
     except (ValueError, OSError, KeyError) as error:
         raise UsageError.of(error) from error
     keep_freed_memory()
-    launch(lambda comm: run_on(comm, options, lesson),
+    launch(lambda comm: run_on(comm, options, plan),
            cluster=None if launched() else Cluster(num_ranks))
 
 
-def plan(options: argparse.Namespace) -> tuple[Lesson, int]:
+def make_plan(options: argparse.Namespace) -> tuple[Plan, int]:
     """The distillation, and its number of ranks; mistakes are found now, before MPI starts.
 
     Sets the options that were not given.  Raises UsageError, or ValueError.
@@ -126,7 +126,7 @@ def plan(options: argparse.Namespace) -> tuple[Lesson, int]:
     check_split(saved, options)
     told = {"teacher": str(options.teacher.absolute())} \
         | {name: getattr(options, name) for name in RECIPE}
-    return Lesson(made, recipe, saved, told, found), num_ranks
+    return Plan(made, recipe, saved, told, found), num_ranks
 
 
 def resumed(options: argparse.Namespace) -> Found | None:
@@ -158,9 +158,11 @@ def resumed(options: argparse.Namespace) -> Found | None:
 
 def check_pairs(options: argparse.Namespace) -> None:
     """Raise UsageError for options that would do nothing; set the default of those not given."""
-    for name, of in (("distance", "match_hidden"), ("teacher_split", "teacher_ranks")):
-        if getattr(options, name) is not None and not getattr(options, of) \
-                and options.resume is None:
+    pairs = {"teacher_split": "teacher_ranks"}
+    if options.resume is None:
+        pairs["distance"] = "match_hidden"
+    for name, of in pairs.items():
+        if getattr(options, name) is not None and not getattr(options, of):
             name, of = (f"--{word.replace('_', '-')}" for word in (name, of))
             raise UsageError(f"{name} does nothing without {of}: give that too, or leave it out")
     for name, default in {**RECIPE, "teacher_split": "tp"}.items():

@@ -32,7 +32,7 @@ Found = tuple[files.Checkpoint, dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Plan:
     """A distillation: `made` are the options of `minipar train` for the student.
 
     `teacher` is a checkpoint; `found`, if any, that of a student that goes on learning, with its
@@ -80,7 +80,7 @@ class OfStudent:
         return without_projections(self.state)
 
 
-def keep(comm: Communicator, run: Run, lesson: Lesson, out: Path, step: int) -> None:
+def keep(comm: Communicator, run: Run, plan: Plan, out: Path, step: int) -> None:
     """Collective.  Write the student's checkpoint, with its projections beside it."""
     states = {"model": run.strategy.state_dict(), "optimizer": run.optimizer.state_dict()}
     others = {f"{KIND}/{part}/{name}": array for part, state in states.items()
@@ -88,7 +88,7 @@ def keep(comm: Communicator, run: Run, lesson: Lesson, out: Path, step: int) -> 
     exported = replace(run, options=argparse.Namespace(**{**vars(run.options), "out": out}),
                        strategy=OfStudent(run.strategy, states["model"]),
                        optimizer=OfStudent(run.optimizer, states["optimizer"]))
-    save(comm, exported, step, {KIND: lesson.told}, others)
+    save(comm, exported, step, {KIND: plan.told}, others)
 
 
 def with_projections(saved: files.Checkpoint) -> files.Checkpoint:
@@ -102,9 +102,9 @@ def with_projections(saved: files.Checkpoint) -> files.Checkpoint:
     return replace(saved, **states)
 
 
-def run_on(comm: Communicator, options: argparse.Namespace, lesson: Lesson) -> None:
+def run_on(comm: Communicator, options: argparse.Namespace, plan: Plan) -> None:
     """The whole program of one rank."""
-    made, saved, recipe = lesson.made, lesson.teacher, lesson.recipe
+    made, saved, recipe = plan.made, plan.teacher, plan.recipe
     task, num_students = make_task(made), comm.size - options.teacher_ranks
     students = comm.split(0 if comm.rank < num_students else None)
     batches = task.batches
@@ -113,21 +113,21 @@ def run_on(comm: Communicator, options: argparse.Namespace, lesson: Lesson) -> N
         teacher = SpreadTeacher(model, recipe, comm, range(num_students, comm.size),
                                 range(num_students), options.teacher_split,
                                 saved.description["dtype"])
-        batches = Announced(batches, teacher, range(lesson.first_step, made.steps),
+        batches = Announced(batches, teacher, range(plan.first_step, made.steps),
                             made.accumulate)
         if students is None:
             batches.serve()
             return
     else:
         teacher = LocalTeacher(load_teacher(saved), recipe)
-    found = lesson.found and (with_projections(lesson.found[0]), lesson.found[1])
+    found = plan.found and (with_projections(plan.found[0]), plan.found[1])
     run = begin(students, made, DistillationTask(task, teacher, recipe, batches), found)
     console = Console(soft_wrap=True, highlight=False)
     if comm.rank == 0:
-        introduce(run.task, options, lesson, num_students, console)
+        introduce(run.task, options, plan, num_students, console)
     with ProgressBar(students, run, console) as progress, \
             np.errstate(over="ignore", invalid="ignore"):
-        train(students, run, progress, lambda step: keep(students, run, lesson, options.out, step))
+        train(students, run, progress, lambda step: keep(students, run, plan, options.out, step))
     if comm.rank == 0:
         student = task.build().to_empty(np.dtype(made.dtype))
         student.load_state_dict(files.load(options.out).model)
@@ -139,7 +139,7 @@ def run_on(comm: Communicator, options: argparse.Namespace, lesson: Lesson) -> N
         console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", markup=False)
 
 
-def introduce(task: DistillationTask, options: argparse.Namespace, lesson: Lesson,
+def introduce(task: DistillationTask, options: argparse.Namespace, plan: Plan,
               num_students: int, console: Console) -> None:
     """Print which student learns from which teacher, and where."""
     student, recipe, sizes = task.task.build(), task.recipe, task.describe()["model"]
@@ -153,8 +153,8 @@ def introduce(task: DistillationTask, options: argparse.Namespace, lesson: Lesso
         where += f", the teacher on {options.teacher_ranks} others ({options.teacher_split})"
     console.print(f"minipar distill: a {type(student).__name__} of {student.num_parameters():,} "
                   f"parameters ({shown}) learns from one of "
-                  f"{build_teacher(lesson.teacher).num_parameters():,}, {what}, on {where}, "
-                  f"{precision_of(lesson.made)}", markup=False)
-    if lesson.found:
-        console.print(f"resumed from {lesson.made.resume} after {lesson.first_step} steps",
+                  f"{build_teacher(plan.teacher).num_parameters():,}, {what}, on {where}, "
+                  f"{precision_of(plan.made)}", markup=False)
+    if plan.found:
+        console.print(f"resumed from {plan.made.resume} after {plan.first_step} steps",
                       markup=False)

@@ -118,6 +118,7 @@ def test_more_steps_and_a_teacher_that_has_moved(teachers, tmp_path, capsys):
     (("--hidden", "3"), "--hidden does not go with --resume"),
     (("--seed", 4), "--seed does not go with --resume"),
     (("--optimizer", "sgd", "--steps", 9), "trained with --optimizer adamw, not sgd"),
+    (("--teacher-split", "pp", "--steps", 9), "--teacher-split does nothing without"),
     (("--save-every", -1), "--save-every must be at least 0")])
 def test_what_would_change_it_is_refused(teachers, tmp_path, capsys, words, says):
     assert run("distill", teachers / "digits", "--steps", 2, "--out", tmp_path) == 0

@@ -37,4 +37,6 @@ def test_nothing_of_the_library_is_needed_to_mend_it():
             "if m.startswith('minipar.') and not m.startswith('minipar.exercises')))")
     run = subprocess.run([sys.executable, "-c", code], cwd=command.ROOT, capture_output=True,
                          text=True, check=True)
-    assert run.stdout == "['minipar.environment']\n"
+    assert run.stdout == "['minipar.arguments', 'minipar.environment']\n"
+    assert not {"minipar/arguments.py", "minipar/environment.py"} \
+        & {entry.file for entry in EXERCISES.values()}

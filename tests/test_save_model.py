@@ -78,6 +78,8 @@ def test_what_is_quantized_pruned_or_sharded(tmp_path, text):
     with no_grad():
         assert np.array_equal(open_model(tmp_path / "int8")[2].logits(ids).data,
                               model.logits(ids).data)
+    with pytest.raises(ValueError, match="leave state and masks out"):
+        save_model(tmp_path / "int8", model, text, state={})
     model = MLP([64, 8, 10]).initialize()
     masks = Masks(model, prune(model, magnitude(prunable(model)), 0.5))
     masks.clear()

@@ -138,6 +138,9 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
     """
     options = options_for(model, str(data), vocabulary, seed)
     if any(isinstance(module, QuantizedWeight) for _, module in model.named_modules()):
+        if state is not None or masks:
+            raise ValueError("a quantized model is whole and is not trained on: leave state and "
+                             "masks out")
         arrays, step = pack_model(model)
         steps = [step]
     else:
