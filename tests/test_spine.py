@@ -7,7 +7,7 @@ from pathlib import Path
 from test_layering import ROOT, imported_modules, path_of
 
 SPINE = ROOT / "docs" / "spine.txt"
-BUDGET = 3000
+BUDGET = 3050
 
 
 def files() -> list[Path]:

@@ -5,9 +5,9 @@ derivative beside it.
 """
 
 from . import operators as _operators  # noqa: F401 (gives Tensor its operators)
-from .activations import dropout, gelu, relu
+from .activations import dropout, gelu, relu, tanh
 from .attention import fused_attention, scaled_dot_product_attention
-from .elementwise import astype, exp, log, sqrt, tanh, where
+from .elementwise import astype, exp, log, sqrt, where
 from .engine import backward, slots_below
 from .function import Function, no_grad, saved_tensors_hooks
 from .gradcheck import gradcheck

@@ -25,6 +25,27 @@ class Relu(Function):
         return [lambda: g * (y() > 0)]
 
 
+class Tanh(Function):
+    """y = tanh x;  dx = g (1 - y²)."""
+
+    flops_per_element = 1, 3
+
+    @staticmethod
+    def forward(ctx, x):
+        y = np.tanh(x)
+        ctx.save(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved
+
+        def dx():
+            square = np.square(y())
+            return g * (1 - square)
+        return [dx]
+
+
 class Gelu(Function):
     """y = x p with p = (1 + tanh u) / 2, u = a x + b x³, a = √(2/π), b = 0.044715 a.
 
@@ -32,6 +53,10 @@ class Gelu(Function):
     p + x dp/dx = p + 2 y (1 - p) (a + 3 b x²) rather than x: one array either way, and no second
     tanh.
     """
+
+    @staticmethod
+    def flops(ctx, out, x):
+        return (14 if ctx.needs_grad[0] else 8) * out.size, [out.size]
 
     @staticmethod
     def forward(ctx, x):
@@ -71,6 +96,7 @@ class Dropout(Function):
     """y = x keep / (1 - rate) with a mask of booleans;  dx = g keep / (1 - rate)."""
 
     rule = "x and a boolean mask that broadcasts to it"
+    flops_per_element = 2, 2, 0
 
     @staticmethod
     def forward(ctx, x, keep, rate):
@@ -96,6 +122,11 @@ class Dropout(Function):
 def relu(x: Tensor) -> Tensor:
     """max(x, 0), element by element."""
     return Relu.apply(x)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """tanh x, element by element."""
+    return Tanh.apply(x)
 
 
 def gelu(x: Tensor) -> Tensor:

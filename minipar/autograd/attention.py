@@ -105,12 +105,22 @@ def _add_product(total: Array, a: Array, b: Array, is_first: bool) -> None:
         total += product
 
 
-def _count_flops(out_size: int, num_keys: int) -> tuple[int, int]:
-    """Two products forward (q kᵀ, P v), four backward, of all queries and keys.
+def _count_flops(q: Array, num_keys: int, causal: bool, has_dropout: bool) -> tuple[int, int]:
+    """FLOPs of `_attend` and `_attend_backward` for q (batch, kv heads, group, queries, d).
 
-    So count the published formulas, whatever part of the masked half is skipped.
+    A pair of a query and a key that is computed costs two products forward (q kᵀ, P v) and four
+    backward, of d multiply-adds each, and its part of softmax.
     """
-    return 4 * out_size * num_keys, 8 * out_size * num_keys
+    batch, kv_heads, group, num_queries, d = q.shape
+    sizes = [(rows.stop - rows.start, cols.stop)
+             for rows, cols in _query_blocks(num_queries, num_keys, causal)]
+    pairs = batch * kv_heads * group * sum(size * keys for size, keys in sizes)
+    masked = batch * kv_heads * group * causal * sum(size * size for size, _ in sizes)
+    keys = sum(keys for _, keys in sizes)
+    # dk and dv add up the blocks but the first, and before that the heads of a group.
+    sums = 2 * d * batch * kv_heads * (keys - num_keys + (group * keys if group > 1 else 0))
+    return (pairs * (4 * d + 5 + 2 * has_dropout) + masked + q.size,
+            pairs * (8 * d + 5 + 4 * has_dropout) + sums)
 
 
 class Attention(Function):
@@ -120,8 +130,10 @@ class Attention(Function):
 
     @staticmethod
     def flops(ctx, out, q, k, v, keep):
-        forward, backward = _count_flops(out.size, k.shape[2])
-        return forward, [backward, 0, 0, 0]     # done at once: counted with q
+        forward, backward = _count_flops(Attention._grouped(q, k, v)[0], k.shape[2], ctx.causal,
+                                         keep is not None)
+        first = ctx.needs_grad.index(True) if any(ctx.needs_grad) else 0
+        return forward, [backward if i == first else 0 for i in range(4)]   # all done at once
 
     @staticmethod
     def _grouped(q, k, v):
@@ -165,7 +177,8 @@ class FusedAttention(Function):
 
     @staticmethod
     def flops(ctx, out, qkv, keep):
-        forward, backward = _count_flops(out.size, qkv.shape[1])
+        q, _, _ = FusedAttention._split(qkv, ctx.heads, ctx.kv_heads)
+        forward, backward = _count_flops(q, qkv.shape[1], ctx.causal, keep is not None)
         return forward, [backward, 0]
 
     @staticmethod

@@ -19,9 +19,14 @@ def unbroadcast(grad: Array, shape: tuple[int, ...]) -> Array:
     """Sum `grad` over the axes that broadcasting added to or stretched from `shape`."""
     if grad.shape == shape:
         return grad
-    grad = np.sum(grad, axis=tuple(range(grad.ndim - len(shape))))
-    stretched = tuple(i for i, n in enumerate(shape) if n == 1 and grad.shape[i] != 1)
-    return np.sum(grad, axis=stretched, keepdims=True) if stretched else grad
+    added = grad.ndim - len(shape)
+    axes = tuple(i for i in range(grad.ndim) if i < added or shape[i - added] == 1)
+    return np.sum(grad, axis=axes).reshape(shape)
+
+
+def unbroadcast_flops(grad_shape: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """FLOPs of `unbroadcast`: its sum, if there is one, reads the whole gradient."""
+    return 0 if grad_shape == shape else math.prod(grad_shape)
 
 
 def rows(x: Array) -> Array:
@@ -31,10 +36,22 @@ def rows(x: Array) -> Array:
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-class Add(Function):
-    """y = a + b;  da = g, db = g."""
+class Broadcast(Function):
+    """Base of the operations whose inputs broadcast: gradients are summed to the inputs' shapes."""
 
     rule = BROADCAST
+
+    @classmethod
+    def flops(cls, ctx, out, *arrays):
+        forward, gradients = super().flops(ctx, out, *arrays)
+        return forward, [each + unbroadcast_flops(out.shape, np.shape(array))
+                         for each, array in zip(gradients, arrays)]
+
+
+class Add(Broadcast):
+    """y = a + b;  da = g, db = g."""
+
+    flops_per_element = 1, 0
 
     @staticmethod
     def forward(ctx, a, b):
@@ -46,10 +63,10 @@ class Add(Function):
         return [lambda s=s: unbroadcast(g, s) for s in ctx.shapes]
 
 
-class Subtract(Function):
+class Subtract(Broadcast):
     """y = a - b;  da = g, db = -g."""
 
-    rule = BROADCAST
+    flops_per_element = 1, 0, 1
 
     @staticmethod
     def forward(ctx, a, b):
@@ -59,13 +76,11 @@ class Subtract(Function):
     @staticmethod
     def backward(ctx, g):
         a_shape, b_shape = ctx.shapes
-        return [lambda: unbroadcast(g, a_shape), lambda: -unbroadcast(g, b_shape)]
+        return [lambda: unbroadcast(g, a_shape), lambda: unbroadcast(-g, b_shape)]
 
 
-class Multiply(Function):
+class Multiply(Broadcast):
     """y = a b;  da = g b, db = g a."""
-
-    rule = BROADCAST
 
     @staticmethod
     def forward(ctx, a, b):
@@ -80,10 +95,10 @@ class Multiply(Function):
         return [lambda: unbroadcast(g * b(), a_shape), lambda: unbroadcast(g * a(), b_shape)]
 
 
-class Divide(Function):
+class Divide(Broadcast):
     """y = a / b;  da = g / b, db = -g a / b²."""
 
-    rule = BROADCAST
+    flops_per_element = 1, 1, 4
 
     @staticmethod
     def forward(ctx, a, b):
@@ -97,12 +112,14 @@ class Divide(Function):
 
         def db():
             divisor = b()
-            return unbroadcast(-g * a() / (divisor * divisor), b_shape)
+            return unbroadcast(-g * a() / divisor / divisor, b_shape)
         return [lambda: unbroadcast(g / b(), a_shape), db]
 
 
 class Power(Function):
     """y = xᵖ for a number p;  dx = g p xᵖ⁻¹."""
+
+    flops_per_element = 1, 3
 
     @staticmethod
     def forward(ctx, x, p):
@@ -113,9 +130,8 @@ class Power(Function):
     @staticmethod
     def backward(ctx, g):
         (x,), p = ctx.saved, ctx.p
-        if p == 0:                      # 0 · x⁻¹ would be NaN at 0
-            return [lambda: np.zeros_like(g)]
-        return [lambda: g * (p * x() ** (p - 1))]
+        exponent = p - 1 if p else 0    # 0 · x⁻¹ would be NaN at 0
+        return [lambda: g * (p * x() ** exponent)]
 
 
 class Exp(Function):
@@ -147,27 +163,10 @@ class Log(Function):
         return [lambda: g / x()]
 
 
-class Tanh(Function):
-    """y = tanh x;  dx = g (1 - y²)."""
-
-    @staticmethod
-    def forward(ctx, x):
-        y = np.tanh(x)
-        ctx.save(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        (y,) = ctx.saved
-
-        def dx():
-            square = np.square(y())
-            return g * (1 - square)
-        return [dx]
-
-
 class Sqrt(Function):
     """y = √x;  dx = g / (2 y)."""
+
+    flops_per_element = 1, 2
 
     @staticmethod
     def forward(ctx, x):
@@ -181,10 +180,10 @@ class Sqrt(Function):
         return [lambda: g / (2 * y())]
 
 
-class Where(Function):
+class Where(Broadcast):
     """y = a where condition, else b;  da = g where condition, db = g elsewhere."""
 
-    rule = BROADCAST
+    flops_per_element = 0, 0, 1, 1
 
     @staticmethod
     def forward(ctx, condition, a, b):
@@ -203,6 +202,8 @@ class Where(Function):
 
 class AsType(Function):
     """The same numbers in another dtype;  dx = g in the dtype of x."""
+
+    flops_per_element = 0, 0
 
     @staticmethod
     def forward(ctx, x, dtype):
@@ -223,11 +224,6 @@ def exp(x: Tensor) -> Tensor:
 def log(x: Tensor) -> Tensor:
     """ln x, element by element."""
     return Log.apply(x)
-
-
-def tanh(x: Tensor) -> Tensor:
-    """tanh x, element by element."""
-    return Tanh.apply(x)
 
 
 def sqrt(x: Tensor) -> Tensor:

@@ -119,15 +119,20 @@ class Function:
     an array, None where no gradient goes, or a function of no arguments that returns the array and
     is called only if that gradient is wanted, perhaps much later.  Such a function never closes
     over `ctx`, so that it keeps alive only what it needs.  `rule` says what shapes are accepted.
+    `flops_per_element` are the FLOPs of forward, and of the gradient of each input (one number, if
+    they are alike), for each element of the output, or of the first input where that has more.
     """
 
     rule = ""
     metered = True      # False for what computes nothing: views, messages
+    flops_per_element: tuple[int, ...] = 1, 1
 
-    @staticmethod
-    def flops(ctx: Context, out: Array, *arrays: Array) -> tuple[int, list[int]]:
-        """Floating-point operations of forward, and of backward for each input."""
-        return out.size, [out.size] * len(arrays)
+    @classmethod
+    def flops(cls, ctx: Context, out: Array, *arrays: Array) -> tuple[int, list[int]]:
+        """FLOPs of forward, and of backward for each input, as `meter.py` counts them."""
+        size = max(out.size, np.size(arrays[0]))
+        forward, *gradients = [each * size for each in cls.flops_per_element]
+        return forward, gradients * (len(arrays) // len(gradients))
 
     @classmethod
     def apply(cls, *inputs: Any, **options: Any) -> Tensor:

@@ -4,6 +4,15 @@
 
 It counts (FLOPs, bytes, calls; exactly) and tells a clock: on a simulated rank the reported work is
 what makes virtual time pass, on a real rank the clock is the wall's.
+
+FLOPs are those that run, not those of a formula:
+
+    1   each +, -, ·, /, √, exp, tanh, log of an element;  each number that a sum or a maximum reads
+    2   each multiply-add of a product
+    0   copies, views, comparisons, integers
+
+So a causal attention counts only the blocks of pairs that it computes.  Not reported are the
+additions of the engine, where several gradients of one value meet.
 """
 
 from collections import Counter

@@ -24,6 +24,8 @@ def row_dot(x: Array, y: Array) -> Array:
 class Softmax(Function):
     """y = exp(x - max) / Σ exp(x - max) over the last axis;  dx = y (g - Σ g y)."""
 
+    flops_per_element = 5, 4
+
     @staticmethod
     def forward(ctx, x):
         y = x - np.max(x, axis=-1, keepdims=True)
@@ -46,6 +48,10 @@ class Softmax(Function):
 
 class LogSoftmax(Function):
     """y = x - max - ln Σ exp(x - max) over the last axis;  dx = g - eʸ Σ g."""
+
+    @staticmethod
+    def flops(ctx, out, x):
+        return 5 * out.size + out.size // out.shape[-1], [4 * out.size]
 
     @staticmethod
     def forward(ctx, x):
@@ -74,6 +80,11 @@ class LayerNorm(Function):
     """
 
     rule = "x (..., n), gain (n,), bias (n,)"
+
+    @staticmethod
+    def flops(ctx, out, x, gain, bias):
+        n, num_rows = out.size, out.size // gain.size
+        return 7 * n + 5 * num_rows, [8 * n + 2 * num_rows, 2 * n, n]
 
     @staticmethod
     def forward(ctx, x, gain, bias, epsilon):
@@ -111,6 +122,11 @@ class CrossEntropy(Function):
     """
 
     rule = "logits (..., classes) and integer targets (...)"
+
+    @staticmethod
+    def flops(ctx, out, logits, targets):
+        n, num_rows, has_gradient = logits.size, targets.size, ctx.needs_grad[0]
+        return (4 + has_gradient) * n + (4 + 4 * has_gradient) * num_rows + 1, [n, 0]
 
     @staticmethod
     def forward(ctx, logits, targets, denominator, ignore_index):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..backend import Array, check_ids, scatter_add
-from .elementwise import rows, unbroadcast
+from .elementwise import rows, unbroadcast, unbroadcast_flops
 from .function import Function
 from .tensor import Tensor
 
@@ -15,8 +15,9 @@ class MatMul(Function):
 
     @staticmethod
     def flops(ctx, out, a, b):
-        products = 2 * out.size * a.shape[-1]
-        return products, [products, products]
+        products, leading = 2 * out.size * a.shape[-1], out.shape[:-2]
+        return products, [products + unbroadcast_flops((*leading, *x.shape[-2:]), x.shape)
+                          for x in (a, b)]
 
     @staticmethod
     def forward(ctx, a, b):
@@ -44,8 +45,8 @@ class Linear(Function):
 
     @staticmethod
     def flops(ctx, out, x, w, bias):
-        products = 2 * out.size * x.shape[-1]
-        return products, [products, products, out.size]
+        products, bias_sum = 2 * out.size * x.shape[-1], 0 if bias is None else out.size
+        return products + bias_sum, [products, products, bias_sum]
 
     @staticmethod
     def forward(ctx, x, w, bias):

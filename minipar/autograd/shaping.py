@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from ..backend import add_at
-from .elementwise import unbroadcast
+from .elementwise import Broadcast, unbroadcast
 from .function import Function
 from .tensor import Tensor
 
@@ -23,9 +23,7 @@ def _expand(g, axis, keepdims):
 class _Move(Function):
     """Moves elements and computes nothing."""
 
-    @staticmethod
-    def flops(ctx, out, *arrays):
-        return 0, [0] * len(arrays)
+    flops_per_element = 0, 0
 
 
 class _View(Function):
@@ -36,6 +34,10 @@ class _View(Function):
 
 class Sum(Function):
     """y = Σ x over some axes;  dx = g, spread over them."""
+
+    @staticmethod
+    def flops(ctx, out, x):
+        return x.size, [0]
 
     @staticmethod
     def forward(ctx, x, axis=None, keepdims=False):
@@ -51,12 +53,14 @@ class Sum(Function):
 class Max(Function):
     """y = max x over some axes;  dx = g at the maximum, shared evenly where several are equal."""
 
+    flops_per_element = 1, 2
+
     @staticmethod
     def forward(ctx, x, axis=None, keepdims=False):
         kept = np.max(x, axis=axis, keepdims=True)
         ctx.save(x == kept)
         ctx.axis, ctx.keepdims = axis, keepdims
-        return kept if keepdims else np.max(x, axis=axis)
+        return kept if keepdims else np.squeeze(kept, axis)
 
     @staticmethod
     def backward(ctx, g):
@@ -64,7 +68,7 @@ class Max(Function):
 
         def dx():
             where = at_max()
-            return where * (g / np.sum(where, axis=axis, keepdims=True).astype(g.dtype))
+            return where * g / np.sum(where, axis=axis, keepdims=True).astype(g.dtype)
         return [dx]
 
 
@@ -102,9 +106,10 @@ class Transpose(_View):
         return [lambda: g.transpose(inverse)]
 
 
-class BroadcastTo(_Move):
+class BroadcastTo(Broadcast):
     """x repeated along new or stretched axes;  dx = Σ g over them."""
 
+    flops_per_element = 0, 0
     rule = "a shape that x broadcasts to"
 
     @staticmethod
@@ -122,6 +127,10 @@ class GetItem(_Move):
     """y = x[index];  dx = g at the index (added up where it takes an element twice), else 0."""
 
     rule = "an index within the shape"
+
+    @staticmethod
+    def flops(ctx, out, x):
+        return 0, [out.size if ctx.index is None else 0]
 
     @staticmethod
     def forward(ctx, x, index):

@@ -118,7 +118,7 @@ def test_a_whole_gpt_defers_all_its_weights_and_none_of_its_dx():
         loss = model.loss(ids, ids)
         rest = loss.backward(defer_weights=True)
         assert all(p.grad is None for p in model.parameters())
-        products = meter.flops["Linear", "forward"]
+        products = meter.flops["Linear", "forward"] - 2 * 9 * 8 * ids.size     # without biases
         assert meter.flops["Linear", "backward"] == products        # all of dx
         assert ("Linear", "weights") not in meter.flops
         rest()

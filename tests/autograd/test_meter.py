@@ -15,13 +15,13 @@ def test_the_meter_counts_what_the_formulas_say():
     w.slot.weight_only = bias.slot.weight_only = True
     with Meter().running() as meter:
         ag.linear(x, w, bias).sum().backward()
-    assert meter.flops["Linear", "forward"] == 2 * b * i * o
+    assert meter.flops["Linear", "forward"] == 2 * b * i * o + b * o
     assert meter.flops["Linear", "backward"] == 2 * b * i * o
     assert meter.flops["Linear", "weights"] == 2 * b * i * o + b * o
     assert meter.bytes["Linear", "forward"] == 4 * (b * i + i * o + o + b * o)
     assert meter.calls == {("Linear", "forward"): 1, ("Linear", "backward"): 1,
                            ("Linear", "weights"): 2, ("Sum", "forward"): 1, ("Sum", "backward"): 1}
-    assert meter.total_flops(names=("Linear",)) == 6 * b * i * o + b * o
+    assert meter.total_flops(names=("Linear",)) == 6 * b * i * o + 2 * b * o
     assert meter.total_flops("weights") == 2 * b * i * o + b * o
     assert meter.total_flops() == sum(meter.flops.values())
 

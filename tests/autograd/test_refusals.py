@@ -107,7 +107,8 @@ def test_operations_without_a_rule_name_themselves_too(name, call):
 def test_every_operation_with_a_rule_is_misused_above():
     operations = {value for module in (at, e, n, products, shaping)
                   for value in vars(module).values()
-                  if inspect.isclass(value) and issubclass(value, Function) and value.rule}
+                  if inspect.isclass(value) and issubclass(value, Function) and value.rule
+                  and not value.__subclasses__()}
     assert len(operations) > 10
     assert operations - {op for op, _ in MISUSES} == set()
 

@@ -170,7 +170,7 @@ def test_flops_of_a_smaller_model():
         small.logits(X)
     sizes = small.sizes
     assert meter.total_flops("forward", ("Linear",)) == sum(
-        2 * 7 * a * b for a, b in zip(sizes, sizes[1:]))
+        7 * (2 * a * b + b) for a, b in zip(sizes, sizes[1:]))
     versions = {"a": Version(1, plain(model)), "b": Version(2, small)}
     found = measure(versions, X, repeats=1)
     assert found["b"].flops < found["a"].flops and found["b"].num_bytes == 2

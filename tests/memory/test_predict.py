@@ -94,7 +94,7 @@ def test_odd_parts():
             backward(ag.sum(run_plan(plan, parts, x)))
         price, once = predict(plan, costs), sum(part.forward for part in costs.parts)
         assert price.peak == ledger.peak, plan
-        assert price.extra_flops == meter.total_flops("forward") - once - 1, plan    # the sum
+        assert price.extra_flops == meter.total_flops("forward") - once - 24, plan   # the sum
         assert price.runs == tuple(map(calls.count, range(7))), plan
         gradients.add(x.grad.tobytes())
     assert len(gradients) == 1
