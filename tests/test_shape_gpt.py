@@ -109,9 +109,9 @@ def test_live_memory_of_a_shape_only_run_is_that_of_a_real_run():
     (4, 2048, 12288, 96, np.float16), (2, 1024, 4096, 32, np.float32)])
 def test_a_block_of_175_billion_parameters_costs_what_the_formula_says(batch, time, width, heads,
                                                                        dtype):
-    """72 b t d² (1 + t / 6d) FLOPs of products, forward and backward, by the formula of Narayanan et
-    al. 2021, equation 2, for one layer without recomputation.  What runs is less, as most of the
-    masked half of attention's t² pairs is skipped: 72 b t d² + 12 b d pairs.
+    """72 b t d² (1 + t / 6d) FLOPs of products, forward and backward, says Narayanan et al. 2021,
+    equation 2, for one layer without recomputation.  What runs is less, as most of the masked half
+    of attention's t² pairs is skipped: 72 b t d² + 12 b d pairs.
 
     Saved: 16 b t d + 2 b t, and a b probabilities for each pair of a query and a key that its
     block of queries may see.
