@@ -1,7 +1,7 @@
 """Lesson 01. Messages: why did it hang?
 
-A message of n bytes takes  α + n / β  seconds: latency, plus bytes over bandwidth.  It also takes
-two ranks: a send that nobody receives may block for ever, and a program that gets away with it does
+A message of n bytes takes  α + n β  seconds: the latency α, and the n bytes at β seconds per byte,
+which is 1 / bandwidth.  It also takes two ranks: a send that nobody receives may block for ever, and a program that gets away with it does
 so because its messages are still small enough to be buffered (*eager*), not handed over
 (*rendezvous*).
 
@@ -81,7 +81,7 @@ def hang_safely(lesson: Lesson) -> None:
                f"left.\n```\n{report}\n```\nNobody reaches its receive. `comm.sendrecv` posts both "
                "halves at once:")
     _, seconds = mended.run(ring_of_sendrecvs)
-    lesson.table([Row("the ring with sendrecv: 6 µs of computing + α + n / β",
+    lesson.table([Row("the ring with sendrecv: 6 µs of computing + α + n β",
                       6 + (mended.latency + 16000 / mended.bandwidth) * 1e6, seconds * 1e6, "µs"),
                   Row("messages", 3, mended.trace.num_sent())])
     waits = waits_of(report, [rank.clock for rank in hung.ranks])
@@ -118,16 +118,18 @@ def main(comm: Communicator) -> None:
     large = ping_pong(comm, LARGE)
     if comm.rank == 0:
         (alpha, bandwidth), worst = fit(SIZES, times)
+        beta = 1 / bandwidth
         if cluster:
             rows += [Row("α fitted: the cluster's latency", cluster.latency * 1e6, alpha * 1e6,
                          "µs"),
-                     Row("β fitted: its bandwidth", cluster.bandwidth / 1e9, bandwidth / 1e9,
-                         "GB/s")]
-        rows.append(Row(f"α + n / β for n = {LARGE:,}, not in the fit",
-                        (alpha + LARGE / bandwidth) * 1e6, large * 1e6, "µs", rule="≈"))
+                     Row("β fitted: 1 / its bandwidth", 1e9 / cluster.bandwidth, beta * 1e9,
+                         "ns/B")]
+        rows.append(Row(f"α + n β for n = {LARGE:,}, not in the fit",
+                        (alpha + LARGE * beta) * 1e6, large * 1e6, "µs", rule="≈"))
         lesson.say(f"Ping-pong of {SIZES[0]} to {SIZES[-1]:,} bytes between ranks 0 and 1 gives "
-                   f"**α = {alpha * 1e6:.2f} µs, β = {bandwidth / 1e9:.2f} GB/s**: below n = α β = "
-                   f"{alpha * bandwidth:,.0f} bytes latency decides, above it bandwidth. "
+                   f"**α = {alpha * 1e6:.2f} µs, β = {beta * 1e9:.3g} ns/B** "
+                   f"({bandwidth / 1e9:.3g} GB/s): below n = α / β = {alpha * bandwidth:,.0f} bytes "
+                   "latency decides, above it bandwidth. "
                    + ("" if cluster else f"On real ranks the line is only near the truth, up to "
                       f"{worst:.0%} off: caches, the eager limit and ranks that share a core bend "
                       "it."))
@@ -135,7 +137,7 @@ def main(comm: Communicator) -> None:
     ring_of_sendrecvs(comm)                 # on all ranks there are, real ones too
     if comm.rank == 0:
         hang_safely(lesson)
-    lesson.takeaway("A message costs α + n / β, and two ranks that agree on the order: post the "
+    lesson.takeaway("A message costs α + n β, and two ranks that agree on the order: post the "
                     "receive before you block in a send, or use sendrecv.")
     lesson.exercises("ring_all_reduce", "binomial_broadcast", questions=[
         "Mend the four programs in lessons/bug_zoo.py, each with a line or two.",

@@ -120,7 +120,7 @@ def main(comm: Communicator) -> None:
     if comm.rank == 0:
         lesson.say(f"What that means in time, on {P} simulated ranks: for a short array rounds "
                    "count, and the tree wins; for a long one bytes do, and it falls behind.")
-        lesson.table(compare(), f"{P} simulated ranks, α = 5 µs, 1/β = 10 GB/s")
+        lesson.table(compare(), f"{P} simulated ranks, α = 5 µs, β = 0.1 ns/B")
     lesson.picture(lambda path: draw_rounds(
         path, record_rounds("broadcast", "binomial", P, SEGMENTS),
         record_rounds("broadcast", "pipelined_chain", P, SEGMENTS, num_segments=SEGMENTS)))

@@ -111,7 +111,7 @@ def main(comm: Communicator) -> None:
     if comm.rank == 0:
         lesson.say("In time, on simulated ranks: with a power of two doubling is never slower. "
                    f"With {ODD} ranks halving has one round less and more than twice the bytes.")
-        lesson.table(compare(), "α = 5 µs, 1/β = 10 GB/s")
+        lesson.table(compare(), "α = 5 µs, β = 0.1 ns/B")
     lesson.picture(lambda path: draw_rounds(path, record_rounds("all_gather", "ring", 4),
                                             record_rounds("reduce_scatter", "ring", 4)))
     lesson.page(lambda path: write_steps(

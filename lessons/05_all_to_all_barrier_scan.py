@@ -115,7 +115,7 @@ def main(comm: Communicator) -> None:
     if comm.rank == 0:
         lesson.say(f"In time, on {P} simulated ranks. Bruck's sends a piece on as often as its way "
                    "has binary ones: fewer rounds, more bytes.")
-        lesson.table(compare(), f"{P} simulated ranks, α = 5 µs, 1/β = 10 GB/s")
+        lesson.table(compare(), f"{P} simulated ranks, α = 5 µs, β = 0.1 ns/B")
     lesson.picture(lambda path: draw_permutations(path, *(
         record_rounds(operation, algorithm, P) for operation, algorithm in WAYS[:3])))
     lesson.page(lambda path: write_steps(

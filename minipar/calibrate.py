@@ -113,9 +113,13 @@ def _say_links(console: Console, links: Sequence[Fit | None], combining: float) 
     for where, fitted in zip(("within a node", "between nodes"), links):
         if fitted:
             console.print(f"A message {where}: α = {fitted.link.latency * 1e6:.2f} µs, β = "
-                          f"{fitted.link.bandwidth / 1e9:.2f} GB/s; a measured size is up to "
+                          f"{_per_byte(fitted.link.bandwidth)}; a measured size is up to "
                           f"{fitted.worst:.0%} off that line.")
-    console.print(f"Combining: γ = {combining / 1e9:.2f} GB/s on each rank.\n")
+    console.print(f"Combining: γ = {_per_byte(combining)} on each rank.\n")
+
+
+def _per_byte(bytes_per_second: float) -> str:
+    return f"{1e9 / bytes_per_second:.3g} ns/B ({bytes_per_second / 1e9:.3g} GB/s)"
 
 
 def _print_times(console: Console, operation: str, sizes: Sequence[int],

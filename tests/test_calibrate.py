@@ -1,6 +1,7 @@
 """`minipar calibrate` on real ranks: what it writes decides what "auto" takes in the next run."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -40,7 +41,9 @@ def test_it_measures_and_the_next_run_goes_by_it(tmp_path):
     done = run(cache, 2, "-m", "minipar", "calibrate", "--rounds", 1, "--largest", 300, "--png",
                picture)
     assert done.returncode == 0, done.stderr
-    assert "A message within a node: α = " in done.stdout
+    assert re.search(r"A message within a node: α = \S+ µs, β = \S+ ns/B \(\S+ GB/s\); a measured",
+                     done.stdout)
+    assert re.search(r"Combining: γ = \S+ ns/B \(\S+ GB/s\) on each rank", done.stdout)
     assert "all_reduce on 2 ranks: predicted | measured" in done.stdout
     assert "crossovers predicted:" in done.stdout and "measured: " in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")

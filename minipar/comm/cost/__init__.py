@@ -1,6 +1,9 @@
 """What a collective costs: exactly for any p and n (`predict`), or by the textbook (`textbook`).
 
-    seconds = rounds · α + bytes / β + reduced / γ          α latency, β bandwidth, γ combining
+    seconds = rounds · α + bytes · β + reduced · γ
+
+α is the latency of a message in seconds; β the seconds per byte of a link, 1 / bandwidth; γ the
+seconds per byte that a rank combines (Thakur, Rabenseifner & Gropp 2005, section 3).
 
 `choose` takes the least of them on a `Network`, whose links within and between nodes a simulated
 cluster knows, and `fit` finds on a real machine.  `predict` is derived apart from the collectives'

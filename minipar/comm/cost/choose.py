@@ -1,7 +1,7 @@
 """The algorithm that takes the fewest seconds on a network.
 
-    seconds     ╲ doubling      ╱ doubling          few rounds while α decides,
-                 ╲_____________╱_____ ring          few bytes while β does: where the lines
+    seconds     ╲ doubling      ╱ doubling          few rounds while rounds · α decides,
+                 ╲_____________╱_____ ring          few bytes while bytes · β does: where the lines
                       bytes ─▶  ▲                   cross, the choice changes
 """
 

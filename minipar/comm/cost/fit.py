@@ -1,7 +1,7 @@
 """A latency and a bandwidth from the times of messages: a straight line through points.
 
-    seconds                 ×        α + n / β, where the relative errors
-             ×   ×  ×               (α + n / β - t) / t  have the least squares:
+    seconds                 ×        α + n β, where the relative errors
+             ×   ×  ×               (α + n β - t) / t  have the least squares:
         α ┈ ×                       with the errors themselves the largest messages alone would
                       bytes n       decide, and α come out as anything
 
@@ -17,7 +17,9 @@ from ..topology import Link
 
 
 class Fit(NamedTuple):
-    """A Link, and the worst relative error |α + n / β - t| / t of the points that it was fitted to.
+    """A Link, and the worst relative error |α + n β - t| / t of the points that it was fitted to.
+
+    Its bandwidth is 1 / β.
     """
 
     link: Link

@@ -20,7 +20,8 @@ class Cost(NamedTuple):
 
 def seconds(cost: Cost, latency: float, bandwidth: float,
             combining: float = float("inf")) -> float:
-    """rounds · α + bytes / β + reduced / γ, for α in seconds, β and γ in bytes per second."""
+    """rounds · α + bytes · β + reduced · γ, with α = latency (seconds), β = 1 / bandwidth and
+    γ = 1 / combining (bytes per second)."""
     return cost.rounds * latency + cost.num_bytes / bandwidth + cost.reduced / combining
 
 

@@ -17,7 +17,8 @@ BLOCK_BYTES = 4 << 20
 
 def best_num_segments(p: int, num_bytes: int, latency: float = LATENCY,
                       bandwidth: float = BANDWIDTH) -> int:
-    """k where (p + k - 2)(α + n / kβ), the time of a pipelined chain, is least: √((p-2)n / αβ)."""
+    """k where (p + k - 2)(α + n β / k), the time of a pipelined chain, is least: √((p-2) n β / α).
+    """
     return max(1, round(sqrt(max(p - 2, 0) * num_bytes / (latency * bandwidth))))
 
 
