@@ -1,9 +1,9 @@
 """Lesson 01. Messages: why did it hang?
 
-A message of n bytes takes  α + n β  seconds: the latency α, and the n bytes at β seconds per byte,
-which is 1 / bandwidth.  It also takes two ranks: a send that nobody receives may block for ever, and a program that gets away with it does
-so because its messages are still small enough to be buffered (*eager*), not handed over
-(*rendezvous*).
+A message of n bytes takes  α + n β  seconds: the latency α, and β seconds for each byte, which is
+1 / bandwidth.  It also takes two ranks: a send that nobody receives may block for ever, and a
+program that gets away with it does so because its messages are still small enough to be buffered
+(*eager*), not handed over (*rendezvous*).
 
     python lessons/01_messages.py          mpirun -n 4 python lessons/01_messages.py
 
@@ -128,8 +128,8 @@ def main(comm: Communicator) -> None:
                         (alpha + LARGE * beta) * 1e6, large * 1e6, "µs", rule="≈"))
         lesson.say(f"Ping-pong of {SIZES[0]} to {SIZES[-1]:,} bytes between ranks 0 and 1 gives "
                    f"**α = {alpha * 1e6:.2f} µs, β = {beta * 1e9:.3g} ns/B** "
-                   f"({bandwidth / 1e9:.3g} GB/s): below n = α / β = {alpha * bandwidth:,.0f} bytes "
-                   "latency decides, above it bandwidth. "
+                   f"({bandwidth / 1e9:.3g} GB/s): below n = α / β = {alpha * bandwidth:,.0f} "
+                   "bytes latency decides, above it bandwidth. "
                    + ("" if cluster else f"On real ranks the line is only near the truth, up to "
                       f"{worst:.0%} off: caches, the eager limit and ranks that share a core bend "
                       "it."))

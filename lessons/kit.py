@@ -86,12 +86,15 @@ class Lesson:
         """A paragraph, in Markdown."""
         self.console.print(Markdown(text), "", sep="\n")
 
-    def table(self, rows: Sequence[Row], title: str = "") -> None:
-        """Print predicted beside measured.  Raises AssertionError for a row that does not hold."""
+    def table(self, rows: Sequence[Row], title: str = "", found: str = "measured") -> None:
+        """Print predicted beside measured.  Raises AssertionError for a row that does not hold.
+
+        `found` heads the second column: "simulated" for times of the simulated cluster's clock.
+        """
         for row in rows:
-            assert row.holds(), (f"{row.what}: predicted {row.rule} {row.predicted!r}, measured "
+            assert row.holds(), (f"{row.what}: predicted {row.rule} {row.predicted!r}, {found} "
                                  f"{row.measured!r} {row.unit}")
-        self.grid([title or "", "predicted", "measured", "ratio"],
+        self.grid([title or "", "predicted", found, "ratio"],
                   [(row.what, f"{row.rule} {number(row.predicted)} {row.unit}",
                     f"{number(row.measured)} {row.unit}", _ratio(row)) for row in rows])
 

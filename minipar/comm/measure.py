@@ -94,7 +94,7 @@ def algorithms_of(comm: Communicator, operation: str) -> list[str]:
     single = operation == "all_reduce" and comm.node_of(0) == comm.node_of(comm.size - 1)
     return [name for name, function in ALGORITHMS[operation].items()
             if name not in ("auto", "mpi") and can_run(function, comm)
-            and not (single and name == "hierarchical")]
+            and not (single and name in ("hierarchical", "torus"))]
 
 
 def prepare(comm: Communicator, operation: str, num_bytes: int) -> Callable[[str], Any]:

@@ -81,8 +81,8 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
 
     Its vector has `num_chunks` elements (as many as ranks), called chunks, of `chunk_bytes` each.
     `num_segments` is a pipelined chain's (by default the best), `ranks_per_node` is for
-    hierarchical.  Raises ValueError for an unknown operation or algorithm, or if it returns what
-    its messages cannot have made.
+    hierarchical and torus.  Raises ValueError for an unknown operation or algorithm, or if it
+    returns what its messages cannot have made.
     """
     if operation not in OPERATIONS:
         raise ValueError(f"no film of {operation!r}: choose from {', '.join(OPERATIONS)}")

@@ -57,8 +57,10 @@ def test_hierarchical_wins_where_nodes_are_no_powers_of_two():
     assert choose("all_reduce", 24, 1 << 17, Network(FAST, slow, inf, (6,) * 4)) == "hierarchical"
     assert choose("all_reduce", 24, 1 << 17, Network(FAST, FAST, inf, (6,) * 4)) != "hierarchical"
     assert choose("all_reduce", 16, 1 << 17, Network(FAST, slow, inf, (4,) * 4)) != "hierarchical"
+    assert choose("all_reduce", 24, 1 << 22, Network(FAST, slow, inf, (6,) * 4)) == "torus"
     for runs in ((), (24,), (1,) * 24):
-        assert "hierarchical" not in candidates("all_reduce", Network(FAST, slow, inf, runs))
+        names = candidates("all_reduce", Network(FAST, slow, inf, runs))
+        assert not {"hierarchical", "torus"} & set(names)
 
 
 def test_a_special_link_counts_for_those_who_use_it():
@@ -83,7 +85,7 @@ def test_random_delays_are_part_of_the_latency():
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "rabenseifner", "tree",
-                                       "hierarchical"])
+                                       "hierarchical", "torus"])
 def test_closed_forms_and_rounds_agree(algorithm):
     """Where more ranks than MOST_BY_ROUNDS are priced by closed forms."""
     network = Network(FAST, Link(2e-5, 5e9), 3e10, (8,) * 8)

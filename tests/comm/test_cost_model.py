@@ -8,9 +8,10 @@ from print_table import count
 from minipar.comm import collectives
 from minipar.comm.collectives import broadcast_algorithms
 from minipar.comm.collectives.all_reduce_algorithms import blocked_ring, hierarchical
+from minipar.comm.collectives.all_reduce_torus import torus
 from minipar.comm.cost import Cost, best_num_segments, predict, seconds, textbook
 
-EXACT = [(o, a) for o, a in ALL if a not in ("auto", "hierarchical")]
+EXACT = [(o, a) for o, a in ALL if a not in ("auto", "hierarchical", "torus")]
 exact = pytest.mark.parametrize(("operation", "algorithm"), EXACT,
                                 ids=[n for n, pair in zip(NAMES, ALL) if pair in EXACT])
 
@@ -62,10 +63,21 @@ def test_a_blocked_ring_of_any_block(block_bytes):
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 3, 4, 8, 40])
-def test_hierarchical_by_ranks_per_node(ranks_per_node):
+@pytest.mark.parametrize("algorithm", [hierarchical, torus], ids=lambda f: f.__name__)
+def test_over_nodes_by_ranks_per_node(algorithm, ranks_per_node):
     for p in (1, 2, 5, 8, 16, 23, 33):
-        found = count(p, lambda comm: hierarchical(comm, np.ones(13), "sum", ranks_per_node))
-        assert found == predict("all_reduce", "hierarchical", p, 13, ranks_per_node=ranks_per_node)
+        found = count(p, lambda comm: algorithm(comm, np.ones(13), "sum", ranks_per_node))
+        assert found == predict("all_reduce", algorithm.__name__, p, 13,
+                                ranks_per_node=ranks_per_node)
+
+
+def test_a_torus_has_the_bytes_of_a_ring_in_fewer_rounds():
+    for num_nodes, per_node in ((2, 2), (4, 6), (3, 5), (8, 4), (1, 7), (7, 1)):
+        p = num_nodes * per_node
+        cost = predict("all_reduce", "torus", p, 3 * p, itemsize=1, ranks_per_node=per_node)
+        assert cost.rounds == 2 * (per_node - 1) + 2 * (num_nodes - 1)
+        assert cost.num_bytes == 2 * 3 * p * (p - 1) / p
+        assert cost.reduced == 3 * p * (p - 1) / p
 
 
 @pytest.mark.parametrize(("operation", "algorithm"), [

@@ -18,12 +18,14 @@ from minipar.comm.collectives import (
     scatter,
 )
 from minipar.comm.collectives.all_reduce_algorithms import hierarchical
+from minipar.comm.collectives.all_reduce_torus import torus
 from minipar.comm.collectives.further import ALGORITHMS
 from minipar.testing import worlds
 
 each = pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)
 
 ROOTED = ("broadcast", "scatter", "gather", "reduce")
+OVER_NODES = {"hierarchical": hierarchical, "torus": torus}
 
 
 @each
@@ -39,9 +41,9 @@ def test_on_1_to_33_ranks_it_equals_numpy(operation, algorithm):
 @worlds(mpi=(4,))
 def test_on_real_ranks_it_equals_numpy(world, operation, algorithm):
     def body(comm):
-        if algorithm == "hierarchical":
+        if algorithm in OVER_NODES:
             flat = given(comm.rank, 9)
-            hierarchical(comm, flat, "sum", ranks_per_node=2)
+            OVER_NODES[algorithm](comm, flat, "sum", ranks_per_node=2)
             check(flat, operation, comm.size, comm.rank, 9)
         else:
             for n in (9, 0):

@@ -16,6 +16,7 @@ from minipar.comm.collectives import (
     scatter,
 )
 from minipar.comm.collectives.all_reduce_algorithms import hierarchical
+from minipar.comm.collectives.all_reduce_torus import torus
 from minipar.comm.collectives.further import ALGORITHMS
 from minipar.comm.cost import choose
 
@@ -96,10 +97,11 @@ def test_all_to_all_by_a_table_of_lengths(p, algorithm):
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 3, 4, 12])
-def test_hierarchical_by_ranks_per_node(ranks_per_node):
+@pytest.mark.parametrize("algorithm", [hierarchical, torus], ids=lambda f: f.__name__)
+def test_over_nodes_by_ranks_per_node(algorithm, ranks_per_node):
     def body(comm):
         flat = np.arange(5) * (comm.rank + 1)
-        hierarchical(comm, flat, "sum", ranks_per_node)
+        algorithm(comm, flat, "sum", ranks_per_node)
         return flat
     for p in (1, 5, 8, 12):
         for result in Cluster(p).run(body)[0]:
@@ -114,6 +116,17 @@ def test_hierarchical_by_the_cluster_s_nodes_sends_little_between_them():
     between = [m for m in cluster.trace.select() if m.source // 4 != m.dest // 4]
     assert {m.source for m in between} == {0, 4, 8}
     assert sum(m.num_bytes for m in between) == (2 + 2 * 1) * 64      # fold, two halves each way
+
+
+def test_a_torus_sends_as_much_between_nodes_but_from_every_rank():
+    cluster = Cluster(nodes=3, devices_per_node=4, trace=True)
+    results, _ = cluster.run(
+        lambda comm: all_reduce(comm, np.full(12, comm.rank), algorithm="torus"))
+    assert all((result == 66).all() for result in results)
+    between = [m for m in cluster.trace.select() if m.source // 4 != m.dest // 4]
+    assert {m.source for m in between} == set(range(12))
+    assert all(m.source % 4 == m.dest % 4 for m in between)
+    assert sum(m.num_bytes for m in between) == 3 * 2 * 96 * 2 // 3         # 2n(N - 1)/N a node
 
 
 def test_out_is_written_and_returned():
@@ -178,6 +191,7 @@ def test_auto_takes_few_rounds_for_short_arrays_and_few_bytes_for_long_ones():
     (lambda comm: all_to_all(comm, np.ones(2), counts=[1, 1]), "give 2 rows of 2"),
     (lambda comm: all_to_all(comm, np.ones(3)), "does not divide among 2 ranks"),
     (lambda comm: hierarchical(comm, np.ones(2), "sum", 0), "ranks_per_node=0"),
+    (lambda comm: torus(comm, np.ones(2), "sum", 0), "ranks_per_node=0"),
 ])
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):

@@ -68,8 +68,9 @@ def test_a_pipelined_chain_has_the_segments_asked_for():
     assert {len(move.chunks) for moves in film.moves for move in moves} == {2}
 
 
-def test_hierarchical_on_nodes():
-    film = record_rounds("all_reduce", "hierarchical", 6, ranks_per_node=3)
+@pytest.mark.parametrize("algorithm", ["hierarchical", "torus"])
+def test_over_nodes(algorithm):
+    film = record_rounds("all_reduce", algorithm, 6, ranks_per_node=3)
     assert len(film.moves) == film.predicted.rounds
     assert any(move.source // 3 != move.dest // 3 for moves in film.moves for move in moves)
 

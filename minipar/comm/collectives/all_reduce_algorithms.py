@@ -105,7 +105,8 @@ def hierarchical(comm: Communicator, flat: Array, op: str,
                 0 ◀──────────────▶ 2               slow links: one message where there were many
                 0 ─▶ 1             2 ─▶ 3
 
-    2⌈log₂ g⌉ rounds of n bytes for g ranks a node, and Rabenseifner's between the nodes.  A node
+    On N nodes of p/N ranks 2⌈log₂ p/N⌉ rounds of n bytes within, and Rabenseifner's between, by one
+    rank of each node: the others wait, where `all_reduce_torus.py` has them send a part.  A node
     is `ranks_per_node` consecutive ranks (the last may have fewer); without that, a run of
     consecutive ranks on one node of the communicator.
     """

@@ -21,6 +21,7 @@ from .all_reduce_algorithms import (
     tree,
 )
 from .all_reduce_shared import shared
+from .all_reduce_torus import torus
 from .all_to_all import ALGORITHMS as ALL_TO_ALL
 from .all_to_all_algorithms import bruck as bruck_all_to_all
 from .automatic import chooser
@@ -53,7 +54,7 @@ ALGORITHMS = {      # every operation's algorithms by name
 ALL_GATHER |= {"recursive_doubling": doubling_all_gather, "bruck": bruck_all_gather}
 ALL_REDUCE |= {"blocked_ring": blocked_ring, "recursive_doubling": recursive_doubling,
                "rabenseifner": rabenseifner, "tree": tree, "hierarchical": hierarchical,
-               "shared": shared}
+               "torus": torus, "shared": shared}
 ALL_TO_ALL |= {"bruck": bruck_all_to_all}
 BROADCAST |= {"chain": chain, "pipelined_chain": pipelined_chain,
               "scatter_all_gather": scatter_all_gather}

@@ -23,9 +23,9 @@ CHOICES = {     # of equal ones "auto" takes the first
 
 
 def candidates(operation: str, network: Network) -> tuple[str, ...]:
-    """What there is to choose from; "hierarchical" where several nodes have several ranks."""
+    """What there is to choose from; two more where several nodes have several ranks."""
     several = operation == "all_reduce" and len(network.runs) > 1 and max(network.runs) > 1
-    return CHOICES[operation] + ("hierarchical",) * several
+    return CHOICES[operation] + (("hierarchical", "torus") if several else ())
 
 
 def choose(operation: str, p: int, num_bytes: int, network: Network = UNKNOWN) -> str:

@@ -4,7 +4,8 @@
 
     recursive doubling      1 round ══ , 1 round ──           near ranks first, then far ones
     ring                    every round lasts as long as ──
-    hierarchical            2 rounds ══ , 2 rounds ── of half the bytes
+    hierarchical            2 rounds ══ , 2 rounds ── of half the bytes, by one rank of each node
+    torus                   2 rounds ══ of half the bytes, 2 rounds ── of a quarter, by all ranks
 
 Up to 64 ranks the rounds are gone through one by one, each message at the price of its link.  For
 more the closed forms decide.  Where all nodes have equally many ranks, and both numbers are powers
@@ -87,13 +88,19 @@ def closed_parts(operation: str, algorithm: str, p: int, num_bytes: float,
     """What the algorithm costs by the textbook, and over which link each part of that goes."""
     within, between, case = network.within, network.between, (operation, algorithm)
     runs = network.runs or (p,)
-    m, g = len(runs), max(runs)             # nodes, ranks of the largest
+    num_nodes, largest = len(runs), max(runs)
     if case == ("all_reduce", "hierarchical"):
-        return [(textbook("all_reduce", "tree", g, num_bytes), within),
-                (textbook("all_reduce", "rabenseifner", m, num_bytes), between)]
-    splits = m > 1 and m * g == p and p.bit_count() == 1
+        return [(textbook("all_reduce", "tree", largest, num_bytes), within),
+                (textbook("all_reduce", "rabenseifner", num_nodes, num_bytes), between)]
+    if case == ("all_reduce", "torus"):
+        piece = num_bytes / min(runs)
+        return [(textbook("reduce_scatter", "ring", largest, num_bytes), within),
+                (textbook("all_reduce", "ring", num_nodes, piece), between),
+                (textbook("all_gather", "ring", largest, num_bytes), within)]
+    splits = num_nodes > 1 and num_nodes * largest == p and p.bit_count() == 1
     if splits and case in HALVING | SENDING_ALL:
-        near = num_bytes / m if case in HALVING else num_bytes
-        return [(textbook(*case, g, near), within), (textbook(*case, m, num_bytes), between)]
-    slowest = within if m == 1 else between if g == 1 else within.worse(between)
+        near = num_bytes / num_nodes if case in HALVING else num_bytes
+        return [(textbook(*case, largest, near), within),
+                (textbook(*case, num_nodes, num_bytes), between)]
+    slowest = within if num_nodes == 1 else between if largest == 1 else within.worse(between)
     return [(textbook(*case, p, num_bytes), slowest)]

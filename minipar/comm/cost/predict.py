@@ -21,9 +21,9 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
     reduce_scatter, scan, all_to_all), what one rank gives (broadcast, scatter), what each gets
     (all_gather), what one gets (gather).  `counts` are the lengths of its pieces (all_to_all: a
     table of rows, from whom to whom); otherwise n is cut as by np.array_split.  `num_segments` is
-    for a pipelined chain, `ranks_per_node` for hierarchical, `block_bytes` for a blocked ring.
-    Counts are for root 0; without `counts` they hold for any.  Raises ValueError for an unknown
-    operation or algorithm.
+    for a pipelined chain, `ranks_per_node` for hierarchical and torus, `block_bytes` for a blocked
+    ring.  Counts are for root 0; without `counts` they hold for any.  Raises ValueError for an
+    unknown operation or algorithm.
     """
     node_sizes = schedules.fill(p, ranks_per_node or max(p, 1))
     return critical(rounds_of(operation, algorithm, p, n, itemsize, counts, num_segments,
@@ -36,7 +36,8 @@ def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
               block_bytes: int = BLOCK_BYTES) -> Iterable[Round]:
     """Who sends how many elements to whom, round by round; see `predict`.
 
-    `node_sizes` are the numbers of consecutive ranks that share a node, for hierarchical.
+    `node_sizes` are the numbers of consecutive ranks that share a node, for hierarchical
+    and torus.
     """
     if p < 1 or n < 0:
         raise ValueError(f"p={p}, n={n}: give at least 1 rank and no negative length")
@@ -72,6 +73,7 @@ def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
         ("all_reduce", "tree"): lambda: chain(
             schedules.collect(p, n), schedules.spread(p, n)),
         ("all_reduce", "hierarchical"): lambda: hierarchical(node_sizes or [p], n),
+        ("all_reduce", "torus"): lambda: torus(node_sizes or [p], n),
         ("all_to_all", "pairwise"): lambda: schedules.exchange(table(p, n, counts)),
         ("all_to_all", "bruck"): lambda: schedules.bruck_exchange(table(p, n, counts)),
         ("scan", "linear"): lambda: ((1, [(r, r + 1, n)]) for r in range(p - 1)),
@@ -123,3 +125,20 @@ def hierarchical(sizes: Sequence[int], n: int) -> Iterator[Round]:
     between = ((times, [(starts[s], starts[d], k) for s, d, k in transfers])
                for times, transfers in rabenseifner(len(starts), n))
     return chain(within(schedules.collect), between, within(schedules.spread))
+
+
+def torus(sizes: Sequence[int], n: int) -> Iterator[Round]:
+    """Rings within the nodes, side by side; rings between them, one for each piece; rings within.
+    """
+    starts, width = [0, *accumulate(sizes[:-1])], min(sizes)
+    pieces = schedules.cut(n, width)
+
+    def within(first: int, times_combined: int) -> Iterator[Round]:
+        """The rings of all nodes; ranks of larger nodes have an empty piece."""
+        for start, size in zip(starts, sizes):
+            of_node = schedules.ring(pieces + [0] * (size - width), first, times_combined)
+            yield from schedules.renumber(of_node, range(start, start + size))
+
+    between = (round_ for i, piece in enumerate(pieces) for round_ in schedules.renumber(
+        blocked_ring(len(starts), piece, max(1, piece)), [start + i for start in starts]))
+    return chain(within(-1, 1), between, within(0, 0))

@@ -1,6 +1,6 @@
 """Who sends how many elements to whom, round by round: (times combined, [(source, dest, size)])."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .model import Round
 
@@ -153,7 +153,7 @@ def core_of(p: int) -> tuple[list[int], list[tuple[int, int]]]:
     return [r for r in range(p) if r not in aside], pairs
 
 
-def renumber(rounds: Iterable[Round], ranks: list[int]) -> Iterator[Round]:
+def renumber(rounds: Iterable[Round], ranks: Sequence[int]) -> Iterator[Round]:
     """The same rounds among `ranks`."""
     for times, transfers in rounds:
         yield times, [(ranks[s], ranks[d], size) for s, d, size in transfers]
