@@ -53,7 +53,7 @@ def activation_bytes(config: GPTConfig, b: int) -> int:
                      (for t ≤ 64: longer sequences skip blocks above the diagonal),
                      c_proj its input  b t d
         mlp          c_fc its input  b t d,  gelu its slope  4 b t d,  c_proj its input  4 b t d
-        at the end   ln_f  b t d + b t,  head  b t d,  cross-entropy  b t v;  the ids, as int64
+        at the end   ln_f  b t d + b t,  head  b t d,  cross-entropy  b t V;  the ids, as int64
     """
     t, d, h, v = config.context, config.width, config.num_heads, config.vocab_size
     assert t <= 64, f"this formula holds for a context of at most 64, not {t}"
@@ -128,7 +128,7 @@ def main(comm: Communicator) -> None:
                         check_derivatives(), rule="≤"))
         lesson.table(rows, "the tape")
         lesson.say(
-            "A layer keeps s·b·h (64 + 4 a s/h) + 8 s·b bytes here (s tokens, width h, a heads). "
+            "A layer keeps b·t·d (64 + 4 h t/d) + 8 b·t bytes here (t tokens, width d, h heads). "
             "The textbook's s·b·h (34 + 5 a s/h) (Korthikanti et al. 2022) is for 2-byte numbers: "
             "in those ours would be 32 + 2 a s/h. The rest is dropout, which is off here: two "
             "masks of s·b·h, and in attention a mask and the probabilities after it, 3 a s/h.")

@@ -1,6 +1,6 @@
 """Lesson 10. FSDP: when to gather, when to free?
 
-Nothing stays whole: parameters, gradients and optimizer states live in shards, 16 Ψ/N bytes.  To be
+Nothing stays whole: parameters, gradients and optimizer states live in shards, 16 Ψ/p bytes.  To be
 used, a weight must be gathered, and then it must go away again.  The *unit* decides how much comes
 and goes at a time: a unit in use and the next one, on its way, are there; all others are shards.
 
@@ -8,7 +8,7 @@ and goes at a time: a unit in use and the next one, on its way, are there; all o
     gathered   ▓▓▓▓▓ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒         release it after: a sawtooth
                forward                   │ backward, each gradient reduce-scattered when whole
 
-Twice gathered, once reduced: up to 3 Ψ (N-1)/N elements instead of 2.  Whoever has the memory keeps
+Twice gathered, once reduced: up to 3 Ψ (p-1)/p elements instead of 2.  Whoever has the memory keeps
 what forward gathered (reshard_after_forward=False), and sends 2.
 
     python lessons/10_fsdp.py          mpirun -n 4 python lessons/10_fsdp.py
@@ -38,7 +38,7 @@ class Wrapping(NamedTuple):
     make: Callable[[Module, Communicator], FullyShardedDataParallel]
     sizes: Sequence[int]            # parameters of each unit
     uses: Sequence[int]             # the numbers of the units, in the order forward uses them
-    formula: str                    # of the peak, beside the shards' 16Ψ/N
+    formula: str                    # of the peak, beside the shards' 16Ψ/p
     kept: bool = False              # until backward
 
 
@@ -88,22 +88,22 @@ def main(comm: Communicator) -> None:
     peaks, sent, pictures = [], [], []
     for (name, (_, sizes, uses, formula, kept)), step in zip(WRAPPINGS.items(), steps.values()):
         peak = sum(memory_per_rank("fsdp", sizes, p, comm.rank, uses=uses, kept=kept).values())
-        peaks.append(Row(f"{name}: 16Ψ/N + {formula}", peak, step.peak, "B"))
+        peaks.append(Row(f"{name}: 16Ψ/p + {formula}", peak, step.peak, "B"))
         bytes_sent = sum(bytes_per_step("fsdp", sizes, p, uses=uses, kept=kept))
         sent.append(Row(name, bytes_sent, step.sent, "B"))
-        pictures.append(step.memory._replace(title=name, predicted=(peak, f"16Ψ/N + {formula}")))
+        pictures.append(step.memory._replace(title=name, predicted=(peak, f"16Ψ/p + {formula}")))
 
     root, *blocks = BLOCKS[0]
     lesson.say(f"A GPT of Ψ = {PSI:,} parameters, {len(blocks)} blocks of {blocks[0]:,} and a root "
-               f"unit of {root:,} (embeddings, last norm, head), float32, AdamW, N = {p} ranks.")
+               f"unit of {root:,} (embeddings, last norm, head), float32, AdamW, p = {p} ranks.")
     lesson.table(peaks, "peak on this rank, padding included, activations apart")
     lesson.say("The finer the units, the lower the peak. Two things are easily forgotten: as *one* "
                "unit everything is gathered at once, and only the optimizer states stay small; and "
                "the root's gradient begins with the head, at the start of backward, and is whole "
                "only with the embeddings, at its end: it waits all the while.")
-    sent.append(Row("the paper: at most 3 Ψ (N−1)", round(p * paper_bytes("fsdp", PSI, p)),
+    sent.append(Row("the paper: at most 3 Ψ (p−1)", round(p * paper_bytes("fsdp", PSI, p)),
                     steps["by block"].sent, "B", "≤"))
-    sent.append(Row("DDP: 2 Ψ (N−1)", round(p * paper_bytes("ddp", PSI, p)), ddp.sent, "B"))
+    sent.append(Row("DDP: 2 Ψ (p−1)", round(p * paper_bytes("ddp", PSI, p)), ddp.sent, "B"))
     lesson.table(sent, "sent by all ranks in one step")
     lesson.say("Less than the paper's 3 Ψ: when backward begins, the last block is still there, "
                "and embeddings need no weight for their gradient. It is nearly half as much again "
@@ -118,7 +118,7 @@ def main(comm: Communicator) -> None:
         pictures[:-1], path, f"FSDP: one step of a GPT on {p} ranks, rank 0, activations apart",
         STATES, PSI))
     lesson.takeaway("Gather a unit just before its use, free it just after, ask for the next one "
-                    "meanwhile: memory 16 Ψ/N and two units, for half as much traffic again.")
+                    "meanwhile: memory 16 Ψ/p and two units, for half as much traffic again.")
     lesson.exercises("fsdp_make_room", "fsdp_expected", questions=[
         "Make lm_head a unit of its own. Predict the peak first: whose gradient waits now?",
         "Without prefetch the peak is the same. Why? What would be lost if it were lower?",

@@ -7,7 +7,7 @@ A layer too large for one rank is cut: A by columns, B by rows.  Then
 and nobody talks between the two products.  What is left are the ends.  In front, f: every rank uses
 the same x in its own way, so dx is a sum over the ranks: an all-reduce, backward.  Behind, g: the
 result is a sum over the ranks: an all-reduce, forward.  Attention is such a pair too, its columns
-cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b·s·h numbers a step.
+cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b·t·d numbers a step.
 
     python lessons/14_tensor_parallelism.py --ranks 8
     mpirun -n 4 python lessons/14_tensor_parallelism.py
@@ -104,14 +104,14 @@ def main(comm: Communicator) -> None:
         Row("loss − one process", 1e-10, off_loss, rule="≤"),
         Row("worst gradient − one process", 1e-10, off_gradient, rule="≤"),
         Row("all-reduces of a layer, forward and backward", 4, reduces3 - reduces2),
-        Row("… their bytes, all ranks: 4 · 2(p−1) · b·s·h", 4 * 2 * (p - 1) * n, bytes3 - bytes2,
+        Row("… their bytes, all ranks: 4 · 2(p−1) · b·t·d", 4 * 2 * (p - 1) * n, bytes3 - bytes2,
             "B"),
         Row("all-reduces of a step: 4 L + 2 + 3", 4 * 2 + 2 + 3, reduces2),
-        Row("… bytes of the loss and the ends: 2(p−1)(2 b·s·h + 3 b·s)",
+        Row("… bytes of the loss and the ends: 2(p−1)(2 b·t·d + 3 b·t)",
             2 * (p - 1) * (2 * n + 3 * SIZE * B * T), bytes2 - 2 * (bytes3 - bytes2), "B"),
         Row("parameters: Σ of the cut + the replicated, once", whole,
             int(agree_on_sum(comm, cut)) + kept),
-    ], f"p = {p}: GPT of 2 layers, {2 * p} heads, b·s·h = {B} · {T} · {d}, float64")
+    ], f"p = {p}: GPT of 2 layers, {2 * p} heads, b·t·d = {B} · {T} · {d}, float64")
     lesson.say("The ends: g of the embedding, whose words are cut too, and f of the head; the loss "
                "agrees on three numbers a token (maximum, target's logit, sum of exponentials) and "
                "nobody ever has all logits.")

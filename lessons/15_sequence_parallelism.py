@@ -78,7 +78,7 @@ def main(comm: Communicator) -> None:
     """See the module."""
     lesson = Lesson(comm, __file__, "Sequence parallelism: what is still there p times?", 2)
     p, c = comm.size, config(comm.size, 1)
-    t, d, a = c.context, c.width, c.num_heads
+    t, d, h = c.context, c.width, c.num_heads
     n, small = SIZE * B * t * d, SIZE * 6 * d       # one activation; norms and biases of a layer
     alone, rows, measured = run(comm, "one process", 2, dropout=0.1)[2], [], {}
     sums = {"tensor": (4, 0, 0), "sequence": (0, 4, 4), "gathered again": (0, 6, 4)}
@@ -88,31 +88,31 @@ def main(comm: Communicator) -> None:
                         "B"))
         if mode in sums:
             reduces, gathers, scatters = sums[mode]
-            rows += [Row("    sends: 2(p−1) a reduce, (p−1) a half, of b·s·h",
+            rows += [Row("    sends: 2(p−1) a reduce, (p−1) a half, of b·t·d",
                          (p - 1) * n * (2 * reduces + gathers + scatters),
                          sum(sent.values()) - 2 * (p - 1) * small * (mode != "tensor"), "B")]
             found = run(comm, mode, 2, dropout=0.1)[2]
             off = np.array([np.max(np.abs(found[name] - x)) for name, x in alone.items()])
             rows.append(Row("    loss and gradients − one process, with dropout", 1e-10,
                             float(np.max(all_reduce(comm, off, "max"))), rule="≤"))
-    lesson.table(rows, f"p = {p}: b·s·h = {B} · {t} · {d}, {a} heads, float64; bytes of a layer")
+    lesson.table(rows, f"p = {p}: b·t·d = {B} · {t} · {d}, {h} heads, float64; bytes of a layer")
     lesson.say(f"Sequence parallelism sends besides, once a step, the gradients of {6 * d} numbers "
                "a layer that are used on split tokens.  What it still keeps whole are the gathered "
                "inputs of the column layers: gather them **again** in backward, a quarter more "
                "bytes, and exactly 1/p is left.")
-    lesson.say("The same in bytes per s·b·h of 2-byte numbers (a heads, t ranks; the scales of the "
-               "norms left out):")
+    lesson.say("The same in bytes per b·t·d of 2-byte numbers (h heads, p ranks, where the paper "
+               "has s·b·h, a heads and t ranks; the scales of the norms left out):")
     lesson.grid(["", "Korthikanti et al. 2022", "… without dropout's share", "minipar"], [
-        ("one process", "34 + 5as/h", "32 + 2as/h", "32 + 2as/h"),
-        ("tensor", "10 + 24/t + 5as/ht", "8 + 24/t + 2as/ht", "8 + 24/t + 2as/ht"),
-        ("sequence", "–", "–", "4 + 28/t + 2as/ht"),
-        ("gathered again", "34/t + 5as/ht", "32/t + 2as/ht", "32/t + 2as/ht")])
+        ("one process", "34 + 5ht/d", "32 + 2ht/d", "32 + 2ht/d"),
+        ("tensor", "10 + 24/p + 5ht/dp", "8 + 24/p + 2ht/dp", "8 + 24/p + 2ht/dp"),
+        ("sequence", "–", "–", "4 + 28/p + 2ht/dp"),
+        ("gathered again", "34/p + 5ht/dp", "32/p + 2ht/dp", "32/p + 2ht/dp")])
     halves = {"one process": (32, 0), "tensor": (8, 24), "sequence": (4, 28),
               "gathered again": (0, 32)}
     for mode, (whole, split) in halves.items():         # the last column, against the ledger
         q = 1 if mode == "one process" else p
         scales = 2 * SIZE * B * t // (1 if mode in ("one process", "tensor") else p)
-        two_byte = (whole * q + split) * n + 2 * a * t * n // d
+        two_byte = (whole * q + split) * n + 2 * h * t * n // d
         assert measured[mode] - scales == two_byte // (2 * q), mode
     lesson.picture(lambda path: draw_stacked(
         path, {mode: parts(mode, p) for mode in MODES}, measured,

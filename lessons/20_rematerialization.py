@@ -36,7 +36,7 @@ from minipar.viz.tradeoff import draw_rematerialization
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=9, num_heads=4, width=32, dropout=0.1)
 ROWS = 2                            # sequences of a rank
 DEPTHS, SNAPSHOTS = (4, 16, 64), 3
-NONE, FULL, ROOT = "none", "full: every block by itself", "√n segments"
+NONE, FULL, ROOT = "none", "full: every block by itself", "√L segments"
 
 
 def main(comm: Communicator) -> None:
@@ -73,9 +73,9 @@ def main(comm: Communicator) -> None:
     lesson.table([Row(f"{name}: bytes of gradients that differ", 0, seen.differs(runs[NONE]))
                   for name, seen in runs.items() if name != NONE], "bit for bit the same")
     within, smallest = optimal(costs, root), optimal(costs, least)
-    lesson.say(f"√n cuts `{plans[ROOT]}`: it computes as much again as *full*, and needs "
+    lesson.say(f"√L cuts `{plans[ROOT]}`: it computes as much again as *full*, and needs "
                f"{root / full:.1f} times the memory, for it brings back a whole segment's tapes at "
-               f"once. The best plan within the bytes of √n is `{within.plan}`: "
+               f"once. The best plan within the bytes of √L is `{within.plan}`: "
                f"{number(within.extra_flops / forward)} forwards more instead of "
                f"{number(prices[ROOT].extra_flops / forward)}. The least memory of all, "
                f"{in_bytes(least)}, costs {number(smallest.extra_flops / forward)} forwards.")
@@ -87,7 +87,7 @@ def main(comm: Communicator) -> None:
     rules["every k blocks: 2, 5, 9"] = [point(every(k, parts)) for k in (2, 5, 9)]
     counted = [(run.peak, (run.forward - runs[NONE].forward) / forward) for run in runs.values()]
     steps = {name: list(run_steps(plan, costs)) for name, plan in (
-        (ROOT, plans[ROOT]), ("optimal within the bytes of √n", within.plan))}
+        (ROOT, plans[ROOT]), ("optimal within the bytes of √L", within.plan))}
     lesson.picture(lambda path: draw_rematerialization(
         [point(choice.plan) for choice in frontier(costs)], rules, counted, growth, steps,
         [part.name for part in parts], path,

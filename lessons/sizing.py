@@ -1,6 +1,6 @@
 """What lesson 00 predicts of one step of a GPT: FLOPs of every kind of operation, exactly.
 
-Of the symbols: b sequences of t tokens, n = b t, width d, h heads, L layers, vocabulary V.
+b sequences of t tokens, width d, h heads, L layers, V words.
 """
 
 from minipar.autograd import Meter

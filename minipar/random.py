@@ -2,8 +2,8 @@
 
     generator(seed, "h.0.attn.c_attn.weight")   the same numbers on every rank, layout and platform
 
-Dropout masks come from one endless stream of 16-bit numbers for each (seed, step, layer).  Sample s
-of the global batch owns the numbers s·size … (s+1)·size of it, size being its elements:
+Dropout masks come from one endless stream of 16-bit numbers for each (seed, step, layer).  Sample i
+of the global batch owns the numbers i·size … (i+1)·size of it, size being its elements:
 
     stream   | sample 0     | sample 1     | sample 2     | …
                               └ a rank jumps to the part that it holds, and draws only that

@@ -113,7 +113,7 @@ def test_a_block_of_175_billion_parameters_costs_what_the_formula_says(batch, ti
     equation 2, for one layer without recomputation.  What runs is less, as most of the masked half
     of attention's t² pairs is skipped: 72 b t d² + 12 b d pairs.
 
-    Saved: 16 b t d + 2 b t, and a b probabilities for each pair of a query and a key that its
+    Saved: 16 b t d + 2 b t, and h b probabilities for each pair of a query and a key that its
     block of queries may see.
     """
     block = Block(GPTConfig(1, time, 96, heads, width)).initialize(

@@ -3,7 +3,7 @@
 The same equations as `minipar.autograd` and `minipar.nn.gpt`, in the order in which they run, with
 every derivative written out and nothing in between.  What autograd costs is the difference.
 
-n = b t tokens, d = width, h = heads, v = vocabulary.  Activations are (n, d).
+n = b t tokens, d = width, h = heads, V = vocabulary.  Activations are (n, d).
 """
 
 import math
@@ -160,7 +160,7 @@ def gelu(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """The mean loss of targets (n, 1) and its gradient, which takes the place of logits (n, v)."""
+    """The mean loss of targets (n, 1) and its gradient, which takes the place of logits (n, V)."""
     n = len(logits)
     logits -= logits.max(axis=-1, keepdims=True)
     at_target = np.take_along_axis(logits, targets, axis=-1)

@@ -61,7 +61,7 @@ class Block(nn.Module):
 
 
 class TorchGPT(nn.Module):
-    """ids (b, t) → logits (b, t, v); see `minipar.nn.GPT`."""
+    """ids (b, t) → logits (b, t, V); see `minipar.nn.GPT`."""
 
     def __init__(self, config: GPTConfig):
         super().__init__()

@@ -1,10 +1,10 @@
 """Which rank tells which other what: the messages from a spread teacher to its students, as data.
 
                        student 0   student 1
-    teacher 0   v/2   ┌───────────┬───────────┐      logits (rows, t, v) of a batch: each cell is
+    teacher 0   V/2   ┌───────────┬───────────┐      logits (rows, t, V) of a batch: each cell is
                       │  2 ─▶ 0   │  2 ─▶ 1   │      one message, and no number is sent twice
-    teacher 1   v/2   ├───────────┼───────────┤
-                      │  3 ─▶ 0   │  3 ─▶ 1   │      bytes between them = b · t · v · itemsize
+    teacher 1   V/2   ├───────────┼───────────┤
+                      │  3 ─▶ 0   │  3 ─▶ 1   │      bytes between them = b · t · V · itemsize
                       └───────────┴───────────┘      (less what a rank would send to itself)
 
 Tensor-parallel teachers have columns of logits and hidden layers, and heads of attention maps; a

@@ -21,7 +21,7 @@ def layer_pairs(num_student: int, num_teacher: int) -> list[tuple[int, int]]:
     """Which layer of the teacher each layer of the student is to be like, counted from 0.
 
     The teacher's layers are shared out evenly, and each share is known by its last layer, so the
-    last goes with the last: g(m) = ⌈m N/M⌉ for layers m = 1 … M.  A student with more layers has
+    last goes with the last: layer i of L goes with ⌈i L'/L⌉ of L'.  A student with more layers has
     several go with one.
     """
     return [(m - 1, -(-m * num_teacher // num_student) - 1) for m in range(1, num_student + 1)]

@@ -26,7 +26,7 @@ from ..nn.gpt import Attention
 
 
 class Outputs(NamedTuple):
-    """What a model makes of a batch: logits (b, …, v), hidden layers (b, …, d), attention maps
+    """What a model makes of a batch: logits (b, …, V), hidden layers (b, …, d), attention maps
     (b, heads, t, t), of those layers that were asked for, in their order."""
 
     logits: Tensor

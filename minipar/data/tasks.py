@@ -34,7 +34,7 @@ def digits() -> Digits:
 
 
 class SyntheticSequence(NamedTuple):
-    """`ids` (n,) int64, `successor` (v,): what mostly follows each token, and `optimal_loss`."""
+    """`ids` (n,) int64, `successor` (V,): what mostly follows each token, and `optimal_loss`."""
 
     ids: np.ndarray
     successor: np.ndarray
@@ -45,12 +45,12 @@ def synthetic_sequence(length: int, vocabulary_size: int, noise: float,
                        seed: int) -> SyntheticSequence:
     """A Markov chain whose best possible loss is known.
 
-    The next token is successor[token] (one random cycle through all v tokens), or, with
+    The next token is successor[token] (one random cycle through all V tokens), or, with
     probability `noise` = q, any of the v tokens alike.  So it is the successor with probability
-    p = 1 - q + q/v and each other with q/v; knowing more of the past does not help; and the
+    p = 1 - q + q/V and each other with q/V; knowing more of the past does not help; and the
     smallest expected cross-entropy, in nats per token, is that distribution's entropy
 
-        optimal_loss = -p ln p - (v - 1) (q/v) ln(q/v)          0 for q = 0, ln v for q = 1.
+        optimal_loss = -p ln p - (V - 1) (q/V) ln(q/V)          0 for q = 0, ln V for q = 1.
 
     Raises ValueError for noise outside [0, 1], fewer than 2 tokens or no length.
     """

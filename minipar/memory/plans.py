@@ -1,7 +1,7 @@
 """Plans of rematerialization: which runs of a model's parts keep nothing but their input.
 
     (0, (1,), (2,), 3)      parts 0 and 3 keep what they save; 1 and 2, each by itself, do not
-    ((0, 1), (2, 3))        two segments: √n of them is best, if all parts are alike
+    ((0, 1), (2, 3))        two segments: √L of them is best, if all parts are alike
     (((0, 1), 2), 3)        a segment inside another is dropped with it, and computed twice again
 
 A plan is data: what executes it is three lines, what it costs is known before.
@@ -54,7 +54,7 @@ def every(num_blocks: int, parts: Sequence[Part]) -> Plan:
 
 
 def square_root(parts: Sequence[Part]) -> Plan:
-    """About √n segments of n blocks: k + ⌈n/k⌉ are live at most, least at k = √n.  Chen 2016."""
+    """About √L segments of L blocks: k + ⌈L/k⌉ are live at most, least at k = √L.  Chen 2016."""
     num_blocks = sum(part.is_block for part in parts)
     return every(math.ceil(num_blocks / max(1, round(math.sqrt(num_blocks)))), parts)
 

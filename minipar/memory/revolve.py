@@ -1,13 +1,13 @@
-"""Revolve: a chain of equal steps in the memory of s of its states, with the fewest steps.
+"""Revolve: a chain of equal steps in the memory of c of its states, with the fewest steps.
 
-    snapshots   x0 ┄┄┄┄┄┄┄┄┄ x3 ┄┄┄┄ x5                  s = 3, the input x0 among them
+    snapshots   x0 ┄┄┄┄┄┄┄┄┄ x3 ┄┄┄┄ x5                  c = 3, the input x0 among them
     steps          0  1  2      3  4     5               step 5 is kept and undone first; then x5
                                                          is free, and serves the steps before it
 
-Only one step at a time keeps what it saves.  With s snapshots, and every step computed at most r
-times before it is computed for backward, l ≤ C(s+r, s) steps can be undone, and it takes
+Only one step at a time keeps what it saves.  With c snapshots, and every step computed at most r
+times before it is computed for backward, L ≤ C(c+r, c) steps can be undone, and it takes
 
-    r l - C(s+r, r-1)        forward steps, apart from those l for backward: no plan has fewer
+    r L - C(c+r, r-1)        forward steps, apart from those L for backward: no plan has fewer
 
 Griewank & Walther, Algorithm 799: revolve (2000), proposition 1.
 """
@@ -41,7 +41,7 @@ def revolve(length: int, snapshots: int, start: int = 0) -> Plan:
 
 
 def _repetitions(length: int, snapshots: int) -> int:
-    """The least r with C(s+r, s) ≥ l."""
+    """The least r with C(c+r, c) ≥ L."""
     if length < 1 or snapshots < 1:
         raise ValueError(f"revolve: {length} steps with {snapshots} snapshots: one of each at "
                          "least, for the input is a snapshot")

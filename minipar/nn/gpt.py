@@ -5,7 +5,7 @@
             x ─┬─▶ ln_1 ─▶ attn ─▶ + ─┬─▶ ln_2 ─▶ mlp ─▶ + ─▶
                └──────────────────────┘└─────────────────┘       pre-norm, residual
 
-b = batch, t = time (sequence), d = width, h = heads of width n = d/h, v = vocabulary, L = layers.
+b = batch, t = tokens of a sequence, d = width, h = heads of width d/h, V = vocabulary, L = layers.
 """
 
 import math
@@ -58,9 +58,9 @@ class Attention(Module):
         super().__init__()
         d, self.heads = config.width, config.num_heads
         self.kv_heads = config.num_kv_heads or config.num_heads
-        n = config.head_width or d // self.heads
-        self.c_attn = Linear(d, (self.heads + 2 * self.kv_heads) * n, initial=normal(0.02))
-        self.c_proj = Linear(self.heads * n, d,
+        width = config.head_width or d // self.heads
+        self.c_attn = Linear(d, (self.heads + 2 * self.kv_heads) * width, initial=normal(0.02))
+        self.c_proj = Linear(self.heads * width, d,
                              initial=normal(0.02 / math.sqrt(2 * config.num_layers)))
         self.attn_dropout, self.resid_dropout = Dropout(config.dropout), Dropout(config.dropout)
 
@@ -69,7 +69,7 @@ class Attention(Module):
         return self.resid_dropout(self.c_proj(self.mix(self.c_attn(x))))
 
     def mix(self, qkv: Tensor) -> Tensor:
-        """Queries, keys and values (b, t, 3hn) → a mean of values for each (b, t, hn)."""
+        """Queries, keys and values (b, t, 3d) → a mean of values for each (b, t, d)."""
         time = qkv.shape[1]
         keep = self.attn_dropout.mask(qkv.data, (self.heads, time, time))
         return ag.fused_attention(qkv, self.heads, self.kv_heads, keep=keep,
@@ -106,7 +106,7 @@ class Block(Module):
 
 
 class GPT(Module):
-    """ids (b, t) → logits (b, t, v)."""
+    """ids (b, t) → logits (b, t, V)."""
 
     def __init__(self, config: GPTConfig):
         super().__init__()
@@ -134,7 +134,7 @@ class GPT(Module):
         return self.wpe.weight[:time]
 
     def head(self, x: Tensor) -> Tensor:
-        """x (b, t, d) → logits (b, t, v)."""
+        """x (b, t, d) → logits (b, t, V)."""
         x = self.ln_f(x)
         return ag.linear(x, self.wte.weight.T) if self.config.tied else self.lm_head(x)
 

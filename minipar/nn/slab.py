@@ -5,7 +5,7 @@
                  └ a Parameter's .data and .grad are views, reshaped, of its segment
 
 One message, one optimizer loop, one checkpoint array instead of hundreds; and sharding a model over
-N ranks is cutting one array into N pieces.  Each segment knows where it belongs, so whoever
+p ranks is cutting one array into p pieces.  Each segment knows where it belongs, so whoever
 communicates, clips, steps or saves reads segments and never guesses shapes.
 """
 

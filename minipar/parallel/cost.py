@@ -1,10 +1,10 @@
 """What a step of each strategy sends and keeps, worked out on paper, apart from the code.
 
-    Ψ parameters, p ranks, k microbatches     sent by a rank, in elements   kept, float32, Adam
+    Ψ parameters, p ranks, m microbatches     sent by a rank, in elements   kept, float32, Adam
     data parallelism, ZeRO-1                  2Ψ (p-1)/p                    16Ψ; 8Ψ + 8Ψ/p
-    ZeRO-2                                    (k+1)Ψ (p-1)/p                4Ψ + 12Ψ/p + bucket
-    ZeRO-3, FSDP: at most                     3kΨ (p-1)/p                   16Ψ/p + units in use
-    FSDP that keeps weights till backward     2kΨ (p-1)/p                   16Ψ/p + 4Ψ + gradient
+    ZeRO-2                                    (m+1)Ψ (p-1)/p                4Ψ + 12Ψ/p + bucket
+    ZeRO-3, FSDP: at most                     3mΨ (p-1)/p                   16Ψ/p + units in use
+    FSDP that keeps weights till backward     2mΨ (p-1)/p                   16Ψ/p + 4Ψ + gradient
 
 These are exact where p divides everything (`paper_bytes`).  The functions below also know what
 pieces that do not divide evenly do, for messages around a ring, whose rank r passes on all partial

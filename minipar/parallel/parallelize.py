@@ -106,7 +106,7 @@ class TensorParallelGPT(TensorParallel, GPT):
         return linear(self.split.enter(self.ln_f(x)), self.wte.weight.T)
 
     def forward(self, ids: Array) -> Tensor:
-        """ids (b, t) → all logits (b, t, v), on every rank."""
+        """ids (b, t) → all logits (b, t, V), on every rank."""
         return gather_from(self.run(ids), self.split.tp, -1, self.config.vocab_size)
 
     def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None) -> Tensor:

@@ -11,9 +11,9 @@ What the server can do and a collective cannot is go on without the slowest.
 `staleness=0`, synchronous: the gradients of a step are summed, in the order of the ranks, before
 one update.  It is data-parallel training, to the last bits of the sum.
 
-`staleness=s`, bounded (Ho et al. 2013): each gradient is applied when it comes, and a worker that
-has made c steps gets its parameters as soon as every other has made at least c - s.  Who is fast
-runs at most s steps ahead and computes on parameters that lack up to s steps of others.
+`staleness=k`, bounded (Ho et al. 2013): each gradient is applied when it comes, and a worker that
+has made i steps gets its parameters as soon as every other has made at least i - k.  Who is fast
+runs at most k steps ahead and computes on parameters that lack up to k steps of others.
 """
 
 from collections.abc import Callable

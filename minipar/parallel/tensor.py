@@ -9,7 +9,7 @@
 
 f is `copy_to`: nothing forward, an all-reduce of dx backward, since every rank used x in its own
 way.  g is `reduce_from`: an all-reduce forward, nothing backward.  Attention is such a pair as
-well, its columns cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b·s·h.
+well, its columns cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b t d.
 Shoeybi et al. 2019 (Megatron-LM), figure 3.
 
 Sequence parallelism: between the pairs every rank had the same x.  Now it has some of the tokens,

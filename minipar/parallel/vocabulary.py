@@ -5,7 +5,7 @@
     loss       −ln softmax(z)ₜ = ln Σ exp(z − m) − (zₜ − m)
 
 Three all-reduces of one number a token, the maximum m, the target's z − m and the sum of
-exponentials, in place of an all-gather of all logits, v numbers a token.
+exponentials, in place of an all-gather of all logits, V numbers a token.
 Shoeybi et al. 2019 (Megatron-LM), section 3.
 """
 

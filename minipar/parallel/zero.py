@@ -8,8 +8,8 @@
 
 (bytes in float32 with Adam's two moments.)  An all-reduce is a reduce-scatter and an all-gather:
 ZeRO puts the optimizer's step between the two, on 1/p of everything, and sends nothing more.  With
-k microbatches ZeRO-2 has nowhere to add gradients up, and reduces each: (k + 1) Ψ; ZeRO-3
-(`zero3.py`) gathers for each, too: 3k Ψ.
+m microbatches ZeRO-2 has nowhere to add gradients up, and reduces each: (m + 1) Ψ; ZeRO-3
+(`zero3.py`) gathers for each, too: 3m Ψ.
 
 Every bucket is cut into p pieces, so that all ranks take part in all reductions alike.
 """

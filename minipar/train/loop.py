@@ -1,6 +1,6 @@
 """The training loop: the same with every strategy, on one rank, on many, and on simulated ones.
 
-    every rank:  its rows of the batch, in k parts ─▶ loss ─▶ gradients ─┐
+    every rank:  its rows of the batch, in m parts ─▶ loss ─▶ gradients ─┐
                                                                            Σ ─▶ clip ─▶ step
 
 The batch of a step, the dropout masks and the learning rate follow from the number of the step

@@ -2,7 +2,7 @@
 
     none           nothing              selective    attention's probabilities
     full           every block          every:2      segments of two blocks
-    sqrt           √n segments
+    sqrt           √L segments
     optimal:64MB   the fewest FLOPs with at most so many bytes of activations on each rank
 """
 
@@ -41,7 +41,7 @@ def add_remat_argument(group: Any) -> None:
     group.add_argument("--remat", default="none",
                        metavar="none|selective|full|every:K|sqrt|optimal:SIZE",
                        help="what backward computes again, and forward does not keep: attention's "
-                            "probabilities, every block, segments of K blocks, √n segments, or as "
+                            "probabilities, every block, segments of K blocks, √L segments, or as "
                             "little as fits into so many bytes of activations (none)")
 
 

@@ -1,6 +1,6 @@
 """Crossover curves: seconds over bytes for each algorithm, and where another one becomes fastest.
 
-    seconds      ╲    ╱ doubling        lines: the model      dots: measured
+    seconds      ╲    ╱ doubling        lines: the model      dots: by the clock
       (log)   ___╲╱_____ ring
                   ┊                     dotted: from here on another one is fastest
               bytes (log) ─▶
@@ -48,8 +48,8 @@ def draw_crossovers(panels: Sequence[Curves], path: str | Path, title: str = "")
         _draw(axes, panel)
     for axes in grid[len(panels):]:
         axes.set_visible(False)
-    looks = {"the model": {"color": DARK}, "measured": {"color": DARK, "marker": "o",
-                                                        "linestyle": ":"},
+    looks = {"the model": {"color": DARK},
+             "by the clock": {"color": DARK, "marker": "o", "linestyle": ":"},
              "from here on another is fastest": {"color": BLACK, "linestyle": "--"}}
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from .colors import BLACK, DARK, GREY, PALETTE
 from .figure import new_figure, save
 
-ROWS, WIDTH, HIDDEN = 1.0, 0.75, 1.5        # how long the axes b·s, d and 4d are drawn
+ROWS, WIDTH, HIDDEN = 1.0, 0.75, 1.5        # how long the axes b·t, d and 4d are drawn
 SHOWN = 4
 PLACES = {"x": 0.0, "A": 2.0, "y": 4.1, "B": 6.1, "share": 7.6, "z": 10.0}      # left edges
 
@@ -48,7 +48,7 @@ def draw_pair(path: str | Path, columns: Sequence[tuple[int, int]], total: int,
               fontsize=9, color=DARK)
     more = f" (the first {SHOWN} of {len(columns)} ranks)" if len(columns) > SHOWN else ""
     axes.text(0, 2 * len(shown) - 0.75, "coloured: what the rank holds; outlined: the whole; each "
-              f"Σ is an all-reduce of b·s × d numbers{more}", fontsize=8.5, color=DARK, va="top")
+              f"Σ is an all-reduce of b·t × d numbers{more}", fontsize=8.5, color=DARK, va="top")
     axes.set_xlim(-0.2, PLACES["z"] + 1.4)
     axes.set_ylim(2 * len(shown) - 0.45, -2.0)
     axes.set_aspect("equal")

@@ -1,7 +1,7 @@
 """Compute against memory: what dropping activations costs, and how memory grows with depth.
 
     forwards │╲                        a line: the best plans that there are
-    more     │ ╲__● full   ● √n        dots: plans by rule; rings: counted in a run
+    more     │ ╲__● full   ● √L        dots: plans by rule; rings: counted in a run
              │    ╲_______
              └────────────● none       bytes at the peak
 """

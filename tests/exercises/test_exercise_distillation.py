@@ -124,7 +124,7 @@ def test_messages_of_a_piece_are_cut_by_rows_only():
 
 
 def test_messages_have_the_bytes_of_the_formula():
-    """b t v + b t d a layer + b h t t a map, once; where all are both, what stays is not sent."""
+    """b t V + b t d a layer + b h t t a map, once; where all are both, what stays is not sent."""
     whole = 8 * 5 * sum(prod(output.shape) for output in OUTPUTS)
     apart = messages(OUTPUTS, [[2, 3]] * 3, {0: (0, 3), 1: (3, 5)})
     assert bytes_between(apart, 8) == whole and len(apart) == 3 * 2 * 2

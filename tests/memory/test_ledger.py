@@ -123,11 +123,11 @@ def test_numbers_take_no_memory_and_no_grad_saves_nothing():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kv_heads", [4, 1])
 def test_a_gpt_saves_what_the_formula_says(dtype, kv_heads):
-    """Elements for one block, of batch b, time t, width d, heads a, kv heads k, head width e:
+    """Elements for one block, of batch b, t tokens, width d, h heads, kv heads k, head width e:
 
     2 (b t d + b t) norms: u and 1/σ,     2 b t d inputs of c_attn and c_fc,
-    b t (d + 2 k e) qkv,  b a t² probabilities,  b t d input of c_proj,  2 · 4 b t d GELU's slope
-    and output: with k = a, 16 b t d + a b t² + 2 b t.
+    b t (d + 2 k e) qkv,  b h t² probabilities,  b t d input of c_proj,  2 · 4 b t d GELU's slope
+    and output: with k = h, 16 b t d + h b t² + 2 b t.
     """
     b, time, d, a, layers, v = 2, 8, 16, 4, 3, 11
     config = GPTConfig(v, time, layers, a, d, num_kv_heads=kv_heads)

@@ -77,7 +77,7 @@ def test_sequence_parallelism_sends_equal_bytes(p):
     ("gather again", 0, 16 * B * T * D + 2 * B * T)])
 def test_a_layer_keeps_what_the_formula_says(p, mode, whole, split):
     """In elements: the norms' 2 btd + 2 bt, the 2 btd that the column layers take, and the rest,
-    12 btd + b a t² (qkv 3, probabilities, projected 1, GELU's slope and output 8)."""
+    12 btd + b h t² (qkv 3, probabilities, projected 1, GELU's slope and output 8)."""
     three, two = (np.array(step(p, layers, mode)[1]) for layers in (3, 2))
     assert ((three - two) == SIZE * (whole + (split + B * HEADS * T * T) // p)).all()
 

@@ -1,4 +1,4 @@
-"""All-to-all: rank r's chunk number s becomes rank s's chunk number r, a transpose over ranks.
+"""All-to-all: rank r's chunk number i becomes rank i's chunk number r, a transpose over ranks.
 
     before   rank 0: a0 a1 a2    rank 1: b0 b1 b2    rank 2: c0 c1 c2
     after    rank 0: a0 b0 c0    rank 1: a1 b1 c1    rank 2: a2 b2 c2
@@ -34,7 +34,7 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     """Cut `array` along `split_dim`, exchange, join what came along `concat_dim`, into `out` if
     there is one.
 
-    Rank s sends rank d the length counts[s][d] (a table equal on all ranks); without `counts`, all
+    Rank i sends rank j the length counts[i][j] (a table equal on all ranks); without `counts`, all
     pieces are equal.  Raises ValueError if they do not add up to the axis `split_dim`.
     """
     exchange = find_algorithm(ALGORITHMS, algorithm)

@@ -6,7 +6,7 @@
     reduces                   c b a           c b a         two units are there at a time
 
 With m microbatches of a stage of Ψ parameters at most 3 m Ψ (dp-1)/dp elements are sent, whatever
-the schedule: FSDP's 3kΨ(p-1)/p, of a stage.  These count what is sent in rings, and are exact.
+the schedule: as FSDP of a stage.  These count what is sent in rings, and are exact.
 """
 
 from collections.abc import Mapping, Sequence
