@@ -72,6 +72,6 @@ def grow(depths: tuple[int, ...], snapshots: int,
                 points.append((depth, value))
         with_snapshots = Counted(model, x, targets, revolve(depth, snapshots))
         steps = (with_snapshots.forward - none.forward) // costs.parts[0].forward
-        rows.append(Row(f"… revolve with {snapshots} inputs: r L − C(s+r, r−1)",
+        rows.append(Row(f"… revolve with {snapshots} inputs: r L − C(c+r, r−1)",
                         revolve_steps(depth, snapshots), steps, "steps"))
     return rows, growth

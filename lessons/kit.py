@@ -74,6 +74,7 @@ class Lesson:
         self.console = Console(quiet=comm.rank > 0, highlight=False,
                                width=None if sys.stdout.isatty() else 110)
         kind = "real MPI" if hasattr(comm, "mpi_comm") else "simulated"
+        self.clock = "simulated" if kind == "simulated" else "measured"     # what seconds are here
         ranks = f"{comm.size} {kind} rank{'s' if comm.size > 1 else ''}"
         number, _, title = self.name.partition("_")
         self.console.rule(f"[bold]Lesson {number}: {title.replace('_', ' ')}")

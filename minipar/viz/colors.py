@@ -7,3 +7,7 @@ INDIGO, TEAL = "#332288", "#44AA99"
 RED = "#C1121F"       # for what went wrong
 BLACK, DARK, GREY, LIGHT = "#222222", "#777777", "#BBBBBB", "#E4E4E4"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW)
+
+# One colour for each phase of a step and each lane of copies, in every picture.
+PHASE = {"forward": BLUE, "again": ORANGE, "backward": VERMILION, "optimizer": GREEN}
+COPY = {"copy out": INDIGO, "copy in": TEAL}

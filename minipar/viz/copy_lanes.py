@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from .colors import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, PURPLE, RED, SKY, VERMILION
+from .colors import BLACK, COPY, GREY, LIGHT, PHASE, PURPLE, RED
 from .figure import byte_unit, in_bytes, save, time_unit
 
 LANES = "compute", "copy out", "copy in"
-COLORS = {"forward": BLUE, "again": ORANGE, "backward": VERMILION, "copy out": SKY,
-          "copy in": GREEN, "waiting": "white"}
+COLORS = {**{kind: PHASE[kind] for kind in ("forward", "again", "backward")},
+          **COPY, "waiting": "white"}
 WORDS = {"again": "forward again", "waiting": "nothing to compute"}
 HEIGHT = 0.8            # of a box in its lane, which is 1 high
 DIGIT = 0.011           # the width of a digit in a panel that is 1 wide
@@ -89,7 +89,7 @@ def _draw_boxes(axes: Axes, steps: Sequence[LaneStepLike], scale: float, until: 
         label = str(step.part)
         if step.kind != "waiting" and width > 1.6 * DIGIT * len(label) * until:
             axes.text((step.start + width / 2) * scale, row, label, fontsize=7, ha="center",
-                      va="center", color="black" if step.kind in ("again", "copy out") else "white")
+                      va="center", color="black" if step.kind == "again" else "white")
     axes.set_yticks(range(len(LANES)), LANES, fontsize=9)
     axes.tick_params(axis="y", length=0)
     for side in ("top", "right"):

@@ -90,7 +90,7 @@ def phases_of(trace: Trace, rank: int) -> list[tuple[float, str]]:
 def draw_memory(steps: Sequence[MemoryStep], path: str | Path, title: str = "",
                 kinds: Sequence[str] = tuple(COLORS),
                 num_parameters: int | None = None) -> Path:
-    """One panel for each step, all with one y axis; return the path written.
+    """One panel for each step, all with one axis of bytes and one of time; return the path written.
 
     `kinds` are what is stacked, and what the peak is of.  With `num_parameters` the y axis at the
     right counts in bytes per parameter.  Raises ValueError if there is nothing to draw.
@@ -103,8 +103,9 @@ def draw_memory(steps: Sequence[MemoryStep], path: str | Path, title: str = "",
     panels = figure.subplots(1, len(steps), squeeze=False, sharey=True)[0]
     top = 1.22 * max(max(peak_of(step, kinds)[1], peak_of(step, [OFFLOADED])[1],
                          step.predicted[0] if step.predicted else 0) for step in steps)
+    longest = max(step.end - step.start for step in steps)
     for axes, step in zip(panels, steps):
-        draw_step(axes, step, kinds, top)
+        draw_step(axes, step, kinds, top, longest)
     unit, size = byte_unit(top)
     panels[0].set_ylabel(f"live memory of one rank in {unit}")
     if num_parameters:
@@ -124,9 +125,11 @@ def draw_memory(steps: Sequence[MemoryStep], path: str | Path, title: str = "",
     return save(figure, path)
 
 
-def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float) -> None:
-    """One panel: the areas, the peak with its figure, the predicted peak as a line."""
-    (unit, scale), (_, size) = time_unit(step.end - step.start), byte_unit(top)
+def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float,
+              duration: float) -> None:
+    """One panel of `duration` seconds and `top` bytes: the areas, the peak with its figure, the
+    predicted peak as a line."""
+    (unit, scale), (_, size) = time_unit(duration), byte_unit(top)
     times, live = levels(step.history, step.start, step.end)
     x, floor = (times - step.start) * scale, np.zeros(len(times))
     for kind in COLORS:
@@ -142,12 +145,12 @@ def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float) ->
         axes.axhline(step.predicted[0] / size, color=BLACK, linestyle="--", linewidth=1.2)
     at = (when - step.start) * scale, peak / size
     axes.plot(*at, "o", color=BLACK, markersize=5, clip_on=False)
-    late = at[0] > 0.6 * x[-1]
+    late = at[0] > 0.6 * duration * scale
     axes.annotate(f"peak {in_bytes(peak)}", at, xytext=(-4 if late else 4, 5),
                   textcoords="offset points", ha="right" if late else "left", fontsize=9.5,
                   fontweight="bold")
-    _mark_phases(axes, step, scale, top / size)
-    axes.set_xlim(0, x[-1])
+    _mark_phases(axes, step, scale, top / size, duration)
+    axes.set_xlim(0, duration * scale)
     axes.set_ylim(0, top / size)
     formula = step.predicted[1] if step.predicted else ""
     axes.set_title("\n".join(filter(None, (step.title, formula))), loc="left", fontsize=10.5)
@@ -158,7 +161,7 @@ def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float) ->
         axes.spines[side].set_visible(False)
 
 
-def _mark_phases(axes: Axes, step: MemoryStep, scale: float, top: float) -> None:
+def _mark_phases(axes: Axes, step: MemoryStep, scale: float, top: float, duration: float) -> None:
     """A line where each phase begins, and its name where there is room for it."""
     width = axes.get_position().width * axes.figure.get_figwidth()          # in inches
     for i, (when, name) in enumerate(step.phases):
@@ -166,5 +169,5 @@ def _mark_phases(axes: Axes, step: MemoryStep, scale: float, top: float) -> None
         x = (when - step.start) * scale
         if i:
             axes.axvline(x, color=DARK, linestyle=":", linewidth=1)
-        if (until - when) / (step.end - step.start) * width > 0.65:
+        if (until - when) / duration * width > 0.65:
             axes.text(x, 0.98 * top, f" {name}", va="top", fontsize=9, color=DARK)

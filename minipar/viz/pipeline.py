@@ -21,13 +21,13 @@ from matplotlib.patches import Patch, Rectangle
 
 from ..parallel.pipeline import Fault, Timeline
 from ..parallel.pipeline.figures import bubble, memory, peak_memory
-from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, PURPLE, RED, VERMILION
+from .colors import BLACK, DARK, GREEN, GREY, LIGHT, ORANGE, PHASE, PURPLE, RED
 from .figure import in_bytes, new_figure, save, time_unit
 
 IDLE = "idle"
 WORDS = {"F": "forward", "B": "backward (B = I + W)", "I": "input gradient (I)",
          "W": "weight gradient (W)", IDLE: "idle"}
-COLORS = {"F": BLUE, "B": VERMILION, "I": ORANGE, "W": GREEN, IDLE: LIGHT}
+COLORS = {"F": PHASE["forward"], "B": PHASE["backward"], "I": ORANGE, "W": GREEN, IDLE: LIGHT}
 KEPT = PURPLE                       # activations
 TOP, HEIGHT = -0.42, 0.5            # of the boxes in a lane, which is 1 high
 FLOOR, ROOM = 0.46, 0.32            # of the memory below: where 0 is, how high the highest peak is

@@ -14,12 +14,11 @@ from rich.text import Text
 
 from ..parallel.pipeline import Timeline
 from ..parallel.pipeline.figures import peak_memory
-from .colors import BLUE, DARK, GREEN, ORANGE, VERMILION
-from .pipeline import IDLE, WORDS, Box, boxes
+from .colors import DARK
+from .pipeline import COLORS, IDLE, WORDS, Box, boxes
 from .terminal import COLUMNS, NARROWEST, axis
 
-MARKS = {"F": ("─", BLUE), "B": ("═", VERMILION), "I": ("≈", ORANGE), "W": ("~", GREEN),
-         IDLE: ("·", DARK)}
+MARKS = {kind: (mark, COLORS[kind]) for kind, mark in zip("FBIW", "─═≈~")} | {IDLE: ("·", DARK)}
 PEAK = " peak "         # right of each row: most microbatches in flight
 
 

@@ -17,10 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch, Rectangle
 
-from .colors import BLACK, BLUE, LIGHT, ORANGE, PURPLE, VERMILION
+from .colors import BLACK, LIGHT, PHASE, PURPLE
 from .figure import byte_unit, in_bytes, save
 
-COLORS = {"forward": BLUE, "again": ORANGE, "backward": VERMILION}
+COLORS = {kind: PHASE[kind] for kind in ("forward", "again", "backward")}
 WORDS = {"forward": "forward", "again": "forward again", "backward": "backward"}
 HEIGHT = 0.8            # of a box in its lane, which is 1 high
 

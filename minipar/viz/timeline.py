@@ -20,27 +20,24 @@ from ..comm.trace import Trace
 from .bars import COMPUTE, COPIES, MESSAGES, WAITING, Bar, count_ranks, lanes, refuse_empty
 from .colors import (
     BLACK,
-    BLUE,
+    COPY,
     DARK,
-    GREEN,
     GREY,
-    INDIGO,
     LIGHT,
     OLIVE,
     ORANGE,
     PALETTE,
+    PHASE,
     PURPLE,
     SKY,
-    TEAL,
-    VERMILION,
     WINE,
     YELLOW,
 )
 from .figure import new_figure, save, time_unit
 
-COLORS = {"forward": BLUE, "backward": ORANGE, "optimizer": GREEN,
-          "all_reduce": PURPLE, "broadcast": SKY, "activations": YELLOW, "gradients": VERMILION,
-          "control": BLACK, "message": DARK, COPY_OUT: INDIGO, COPY_IN: TEAL}
+COLORS = {**PHASE,
+          "all_reduce": PURPLE, "broadcast": SKY, "activations": YELLOW, "gradients": ORANGE,
+          "control": BLACK, "message": DARK, **COPY}
 ROWS = {COMPUTE: (-0.32, 0.42), MESSAGES: (0.14, 0.18)}     # (top, height), a lane being 1 high
 WITH_COPIES = {COMPUTE: (-0.32, 0.34), MESSAGES: (0.04, 0.10), COPY_OUT: (0.17, 0.10),
                COPY_IN: (0.30, 0.10)}

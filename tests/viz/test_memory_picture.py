@@ -11,6 +11,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.strategies import make_strategy
 from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.viz import memory
 from minipar.viz.memory import (
     COLORS,
     MemoryStep,
@@ -63,7 +64,7 @@ def test_drawn_areas_are_the_ledger_s_history(name):
     step = MemoryStep(name, ledger.history, start, end)
     assert peak_of(step)[1] == ledger.peak
     axes = Figure().subplots()
-    draw_step(axes, step, tuple(COLORS), 2.0 * ledger.peak)
+    draw_step(axes, step, tuple(COLORS), 2.0 * ledger.peak, end - start)
     seconds, size = (end - start) / axes.get_xlim()[1], 2.0 * ledger.peak / axes.get_ylim()[1]
     shown = [kind for kind in COLORS if any(k == kind for _, k, _ in ledger.history)]
     assert len(axes.collections) == len(shown) >= 4
@@ -108,6 +109,16 @@ def test_one_picture_for_all_with_one_axis(tmp_path):
     path = draw_memory(steps, tmp_path / "memory.png", "GPT", num_parameters=1000)
     assert path.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_panels_side_by_side_have_one_time_axis(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(memory, "save", lambda figure, path: drawn.append(figure))
+    draw_memory([MemoryStep("short", HISTORY, 0.0, 9e-4), MemoryStep("long", HISTORY, 0.0, 9.0)],
+                tmp_path / "m.png")
+    short, long = drawn[0].axes
+    assert short.get_xlim() == long.get_xlim() == (0, 9)
+    assert short.get_xlabel() == long.get_xlabel() == "time in s"
 
 
 def test_nothing_to_draw_is_refused(tmp_path):

@@ -1,0 +1,20 @@
+"""One palette: a phase of a step has one colour in every picture."""
+
+from minipar.viz import copy_lanes, pipeline, pipeline_terminal, plan_steps, timeline
+from minipar.viz.colors import COPY, PHASE
+
+
+def test_forward_and_backward_have_one_colour_everywhere():
+    for colors in (timeline.COLORS, plan_steps.COLORS, copy_lanes.COLORS):
+        for phase in ("forward", "again", "backward"):
+            assert colors[phase] == PHASE[phase]
+    assert all(colors[lane] == COPY[lane] for lane in COPY
+               for colors in (timeline.COLORS, copy_lanes.COLORS))
+    assert (pipeline.COLORS["F"], pipeline.COLORS["B"]) == (PHASE["forward"], PHASE["backward"])
+    assert pipeline_terminal.MARKS["B"][1] == PHASE["backward"]
+
+
+def test_no_message_is_drawn_as_a_phase():
+    phases = set(PHASE.values()) - {PHASE["again"]}         # drawn as forward in a timeline
+    others = {kind: color for kind, color in timeline.COLORS.items() if kind not in PHASE}
+    assert not phases & set(others.values()) and len(set(others.values())) == len(others)
