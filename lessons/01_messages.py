@@ -83,7 +83,7 @@ def hang_safely(lesson: Lesson) -> None:
     _, seconds = mended.run(ring_of_sendrecvs)
     lesson.table([Row("the ring with sendrecv: 6 µs of computing + α + n β",
                       6 + (mended.latency + 16000 / mended.bandwidth) * 1e6, seconds * 1e6, "µs"),
-                  Row("messages", 3, mended.trace.num_sent())])
+                  Row("messages", 3, mended.trace.num_sent())], found="simulated")
     waits = waits_of(report, [rank.clock for rank in hung.ranks])
     lesson.picture(lambda path: draw_space_time(
         path, Run("Everyone sends first: it hangs", hung.trace, waits),
@@ -133,13 +133,13 @@ def main(comm: Communicator) -> None:
                    + ("" if cluster else f"On real ranks the line is only near the truth, up to "
                       f"{worst:.0%} off: caches, the eager limit and ranks that share a core bend "
                       "it."))
-    lesson.table(rows)
+    lesson.table(rows, found=lesson.clock)
     ring_of_sendrecvs(comm)                 # on all ranks there are, real ones too
     if comm.rank == 0:
         hang_safely(lesson)
     lesson.takeaway("A message costs α + n β, and two ranks that agree on the order: post the "
                     "receive before you block in a send, or use sendrecv.")
-    lesson.exercises("ring_all_reduce", "binomial_broadcast", questions=[
+    lesson.exercises(questions=[
         "Mend the four programs in lessons/bug_zoo.py, each with a line or two.",
         "Let even ranks send first and odd ranks receive first. How many rounds does the ring take "
         "for even p, and for odd p?",

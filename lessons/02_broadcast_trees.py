@@ -115,12 +115,12 @@ def main(comm: Communicator) -> None:
         times = [seconds(comm, partial(broadcast, comm, array, algorithm=name)) for name in names]
         rows.append((f"{n:,} B", *(f"{t * 1e6:,.0f} µs" for t in times),
                      choose("broadcast", n).replace("_", " ")))
-    lesson.say("On these ranks a broadcast takes (measured, so nothing is asserted):")
+    lesson.say(f"On these ranks a broadcast takes ({lesson.clock}, and nothing is asserted):")
     lesson.grid(["n", *(name.replace("_", " ") for name in names), "auto takes"], rows)
     if comm.rank == 0:
         lesson.say(f"What that means in time, on {P} simulated ranks: for a short array rounds "
                    "count, and the tree wins; for a long one bytes do, and it falls behind.")
-        lesson.table(compare(), f"{P} simulated ranks, α = 5 µs, β = 0.1 ns/B")
+        lesson.table(compare(), f"{P} ranks, α = 5 µs, β = 0.1 ns/B", "simulated")
     lesson.picture(lambda path: draw_rounds(
         path, record_rounds("broadcast", "binomial", P, SEGMENTS),
         record_rounds("broadcast", "pipelined_chain", P, SEGMENTS, num_segments=SEGMENTS)))

@@ -28,6 +28,7 @@ from minipar.viz import draw_rounds, record_rounds, write_steps
 WAYS = {"all_gather": ("ring", "recursive_doubling", "bruck"),
         "reduce_scatter": ("ring", "pairwise", "recursive_halving")}
 P, ODD = 8, 6               # ranks of the second table: a power of two, and none
+N_CROSSING = 64_000         # bytes
 
 
 def run(comm: Communicator, operation: str, algorithm: str, full: np.ndarray) -> np.ndarray:
@@ -67,6 +68,13 @@ def time_of(operation: str, algorithm: str, p: int, num_bytes: int) -> float:
                                                      np.zeros(num_bytes // 8)))
 
 
+def bytes_across(algorithm: str, num_bytes: int) -> int:
+    """Bytes of an all-gather that go from the first half of P simulated ranks to the second."""
+    cluster = Cluster(P, trace=True)
+    cluster.run(lambda comm: run(comm, "all_gather", algorithm, np.zeros(num_bytes // 8)))
+    return sum(m.num_bytes for m in cluster.trace.select() if m.source < P // 2 <= m.dest)
+
+
 def compare() -> list[Row]:
     """Times on simulated ranks; and where doubling's fewer rounds no longer pay for its bytes."""
     alpha, beta = Cluster(P).latency * 1e6, 1e6 / Cluster(P).bandwidth      # µs, µs per byte
@@ -97,7 +105,7 @@ def main(comm: Communicator) -> None:
                "others, and pay for it. Bruck's does not, but puts its chunks in order at the end.")
     lesson.table(count(comm), f"p = {comm.size}, n = {960 * comm.size:,} B")
     choose = chooser(comm, ALGORITHMS)          # as "auto" does
-    lesson.say("On these ranks (measured, so nothing is asserted):")
+    lesson.say(f"On these ranks ({lesson.clock}, and nothing is asserted):")
     for operation, algorithms in WAYS.items():
         rows = []
         for n in (640, 40_000, 4_000_000):
@@ -109,17 +117,27 @@ def main(comm: Communicator) -> None:
         lesson.grid([operation.replace("_", "-"), *(name.replace("_", " ") for name in algorithms),
                      "auto takes"], rows)
     if comm.rank == 0:
-        lesson.say("In time, on simulated ranks: with a power of two doubling is never slower. "
-                   f"With {ODD} ranks halving has one round less and more than twice the bytes.")
-        lesson.table(compare(), "α = 5 µs, β = 0.1 ns/B")
+        lesson.say("In time, on simulated ranks, where any two have a link of their own: with a "
+                   f"power of two doubling is never slower. With {ODD} ranks halving has one round "
+                   "less and more than twice the bytes.")
+        lesson.table(compare(), "α = 5 µs, β = 0.1 ns/B", "simulated")
+        lesson.say("**Where messages share a cable, that changes.** A ring's neighbours stay "
+                   f"neighbours; doubling's last partners are {P // 2} ranks away, and all of them "
+                   "send half of n at once. If the two halves of the ranks are joined by one "
+                   "cable, it carries")
+        lesson.table([Row(f"{name.replace('_', ' ')}: {formula} n", int(factor * N_CROSSING),
+                          bytes_across(name, N_CROSSING), "B")
+                      for name, formula, factor in (
+                          ("ring", "(p-1)/p", (P - 1) / P), ("recursive_doubling", "p/4", P / 4))],
+                     f"from ranks 0 … {P // 2 - 1} to the others, n = {N_CROSSING:,} B")
     lesson.picture(lambda path: draw_rounds(path, record_rounds("all_gather", "ring", 4),
                                             record_rounds("reduce_scatter", "ring", 4)))
     lesson.page(lambda path: write_steps(
         path, *(record_rounds(operation, algorithm, min(comm.size, P))
                 for operation, algorithms in WAYS.items() for algorithm in algorithms),
         title=f"All-gather and reduce-scatter on {min(comm.size, P)} ranks"))
-    lesson.takeaway("The bytes are the same, (p-1)/p n, so rounds decide short arrays; for long "
-                    "ones the ring is as good as any, whatever p.")
+    lesson.takeaway("Each rank receives the same bytes, (p-1)/p n, so rounds decide short arrays; "
+                    "for long ones the ring is as good as any, whatever p, and crowds no link.")
     lesson.exercises(questions=[
         "Play the page on 6 ranks (--ranks 6): which ranks stand aside in recursive doubling, and "
         "what do they get at the end?",

@@ -10,6 +10,9 @@ message with all others that make the same jump:
 The same jumps, with nothing to carry, are a barrier: after ⌈log₂ p⌉ rounds everyone has heard of
 everyone.  And with sums of those before, they are a scan: where does my part begin?
 
+    barrier          ⌈log₂ p⌉ α               p ⌈log₂ p⌉ messages, where a tree needs 2(p-1)
+    scan             ⌈log₂ p⌉ (α + n β)       n ⌈log₂ p⌉ bytes from a rank, where a chain sends n
+
     python lessons/05_all_to_all_barrier_scan.py      mpirun -n 4 python lessons/05_…
 """
 
@@ -110,12 +113,12 @@ def main(comm: Communicator) -> None:
         rows.append((f"{8 * n:,} B for each", *(
             f"{seconds(comm, partial(all_to_all, comm, array, algorithm=name)) * 1e6:,.0f} µs"
             for name in ("pairwise", "bruck"))))
-    lesson.say("On these ranks an all-to-all takes (measured, so nothing is asserted):")
+    lesson.say(f"On these ranks an all-to-all takes ({lesson.clock}, and nothing is asserted):")
     lesson.grid(["", "pairwise", "Bruck's"], rows)
     if comm.rank == 0:
         lesson.say(f"In time, on {P} simulated ranks. Bruck's sends a piece on as often as its way "
                    "has binary ones: fewer rounds, more bytes.")
-        lesson.table(compare(), f"{P} simulated ranks, α = 5 µs, β = 0.1 ns/B")
+        lesson.table(compare(), f"{P} ranks, α = 5 µs, β = 0.1 ns/B", "simulated")
     lesson.picture(lambda path: draw_permutations(path, *(
         record_rounds(operation, algorithm, P) for operation, algorithm in WAYS[:3])))
     lesson.page(lambda path: write_steps(
@@ -123,8 +126,9 @@ def main(comm: Communicator) -> None:
                               None if operation == "all_to_all" else 1)
                 for operation, algorithm in WAYS[:-1]),
         title=f"All-to-all, barrier and scan on {min(comm.size, P)} ranks"))
-    lesson.takeaway("Jumps of 1, 2, 4, … reach everyone in ⌈log₂ p⌉ rounds: a barrier or a scan "
-                    "takes them for nothing, an all-to-all pays by sending its pieces on.")
+    lesson.takeaway("Jumps of 1, 2, 4, … reach everyone in ⌈log₂ p⌉ rounds, and each pays for "
+                    "them: a barrier in messages, a scan in bytes, n ⌈log₂ p⌉ from a rank, an "
+                    "all-to-all by sending its pieces on.")
     lesson.exercises(questions=[
         "A barrier by the tree has fewer messages, a dissemination fewer rounds. Which would you "
         "take on 10,000 ranks, and what would change your mind?",

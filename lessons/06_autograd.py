@@ -153,7 +153,7 @@ def main(comm: Communicator) -> None:
     ], f"{len(ids)} samples, p = {p}: gradients in float64; bytes of all ranks")
     lesson.takeaway("Parallelism must preserve one thing, the gradient of the whole batch: divide "
                     "the loss by the global count, and gradients simply add up.")
-    lesson.exercises("copy_to_backward", "all_reduce_gradients", questions=[
+    lesson.exercises(questions=[
         "Divide each rank's loss by its own count instead: by which factor is the gradient wrong? "
         "Is it the same factor for every sample?",
         "At which sequence length do the probabilities outweigh the rest of a layer?"])

@@ -8,11 +8,16 @@ Both share out the batch, and both take the steps of one process.  They differ i
     DDP            every rank does all that for its share: one exchange, a ring on which all carry
                    the same
 
+Here each rank is a process in both.  PyTorch's DataParallel is *one* process with a thread for each
+device, and that costs more: Python's global interpreter lock (GIL) lets one thread at a time run
+Python, and a step of many small operations is mostly Python.  DDP's processes have a GIL each.
+
     python lessons/07_data_parallel.py          mpirun -n 4 python lessons/07_data_parallel.py
 """
 
 import numpy as np
 from kit import Lesson, Row
+from measuring import thread_slowdown
 from one_step import ring
 
 from minipar.comm import Cluster, Communicator
@@ -98,10 +103,19 @@ def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:
         rows.append((f"{p} rank{'s' * (p > 1)}", *cells))
     lesson.say("One step on 32 samples, in simulated time: a device computes 20 GFLOP/s, a link "
                "carries 2 GB/s.")
-    lesson.grid(["", "DataParallel", "speed-up", "DDP", "speed-up"], rows)
+    lesson.grid(["simulated", "DataParallel", "speed-up", "DDP", "speed-up"], rows)
     lesson.table([Row(f"{name}, {p} ranks: bytes through the busiest",
                       *growth[name][p], "B") for name in STRATEGIES for p in (MANY[0], MANY[-1])])
     return growth
+
+
+def share_an_interpreter(lesson: Lesson) -> None:
+    """What threads of one process lose when all of them run Python."""
+    lesson.table([Row("2 threads that each run the same loop: seconds ÷ those of 1", 2.0,
+                      thread_slowdown(lambda: sum(i for i in range(200_000))), rule="≈")],
+                 "one process, one GIL: two threads take turns")
+    lesson.say("Large products let go of the GIL, so threads can drive devices that have much to "
+               "do at a time. But what each is told to do next is Python, and there they queue.")
 
 
 def main(comm: Communicator) -> None:
@@ -128,12 +142,13 @@ def main(comm: Communicator) -> None:
                  sum(through["DDP"]) / p, "B")]
     lesson.table(rows, f"{num_rows} samples on p = {p} ranks, n = {n:,} bytes of parameters")
     if comm.rank == 0:
+        share_an_interpreter(lesson)
         growth = grow(lesson)
         lesson.picture(lambda path: draw_traffic(through, path, "DataParallel sends all through "
                                                  "rank 0, DDP the same through every rank", growth))
     lesson.takeaway("Both take the same steps. With one driver everything passes through rank 0, "
-                    "more with every rank; with a process each, a ring carries less than 4n "
-                    "through any.")
+                    "and its threads through one GIL; with a process each, a ring carries less "
+                    "than 4n through any.")
     lesson.exercises("data_parallel_finish", questions=[
         "The root also works out the loss and steps alone. What do the others do meanwhile, and "
         "which part of a step is that for a large vocabulary?",

@@ -109,7 +109,7 @@ def hide(lesson: Lesson) -> None:
     lesson.say(f"Now in simulated time, on {NUM_RANKS} ranks of a cluster whose link takes as long "
                f"for all gradients as backward: F = {forward * 1e3:.1f} ms, B = M = "
                f"{backward * 1e3:.1f} ms.")
-    lesson.grid(["", "bucket size", "F + B + M", "step", "F + max(B, M)", "of M hidden"], [
+    lesson.grid(["simulated", "bucket size", "F + B + M", "step", "F + max(B, M)", "of M hidden"], [
         (name, f"{min(size * 1024, 4 * PSI / 1024):,.0f} KiB", f"{serial * 1e3:.1f} ms",
          f"{time * 1e3:.1f} ms", f"{parallel * 1e3:.1f} ms",
          f"{max(0.0, serial - time) / backward:.0%}")
@@ -119,7 +119,7 @@ def hide(lesson: Lesson) -> None:
         time = seconds[-1] if ratio == 1 else sum(time_step(equal / ratio, SIZES_MB[-1])[:2])
         rows.append(Row(f"{names[-1]}, M = {ratio:g} B: F + max(B, M)",
                         (forward + backward * max(1, ratio)) * 1e3, time * 1e3, "ms", "≈"))
-    lesson.table(rows, "step")
+    lesson.table(rows, "step", "simulated")
     lesson.say("What is left over: the last bucket, which is whole when backward is over; and the "
                "rounds of a ring, which go on only when backward asks, between two operations. "
                "Smaller buckets leave less at the end, but pay 2(p−1) latencies each.")

@@ -5,7 +5,7 @@ used, a weight must be gathered, and then it must go away again.  The *unit* dec
 and goes at a time: a unit in use and the next one, on its way, are there; all others are shards.
 
     units      root  h.0  h.1  h.2  root │ h.2  h.1  h.0          gather each before its use,
-    gathered   ▓▓▓▓▓ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒         release it after: a sawtooth
+    gathered   ▓▓▓▓▓ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒         release it after
                forward                   │ backward, each gradient reduce-scattered when whole
 
 Twice gathered, once reduced: up to 3 Ψ (p-1)/p elements instead of 2.  Whoever has the memory keeps
@@ -109,11 +109,15 @@ def main(comm: Communicator) -> None:
                "and embeddings need no weight for their gradient. It is nearly half as much again "
                "as DDP sends, which may run beside the computation if the next unit is asked for "
                "early: compare the times with and without prefetch.")
-    lesson.grid(["measured in this run, per rank", "kept", "peak", "sent", "ms a step", "÷ DDP"],
+    lesson.grid(["in this run, per rank", "kept", "peak", "sent", f"ms a step, {lesson.clock}",
+                 "÷ DDP"],
                 [(name, *(f"{number(round(count / PSI / size, 2))} Ψ" for count, size in (
                     (step.kept, 1), (step.peak, 1), (step.sent, 4 * p))),
                   f"{1e3 * step.seconds:.2f}", f"{step.seconds / ddp.seconds:.2f}")
                  for name, step in {"DDP": ddp, **steps}.items()])
+    lesson.say("The picture of *by block* is no sawtooth but a **plateau**: as one block goes the "
+               "next but one comes, so that two are always there. Units of unequal sizes, as the "
+               "halves of a block, make it a battlement.")
     lesson.picture(lambda path: draw_memory(
         pictures[:-1], path, f"FSDP: one step of a GPT on {p} ranks, rank 0, activations apart",
         STATES, PSI))

@@ -73,7 +73,7 @@ def main(comm: Communicator) -> None:
     lesson.table([Row(f"{name}: bytes of gradients that differ", 0, seen.differs(runs[NONE]))
                   for name, seen in runs.items() if name != NONE], "bit for bit the same")
     within, smallest = optimal(costs, root), optimal(costs, least)
-    lesson.say(f"√L cuts `{plans[ROOT]}`: it computes as much again as *full*, and needs "
+    lesson.say(f"√L cuts `{plans[ROOT]}`: it computes about as much again as *full*, needs "
                f"{root / full:.1f} times the memory, for it brings back a whole segment's tapes at "
                f"once. The best plan within the bytes of √L is `{within.plan}`: "
                f"{number(within.extra_flops / forward)} forwards more instead of "

@@ -149,7 +149,7 @@ def main(comm: Communicator) -> None:
     lesson.say(f"In virtual time, on a device that takes {1e3 * forward:.0f} ms for forward and "
                f"{1e3 * back:.0f} ms for backward. Speed 1 is that of a link which takes as long "
                "to copy all there is as the device for forward.")
-    lesson.table(rows, "one step, seconds of a simulated device")
+    lesson.table(rows, "one step", "simulated")
     lesson.say(f"Sizes differ, and so do the times between: {AHEAD} arrays under way even that "
                "out, 2 do not. (On slow links the last copies out run beside the backward: less "
                "than predicted.) On this machine, where the processor itself copies, a step took "

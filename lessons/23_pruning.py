@@ -81,7 +81,7 @@ def predict(sizes: tuple[int, ...], masks: dict[str, np.ndarray], way: str = "")
     num_bytes = {"": 4 * n, "zeros, dense": 4 * kept + n // 8, "compressed": 4 * kept + kept // 4,
                  "kept only, gathered": 8 * kept + 4 * (biases + len(pairs))}
     products = n if way in ("", "zeros, dense") else kept
-    return num_bytes[way] + 4 * biases, 2 * ROWS * products + ROWS * sum(sizes[1:-1])
+    return num_bytes[way] + 4 * biases, ROWS * (2 * products + biases + sum(sizes[1:-1]))
 
 
 def decide(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> None:

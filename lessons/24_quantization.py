@@ -5,9 +5,10 @@ quantization puts numbers on an evenly spaced grid and keeps the number of the g
 
     q = clip(round(x / scale) + zero)     x̂ = (q - zero) · scale     |x - x̂| ≤ scale / 2
 
-The step is set by the largest number that shares it, so the art is in who shares: a tensor, an
-output channel, a group.  Products are then those of small integers, and exact.  Where rounding does
-hurt, the other weights can make up for it (GPTQ), or training can learn to live with it.
+for every x that is not clipped; beyond the end of the grid the error is the distance to it.  The
+step is set by the largest number that shares it, so the art is in who shares: a tensor, an output
+channel, a group.  Products are then those of small integers, and exact.  Where rounding does hurt,
+the other weights can make up for it (GPTQ), or training can learn to live with it.
 
     python lessons/24_quantization.py          mpirun -n 4 python lessons/24_quantization.py
 """
@@ -89,6 +90,16 @@ def main(comm: Communicator) -> None:
                "(errors of numbers that fall anywhere between two grid points are uniform: that is "
                "the √12):")
     lesson.table(rows, "error of a weight")
+    grid, end = Grid(8), np.abs(w).max()        # the largest weight: where the grid ends
+    scale, zero = grid.fit(-end, end)
+    beyond = grid.decode(grid.encode(2 * end, scale, zero), scale, zero)
+    lesson.say("A grid that was fitted to these weights knows nothing of larger numbers. One that "
+               "is twice as large as the largest is clipped, and wrong by half of itself:")
+    lesson.table([Row("int8: |x − x̂| of the largest weight, at most scale / 2", float(scale) / 2,
+                      abs(float(end - grid.decode(grid.encode(end, scale, zero), scale, zero))),
+                      rule="≤"),
+                  Row("   of twice the largest weight", float(end), float(2 * end - beyond),
+                      rule="≈")], "inside of the grid, and outside")
 
     kept = Quantized.nearest(w, Grid(8), Per("channel"))
     sx, zx = fit(x.reshape(1, -1), ACTIVATIONS)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from math import inf
+from threading import Thread
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -50,3 +52,16 @@ def crossing(first: Callable[[int], float], second: Callable[[int], float], low:
     """The size at which both take as long, each being a line through its values at two sizes."""
     ahead, behind = first(low) - second(low), first(high) - second(high)
     return low - ahead * (high - low) / (behind - ahead)
+
+
+def thread_slowdown(call: Callable[[], Any], num_threads: int = 2, repeats: int = 7) -> float:
+    """How many times as long call() takes in so many threads of this process at once as in one."""
+    def seconds_of(num: int) -> float:
+        threads = [Thread(target=call) for _ in range(num)]
+        start = perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return perf_counter() - start
+    return float(np.median([seconds_of(num_threads) / seconds_of(1) for _ in range(repeats)]))

@@ -169,5 +169,5 @@ def _mark_phases(axes: Axes, step: MemoryStep, scale: float, top: float, duratio
         x = (when - step.start) * scale
         if i:
             axes.axvline(x, color=DARK, linestyle=":", linewidth=1)
-        if (until - when) / duration * width > 0.65:
+        if (until - when) / duration * width > 0.55:
             axes.text(x, 0.98 * top, f" {name}", va="top", fontsize=9, color=DARK)
