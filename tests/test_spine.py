@@ -7,7 +7,7 @@ from pathlib import Path
 from test_layering import ROOT, imported_modules, path_of
 
 SPINE = ROOT / "docs" / "spine.txt"
-BUDGET = 3050
+BUDGET = 3100
 
 
 def files() -> list[Path]:
