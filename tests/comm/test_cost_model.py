@@ -71,15 +71,6 @@ def test_over_nodes_by_ranks_per_node(algorithm, ranks_per_node):
                                 ranks_per_node=ranks_per_node)
 
 
-def test_a_torus_has_the_bytes_of_a_ring_in_fewer_rounds():
-    for num_nodes, per_node in ((2, 2), (4, 6), (3, 5), (8, 4), (1, 7), (7, 1)):
-        p = num_nodes * per_node
-        cost = predict("all_reduce", "torus", p, 3 * p, itemsize=1, ranks_per_node=per_node)
-        assert cost.rounds == 2 * (per_node - 1) + 2 * (num_nodes - 1)
-        assert cost.num_bytes == 2 * 3 * p * (p - 1) / p
-        assert cost.reduced == 3 * p * (p - 1) / p
-
-
 @pytest.mark.parametrize(("operation", "algorithm"), [
     (o, a) for o, a in EXACT if o in ("all_gather", "reduce_scatter", "gather", "scatter")])
 def test_uneven_counts(operation, algorithm):
