@@ -90,7 +90,8 @@ def main(comm: Communicator) -> None:
     lesson.grid(["in this run, bytes on a rank", "kept", "peak"],
                 [(name, *(in_psi(count / psi) for count in (step.kept, step.peak)))
                  for name, step in steps.items()])
-    lesson.grid(["in this run, elements sent by a rank", "m = 1", f"m = {M}", "ms a step", "÷ DDP"],
+    lesson.grid(["in this run, elements sent by a rank", "m = 1", f"m = {M}",
+                 f"ms a step, {lesson.clock}", "÷ DDP"],
                 [(name, *(in_psi(count / 4 / p / psi) for count in (step.sent, in_parts[name])),
                   f"{1e3 * step.seconds:.2f}", f"{step.seconds / steps['DDP'].seconds:.2f}")
                  for name, step in steps.items()])

@@ -87,7 +87,7 @@ def main(comm: Communicator) -> None:
                      ABOUT),
                  Row(f"{TITLES[name]}: ms, from the times of its stages", 1e3 * predicted,
                      1e3 * took, "ms", EQUAL if simulated else ABOUT)]
-    lesson.table(rows, "time")
+    lesson.table(rows, "time", lesson.clock)
     lesson.say("The formula is for stages that take equally long and messages that take no time. "
                "Here the first stage needs no gradient of its input, and messages are on the way; "
                "1F1B waits for them more often. " + (

@@ -107,7 +107,7 @@ def main(comm: Communicator) -> None:
                      EQUAL if exact else ABOUT)]
         drawn[f"{TITLES[name]}, {m} microbatches" + ("" if simulated else ", predicted")] = (
             one.timeline if simulated else again)
-    lesson.table(rows, "time")
+    lesson.table(rows, "time", lesson.clock)
     lesson.say("More messages, more waiting for them: what is left of the bubble is what links "
                "take. The first stage has no I of its first layer." + (
                    "" if simulated else " Predicted, and drawn, is how long the lists take with "

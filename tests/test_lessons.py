@@ -18,7 +18,7 @@ from minipar.testing.worlds import SimulatedWorld
 
 ROOT = Path(__file__).parent.parent
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
-TIMED = (1, 2, 3, 4, 5, 8, 21)      # lessons that predict seconds of simulated ranks
+TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21)      # lessons that predict seconds of simulated ranks
 ONE = 12                    # the lesson that the default suite also runs in its own processes
 EXERCISES = tomllib.loads((ROOT / "minipar" / "exercises.toml").read_text(encoding="utf-8"))
 

@@ -10,7 +10,8 @@ FORMER = {      # what stood for it before, and what to write
     r"β \(?(bandwidth|is bandwidth)": "β is seconds per byte, bandwidth 1 / β",
     r"b ?[·×]? ?s ?[·×]? ?h\b(?! ?=)": "b sequences of t tokens of width d: b·t·d",
     r"\das/h|\ba heads\b(?! and t ranks)": "h heads of t tokens, width d: 5 h t / d",
-    r"\d ?kΨ": "m microbatches",
+    r"\d ?kΨ|\bk microbatches": "m microbatches",
+    r"Ψ ?/ ?N\b|Ψ \(N": "p ranks",
     r"√n segments|s snapshots": "√L segments, c snapshots",
     r"\(b, t, v\)|= vocabulary, v": "V is the vocabulary, v virtual stages",
 }

@@ -108,7 +108,8 @@ def _write_legend(figure: Figure, colors: dict[tuple[str, str], str]) -> None:
     handles = [Patch(facecolor=color, label=_caption(kind, row),
                      **({"hatch": "////", "edgecolor": GREY} if kind == WAITING else {}))
                for (kind, row), color in colors.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)),
+    num_rows = -(-len(handles) // 6)
+    figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // num_rows),
                   frameon=False, fontsize=9)
 
 
@@ -124,7 +125,8 @@ def _colors(bars: list[Bar]) -> dict[tuple[str, str], str]:
     known = [(kind, row) for row in WITH_COPIES for kind in COLORS if (kind, row) in kinds]
     others = sorted(kinds - set(known) - {(WAITING, COMPUTE)})
     colors = {key: COLORS[key[0]] for key in known}
-    free = [color for color in (*PALETTE, WINE, OLIVE) if color not in colors.values()]
+    taken = {*colors.values(), *(PHASE[phase] for phase in ("forward", "backward", "optimizer"))}
+    free = [color for color in (*PALETTE, WINE, OLIVE) if color not in taken]
     colors.update({key: free[i % len(free)] for i, key in enumerate(others)})
     return {**colors, **({(WAITING, COMPUTE): LIGHT} if (WAITING, COMPUTE) in kinds else {})}
 
