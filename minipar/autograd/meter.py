@@ -11,8 +11,8 @@ FLOPs are those that run, not those of a formula:
     2   each multiply-add of a product
     0   copies, views, comparisons, integers
 
-So a causal attention counts only the blocks of pairs that it computes.  Not reported are the
-additions of the engine, where several gradients of one value meet.
+So a causal attention counts only the blocks of pairs that it computes.  An optimizer reports its
+formula's.  Not reported are the additions of the engine, where several gradients of a value meet.
 """
 
 from collections import Counter
