@@ -110,7 +110,7 @@ def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:
 
 
 def share_an_interpreter(lesson: Lesson) -> None:
-    """What threads of one process lose when all of them run Python."""
+    """Time two threads of one process that both run Python."""
     lesson.table([Row("2 threads that each run the same loop: seconds ÷ those of 1", 2.0,
                       thread_slowdown(lambda: sum(i for i in range(200_000))), rule="≈")],
                  "one process, one GIL: two threads take turns")

@@ -1,4 +1,4 @@
-"""What lesson 00 predicts of one step of a GPT: FLOPs of every kind of operation, exactly.
+"""Predictions of lesson 00: the FLOPs of one step of a GPT by kind of operation, exactly.
 
 b sequences of t tokens, width d, h heads, L layers, V words.
 """
@@ -46,5 +46,5 @@ def attention_flops(t: int, d: int, num_heads: int) -> int:
 
 
 def count_flops(meter: Meter) -> dict[str, int]:
-    """What a meter counted, by kind."""
+    """The FLOPs that a meter counted, by kind."""
     return {kind: meter.total_flops(names=names) for kind, names in KINDS.items()}

@@ -4,9 +4,9 @@
              │    │    │      2. all-reduce │ between the nodes: ranks number i sum their piece
     node 1   3 ══ 4 ══ 5      3. all-gather ══ within each node
 
-Over the slow links goes no more than in `hierarchical`, 2n(N-1)/N bytes for a node of N, but every
-rank sends its share of them, not the first alone, and within a node only pieces travel.  With p/N
-ranks on each node:  2(p/N - 1) + 2(N - 1) rounds, 2n(p-1)/p bytes, as few as those of a ring.
+Each of N nodes sends 2n(N-1)/N bytes over the slow links, as in `hierarchical`.  But every rank
+sends its share of them, where there the first one sends all; and within a node only pieces travel.
+With p/N ranks on each node it takes 2(p/N - 1) + 2(N - 1) rounds and 2n(p-1)/p bytes, a ring's.
 
 The 2D-torus all-reduce of Mikami et al. 2018 (arXiv 1811.05233), section 3.2.
 """
