@@ -7,7 +7,8 @@ Two walls stand in the way of a single device:
     compute   about 6 FLOPs per parameter and token                    =  6 Ψ D FLOPs
 
 Both are counted here, in a small GPT that runs on these ranks and in GPTs of up to 175 billion
-parameters.  The arrays of those have shapes but no numbers (`minipar.shape_array`) and cost nothing.
+parameters.  The arrays of those have shapes but no numbers (`minipar.shape_array`): they cost
+nothing.
 FLOPs are those that run: causal attention skips nearly half of all pairs of tokens.
 
     python lessons/00_why_distribute.py          mpirun -n 4 python lessons/00_why_distribute.py
