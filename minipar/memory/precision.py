@@ -39,8 +39,8 @@ from ..nn.chain import chain
 class Precision:
     """How a module computes; without formats, as it is.
 
-    `inputs`: what enters it, its weights, and what it saves.  `outputs`: what each operation
-    returns, and the gradients that leave through its inputs.  `gradients`: those that come in.
+    `inputs`: what enters it, its weights, and what it saves.  `outputs`: what operations return,
+    biases and gains, and gradients that leave through its inputs.  `gradients`: those that come in.
     """
 
     name: str
@@ -175,7 +175,7 @@ class _Call:
         self.precision, hooks, around = precision, saved_hooks(), _running.get()
         # Hooks do not nest here: the innermost precision is the only one that rounds.
         self.outside = around.outside if hooks and around and hooks[0] == around.keep else hooks
-        self.weights: dict[int, tuple[Array, Array]] = {}   # rounded and master, by id of the first
+        self.weights: dict[int, tuple] = {}     # by id of a rounded one: it, its master, its format
 
     @contextmanager
     def running(self):
@@ -198,10 +198,12 @@ class _Call:
 
     def use(self, weight: Tensor) -> Tensor:
         """A weight of it; its gradient is narrow, too, before it is added up in float32."""
-        if self.precision.inputs is None:
+        p = self.precision
+        if p.inputs is None:
             return weight
-        rounded = round_to(weight, self.precision.inputs, self.precision.outputs)
-        self.weights[id(rounded.data)] = rounded.data, weight.data
+        fmt = p.inputs if len(weight.shape) > 1 else p.outputs     # a factor of products, or not
+        rounded = round_to(weight, fmt, p.outputs)
+        self.weights[id(rounded.data)] = rounded.data, weight.data, fmt
         return rounded
 
     def leave(self, y: Tensor) -> Tensor:
@@ -217,9 +219,8 @@ class _Call:
         widen = None
         fmt = self.precision.inputs if hasattr(array, "dtype") else None    # else it is a hook's
         if fmt is not None and array.dtype.kind == "f" and not _decided.get():
-            master = self._master_of(array)
-            if master is not None:
-                array, widen = master, partial(_rounded, fmt)
+            if found := self._master_of(array):
+                array, widen = found[0], partial(_rounded, found[1])
             elif array.ndim and array.shape[-1] != 1:
                 array, widen = fmt.encode(array), fmt.decode
         token = _decided.set(True)
@@ -234,15 +235,14 @@ class _Call:
         array = self.outside[1](kept.item) if self.outside else kept.item
         return kept.widen(array) if kept.widen else array
 
-    def _master_of(self, array: Array) -> Array | None:
-        """The master of a rounded weight, or of its transpose."""
-        for turned in (array, array.base):
-            rounded, master = self.weights.get(id(turned), (None, None))
-            if rounded is not None and array is rounded:
-                return master
-            if rounded is not None and (array.shape, array.strides) == (rounded.T.shape,
-                                                                        rounded.T.strides):
-                return master.T
+    def _master_of(self, array: Array) -> tuple[Array, Format] | None:
+        """The master of a rounded weight, or of its transpose, and the weight's format."""
+        known = [self.weights[i] for i in (id(array), id(array.base)) if i in self.weights]
+        for rounded, master, fmt in known:
+            if array is rounded:
+                return master, fmt
+            if (array.shape, array.strides) == (rounded.T.shape, rounded.T.strides):
+                return master.T, fmt
         return None
 
 

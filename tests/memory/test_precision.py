@@ -10,7 +10,7 @@ from minipar.formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.memory.ledger import Ledger
 from minipar.memory.plans import every, rematerialize, rematerialize_attention
 from minipar.memory.precision import BF16, FP8, FP16, FP32, preset, set_precision
-from minipar.nn import GPT, MLP, GPTConfig, Linear, Module, Parameter
+from minipar.nn import GPT, MLP, GPTConfig, LayerNorm, Linear, Module, Parameter
 from minipar.nn.parameter import normal
 from minipar.random import training_step
 
@@ -84,6 +84,29 @@ def test_fp8_rounds_both_factors_to_e4m3_and_gradients_to_e5m2():
     narrow_g = FLOAT8_E5M2.round(g)
     np.testing.assert_array_equal(x.grad, BFLOAT16.round(narrow_g @ narrow_w.T))
     np.testing.assert_array_equal(layer.weight.grad, BFLOAT16.round(narrow_x.T @ narrow_g))
+
+
+def test_fp8_leaves_biases_to_bfloat16():
+    """Only factors of products have 8 bits: e4m3 would make 0.3125, 0 and 448 of this bias."""
+    layer = set_precision(Linear(5, 3), FP8).initialize(0)
+    weight, given = layer.parameters()
+    given.data[...] = bias = np.array([.3, .0007, 500], np.float32)
+    x = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+    product = FLOAT8_E4M3FN.round(x) @ FLOAT8_E4M3FN.round(weight.data)
+    np.testing.assert_array_equal(layer(Tensor(x)).data,
+                                  BFLOAT16.round(product + BFLOAT16.round(bias)))
+    np.testing.assert_array_equal(layer(Tensor(0 * x)).data[0], BFLOAT16.round(bias))
+
+
+def test_fp8_brings_a_saved_gain_back_in_bfloat16():
+    """A layer norm's gain is no factor of a product, and is kept as its master."""
+    norm = set_precision(LayerNorm(8), FP8).initialize(0)
+    gain, _ = norm.parameters()
+    gain.data[...] = np.random.default_rng(1).standard_normal(8)
+    y = norm(Tensor(np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32), True))
+    _, _, saved = y.edge.edges[0].ctx.saved                 # behind the rounding of the result
+    assert not is_on(BFLOAT16, gain.data)
+    np.testing.assert_array_equal(saved(), BFLOAT16.round(gain.data))
 
 
 def test_saved_bytes_are_halved_but_for_statistics():
