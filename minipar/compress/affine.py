@@ -28,6 +28,7 @@ from ..backend import Array
 
 SCHEMES = ("symmetric", "symmetric_full", "asymmetric")
 TINY = np.finfo(np.float32).tiny       # the least scale: also that of a unit of zeros
+LARGEST = np.finfo(np.float32).max
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ class Grid:
     def fit(self, low: Array, high: Array) -> tuple[Array, Array]:
         """(scale, zero) of grids for numbers from `low` to `high`, element by element.
 
-        Scales are float32, zeros of the codes' type.  Raises ValueError for NaN and infinity.
+        Scales are float32, zeros of the codes' type.  No code means more than float32's largest
+        number: where an end is within a step of it, that end is clipped by up to half a step.
+        Raises ValueError for NaN and infinity.
         """
         low = np.minimum(low, 0).astype(np.float64)
         high = np.maximum(high, 0).astype(np.float64)
@@ -81,6 +84,8 @@ class Grid:
         zero = np.zeros_like(scale)
         if self.is_asymmetric:
             zero = np.minimum(np.rint(-low.astype(np.float32) / scale), steps)
+        farthest = np.maximum(self.highest - zero, zero - self.lowest).astype(np.float32)
+        scale = np.minimum(scale, np.nextafter(LARGEST / farthest, np.float32(0)))
         return scale, zero.astype(self.dtype)
 
     def encode(self, x: Array, scale: Array, zero: Array) -> Array:

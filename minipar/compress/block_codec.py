@@ -17,9 +17,7 @@ import numpy as np
 
 from ..backend import Array
 from ..formats.packing import in_groups, pack, unpack
-from .affine import Grid
-
-LARGEST = np.finfo(np.float32).max
+from .affine import LARGEST, Grid
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,11 @@ def hessian(inputs: Array) -> Array:
 def inverse_root(h: Array, damping: float = 0.01) -> Array:
     """U, upper triangular, with Uᵀ U = (H + damping · mean(diag H) · I)⁻¹.
 
-    Raises ValueError if that is not positive definite.
+    Raises ValueError if that is not positive definite, or H has NaN or infinity.
     """
+    if not np.isfinite(h).all():
+        raise ValueError("the Hessian of the calibration inputs has NaN or infinity, and so would "
+                         "the weights: give calibration data that the model maps to finite numbers")
     mean = np.mean(np.diag(h))
     damped = h + (damping * mean if mean > 0 else 1.0) * np.eye(len(h))
     try:

@@ -45,13 +45,14 @@ def int_product(a: Array, b: Array) -> Array:
 
 
 def affine_product(a: Array, a_zero: Array, b: Array, b_zero: Array) -> Array:
-    """Σ (a - a_zero)(b - b_zero) over the inner axis: int32 (n, m), exactly.
+    """Σ (a - a_zero)(b - b_zero) over the inner axis: int64 (n, m), exactly.
 
-    a (n, K), b (K, m) are codes; a_zero is one zero point or (n, 1), b_zero one or (1, m).
+    a (n, K), b (K, m) are codes; a_zero is one zero point or (n, 1), b_zero one or (1, m).  Codes
+    are up to 255 from their zero point, and 33,026 products of 255 · 255 are too many for int32.
     """
-    a_zero, b_zero = np.asarray(a_zero).astype(np.int32), np.asarray(b_zero).astype(np.int32)
-    product = int_product(a, b)
-    product -= a_zero * b.sum(axis=0, keepdims=True, dtype=np.int32)
-    product -= b_zero * a.sum(axis=1, keepdims=True, dtype=np.int32)
+    a_zero, b_zero = np.asarray(a_zero).astype(np.int64), np.asarray(b_zero).astype(np.int64)
+    product = int_product(a, b).astype(np.int64)
+    product -= a_zero * b.sum(axis=0, keepdims=True, dtype=np.int64)
+    product -= b_zero * a.sum(axis=1, keepdims=True, dtype=np.int64)
     product += a.shape[1] * a_zero * b_zero
     return product

@@ -2,7 +2,7 @@
 
     QuantizedLinear     x ─▶ x ŵ + bias        ŵ made from the packed codes at every use
     QuantizedEmbedding  ids ─▶ rows of ŵ       (a tied head takes ŵ too)
-    IntegerLinear       x ─▶ codes of x ─▶ codes · codes, int32 ─▶ · scale_x scale_w + bias
+    IntegerLinear       x ─▶ codes of x ─▶ codes · codes, exact ─▶ · scale_x scale_w + bias
 
 Their weight is no Parameter any more: nothing to train, no float32 copy in any slab.  What else the
 model has (biases, layer norms) stays as it is.

@@ -117,3 +117,15 @@ def test_the_least_squared_error_is_less_than_that_of_the_extremes():
 def test_what_cannot_be_is_refused(make, problem):
     with pytest.raises(ValueError, match=problem):
         make()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("bits", [2, 4, 6, 8])
+def test_no_grid_makes_infinity_of_finite_numbers(scheme, bits):
+    grid, largest = Grid(bits, scheme), np.finfo(np.float32).max
+    for ends in ([-largest, largest], [0, largest], [-largest, 0], [-largest, largest / 3]):
+        x = np.linspace(*np.array(ends, np.float64), 33).astype(np.float32)
+        scale, zero = fit(x[None], grid)
+        decoded = grid.decode(grid.encode(x, scale[0], zero[0]), scale[0], zero[0])
+        assert np.isfinite(decoded).all()
+        assert np.all(np.abs(decoded / scale[0] - x / scale[0]) <= 1.001)

@@ -36,6 +36,17 @@ def test_what_is_not_finite_makes_its_block_nan(codec, bad):
     assert np.isfinite(np.delete(decoded, np.s_[first:first + codec.size])).all()
 
 
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 7, 8])
+def test_the_largest_float32_stays_finite(bits):
+    """Its scale is rounded: up, and the largest code times the scale would be infinite."""
+    codec, largest = BlockCodec(bits, 8), np.finfo(np.float32).max
+    for peak in (largest, np.nextafter(largest, np.float32(0)), np.float32(3e38)):
+        numbers = np.array([peak, -peak, 0, peak / 3], np.float32)
+        decoded = codec.decode(codec.encode(numbers), 4)
+        assert np.isfinite(decoded).all()
+        np.testing.assert_allclose(decoded[:3], numbers[:3], rtol=1e-6)
+
+
 def test_codes_of_zeros_and_of_tiny_numbers():
     for numbers in (np.zeros(300, np.float32), np.full(300, 1e-42, np.float32)):
         decoded = EIGHT.decode(EIGHT.encode(numbers), 300)

@@ -101,6 +101,16 @@ def test_inputs_that_never_come():
         inverse_root(-np.eye(3), damping=0)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_hessian_that_is_not_finite_is_refused(bad):
+    """One bad number among the calibration inputs is enough; NaN used to come out as weights."""
+    rows, inputs, _ = layer()
+    inputs[7, 3] = bad
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="NaN or infinity") as error:
+        gptq(rows, hessian(inputs), Grid(4), Per())
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 @pytest.mark.parametrize("per", ["tensor", "channel", "group:32"])
 def test_a_pruned_weight_keeps_its_zeros(per, scheme):

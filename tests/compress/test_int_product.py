@@ -33,6 +33,15 @@ def test_the_largest_sums_are_exact(dtype, value, inner):
     assert int_product(x, x.T)[0, 0] == 35 + (inner - 3) * value**2
 
 
+@pytest.mark.parametrize("inner", [33_025, 33_026, 65_000])
+def test_the_largest_differences_from_zero_points_are_exact(inner):
+    """From 33,026 products of 255 · 255 on, a sum is no int32: it came out negative."""
+    x, w = np.zeros((1, inner), np.uint8), np.full((inner, 2), -128, np.int8)
+    w[:, 1] = 127
+    found = affine_product(x, np.uint8(255), w, np.array([[127, -128]], np.int8))
+    assert found.tolist() == [[255 * 255 * inner, -255 * 255 * inner]]
+
+
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 def test_a_dot_product_is_within_its_bound(scheme):
     """K (|w| s_x + |x| s_w) / 2 + K s_x s_w / 4."""

@@ -106,6 +106,12 @@ def test_products_with_a_zero_point_for_each_row_and_column():
     product(5, 20, np.array([[1], [2], [3], [255]], np.uint8), np.array([[9, -8, 7]], np.int8))
 
 
+def test_products_too_large_for_int32():
+    a, b = np.zeros((1, 33_026), np.uint8), np.full((33_026, 1), -128, np.int8)
+    found = affine_product(a, np.uint8(255), b, np.int8(127)).tolist()
+    assert found == [[255 * 255 * 33_026]], f"{found} is not the sum of 33,026 times 255 · 255"
+
+
 def gradients(x, scale, zero, grid):
     x = Tensor(np.array(x), requires_grad=True)
     y = fake_quantize(x, np.float32(scale), grid.dtype.type(zero), grid)
