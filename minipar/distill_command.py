@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--distance", choices=DISTANCES,
                       help="of hidden layers (squared)")
     what.add_argument("--match-attention", type=float, metavar="WEIGHT",
-                      help="of a GPT's attention maps (0)")
+                      help="of a GPT's attention scores, before the softmax (0)")
     run = parser.add_argument_group("run")
     run.add_argument("--data", metavar="docs|PATH", help="another text of the same characters")
     for name, kind in (("batch", int), ("steps", int), ("lr", float), ("accumulate", int)):

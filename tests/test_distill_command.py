@@ -83,7 +83,7 @@ def test_a_student_of_the_same_size_needs_no_sizes(teachers, tmp_path):
     ("gpt", "--data docs", "characters that the model does not know"),
     ("gpt", "--data digits", "--data digits: the teacher was trained on synthetic"),
     ("digits", "--data docs", "--data docs: the teacher was trained on digits"),
-    ("digits", "--match-attention 1", "only a GPT has attention maps"),
+    ("digits", "--match-attention 1", "only a GPT has attention scores"),
     ("digits", "--hidden= --match-hidden 1", "without hidden layers"),
     ("gpt", "--temperature 0", "a temperature is a number > 0"),
     ("gpt", "--temperature nan", "a temperature is a number > 0"),

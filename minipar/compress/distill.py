@@ -39,7 +39,7 @@ class Recipe:
     temperature: float = 2.0
     alpha: float = 0.5                              # of soft targets; 1 - alpha of the true ones
     hidden: float = 0.0                             # of hidden layers
-    attention: float = 0.0                          # of attention maps
+    attention: float = 0.0                          # of attention scores
     kind: str = "squared"                           # distance of hidden layers
     pairs: tuple[tuple[int, int], ...] = ()         # layers of the student and of the teacher
     widths: tuple[tuple[int, int], ...] = ()        # of these layers
@@ -79,7 +79,7 @@ def recipe_for(student: Module, teacher: Module, temperature: float = 2.0, alpha
         raise ValueError(f"the student takes {student.sizes[0]} numbers, the teacher "
                          f"{teacher.sizes[0]}: give both the same inputs")
     if attention and not isinstance(student, GPT):
-        raise ValueError("only a GPT has attention maps to match: leave their weight 0")
+        raise ValueError("only a GPT has attention scores to match: leave their weight 0")
     at = hidden_parts(student), hidden_parts(teacher)
     if hidden and not (at[0] and at[1]):
         raise ValueError("a model without hidden layers has none to match: leave their weight 0")
@@ -194,9 +194,11 @@ class Distillation(Module):
 
 
 def map_distance(x: Tensor, target: Tensor, counts: Array, num_targets: float) -> Tensor:
-    """How far the maps x (b, heads, t, t) are from a teacher's, rows of queries that count (b, t).
+    """How far the scores x (b, heads, t, t) are from a teacher's, of queries that count (b, t).
 
-    Where student and teacher have another number of heads, the means of all heads are compared.
+    The mean squared difference over heads and keys, before the softmax (Jiao et al. 2020, TinyBERT,
+    equation 7); what causal attention does not see is 0 in both.  Where student and teacher have
+    another number of heads, the means of all heads are compared.
     """
     if x.shape[1] != target.shape[1]:
         x, target = (ag.mean(maps, 1, keepdims=True) for maps in (x, target))

@@ -1,4 +1,4 @@
-"""Matching: a student's hidden layers, or attention maps, are to be like those of a teacher.
+"""Matching: a student's hidden layers, or attention scores, are to be like those of a teacher.
 
     teacher   embed ─ 0 ─ 1 ─ 2 ─ 3 ─ head        layer m of M ↔ the last layer of its share of N
                           ▲       ▲

@@ -1,11 +1,12 @@
-"""What goes on inside a model: its hidden layers and attention maps, noted from outside of it.
+"""What goes on inside a model: its hidden layers and attention scores, noted from outside of it.
 
     ids ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ … ─▶ head ─▶ logits           the model as a chain of parts
                        │      │                                  what comes out of a part is its
                    hidden 0  hidden 1                            hidden layer
 
-The maps softmax(q kᵀ/√d), which fused attention never gives away, are computed once more from its
-qkv: while it is watched, `attn.mix` of an attention layer is a function that notes them.
+A map holds attention scores q kᵀ/√d, before the softmax.  Fused attention never gives them away, so
+they are computed once more from its qkv: while it is watched, `attn.mix` of an attention layer is a
+function that notes them.
 """
 
 import math
@@ -18,7 +19,6 @@ import numpy as np
 
 from .. import autograd as ag
 from ..autograd import Tensor
-from ..autograd.attention import MASKED
 from ..backend import Array
 from ..nn import GPT, MLP, Module
 from ..nn.chain import Part, chain
@@ -60,8 +60,11 @@ def hidden_parts(model: Module) -> list[int]:
     return [i for i, part in enumerate(chain(model)[:-1]) if part.is_block]
 
 
-def attention_map(qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
-    """The causal attention probabilities (b, heads, t, t) behind qkv (b, t, (heads + 2 kv) d)."""
+def attention_scores(qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
+    """The scores q kᵀ/√d (b, heads, t, t) of causal attention, of qkv (b, t, (heads + 2 kv) d).
+
+    They are 0 where a query sees no key.
+    """
     b, t, width = qkv.shape
     d = width // (heads + 2 * kv_heads)
     ends = heads * d, (heads + kv_heads) * d
@@ -69,9 +72,8 @@ def attention_map(qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
                      (0, 2, 3, 1, 4))
     k = ag.transpose(ag.reshape(qkv[:, :, ends[0]:ends[1]], (b, t, kv_heads, 1, d)),
                      (0, 2, 3, 4, 1))
-    future = np.triu(np.full_like(qkv.data, MASKED, shape=(t, t)), 1)
-    p = ag.softmax(ag.matmul(q, k) * (1 / math.sqrt(d)) + Tensor(future))
-    return ag.reshape(p, (b, heads, t, t))
+    scale = np.tril(np.full_like(qkv.data, 1 / math.sqrt(d), shape=(t, t)))     # 0 for the future
+    return ag.reshape(ag.matmul(q, k) * Tensor(scale), (b, heads, t, t))
 
 
 @contextmanager
@@ -83,7 +85,7 @@ def watching(layers: Sequence[Attention]) -> Iterator[dict[Attention, Tensor]]:
         mix = layer.mix
 
         def noted(qkv: Tensor) -> Tensor:
-            maps[layer] = attention_map(qkv, layer.heads, layer.kv_heads)
+            maps[layer] = attention_scores(qkv, layer.heads, layer.kv_heads)
             return mix(qkv)
         return noted
     try:

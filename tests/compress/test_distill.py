@@ -233,7 +233,7 @@ def test_a_teacher_that_follows_a_sharded_student(name, num_ranks):
     (gpt(), MLP([4, V]), {}, "a GPT cannot learn from a MLP"),
     (MLP([4, 3]), MLP([4, V]), {}, "tells 3 classes apart, the teacher 11"),
     (MLP([5, V]), MLP([4, V]), {}, "takes 5 numbers, the teacher 4"),
-    (MLP([4, 5, V]), MLP([4, 6, V]), {"attention": 1.0}, "only a GPT has attention maps"),
+    (MLP([4, 5, V]), MLP([4, 6, V]), {"attention": 1.0}, "only a GPT has attention scores"),
     (MLP([4, V]), MLP([4, 6, V]), {"hidden": 1.0}, "without hidden layers"),
     (GPT(GPTConfig(V, T + 1, 1, 1, 4)), gpt(), {}, "reads 6 tokens at once, the student 7"),
     (gpt(), gpt(), {"alpha": 1.5}, "alpha in"), (gpt(), gpt(), {"hidden": -1}, "weights >= 0"),

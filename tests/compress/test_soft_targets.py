@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Tensor, cross_entropy, gradcheck
+from minipar.compress.distill import Distillation, LocalTeacher, recipe_for
 from minipar.compress.matching import distance
+from minipar.compress.observe import observe
 from minipar.compress.soft_targets import soft_cross_entropy
+from minipar.nn import GPT, GPTConfig
 
 RNG = np.random.default_rng(0)
 LOGITS, TEACHER = RNG.standard_normal((2, 3, 5)), 2 * RNG.standard_normal((2, 3, 5))
@@ -30,6 +33,22 @@ def test_distances(kind):
     loss.backward()
     assert np.isclose(loss.item(), expected, rtol=1e-14)
     assert np.isfinite(dirty.grad).all() and not dirty.grad[~counts].any()
+
+
+def test_attention_is_matched_before_the_softmax():
+    """More in all scores of a query: the same model, of which only this distance knows."""
+    config = GPTConfig(11, 6, 2, 3, 12)
+    student, teacher = (GPT(config).initialize(7, np.float64) for _ in range(2))
+    for block in student.h:
+        block.attn.c_attn.bias.data[12:24] += 0.5      # of the keys: q · 0.5 in all scores of q
+    recipe = recipe_for(student, teacher, alpha=0.0, attention=1.0)
+    model = Distillation(student, LocalTeacher(teacher, recipe), recipe)
+    ids = RNG.integers(0, 11, (3, 6))
+    plain = student.loss(ids, ids).item()
+    assert np.isclose(plain, teacher.loss(ids, ids).item(), rtol=1e-12)
+    own, taught = (observe(m, ids, (), [0, 1]).attention for m in (student, teacher))
+    expected = sum(np.mean((a.data - b.data)**2) for a, b in zip(own, taught))
+    assert expected > 1e-3 and np.isclose(model.loss(ids, ids).item() - plain, expected, rtol=1e-9)
 
 
 def test_large_logits_stay_finite():

@@ -1,4 +1,4 @@
-"""Exercises of distillation: soft_targets, layer_pairs, attention_map and teacher_messages."""
+"""Exercises of distillation: soft_targets, layer_pairs, attention_scores and teacher_messages."""
 
 from math import prod
 
@@ -10,7 +10,7 @@ from minipar.autograd import Tensor, gradcheck
 from minipar.comm.collectives import chunk_bounds
 from minipar.compress.handover import Output, bytes_between, messages
 from minipar.compress.matching import layer_pairs
-from minipar.compress.observe import attention_map
+from minipar.compress.observe import attention_scores
 from minipar.compress.soft_targets import soft_cross_entropy
 
 RNG = np.random.default_rng(0)
@@ -81,22 +81,30 @@ def test_layers_where_one_number_does_not_divide_the_other():
 
 
 @pytest.mark.parametrize("heads, kv_heads", [(4, 4), (4, 2), (2, 1)])
-def test_the_map_is_what_attention_uses(heads, kv_heads):
-    """Times the values it gives what fused attention gives, which keeps its maps to itself."""
+def test_the_scores_are_those_that_attention_uses(heads, kv_heads):
+    """Softmax of them, times the values, is what fused attention gives."""
     d, t, group = 2, 7, heads // kv_heads
     qkv = RNG.standard_normal((2, t, (heads + 2 * kv_heads) * d))
-    p = attention_map(Tensor(qkv), heads, kv_heads).data
-    assert p.shape == (2, heads, t, t)
+    scores = attention_scores(Tensor(qkv), heads, kv_heads).data
+    assert scores.shape == (2, heads, t, t)
+    p = np.exp(scores) * np.tril(np.ones((t, t)))
+    p /= p.sum(-1, keepdims=True)
     values = qkv[:, :, -kv_heads * d:].reshape(2, t, kv_heads, d).transpose(0, 2, 1, 3)
     mixed = p @ np.repeat(values, group, axis=1)
     np.testing.assert_allclose(mixed.transpose(0, 2, 1, 3).reshape(2, t, heads * d),
                                ag.fused_attention(Tensor(qkv), heads, kv_heads).data, atol=1e-14)
-    assert not np.triu(p, 1).any(), "a query sees no later key"
-    np.testing.assert_allclose(p.sum(-1), 1)
+    assert not np.triu(scores, 1).any(), "a query sees no later key: these scores are 0"
 
 
-def test_the_map_has_gradients():
-    gradcheck(lambda qkv: attention_map(qkv, 4, 2), leaf(RNG.standard_normal((2, 3, 16))))
+def test_scores_are_taken_before_the_softmax():
+    """q = 1 and k = 1, 2, 3: TinyBERT matches 1, 2 and 3, which no softmax has squeezed."""
+    qkv = np.stack([np.ones(3), np.arange(1.0, 4), np.zeros(3)], axis=-1)[None]
+    scores = attention_scores(Tensor(qkv), 1, 1).data[0, 0]
+    np.testing.assert_allclose(scores, [[1, 0, 0], [1, 2, 0], [1, 2, 3]], rtol=1e-14)
+
+
+def test_the_scores_have_gradients():
+    gradcheck(lambda qkv: attention_scores(qkv, 4, 2), leaf(RNG.standard_normal((2, 3, 16))))
 
 
 OUTPUTS = [Output(5, (6, 11)), Output(2, (6, 12)), Output(2, (4, 6, 6), True)]
