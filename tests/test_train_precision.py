@@ -15,7 +15,7 @@ from minipar.launch import UsageError
 from minipar.optim import LossScaler
 from minipar.parallel.narrow import reduce_in
 from minipar.train import precision_options
-from minipar.train.loop import begin, train
+from minipar.train.loop import begin, take_step, train
 from minipar.train.tasks import make_task
 
 RUN = ["--data", "synthetic", "--steps", "6", "--warmup", "1", "--dropout", "0.2"]
@@ -125,6 +125,43 @@ def test_the_summary_says_scale_and_skipped_steps(capsys):
     assert main(["train", *SMALL, *RUN, "--precision", "fp16", "--loss-scale", "1e9"]) == 0
     said = capsys.readouterr().out
     assert "loss scale 1e+09, 6 steps skipped" in said
+
+
+def overflowing(comm, words, num_steps):
+    """Steps of a run whose forward overflows in all but the first: (losses, the run)."""
+    options = parse(*RUN[:2], "--steps", "40", *words.split())
+    run = begin(comm, options, make_task(options))
+    found = [take_step(run, 0)]
+    sound = [slab.data.copy() for slab in run.strategy.slabs]
+    for slab in run.strategy.slabs:
+        slab.data *= 1e9
+    found += [take_step(run, 1 + i) for i in range(num_steps)]
+    for slab, data in zip(run.strategy.slabs, sound):
+        np.testing.assert_array_equal(slab.data, data * np.float32(1e9))     # no step was taken
+        slab.data[...] = data
+    return [*found, take_step(run, 1 + num_steps)], run
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1"])
+def test_a_loss_that_is_not_finite_is_a_step_to_skip(strategy):
+    """The scaler is told, as of gradients that overflow; the run goes on, on all ranks alike."""
+    words = f"--precision fp16 --strategy {strategy}"
+    with np.errstate(all="ignore"):
+        results = Cluster(2).run(lambda comm: overflowing(comm, words, 3))[0]
+    for found, run in results:
+        assert np.isfinite(found).tolist() == [True, False, False, False, True]
+        assert (run.scaler.num_skipped, run.scaler.scale) == (3, 2.0**13)
+        assert run.optimizer.num_steps == 2
+
+
+@pytest.mark.parametrize("words, num_skipped, scale", [
+    ("--precision fp16", 16, "1"), ("--precision fp16 --loss-scale 64", 0, "64")])
+def test_a_run_ends_where_no_smaller_scale_helps(words, num_skipped, scale):
+    with np.errstate(all="ignore"):
+        Cluster(1).run(lambda comm: overflowing(comm, words, num_skipped))
+        with pytest.raises(UsageError, match=f"nan at step {num_skipped + 1} with loss scale "
+                                             f"{scale}: lower --lr"):
+            Cluster(1).run(lambda comm: overflowing(comm, words, num_skipped + 1))
 
 
 def test_a_scale_that_would_not_work_is_refused_before_the_ranks_start():

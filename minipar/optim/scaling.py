@@ -5,7 +5,8 @@
 
 float16 has no number between 0 and 2⁻²⁴, where many gradients are.  The scale is a power of two, so
 that no digit changes; it is as large as can be: doubled after `interval` steps that went well, and
-halved when a gradient overflows.  Micikevicius et al. 2018, section 3.2; the numbers are PyTorch's.
+halved when a gradient, or the loss itself, overflows.  Micikevicius et al. 2018, section 3.2; the
+numbers are PyTorch's.
 """
 
 import math
@@ -30,8 +31,16 @@ class LossScaler:
         self.num_good = 0           # steps since the scale last changed
         self.num_skipped = 0        # steps in all that were not taken
 
+    @property
+    def can_shrink(self) -> bool:
+        """Whether a smaller scale may help: a dynamic one, above 1.
+
+        With 1 nothing is scaled, so what overflows is forward, or gradients by themselves.
+        """
+        return self.backoff < 1 and self.scale > 1
+
     def update(self, found_inf: bool) -> None:
-        """After each step, or what was to be one: whether a gradient had overflowed."""
+        """After each step, or what was to be one: whether a gradient, or the loss, overflowed."""
         if found_inf:
             self.scale *= self.backoff
             self.num_good = 0

@@ -172,11 +172,13 @@ def take_step(run: Run, step: int) -> float:
     scale = run.scaler.scale if run.scaler else 1.0
     with run.memory.step():
         loss = accumulate(strategy, microbatches(run, step), options.seed, step, scale)
-    if not math.isfinite(loss):
-        raise UsageError(f"the loss is {loss} at step {step}: lower --lr {options.lr:g}, or clip "
-                         "harder with --clip", status=1)
+    is_finite = math.isfinite(loss)
+    if not is_finite and not (run.scaler and run.scaler.can_shrink):
+        scaled = f" with loss scale {scale:g}" if run.scaler else ""
+        raise UsageError(f"the loss is {loss} at step {step}{scaled}: lower --lr {options.lr:g}, "
+                         "or clip harder with --clip", status=1)
     if run.scaler:
-        is_finite = unscale(strategy, scale)
+        is_finite = unscale(strategy, scale) and is_finite      # asked on all ranks, in any case
         run.scaler.update(not is_finite)
         if not is_finite:
             return loss                     # all ranks skip this step
