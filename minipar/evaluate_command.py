@@ -16,6 +16,7 @@ from .environment import launched
 from .launch import UsageError
 from .nn import Module
 from .train.corpus import NoText
+from .train.precision_options import of_score
 from .train.saved import open_model
 from .train.tasks import Score, Task
 from .viz.figure import in_bytes
@@ -48,7 +49,8 @@ def main(options: argparse.Namespace) -> None:
         console.print(", ".join(f"{key} {value}" for key, value in step.items() if key != "kind"),
                       style="dim", markup=False)
     score = scored(task, model) if options.sample else described(task.score(model), task)
-    console.print(f"{score}; "
+    trained_in = checkpoint.description["options"].get("precision", "fp32")
+    console.print(f"{score}{of_score(trained_in)}; "
                   f"{in_bytes(size_of(options.checkpoint))} on disk, of which the model "
                   f"{in_bytes(sum(array.nbytes for array in checkpoint.model.values()))}")
     if options.sample:

@@ -164,6 +164,16 @@ def test_a_run_ends_where_no_smaller_scale_helps(words, num_skipped, scale):
             Cluster(1).run(lambda comm: overflowing(comm, words, num_skipped + 1))
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
+def test_a_score_says_that_it_is_float32s(precision, tmp_path, capsys):
+    words = ["--precision", precision, "--out", str(tmp_path)]
+    assert main(["train", *SMALL, *RUN, *words]) == 0
+    note = f"(computed in float32 from the float32 masters, not in {precision})"
+    assert (note in capsys.readouterr().out) == (precision != "fp32")
+    assert main(["evaluate", str(tmp_path)]) == 0
+    assert (note in capsys.readouterr().out) == (precision != "fp32")
+
+
 def test_a_scale_that_would_not_work_is_refused_before_the_ranks_start():
     with pytest.raises(UsageError, match="a number from 1e-30 to 1e30"):
         parse("--precision", "fp16", "--loss-scale", "nan")

@@ -12,7 +12,7 @@ from ..launch import UsageError, launch, on_first_rank
 from . import options as choices
 from .loop import Run, begin, distance_to_one_rank, train
 from .memory_options import explained, process_limit
-from .precision_options import narrow_model, outcome
+from .precision_options import narrow_model, of_score, outcome
 from .remat_options import check_budget, plans_of
 from .report import ProgressBar, draw, introduce
 from .saved import load_checkpoint, remembered, save_model
@@ -69,7 +69,7 @@ def finish(comm: Communicator, run: Run, console: Console) -> None:
     model = run.plain_model(comm)
     if comm.rank == 0:
         console.print(f"final loss {run.losses[-1]:.3f}; {run.task.summary(model)}"
-                      f"{outcome(run.scaler)}",
+                      f"{of_score(options.precision)}{outcome(run.scaler)}",
                       highlight=False)
         if summary := run.memory.summary():
             console.print(summary, highlight=False)

@@ -115,6 +115,12 @@ def _how(name: str) -> str:
     return "sent as" if name in INTEGERS else "summed in"
 
 
+def of_score(precision: str) -> str:
+    """What a score says of the precision of the training; empty where both are float32."""
+    return "" if precision == "fp32" else \
+        f" (computed in float32 from the float32 masters, not in {precision})"
+
+
 def outcome(scaler: LossScaler | None) -> str:
     """What the summary says of the scale."""
     if scaler is None:
