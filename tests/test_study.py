@@ -2,6 +2,10 @@
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -51,3 +55,20 @@ def test_mistakes_are_one_line(words, message, capsys):
     assert main(["study", *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("num_seeds", [1, 2])
+def test_a_study_that_is_ended_leaves_nothing(num_seeds, tmp_path):
+    """Two seeds are trained in processes of their own, which end too: they would hold stderr."""
+    study = subprocess.Popen([sys.executable, "-m", "minipar", "study", "--quick", "--seeds",
+                              str(num_seeds), "--out", str(tmp_path)], stderr=subprocess.PIPE,
+                             stdout=subprocess.DEVNULL, text=True)
+    with study:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".work-*/*/*/*")) and time.monotonic() < deadline:
+            assert study.poll() is None
+            time.sleep(0.02)
+        study.send_signal(signal.SIGTERM)
+        _, error = study.communicate(timeout=30)
+    assert (study.returncode, error) == (128 + signal.SIGTERM, "minipar: ended by SIGTERM\n")
+    assert list(tmp_path.iterdir()) == []

@@ -9,9 +9,13 @@ checkpoints are kept only while it runs.
 """
 
 import argparse
+import signal
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -52,7 +56,8 @@ def main(options: argparse.Namespace) -> None:
     started = time.perf_counter()
     try:
         options.out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".work-", dir=options.out) as work:
+        with ended_in_order(), \
+                tempfile.TemporaryDirectory(prefix=".work-", dir=options.out) as work:
             results = run_study(subjects, seeds, Path(work), console)
         for subject in subjects:
             console.print(terminal_table(subject, results[subject.name]))
@@ -63,6 +68,19 @@ def main(options: argparse.Namespace) -> None:
         raise UsageError.of(error) from error
     console.print(f"{time.perf_counter() - started:.0f} s; {options.out / 'study.md'}, study.csv, "
                   "study.json, study.png", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """Context in which SIGTERM is an exception, so that what was begun is cleaned up."""
+    def end(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)       # the clean-up is not to be ended again
+        raise UsageError("ended by SIGTERM", status=128 + number)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def write(out: Path, subjects: tuple[Subject, ...], results: Results, seeds: int,

@@ -1,11 +1,13 @@
 """The study's work: training in as many processes as there are cores, then measuring in one."""
 
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from functools import partial
 from itertools import product
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from rich.console import Console
@@ -26,6 +28,13 @@ _counter: Any = None    # steps taken, shared by all processes
 def _join_in(counter: Any) -> None:
     global _counter
     _counter = counter
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed study leaves no process behind that would wait for more work."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def _count() -> None:
@@ -84,5 +93,9 @@ def _train_apart(jobs: Sequence[tuple[Subject, int, Path]], workers: int,
                 show(completed=counter.value)
                 for job in done:
                     job.result()                # raises what went wrong there
+        except BaseException:
+            for child in multiprocessing.active_children():
+                child.terminate()       # they write into a folder that is about to go
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
