@@ -16,7 +16,7 @@ COMMANDS = {
     "train": (".train", "train a GPT or an MLP, on any mesh of ranks"),
     "evaluate": (".evaluate_command", "run a checkpoint, plain or compressed, on data it has not "
                                       "seen"),
-    "quantize": (".quantize_command", "a checkpoint's weights as integers of 8 or 4 bits"),
+    "quantize": (".quantize_command", "a checkpoint's weights in 8 or 4 bits: integers or floats"),
     "prune": (".prune_command", "a checkpoint with fewer weights, or fewer neurons and heads"),
     "distill": (".distill_command", "a smaller model that learns from a checkpoint's"),
     "study": (".study", "what compression costs and saves: every method on two models, one table"),

@@ -1,9 +1,10 @@
-"""`minipar quantize CHECKPOINT`: the same model in integers of 2 to 8 bits.
+"""`minipar quantize CHECKPOINT`: the same model in integers of 2 to 8 bits, or in small floats.
 
     minipar quantize out/gpt --bits 8 --out out/gpt-int8
     minipar quantize out/gpt --bits 4 --per group:64 --method gptq --out out/gpt-int4
     minipar quantize out/gpt --bits 3 --method gptq --order activation --out out/gpt-int3
     minipar quantize out/gpt --bits 8 --activations --skip lm_head --out out/gpt-w8a8
+    minipar quantize out/gpt --format mxfp4 --out out/gpt-mxfp4
 
 What comes out is a checkpoint that `minipar evaluate` runs.
 """
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import checkpoint as files
-from .compress import Grid, Per, pack_model, quantize
+from .compress import FLOAT_GRIDS, FloatGrid, Grid, Per, pack_model, quantize
 from .compress.gptq import ORDERS
 from .compress.load import compression_of
 from .compress.observers import NAMES
@@ -38,9 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
                         help="a checkpoint of `minipar train`, or its folder")
-    parser.add_argument("--bits", type=int, choices=range(2, 9), default=8, metavar="2…8",
+    parser.add_argument("--bits", type=int, choices=range(2, 9), metavar="2…8",
                         help="of an integer (8); embeddings have 8")
-    parser.add_argument("--per", default="channel", metavar="tensor|channel|group:N",
+    parser.add_argument("--format", choices=FLOAT_GRIDS,
+                        help="floats instead of integers: of 8 bits (fp8), or of 8 or 4 bits, 32 "
+                             "of which share a power of two (mxfp8, mxfp4)")
+    parser.add_argument("--per", metavar="tensor|channel|group:N",
                         help="what shares a scale: a weight, an output's weights (default), or N "
                              "of them: 32, 64 or 128")
     parser.add_argument("--asymmetric", action="store_true",
@@ -79,6 +83,21 @@ def main(options: argparse.Namespace) -> None:
         raise UsageError.of(error) from error
 
 
+def grid_of(options: argparse.Namespace) -> Grid | FloatGrid:
+    """What weights are rounded to.  Raises ValueError for options that do not go together."""
+    if options.format is None:
+        return Grid(options.bits or 8, "asymmetric" if options.asymmetric else "symmetric")
+    grid = FLOAT_GRIDS[options.format]
+    for name, given, of in (("bits", options.bits, "integers"),
+                            ("asymmetric", options.asymmetric, "integers"),
+                            ("activations", options.activations, "integers"),
+                            ("per", grid.per and options.per, "scales of float32")):
+        if given:
+            raise ValueError(f"--{name} is for {of}, and does not go with --format "
+                             f"{options.format}: leave one of them out")
+    return grid
+
+
 def check_options(options: argparse.Namespace) -> None:
     """Raise ValueError for what cannot be, or would do nothing."""
     is_gptq = options.method == "gptq"
@@ -110,7 +129,7 @@ def samples(task: Task, options: argparse.Namespace) -> list[np.ndarray]:
 
 def _run(options: argparse.Namespace) -> None:
     check_options(options)
-    per = Per.parse(options.per)
+    grid, per = grid_of(options), Per.parse(options.per or "channel")
     if per.size and per.size not in GROUPS:
         raise ValueError(f"--per group:{per.size}: groups of {', '.join(map(str, GROUPS))} inputs "
                          "are possible")
@@ -122,8 +141,7 @@ def _run(options: argparse.Namespace) -> None:
     plain_bytes = sum(array.nbytes for array in checkpoint.model.values())
     before = scored(task, model)
     calibration = samples(task, options)
-    quantize(model, Grid(options.bits, "asymmetric" if options.asymmetric else "symmetric"), per,
-             options.method, calibration, options.activations, options.observer,
+    quantize(model, grid, per, options.method, calibration, options.activations, options.observer,
              DAMPING if options.damping is None else options.damping, options.order or "index",
              options.skip)
     arrays, step = pack_model(model)

@@ -1,6 +1,7 @@
 """Compression: what is too big to deploy is rounded, thinned out or imitated."""
 
 from .affine import SCHEMES, Grid
+from .float_grid import FLOAT_GRIDS, FloatGrid
 from .gptq import gptq
 from .granularity import Per
 from .int_product import affine_product, int_product
@@ -14,6 +15,7 @@ from .quantized_files import pack_model
 from .sparse_files import pack_masked
 from .straight_through import FakeQuantize
 
-__all__ = ["SCHEMES", "FakeQuantize", "Grid", "IntegerLinear", "Observer", "Per", "Quantized",
-           "QuantizedEmbedding", "QuantizedLinear", "affine_product", "convert", "freeze", "gptq",
-           "int_product", "load_model", "pack_masked", "pack_model", "prepare", "quantize"]
+__all__ = ["FLOAT_GRIDS", "SCHEMES", "FakeQuantize", "FloatGrid", "Grid", "IntegerLinear",
+           "Observer", "Per", "Quantized", "QuantizedEmbedding", "QuantizedLinear",
+           "affine_product", "convert", "freeze", "gptq", "int_product", "load_model",
+           "pack_masked", "pack_model", "prepare", "quantize"]

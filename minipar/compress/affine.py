@@ -21,6 +21,7 @@ only inference (2018), section 2.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,12 +32,21 @@ TINY = np.finfo(np.float32).tiny       # the least scale: also that of a unit of
 LARGEST = np.finfo(np.float32).max
 
 
+def check_finite(low: Array, high: Array) -> None:
+    """Raise ValueError if an end of a range is NaN or infinite."""
+    if not np.all(np.isfinite(low) & np.isfinite(high)):
+        raise ValueError("NaN or infinity cannot be quantized: only finite numbers have a place on "
+                         "a grid")
+
+
 @dataclass(frozen=True)
 class Grid:
     """Integers of 2 to 8 `bits` by one of SCHEMES.  Raises ValueError for what cannot be."""
 
     bits: int = 8
     scheme: str = "symmetric"
+    per = None                              # who shares a scale can be chosen
+    scale_dtype = np.dtype(np.float32)
 
     def __post_init__(self):
         if not 2 <= self.bits <= 8:
@@ -72,11 +82,9 @@ class Grid:
         number: where an end is within a step of it, that end is clipped by up to half a step.
         Raises ValueError for NaN and infinity.
         """
+        check_finite(low, high)
         low = np.minimum(low, 0).astype(np.float64)
         high = np.maximum(high, 0).astype(np.float64)
-        if not np.all(np.isfinite(low) & np.isfinite(high)):
-            raise ValueError("NaN or infinity cannot be quantized: only finite numbers have a "
-                             "place on a grid")
         steps = self.highest - self.lowest
         if not self.is_asymmetric:
             low, high = -np.maximum(-low, high), np.maximum(-low, high)
@@ -96,6 +104,21 @@ class Grid:
     def decode(self, codes: Array, scale: Array, zero: Array) -> Array:
         """The values of codes, float32 (or of scale's type): one rounding of an exact product."""
         return (codes.astype(np.int16) - zero).astype(scale.dtype) * scale
+
+    def of_bits(self, raw: Array) -> Array:
+        """The codes, of which `raw` (uint8) are the bits: signed ones are two's complement."""
+        if self.is_asymmetric:
+            return raw
+        sign = 1 << (self.bits - 1)
+        return ((raw.astype(np.int16) ^ sign) - sign).astype(np.int8)
+
+    def for_embeddings(self, bits: int) -> "Grid":
+        """The same, with at least so many bits."""
+        return Grid(max(self.bits, bits), self.scheme)
+
+    def described(self) -> dict[str, Any]:
+        """What a checkpoint says of it."""
+        return {"bits": self.bits, "scheme": self.scheme}
 
 
 INT8, INT4 = Grid(8), Grid(4)

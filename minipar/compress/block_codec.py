@@ -52,11 +52,11 @@ class BlockCodec:
     def decode(self, message: Array, num_numbers: int) -> Array:
         """The numbers (n,), float32, of a message."""
         num_packed = -(-num_numbers * self.bits // 8)
-        raw = unpack(message[:num_packed], self.bits, num_numbers).astype(np.int16)
-        sign = 1 << (self.bits - 1)                                     # two's complement
-        blocks = in_groups((raw ^ sign) - sign, self.size)
+        grid = Grid(self.bits)
+        codes = grid.of_bits(unpack(message[:num_packed], self.bits, num_numbers))
+        blocks = in_groups(codes, self.size)
         scale = message[num_packed:].copy().view(np.float32)            # a copy is aligned
-        numbers = Grid(self.bits).decode(blocks, scale[:, None], 0)
+        numbers = grid.decode(blocks, scale[:, None], 0)
         return numbers.reshape(numbers.size)[:num_numbers]
 
 

@@ -34,10 +34,9 @@ from functools import partial
 import numpy as np
 
 from ..backend import Array
-from .affine import Grid
 from .granularity import Per
 from .observers import fit
-from .quantized import Quantized
+from .quantized import AnyGrid, Quantized
 
 ORDERS = ("index", "activation")
 
@@ -81,7 +80,7 @@ def round_columns(w: Array, u: Array, nearest: Callable[[Array], Array], kept: A
     return errors
 
 
-def _nearest(grid: Grid, fitted: tuple[Array, Array], column: Array) -> Array:
+def _nearest(grid: AnyGrid, fitted: tuple[Array, Array], column: Array) -> Array:
     return grid.decode(grid.encode(column, *fitted), *fitted)
 
 
@@ -93,7 +92,7 @@ def turns(h: Array, order: str) -> Array:
     return np.argsort(-diagonal * (order == "activation"), kind="stable")
 
 
-def gptq(rows: Array, h: Array, grid: Grid, per: Per, observer: str = "minmax",
+def gptq(rows: Array, h: Array, grid: AnyGrid, per: Per, observer: str = "minmax",
          damping: float = 0.01, block: int = 128, order: str = "index") -> Quantized:
     """Rows (outputs, inputs) on the grid, with Hessian h (inputs, inputs) of the layer's inputs.
 

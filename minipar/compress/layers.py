@@ -20,7 +20,7 @@ from ..nn import Embedding, Linear, Module
 from .affine import Grid
 from .granularity import CHANNEL, Per
 from .int_product import affine_product
-from .quantized import Quantized
+from .quantized import AnyGrid, Quantized
 
 ACTIVATIONS = Grid(8, "asymmetric")     # one-sided after a ReLU, nearly so after a GELU
 EMBEDDING_BITS = 8                      # at least: few of a model's bytes, felt at both its ends
@@ -89,15 +89,16 @@ def rows_of(layer: Linear | Embedding) -> Array:
     return np.ascontiguousarray(weight.T) if isinstance(layer, Linear) else weight
 
 
-def grid_of(layer: Linear | Embedding, grid: Grid, per: Per) -> tuple[Grid, Per]:
+def grid_of(layer: Linear | Embedding, grid: AnyGrid, per: Per) -> tuple[AnyGrid, Per]:
     """On what a layer's weight goes, if linear layers go on `grid` per `per`.
 
     Embeddings, which no calibration helps and which a tied head uses as well, keep 8 bits and have
-    no groups.
+    no groups, unless those are part of a format.
     """
+    per = grid.per or per
     if isinstance(layer, Linear):
         return grid, per
-    return Grid(max(grid.bits, EMBEDDING_BITS), grid.scheme), CHANNEL if per.size else per
+    return grid.for_embeddings(EMBEDDING_BITS), per if grid.per or not per.size else CHANNEL
 
 
 def keep_quantized(layer: Linear | Embedding, quantized: Quantized) -> None:

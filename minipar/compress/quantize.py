@@ -2,10 +2,10 @@
 
     quantize(model, Grid(4), Per.parse("group:64"), method="gptq", calibration=[ids, …])
 
-Weights of linear layers and embeddings become integers, by rounding each to its nearest
-(`nearest`), or so that what the layers give is kept (`gptq.py`, linear layers only; embeddings keep
-8 bits).  GPTQ goes part by part through the model, so that each layer's inputs are those that it
-will really get:
+Weights of linear layers and embeddings become integers, or floats of 8 or 4 bits
+(`float_grid.py`): each its nearest (`nearest`), or so that what the layers give is kept (`gptq.py`,
+linear layers only; embeddings keep 8 bits).  GPTQ goes part by part through the model, so that each
+layer's inputs are those that it will really get:
 
     calibration ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ …
                             └ c_attn: Hessian of its inputs, quantize; c_proj: again; c_fc; c_proj;
@@ -41,12 +41,12 @@ from .layers import (
     weight_layers,
 )
 from .observers import Observer
-from .quantized import Quantized
+from .quantized import AnyGrid, Quantized
 
 METHODS = ("nearest", "gptq")
 
 
-def quantize(model: Module, grid: Grid = INT8, per: Per = CHANNEL, method: str = "nearest",
+def quantize(model: Module, grid: AnyGrid = INT8, per: Per = CHANNEL, method: str = "nearest",
              calibration: Sequence[Array] = (), activations: bool = False,
              observer: str = "minmax", damping: float = 0.01, order: str = "index",
              skip: Sequence[str] = ()) -> Module:
@@ -54,11 +54,12 @@ def quantize(model: Module, grid: Grid = INT8, per: Per = CHANNEL, method: str =
 
     `calibration` are inputs as model.logits takes them; `observer` (see observers.py) chooses the
     ranges of weights and activations; `damping` and `order` are GPTQ's.  Layers whose names match
-    one of `skip`, as "lm_head" or "h.0.*", stay as they are.  Raises ValueError for what cannot be,
-    saying why.
+    one of `skip`, as "lm_head" or "h.0.*", stay as they are.  A grid of blocks, such as mxfp4, says
+    itself who shares a scale.  Raises ValueError for what cannot be, saying why.
     """
     layers = without(weight_layers(model), skip)
-    _check(layers, per, method, activations, len(calibration))
+    _check(layers, grid, per, method, activations, len(calibration))
+    per = grid.per or per
     parts = chain(model) if method == "gptq" else []
     for _, layer in layers:
         if isinstance(layer, Embedding) or method == "nearest":
@@ -73,13 +74,16 @@ def quantize(model: Module, grid: Grid = INT8, per: Per = CHANNEL, method: str =
     return model
 
 
-def _check(layers: Sequence[tuple[str, Linear | Embedding]], per: Per, method: str,
-          activations: bool, num_batches: int) -> None:
+def _check(layers: Sequence[tuple[str, Linear | Embedding]], grid: AnyGrid, per: Per, method: str,
+           activations: bool, num_batches: int) -> None:
     """Refuse what cannot be, before anything changes.  Raises ValueError."""
     if method not in METHODS:
         raise ValueError(f"a method is one of {', '.join(METHODS)}, not {method!r}")
     if (method == "gptq" or activations) and not num_batches:
         raise ValueError("gptq and activations need calibration data: give a few batches of inputs")
+    if activations and not isinstance(grid, Grid):
+        raise ValueError(f"a product of integers needs weights that are integers, not {grid.name}: "
+                         "leave activations out")
     if activations and per.kind == "group":
         raise ValueError("a product of integers needs one scale for each output, not one for each "
                          f"{per}: quantize per channel, or leave activations out")
@@ -89,7 +93,7 @@ def _check(layers: Sequence[tuple[str, Linear | Embedding]], per: Per, method: s
                              "go back to a checkpoint that is sound")
     longest = max((layer.weight.shape[0] for _, layer in layers if isinstance(layer, Linear)),
                   default=0)
-    if per.size > longest:
+    if per.size > longest and not grid.per:
         raise ValueError(f"no layer has {per.size} inputs to share a scale, at most {longest}: "
                          "quantize per channel, or choose smaller groups")
 

@@ -1,7 +1,8 @@
 """Quantized models in checkpoints: codes, scales and zero points, by the name of their layer.
 
     h.0.attn.c_attn.weight/codes    uint8 (outputs, ⌈inputs · bits / 8⌉)
-    h.0.attn.c_attn.weight/scale    float32, one for each unit
+    h.0.attn.c_attn.weight/nonzero  uint8, if codes of zeros are not stored (see quantized.py)
+    h.0.attn.c_attn.weight/scale    float32, one for each unit; uint8 of block formats
     h.0.attn.c_attn.weight/zero     uint8, if the grid is asymmetric
     h.0.attn.c_attn.input/scale     of the layer's inputs, if those become integers too
     h.0.attn.c_attn.bias            float32, as all the rest
@@ -14,6 +15,7 @@ import numpy as np
 from ..checkpoint.rules import FLAG, TEXT, one_of, whole
 from ..nn import Embedding, Linear, Module
 from .affine import SCHEMES, Grid
+from .float_grid import FLOAT_GRIDS, float_grid
 from .granularity import Per
 from .layers import (
     IntegerLinear,
@@ -46,15 +48,17 @@ def pack_model(model: Module) -> tuple[Arrays, dict[str, Any]]:
     grid, per = linear.quantized.grid, linear.quantized.per
     skipped = [n for n, m in model.named_modules() if type(m) in (Linear, Embedding)]
     also = {"skip": skipped} if skipped else {}
-    return arrays, {"kind": "quantized", "bits": grid.bits, "scheme": grid.scheme, "per": str(per),
+    return arrays, {"kind": "quantized", **grid.described(), "per": str(per),
                     "activations": any(isinstance(m, IntegerLinear) for _, m in layers), **also}
 
 
-@register("quantized", {"bits?": whole(2, 8), "scheme?": one_of(*SCHEMES), "per": TEXT,
-                        "activations": FLAG, "skip?": [TEXT]})
+@register("quantized", {"bits?": whole(2, 8), "scheme?": one_of(*SCHEMES),
+                        "format?": one_of(*FLOAT_GRIDS), "per": TEXT, "activations": FLAG,
+                        "skip?": [TEXT]})
 def unpack_model(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
     """Give a plain model the quantized weights among `arrays`, which are taken out of it."""
-    grid, per = Grid(step["bits"], step["scheme"]), Per.parse(step["per"])
+    grid = float_grid(step["format"]) if "format" in step else Grid(step["bits"], step["scheme"])
+    per = Per.parse(step["per"])
     for name, layer in weight_layers(model):
         if name in (step.get("skip") or ()):
             continue

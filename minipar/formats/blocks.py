@@ -79,7 +79,7 @@ class BlockFormat:
                axis: int = -1) -> tuple[Array, Array]:
         """The codes, of the shape of `array`, and those of the scales: ⌈n / size⌉ along `axis`."""
         blocks = self._split(as_floats(array), axis)
-        scales = self._scales(blocks)
+        scales = self.scales(blocks)
         codes = self.element.encode(self._divide(blocks, scales), random)
         return self._join(codes, axis, array.shape[axis]), np.moveaxis(scales, -1, axis)
 
@@ -97,7 +97,7 @@ class BlockFormat:
         """The numbers that codes would give, as float32 or, of float64, float64."""
         array = as_floats(array)
         blocks = self._split(array, axis)
-        scales = self._scales(blocks)
+        scales = self.scales(blocks)
         numbers = self.element.round(self._divide(blocks, scales), random)
         numbers *= FLOAT8_E8M0.decode(scales)[..., None]
         return self._join(numbers, axis, array.shape[axis])
@@ -110,7 +110,8 @@ class BlockFormat:
         rows = blocks.reshape(*blocks.shape[:-2], blocks.shape[-2] * self.size)
         return np.moveaxis(rows[..., :length], -1, axis)
 
-    def _scales(self, blocks: Array) -> Array:
+    def scales(self, blocks: Array) -> Array:
+        """The codes of the scales (…) of blocks (…, size)."""
         largest = np.abs(blocks).max(axis=-1)                   # NaN if any is
         _, exponent = np.frexp(largest)                         # ⌊log₂⌋ + 1
         codes = exponent + np.int32(E8M0_BIAS - 1 - self.element.e_max)

@@ -88,11 +88,11 @@ def write(out: Path, subjects: tuple[Subject, ...], results: Results, seeds: int
     """All files of the report."""
     how = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
     draw_pareto([panel(subject, results) for subject in subjects], out / "study.png",
-                f"Quality against bytes on disk ({how})")
+                f"Quality against the model's bytes in its file ({how})")
     write_text(out / "study.csv", as_csv(results))
     write_text(out / "study.json", as_json(results))
     write_text(out / "study.md", f"{how.capitalize()}.\n\n{markdown_table(subjects, results)}\n"
-               f"![Quality against bytes on disk](study.png)\n\n{findings}")
+               f"![Quality against bytes](study.png)\n\n{findings}")
 
 
 def panel(subject: Subject, results: Results) -> Panel:

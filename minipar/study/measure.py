@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import checkpoint as files
+from ..compress import FLOAT_GRIDS
 from ..compress.footprint import Version, measure
 from ..compress.load import load_model
 from ..compress.shrink import plain
 from ..compress.sparse import SparseLinear, TwoOfFourLinear, replace_linear
-from ..compress.sparse_files import expand
 from ..nn import Module
 from ..train.tasks import Task, make_task
 from .subjects import Subject
@@ -36,7 +36,8 @@ ROWS = (
     Row(f"{SPARSE}, run sparse", SPARSE, TUNED, SparseLinear),
     Row("2:4", "2:4", TUNED), Row("2:4, run sparse", "2:4", TUNED, TwoOfFourLinear),
     Row("structured 50 %", "structured 50 %", TUNED),
-    *(Row(name, name) for name in ("int8", "int8, inputs too", "int4", "int4, GPTQ", "fp8")),
+    *(Row(name, name) for name in ("int8", "int8, inputs too", "int4", "int4, GPTQ",
+                                   *FLOAT_GRIDS)),
     Row(f"{pruned(ALSO_INT8)} + int8", f"{pruned(ALSO_INT8)} + int8", TUNED),
     Row("small, from labels", "small, from labels"), Row("small, distilled", "small, distilled"),
 )
@@ -46,14 +47,13 @@ class Result(NamedTuple):
     """One row, for one seed."""
 
     quality: float          # accuracy, or bits per character
-    num_bytes: int          # of the file
+    num_bytes: int          # of the model's arrays in the file, as `minipar evaluate` prints them
     flops: float            # of the forward of one sample
     seconds: float          # of the forward of one batch
 
 
-def load_version(path: Path, subject: Subject, seed: int, task: Task) -> Module:
+def load_version(saved: files.Checkpoint, subject: Subject, seed: int, task: Task) -> Module:
     """The model that a file describes, ready to run; `task` is that of the dense model."""
-    saved, _ = expand(files.load(path))
     sizes = saved.description["sizes"]
     if sizes:
         task = make_task(subject.options(seed, **sizes))
@@ -64,7 +64,8 @@ def measure_all(subject: Subject, seed: int, folder: Path,
                 tick: Callable[[], None]) -> dict[str, Result]:
     """All rows of one seed, by name, of the files in `folder`; tick() after each."""
     task = make_task(subject.options(seed))
-    models = {row.file: load_version(folder / row.file, subject, seed, task) for row in ROWS}
+    saved = {row.file: files.load(folder / row.file) for row in ROWS}
+    models = {file: load_version(found, subject, seed, task) for file, found in saved.items()}
     quality = {}
     for file, model in models.items():
         score = task.score(model)
@@ -72,7 +73,7 @@ def measure_all(subject: Subject, seed: int, folder: Path,
         tick()
     inputs = task.batches.batch(0)[0]
     found = measure({row.name: Version(
-        (folder / row.file / "checkpoint.npz").stat().st_size,
+        sum(array.nbytes for array in saved[row.file].model.values()),
         models[row.file] if row.kind is None else replace_linear(plain(models[row.file]), row.kind))
         for row in ROWS}, inputs, subject.repeats)
     return {row.name: Result(quality[row.file], found[row.name].num_bytes,

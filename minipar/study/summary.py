@@ -45,7 +45,7 @@ def quality_of(subject: Subject, results: Sequence[Result]) -> str:
     return spread.text(100, 1, " %") if subject.quality == ACCURACY else spread.text(1, 3)
 
 
-HEADER = ("quality", "on disk", "ratio", "FLOPs/sample", "ratio", "time/batch", "ratio")
+HEADER = ("quality", "bytes", "ratio", "FLOPs/sample", "ratio", "time/batch", "ratio")
 
 
 def lines(subject: Subject, rows: dict[str, list[Result]]) -> Iterator[tuple[str, ...]]:

@@ -3,7 +3,7 @@
     train ─▶ dense ─┬▶ more steps                      to compare what is fine-tuned with
                     ├▶ mask ─▶ more steps              pruned 50, 80, 90 %; 2:4 ─┬▶ + int8
                     ├▶ remove units ─▶ more steps      structured                │
-                    ├▶ round                           int8, int4, fp8 ◀─────────┘
+                    ├▶ round                           int8 … mxfp4 ◀────────────┘
                     └▶ teach                           distilled; and the same student untaught
 """
 
@@ -17,19 +17,19 @@ import numpy as np
 
 from .. import checkpoint as files
 from ..comm import Cluster
-from ..compress import Grid, pack_model, quantize
+from ..compress import FLOAT_GRIDS, Grid, pack_model, quantize
 from ..compress.distill import Distillation, LocalTeacher, recipe_for
 from ..compress.masks import Masks, prunable
 from ..compress.prune import n_of_m, prune
 from ..compress.saliency import magnitude
 from ..compress.shrink import plain, shrink
+from ..compress.sparse_files import KIND as PRUNED
 from ..compress.sparse_files import pack_masked
 from ..compress.structured import unit_masks
 from ..nn import Module
 from ..prune_run import sizes_of
 from ..train.loop import begin, take_step
 from ..train.tasks import Task, make_task
-from .float8 import pack_float8
 from .subjects import Sizes, Subject
 
 AMOUNTS = (0.5, 0.8, 0.9)
@@ -110,13 +110,11 @@ class Workshop:
         for amount in AMOUNTS:
             masks = prune(dense, magnitude(prunable(dense)), amount)
             model = plain(fit(masks=masks))
-            self.keep(pruned(amount), pack_masked(model.state_dict(), masks))
+            self.keep(pruned(amount), pack_masked(model.state_dict(), masks), kind=PRUNED)
             if amount == ALSO_INT8:
-                arrays, step = pack_model(quantize(model))
-                self.keep(f"{pruned(amount)} + int8", pack_masked(
-                    arrays, {f"{name}/codes": mask.T for name, mask in masks.items()}), **step)
+                self.keep_quantized(f"{pruned(amount)} + int8", model)
         masks = {name: n_of_m(s) for name, s in magnitude(prunable(dense)).items()}
-        self.keep("2:4", pack_masked(plain(fit(masks=masks)).state_dict(), masks))
+        self.keep("2:4", pack_masked(plain(fit(masks=masks)).state_dict(), masks), kind=PRUNED)
         self.structured(dense)
         calibration = [task.batches.batch(i)[0] for i in range(CALIBRATION_BATCHES)]
         self.rounded(dense, calibration)
@@ -132,14 +130,16 @@ class Workshop:
 
     def rounded(self, dense: Module, calibration: list[np.ndarray]) -> None:
         """Fewer bits, without training."""
-        for name, bits, method, activations in (
-                ("int8", 8, "nearest", False), ("int8, inputs too", 8, "nearest", True),
-                ("int4", 4, "nearest", False), ("int4, GPTQ", 4, "gptq", False)):
-            arrays, step = pack_model(quantize(plain(dense), Grid(bits), method=method,
-                                               calibration=calibration, activations=activations))
-            self.keep(name, arrays, **step)
-        arrays, step = pack_float8(dense)
-        self.keep("fp8", arrays, **step)
+        for name, options in {
+                "int8": {}, "int8, inputs too": {"activations": True}, "int4": {"grid": Grid(4)},
+                "int4, GPTQ": {"grid": Grid(4), "method": "gptq"},
+                **{name: {"grid": grid} for name, grid in FLOAT_GRIDS.items()}}.items():
+            self.keep_quantized(name, plain(dense), calibration=calibration, **options)
+
+    def keep_quantized(self, name: str, model: Module, **options: Any) -> None:
+        """Write a version of `model`, which changes, as `minipar quantize` does."""
+        arrays, step = pack_model(quantize(model, **options))
+        self.keep(name, arrays, **step)
 
     def students(self, dense: Module) -> None:
         """A small model, taught by the dense one, and by labels alone."""

@@ -77,7 +77,7 @@ def _draw_points(axes: Axes, panel: Panel) -> None:
     axes.margins(x=0.16, y=0.12)
     if not panel.more_is_better:
         axes.invert_yaxis()
-    axes.set_xlabel(f"bytes on disk, {unit} (log)")
+    axes.set_xlabel(f"bytes of the model in its file, {unit} (log)")
     axes.set_ylabel(f"{panel.quality} (up is better)")
     axes.set_title(f"{panel.title}: blue, none is better and smaller", loc="left", fontsize=10)
     axes.grid(color=LIGHT, linewidth=0.8, which="both")

@@ -7,7 +7,15 @@ import pytest
 
 from minipar.autograd import Meter, Tensor, no_grad
 from minipar.checkpoint import Checkpoint, CheckpointError, save
-from minipar.compress import Grid, Per, QuantizedLinear, load_model, pack_model, quantize
+from minipar.compress import (
+    FLOAT_GRIDS,
+    Grid,
+    Per,
+    QuantizedLinear,
+    load_model,
+    pack_model,
+    quantize,
+)
 from minipar.compress.gptq import gptq, hessian
 from minipar.compress.layers import ACTIVATIONS
 from minipar.nn import GPT, MLP, GPTConfig, Linear
@@ -33,7 +41,9 @@ def outputs(model):
 MODELS = {"gpt": gpt, "untied": lambda: gpt(tied=False, num_kv_heads=1), "mlp": mlp}
 WAYS = {"int8": {}, "int4 group": {"grid": Grid(4), "per": Per("group", 32)},
         "int4 gptq": {"grid": Grid(4, "asymmetric"), "method": "gptq"},
-        "integers": {"activations": True, "observer": "moving"}}
+        "integers": {"activations": True, "observer": "moving"},
+        "fp8": {"grid": FLOAT_GRIDS["fp8"]}, "mxfp8": {"grid": FLOAT_GRIDS["mxfp8"]},
+        "mxfp4 gptq": {"grid": FLOAT_GRIDS["mxfp4"], "method": "gptq"}}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -111,7 +121,8 @@ def test_no_derivative_of_integers():
     ({"per": Per("group", 128)}, "no layer has 128 inputs to share a scale, at most 64"),
     ({"method": "gptq"}, "need calibration data"),
     ({"method": "best"}, "a method is one of nearest, gptq"),
-    ({"activations": True, "per": Per("group", 32), "calibration": [X]}, "one scale for each out")])
+    ({"activations": True, "per": Per("group", 32), "calibration": [X]}, "one scale for each out"),
+    ({"activations": True, "grid": FLOAT_GRIDS["fp8"], "calibration": [X]}, "integers, not fp8")])
 def test_what_cannot_be_is_refused_before_anything_changes(options, problem):
     model = mlp()
     with pytest.raises(ValueError, match=problem):
