@@ -29,7 +29,7 @@ from .subjects import FULL, QUICK, Subject
 from .summary import Spread, as_csv, as_json, column, markdown_table, terminal_table
 from .work import Results, run_study
 
-SEEDS, WIDTH = 3, 110
+SEEDS, WIDTH = 5, 110
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,33 +1,34 @@
-"""What the numbers say, in words: what differs, what may be noise, what got slower.
+"""What the numbers say, in words: what is better or worse, what is not, what got slower.
 
-Versions are compared seed by seed, since those of one seed come from the same dense model.  A
-difference counts if its mean is larger than the distance between its extremes over the seeds; all
-else is called noise.  From one seed nothing can be said.
+Versions are compared seed by seed, since those of one seed come from the same dense model, and
+judged by `judge.py`: qualities as they are, seconds by the logarithm of their ratio to the dense
+model's.  From one seed nothing can be said.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from .judge import ERROR, half_width, not_worse, verdict
 from .measure import ROWS, TUNED, Result
 from .subjects import Subject
 from .summary import column, quality_of
 
-SLOWER, FASTER = 1.1, 0.9       # times the dense model's seconds; between them nothing is said
+SLOWER = 1.1        # times the dense model's seconds: less is not worth a word, nor 1 / SLOWER
+RULE = (f"Differences are judged seed by seed, by {1 - ERROR:.0%} intervals of Student's t for "
+        "their mean (± is half of one). Better, worse, slower and faster mean that the whole "
+        f"interval says so: {ERROR:.0%} of comparisons without a difference are called one. "
+        "Undecided is neither. Not worse by a margin has to be shown as well, with the same error "
+        "for all versions of a model together.")
+PAIRS = (("int4, GPTQ", "int4"), ("small, distilled", "small, from labels"))
 Rows = dict[str, list[Result]]
+FILES = [row for row in ROWS if row.kind is None and row.name not in ("dense", TUNED)]
 
 
 def gain(subject: Subject, rows: Rows, name: str, reference: str) -> np.ndarray:
     """By how much a version is better than another, for each seed."""
     sign = 1 if subject.more_is_better else -1
     return sign * np.subtract(*(column(rows[n], "quality") for n in (name, reference)))
-
-
-def verdict(gains: np.ndarray) -> int:
-    """1 better, -1 worse, 0 within noise."""
-    if len(gains) < 2 or abs(gains.mean()) <= np.ptp(gains):
-        return 0
-    return int(np.sign(gains.mean()))
 
 
 def times(rows: Rows, name: str, field: str) -> float:
@@ -41,61 +42,65 @@ def paragraph(subject: Subject, rows: Rows) -> str:
             + (f" {subject.quality}." if subject.more_is_better else f" {subject.quality} "
                "(less is better).")]
     if len(rows["dense"]) < 2:
-        said.append("With one seed no difference can be told from noise.")
-    else:
-        said += _qualities(subject, rows)
-    return " ".join(said + _times(rows))
+        return " ".join([*said, "With one seed nothing can be told from noise."])
+    return " ".join([*said, *_qualities(subject, rows), *_seconds(rows)])
 
 
 def _qualities(subject: Subject, rows: Rows) -> list[str]:
-    found = {row.name: verdict(gain(subject, rows, row.name, row.reference)) for row in ROWS
-             if row.name != row.reference and row.kind is None}     # one row of each file
-    said = [f"The same model trained on for as many steps as the pruned ones is "
-            f"{_judged(found.pop(TUNED))} dense; what was trained on is compared with it, all "
-            "else with dense."]
-    for value, text in ((1, "Better"), (0, "Within noise"), (-1, "Worse")):
-        names = [f"{name} ({_signed(subject, rows, files_row)})"
-                 for name, files_row in ((n, _row(n)) for n, v in found.items() if v == value)]
+    def compared(name: str, other: str) -> str:
+        judged = verdict(gain(subject, rows, name, other), subject.step)
+        return {1: "better than", 0: "not told apart from", -1: "worse than"}[judged] + f" {other}"
+    said = ["The same model trained on for as many steps as the pruned ones is "
+            f"{compared(TUNED, 'dense')}; what was trained on is compared with it, all else with "
+            "dense."]
+    gains = {row.name: gain(subject, rows, row.name, row.reference) for row in FILES}
+    for value, text in ((1, "Better"), (-1, "Worse"), (0, "Undecided")):
+        names = [f"{name} ({_signed(subject, values)})" for name, values in gains.items()
+                 if verdict(values, subject.step) == value]
         if names:
-            said.append(f"{text}: {', '.join(names)}.")
-    fine = [name for name, value in found.items() if value >= 0]
+            said.append(f"{text}: {'; '.join(names)}.")
+    fine = sorted(not_worse(gains, subject.margin, subject.step),
+                  key=lambda name: times(rows, name, "num_bytes"))
+    said.append(f"Not worse by {_amount(subject, subject.margin)}: {'; '.join(fine) or 'none'}.")
     if fine:
-        smallest = min(fine, key=lambda name: times(rows, name, "num_bytes"))
-        said.append(f"The smallest file that is not worse: {smallest}, "
-                    f"÷ {1 / times(rows, smallest, 'num_bytes'):.1f}.")
-    for name, other in (("int4, GPTQ", "int4"), ("small, distilled", "small, from labels")):
-        said.append(f"{name} is {_judged(verdict(gain(subject, rows, name, other)))} {other}.")
-    return said
+        said.append(f"The smallest of these: {fine[0]}, "
+                    f"÷ {1 / times(rows, fine[0], 'num_bytes'):.1f}.")
+    return [*said, *(f"{name} is {compared(name, other)}." for name, other in PAIRS)]
 
 
-def _row(name: str):
-    return next(row for row in ROWS if row.name == name)
+def _signed(subject: Subject, gains: np.ndarray) -> str:
+    """The mean of what is measured, and half of its interval."""
+    mean, half = float(np.mean(gains)), half_width(gains, subject.step)
+    return f"{100 * mean:+.1f} ± {_amount(subject, half)}" if subject.more_is_better \
+        else f"{-mean:+.3f} ± {_amount(subject, half)}"
 
 
-def _signed(subject: Subject, rows: Rows, row) -> str:
-    mean = gain(subject, rows, row.name, row.reference).mean()
-    return f"{100 * mean:+.1f} points" if subject.more_is_better else f"{-mean:+.3f} bits"
+def _amount(subject: Subject, value: float) -> str:
+    return f"{100 * value:.1f} points" if subject.more_is_better else f"{value:.3f} bits"
 
 
-def _judged(value: int) -> str:
-    return {1: "better than", 0: "within noise of", -1: "worse than"}[value]
-
-
-def _times(rows: Rows) -> list[str]:
-    ratios = {row.name: times(rows, row.name, "seconds") for row in ROWS if row.name != "dense"}
-    said = []
-    for text, chosen in (("Slower than dense", {n: r for n, r in ratios.items() if r > SLOWER}),
-                         ("Faster", {n: r for n, r in ratios.items() if r < FASTER})):
-        listed = ", ".join(f"{name} (× {ratio:.2f})" for name, ratio
-                           in sorted(chosen.items(), key=lambda item: -item[1]))
-        said.append(f"{text}: {listed or 'nothing'}.")
-    idle = [name for name in ratios if times(rows, name, "num_bytes") < FASTER
-            and ratios[name] >= FASTER]
-    said.append(f"Of {sum(times(rows, n, 'num_bytes') < FASTER for n in ratios)} rows with a "
-                f"smaller file, {len(idle)} are no faster.")
-    return said
+def _seconds(rows: Rows) -> list[str]:
+    """Which rows are slower or faster than dense by SLOWER, and of smaller files which are neither.
+    """
+    logs = {row.name: np.log(np.divide(column(rows[row.name], "seconds"),
+                                       column(rows["dense"], "seconds")))
+            for row in ROWS if row.name != "dense"}
+    margin, said = np.log(SLOWER), []
+    slower = {name for name, values in logs.items() if verdict(values - margin) > 0}
+    faster = {name for name, values in logs.items() if verdict(values + margin) < 0}
+    for text, names in (("Slower", slower), ("Faster", faster)):
+        listed = "; ".join(f"{name} (× {np.exp(logs[name].mean()):.2f})"
+                           for name in sorted(names, key=lambda name: -logs[name].mean()))
+        said.append(f"{text} than dense by {SLOWER - 1:.0%}: {listed or 'none'}.")
+    small = {name for name in logs if times(rows, name, "num_bytes") < 1 / SLOWER}
+    idle = {name for name in small if verdict(logs[name] + margin) > 0}
+    return [*said, f"Rows with a smaller file: {len(small)}; faster by that much: "
+                   f"{len(small & faster)}, not: {len(idle)}, "
+                   f"undecided: {len(small - faster - idle)}."]
 
 
 def paragraphs(subjects: Sequence[Subject], results: dict[str, Rows]) -> str:
-    """One for each subject."""
-    return "\n\n".join(paragraph(subject, results[subject.name]) for subject in subjects) + "\n"
+    """The rule, if there is anything to judge, and a paragraph for each subject."""
+    judged = [RULE] * (len(results[subjects[0].name]["dense"]) > 1)
+    return "\n\n".join([*judged, *(paragraph(subject, results[subject.name])
+                                   for subject in subjects)]) + "\n"
