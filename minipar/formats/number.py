@@ -183,8 +183,10 @@ class Format:
 
     def encode(self, array: Array, random: np.random.Generator | None = None) -> Array:
         """The codes of the rounded numbers, in an array of `dtype`."""
-        rounded = self.round(array, random).astype(FLOAT32, copy=False)     # exact
-        return by_pieces(self._encode, rounded, self.dtype)
+        def encode(x: Array) -> Array:
+            return self._encode(self._round(x, random).astype(FLOAT32, copy=False))     # exact
+        with np.errstate(invalid="ignore", over="ignore"):
+            return by_pieces(encode, as_floats(array), self.dtype)
 
     def _encode(self, rounded: Array) -> Array:
         drop, above = 23 - self.mantissa_bits, self.bits - 1
