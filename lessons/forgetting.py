@@ -8,11 +8,11 @@ from kit import Row
 
 from minipar.autograd import Meter, Tensor, backward
 from minipar.memory.costs import Costs, measure_parts
-from minipar.memory.ledger import Ledger
 from minipar.memory.optimal import frontier
 from minipar.memory.plans import Plan, keep_all, rematerialize, square_root
 from minipar.memory.predict import predict
 from minipar.memory.revolve import revolve, revolve_steps
+from minipar.memory.temporaries import StepLedger
 from minipar.nn import MLP, Module
 from minipar.nn.chain import chain
 from minipar.random import training_step
@@ -21,17 +21,21 @@ Points = list[tuple[int, int]]
 
 
 class Counted:
-    """A step of training by a plan: loss, gradients, bytes at the peak, FLOPs of forward."""
+    """A step of training by a plan: loss, gradients, bytes at the peak, FLOPs of forward.
+
+    `peak` is that of activations; `with_temporaries`, of what operations hand on besides.
+    """
 
     def __init__(self, model: Module, x: np.ndarray | Tensor, targets: np.ndarray, plan: Plan):
         rematerialize(model, lambda parts: plan)
         model.zero_grad()
-        ledger, meter = Ledger(model.parameters()), Meter()
+        ledger, meter = StepLedger(model.parameters()), Meter()
         with ledger.recording(), meter.running(), training_step(0, 0, range(len(targets))):
             loss = model.criterion(model(x), targets)
             backward(loss)
         self.loss, self.gradients = loss.item(), [p.grad.copy() for p in model.parameters()]
-        self.peak, self.forward = ledger.peak, meter.total_flops("forward")
+        self.peak, self.with_temporaries = ledger.peak_of["activations"], ledger.peak
+        self.forward = meter.total_flops("forward")
 
     def differs(self, other: "Counted") -> int:
         """Bytes of the gradients that are not the same."""

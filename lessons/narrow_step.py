@@ -1,13 +1,17 @@
 """Steps of a GPT in few bits, observed: what lesson 22 measures."""
 
+import tracemalloc
+from functools import cache
+
 import numpy as np
 
-from minipar.autograd import Function, backward
+from minipar.autograd import Function, Meter, backward
 from minipar.autograd.function import after_operations
 from minipar.comm import Communicator
 from minipar.formats import BFLOAT16
 from minipar.memory.ledger import Ledger
 from minipar.memory.precision import FP16, set_precision
+from minipar.memory.temporaries import StepLedger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW, LossScaler
 from minipar.parallel.narrow import reduce_in
@@ -16,6 +20,7 @@ from minipar.parallel.strategies import make_strategy
 from minipar.parallel.strategy import Microbatch, accumulate
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=2, num_heads=4, width=48, tied=False)
+STEP = GPTConfig(vocab_size=64, context=128, num_layers=2, num_heads=4, width=96)
 ROWS, TARGETS = 4, 2**20        # of a batch here; targets of a batch as large models have it
 
 
@@ -63,6 +68,22 @@ def kept(model: GPT) -> dict[str, int]:
     statistics = 4 * rows * (2 * CONFIG.num_layers + 1)         # of layer norms: one a row
     same = statistics + 4 * rows * CONFIG.vocab_size + ids.base.nbytes      # dlogits, ids
     return {"all": live, "same": same}
+
+
+@cache          # once for all simulated ranks of a process: they have the same
+def peak(narrow: bool) -> tuple[int, int]:
+    """Bytes at the peak of a second step beside weights and gradients: counted, and allocated."""
+    model = GPT(STEP)
+    (set_precision(model, FP16) if narrow else model).initialize()
+    ids, targets = np.random.default_rng(0).integers(0, STEP.vocab_size, (2, 16, STEP.context))
+    for _ in range(2):
+        ledger = StepLedger(model.parameters())
+        tracemalloc.start()             # all that Python, and NumPy, allocate from now on
+        with Meter().running(), ledger.recording():     # a meter of its own: no other rank's turn
+            backward(model.loss(ids, targets))
+        measured = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return ledger.peak, measured
 
 
 def one_overflow(comm: Communicator) -> tuple[bool, LossScaler]:

@@ -86,16 +86,16 @@ def check_ids(ids: Array, num_rows: int, what: str) -> None:
         raise ValueError(f"{what} {ids.min()} … {ids.max()} are not all in 0 … {num_rows - 1}")
 
 
-# Who is told of arrays that live long; a context variable, as every simulated rank has its own.
+# Who is told of new arrays; a context variable, as every simulated rank has its own.
 _observer: ContextVar[Callable[[str, Array], None] | None] = ContextVar("observer", default=None)
 
 
 def allocated(kind: str, array: Array) -> Array:
     """Say that `array`, a new one, is memory of this kind; return it.
 
-    Kinds: "parameters", "gradients", "optimizer states", "communication", "offloaded".  Saved
-    activations are seen by `ctx.save`.  Nothing happens unless a ledger (`memory/ledger.py`)
-    listens.
+    Kinds: "parameters", "gradients", "optimizer states", "communication", "offloaded", and
+    "temporaries", which operations hand on.  Saved activations are seen by `ctx.save`.  Nothing
+    happens unless a ledger (`memory/ledger.py`) listens.
     """
     observer = _observer.get()
     if observer is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backend import Array
+from ..backend import Array, allocated
 from .meter import Meter, current_meter
 from .tensor import Edge, GradientSlot, Node, Tensor
 
@@ -55,6 +55,7 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
                 piece = piece()
                 if charge:
                     meter.stop(start, *charge[:3], (*charge[3], piece))
+            allocated("temporaries", piece)
             waiting[edge] -= 1
             if isinstance(edge, GradientSlot):
                 edge.accumulate(piece)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array
+from ..backend import Array, allocated
 from .meter import current_meter
 from .tensor import Node, Tensor
 
@@ -153,6 +153,7 @@ class Function:
                         ValueError)
             raise kind(f"{cls.__name__}: {error}; got {_describe(arrays)}"
                        + (f"; expected {cls.rule}" if cls.rule else "")) from error
+        allocated("temporaries", out.data)
         if meter:
             forward_flops, ctx.backward_flops = cls.flops(ctx, out.data, *arrays)
             meter.stop(start, cls.__name__, "forward", forward_flops, (*arrays, out.data))

@@ -2,12 +2,14 @@
 
     parameters · gradients · optimizer states · communication     said by whoever allocates them
     activations                                                   what `ctx.save` keeps
+    temporaries                                                   what operations hand on
     offloaded                                                     elsewhere: counted by itself
 
 Nothing but `ctx.save` keeps an activation alive, so who hooks into it sees them all; the other
 kinds live in a few long arrays, and their makers say so (`backend.allocated`).  Storages are
-counted, each once, until they are freed: two views of one array are one storage.  Temporaries
-inside an operation, and the optimizer's scratch block, are not seen.
+counted, each once, until they are freed: two views of one array are one storage.  Temporaries are
+counted by a `StepLedger` (`temporaries.py`); what an operation makes and drops inside of it, and
+the optimizer's scratch block, are not seen.
 """
 
 import math
@@ -19,8 +21,9 @@ from contextlib import contextmanager
 from ..autograd import Tensor, saved_tensors_hooks
 from ..backend import Array, observing_allocations, storage
 
-OFFLOADED = "offloaded"
-KINDS = ("parameters", "gradients", "optimizer states", "communication", "activations", OFFLOADED)
+OFFLOADED, TEMPORARIES = "offloaded", "temporaries"
+KINDS = ("parameters", "gradients", "optimizer states", "communication", "activations", TEMPORARIES,
+         OFFLOADED)
 ADVICE = {"activations": "compute them again in backward (--remat full), let them wait in a file "
                          "(--offload activations), or take smaller microbatches (--accumulate)",
           "optimizer states": "let them wait in a file (--offload optimizer), or shard them over "
@@ -79,7 +82,7 @@ class Ledger:
         """Count the memory of `array` as `kind` until it is freed; a second time does nothing."""
         owner = storage(array)
         key, num_bytes = id(owner), owner.nbytes
-        if key in self._known or key in self._uses:
+        if kind == TEMPORARIES or key in self._known or key in self._uses:
             return
         self._ask(kind, num_bytes)
         self._known.add(key)
@@ -130,16 +133,21 @@ class Ledger:
         owner = storage(array)
         key, num_bytes = id(owner), owner.nbytes
         if key not in self._known:
-            if key not in self._uses:
-                self._ask("activations", num_bytes)
             self._uses[key] += 1
             if self._uses[key] == 1:
-                self._change("activations", num_bytes)
+                self._start_use(key, num_bytes)
             weakref.finalize(kept, self._release, key, num_bytes).atexit = False
         return kept
+
+    def _start_use(self, key: int, num_bytes: int) -> None:
+        self._ask("activations", num_bytes)
+        self._change("activations", num_bytes)
 
     def _release(self, key: int, num_bytes: int) -> None:
         self._uses[key] -= 1
         if not self._uses[key]:
             del self._uses[key]
-            self._change("activations", -num_bytes)
+            self._end_use(key, num_bytes)
+
+    def _end_use(self, key: int, num_bytes: int) -> None:
+        self._change("activations", -num_bytes)

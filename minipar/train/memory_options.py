@@ -25,6 +25,7 @@ from ..launch import UsageError
 from ..memory.ledger import Ledger, OutOfMemory, megabytes
 from ..memory.offload import LEAST_BYTES, Offload
 from ..memory.policies import parse_bytes
+from ..memory.temporaries import StepLedger
 from ..nn import Module
 from .remat_options import add_remat_argument, check_remat
 from .remat_options import described as remat_of
@@ -136,8 +137,8 @@ class Memory:
         self.offload: Offload | None = None
         self.ledger: Ledger | None = None
         if options.out is not None or self.limit:
-            self.ledger = Ledger(now=comm.now if options.out is not None else None,
-                                 **({"limit": self.limit} if self.limit else {}))
+            self.ledger = StepLedger(now=comm.now if options.out is not None else None,
+                                     **({"limit": self.limit} if self.limit else {}))
 
     def building(self) -> AbstractContextManager:
         """Context in which what is made of a kind to be offloaded is made in the file."""

@@ -2,7 +2,7 @@
 
     bytes  ┌ peak                      optimizer states and parameters at the bottom, as they last;
            ├──╮  ╭╮╭╮                  above them what comes and goes: gradients, messages,
-           │▒▒╰──╯╰╯╰──╮               activations
+           │▒▒╰──╯╰╯╰──╮               activations, temporaries
            │░░░░░░░░░░░░ time
 
 What is drawn is `levels(history, …)`, arrays as plain data, so that a test can compare the picture
@@ -22,14 +22,15 @@ from matplotlib.ticker import MaxNLocator
 
 from ..comm.trace import Trace
 from .bars import PHASES
-from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, PURPLE, SKY
+from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, PURPLE, SKY, YELLOW
 from .figure import byte_unit, in_bytes, save, time_unit
 
 # From the bottom of the stack to its top, and the colour of each; the kinds are the ledger's.
 COLORS = {"parameters": BLUE, "optimizer states": GREEN, "gradients": ORANGE,
-          "communication": SKY, "activations": GREY}
+          "communication": SKY, "activations": GREY, "temporaries": YELLOW}
 OFFLOADED = "offloaded"                         # a line of its own: elsewhere, not on the stack
-CAPTIONS = {"communication": "gathered weights, messages"}
+CAPTIONS = {"communication": "gathered weights, messages",
+            "temporaries": "temporaries of operations"}
 
 
 class MemoryStep(NamedTuple):

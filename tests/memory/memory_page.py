@@ -3,8 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from step_peaks import WAYS, peaks_of
+
 from minipar.atomic_files import replace_file
 from minipar.memory.activations import PARALLEL, REMAT, layer_activations, paper_layer_bytes
+from minipar.memory.ledger import Ledger
+from minipar.memory.temporaries import StepLedger
 from minipar.nn import GPTConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "memory.md"
@@ -49,10 +53,23 @@ def parts() -> Iterator[str]:
         yield f"| {name} | {size / WHOLE:.2f} | {paper:.2f} | {reason} |"
 
 
+def peaks() -> Iterator[str]:
+    """The peak of a step, in megabytes, with temporaries and without, and what each way saves."""
+    yield "| | kept, at the peak | with temporaries | saves of what is kept | saves of the step |"
+    yield "| --- | --- | --- | --- | --- |"
+    (whole, _), (kept, _) = (peaks_of("float32", kind) for kind in (StepLedger, Ledger))
+    for way in WAYS:
+        (peak, _), (less, _) = (peaks_of(way, kind) for kind in (StepLedger, Ledger))
+        saves = [f"{1 - part / of:.0%}" for part, of in ((less, kept), (peak, whole))]
+        name = way.replace("full", "`--remat full`")
+        yield (f"| {name} | {less / 1e6:.1f} MB | {peak / 1e6:.1f} MB | "
+               + ("| |" if way == "float32" else " | ".join(saves) + " |"))
+
+
 def page() -> str:
     """The page with its tables made anew."""
     text = PAGE.read_text()
-    for name, lines in (("layers", layers()), ("parts", parts())):
+    for name, lines in (("layers", layers()), ("parts", parts()), ("peaks", peaks())):
         before, rest = text.split(f"<!-- {name} -->\n")
         text = "\n".join([before + f"<!-- {name} -->\n", *lines, "", rest[rest.index("<!-- end"):]])
     return text
