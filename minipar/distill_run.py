@@ -146,7 +146,7 @@ def introduce(task: DistillationTask, options: argparse.Namespace, plan: Plan,
     shown = f"{sizes['num_layers']} layers of width {sizes['width']}" \
         if isinstance(student, GPT) else f"sizes {', '.join(map(str, sizes['sizes']))}"
     what = f"T = {recipe.temperature:g}, α = {recipe.alpha:g}"
-    for name, weight in (("hidden layers", recipe.hidden), ("attention maps", recipe.attention)):
+    for name, weight in (("hidden layers", recipe.hidden), ("attention scores", recipe.attention)):
         what += f", {name} × {weight:g}" * (weight > 0)
     where = f"{num_students} rank{'s' * (num_students > 1)}"
     if options.teacher_ranks:

@@ -28,6 +28,7 @@ MADE = {        # every kind: the command that writes it
     "structured": "prune {with optimizer} --method structured --amount 0.5 --steps 1",
     "quantized": "quantize {with optimizer} --bits 4 --asymmetric",
     "integers": "quantize {sharded, scaled} --activations",
+    "floats": "quantize {with optimizer} --format mxfp4",
     "pruned, quantized": "quantize {pruned} --bits 8",
     "being pruned": "prune {with optimizer} --amount 0.5 --gradual --steps 4 --save-every 3",
     "distilled": "distill {with optimizer} --width 4 --steps 1"}

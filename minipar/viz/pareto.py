@@ -22,7 +22,7 @@ from .figure import byte_unit, save
 
 RADII = (5, 10, 16, 24, 34, 46, 60, 76)        # of places for a label around its point, in points
 ANGLES = np.radians(np.arange(0, 360, 30))
-GAP, POINT = 2.0, 5.0                       # pixels between two labels; half of a point
+GAP, POINT = 6.0, 5.0                       # pixels between two labels; half of a point
 
 
 class Panel(NamedTuple):
