@@ -52,10 +52,9 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
             edge, piece, charge = todo.pop()    # last in, first out: weights, then x, then upstream
             if callable(piece):
                 start = meter.start() if charge else None
-                piece = piece()
+                piece = allocated("temporaries", piece())
                 if charge:
                     meter.stop(start, *charge[:3], (*charge[3], piece))
-            allocated("temporaries", piece)
             waiting[edge] -= 1
             if isinstance(edge, GradientSlot):
                 edge.accumulate(piece)

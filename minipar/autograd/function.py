@@ -145,7 +145,7 @@ class Function:
         try:
             dtype = _common_dtype(arrays)
             start = meter.start() if meter else None
-            out = Tensor(cls.forward(ctx, *arrays, **options))
+            out = Tensor(allocated("temporaries", cls.forward(ctx, *arrays, **options)))
             if dtype not in (None, out.dtype) and out.dtype.kind == "f" and "dtype" not in options:
                 raise TypeError(f"{dtype} became {out.dtype}: convert with astype what is mixed in")
         except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:
@@ -153,7 +153,6 @@ class Function:
                         ValueError)
             raise kind(f"{cls.__name__}: {error}; got {_describe(arrays)}"
                        + (f"; expected {cls.rule}" if cls.rule else "")) from error
-        allocated("temporaries", out.data)
         if meter:
             forward_flops, ctx.backward_flops = cls.flops(ctx, out.data, *arrays)
             meter.stop(start, cls.__name__, "forward", forward_flops, (*arrays, out.data))
