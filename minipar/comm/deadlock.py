@@ -8,8 +8,15 @@ from .request import Split
 HERE = str(Path(__file__).parent)
 
 
+Lines = list[tuple[str, int]]       # file and line of each frame of a rank, the innermost first
+
+
 class Deadlock(RuntimeError):
-    """No rank can go on."""
+    """No rank can go on.  `stacks` says for each rank that waits where it does."""
+
+    def __init__(self, message: str, stacks: dict[int, Lines] | None = None):
+        super().__init__(message)
+        self.stacks = stacks or {}
 
 
 class Closed(dict):
@@ -27,6 +34,15 @@ def source_line(frame: FrameType | None) -> str:
                                  or frame.f_code.co_filename.endswith("contextlib.py")):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "an unknown line"
+
+
+def lines_of(frame: FrameType | None) -> Lines:
+    """The lines at which a suspended rank stands, the innermost first."""
+    lines = []
+    while frame is not None:
+        lines.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return lines
 
 
 def describe_stuck(stuck: list, cluster) -> str:

@@ -21,7 +21,7 @@ from greenlet import getcurrent, greenlet
 
 from ..backend import Array
 from .communicator import Communicator
-from .deadlock import Closed, Deadlock, describe_stuck
+from .deadlock import Closed, Deadlock, describe_stuck, lines_of
 from .request import Rank, count_ranks, misfit
 from .simulated_communicator import SimulatedCommunicator
 from .trace import Trace
@@ -131,7 +131,8 @@ class Cluster:
                 heappop(self.ready)[2].switch()
             stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
             if stuck:
-                raise Deadlock(describe_stuck(stuck, self))
+                raise Deadlock(describe_stuck(stuck, self), {
+                    rank.number: lines_of(rank.greenlet.gr_frame) for rank in stuck})
         finally:
             self._end()
             if collecting:

@@ -36,6 +36,21 @@ def test_sends_that_wait_for_each_other():
         f"rank 1 waits to send to rank 0 (tag 5, 1 bytes) at {at('symmetric')}"]
 
 
+def test_the_error_carries_the_lines_of_every_rank_that_waits():
+    def wait(comm):
+        comm.recv(ONE, 1 - comm.rank)  # inner
+
+    def main(comm):
+        if comm.rank < 2:
+            wait(comm)  # outer
+    with pytest.raises(Deadlock) as error:
+        Cluster(3).run(main)
+    assert list(error.value.stacks) == [0, 1]
+    for lines in error.value.stacks.values():
+        here = [f"{file}:{number}" for file, number in lines if file == __file__]
+        assert here[:2] == [at("inner"), at("outer")]
+
+
 def test_a_ring_of_receives():
     def main(comm):
         comm.recv(np.zeros(3), (comm.rank - 1) % comm.size)  # ring
