@@ -22,7 +22,7 @@ def row_dot(x: Array, y: Array) -> Array:
 
 
 class Softmax(Function):
-    """y = exp(x - max) / Σ exp(x - max) over the last axis;  dx = y (g - Σ g y)."""
+    """y = exp(x - max) / Σ exp(x - max) over the last axis."""
 
     flops_per_element = 5, 4
 
@@ -36,6 +36,7 @@ class Softmax(Function):
 
     @staticmethod
     def backward(ctx, g):
+        # dx = y (g - Σ g y)
         (y,) = ctx.saved
 
         def dx():
@@ -74,8 +75,6 @@ class LogSoftmax(Function):
 class LayerNorm(Function):
     """y = u gain + bias with u = (x - mean) / √(variance + ε), over the last axis.
 
-    With d = g gain:  dx = (d - mean(d) - u mean(d u)) / √(variance + ε),
-    dgain = Σ g u, dbias = Σ g over all rows.
     Ba, Kiros & Hinton 2016, equation 3.
     """
 
@@ -101,6 +100,8 @@ class LayerNorm(Function):
 
     @staticmethod
     def backward(ctx, g):
+        # With d = g gain:  dx = (d - mean(d) - u mean(d u)) / √(variance + ε),
+        # dgain = Σ g u, dbias = Σ g over all rows
         unit, scale, gain = ctx.saved
 
         def dx():

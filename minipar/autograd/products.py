@@ -9,7 +9,7 @@ from .tensor import Tensor
 
 
 class MatMul(Function):
-    """y = a b, over broadcast leading axes;  da = g bᵀ, db = aᵀ g."""
+    """y = a b, over broadcast leading axes."""
 
     rule = "(..., n, k) @ (..., k, m), the inner sizes k equal, the leading axes broadcasting"
 
@@ -30,13 +30,14 @@ class MatMul(Function):
 
     @staticmethod
     def backward(ctx, g):
+        # da = g bᵀ, db = aᵀ g
         (a, b), (a_shape, b_shape) = ctx.saved, ctx.shapes
         return [lambda: unbroadcast(g @ b().swapaxes(-1, -2), a_shape),
                 lambda: unbroadcast(a().swapaxes(-1, -2) @ g, b_shape)]
 
 
 class Linear(Function):
-    """y = x w + bias;  dx = g wᵀ, dw = xᵀ g, dbias = Σ g over the rows.
+    """y = x w + bias.
 
     x (..., in), w (in, out), bias (out,) or None.  One 2-D product whatever the leading axes are.
     """
@@ -65,6 +66,7 @@ class Linear(Function):
 
     @staticmethod
     def backward(ctx, g):
+        # dx = g wᵀ, dw = xᵀ g, dbias = Σ g over the rows
         x, w = ctx.saved
         leading, g = g.shape[:-1], rows(g)
 

@@ -1,6 +1,6 @@
 """Products of matrices of 8-bit integers, exact, and what zero points add to them.
 
-    Σ (a - z)(b - y)  =  Σ a b  -  z Σ b  -  y Σ a  +  K z y         sums over the inner axis, K
+    Σ (a - z)(b - y)  =  Σ a b  -  …         sums over the inner axis, K; codes a, b of 8 bits
 
 So grids with zero points need no wider codes: one product of the codes, and corrections by their
 row and column sums.  Then x w ≈ scale_x scale_w Σ (a - z)(b - y), and with |x - x̂| ≤ scale_x / 2,
@@ -50,6 +50,7 @@ def affine_product(a: Array, a_zero: Array, b: Array, b_zero: Array) -> Array:
     a (n, K), b (K, m) are codes; a_zero is one zero point or (n, 1), b_zero one or (1, m).  Codes
     are up to 255 from their zero point, and 33,026 products of 255 · 255 are too many for int32.
     """
+    # Σ (a - z)(b - y)  =  Σ a b  -  z Σ b  -  y Σ a  +  K z y
     a_zero, b_zero = np.asarray(a_zero).astype(np.int64), np.asarray(b_zero).astype(np.int64)
     product = int_product(a, b).astype(np.int64)
     product -= a_zero * b.sum(axis=0, keepdims=True, dtype=np.int64)

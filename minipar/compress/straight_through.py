@@ -3,7 +3,7 @@
           x̂   ┌──────       Rounding is a staircase.  Its derivative is 0 almost everywhere, and
             ┌─┘             nothing would be learned.  So backward takes that of the line which the
           ┌─┘               stairs follow, 1, and where the grid ends, that of the clip, 0.
-    ──────┘        x        dx = dx̂ inside, 0 outside
+    ──────┘        x
 
 Source: Bengio, Léonard & Courville, Estimating or propagating gradients through stochastic neurons
 for conditional computation (2013).
@@ -17,7 +17,7 @@ from .affine import Grid
 
 
 class FakeQuantize(Function):
-    """x̂, the values of x's codes on a grid;  dx = g inside of the grid's range, 0 outside."""
+    """x̂, the values of x's codes on a grid."""
 
     rule = "x, and scale and zero that broadcast against it"
 
@@ -33,6 +33,7 @@ class FakeQuantize(Function):
 
     @staticmethod
     def backward(ctx, g):
+        # dx = g inside of the grid's range, 0 outside
         (inside,) = ctx.saved
         return [lambda: g * inside(), None, None]
 

@@ -1,9 +1,9 @@
 """The command line of the exercises: list, start, check, hint, restore, prove."""
 
 import argparse
-import ast
 import importlib.util
 import sys
+import textwrap
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -12,14 +12,14 @@ from rich.table import Column, Table
 
 from ..arguments import ArgumentParser
 from ..environment import minipar_command
-from . import surgery
-from .judge import LIMIT, Failure, judge
-from .manifest import Exercise, Refusal
-from .proof import Finding, prove
+from . import manifest
+from .check import check, check_all, print_task, say
+from .judge import LIMIT
+from .manifest import Refusal
+from .proof import RIGHT, Finding, prove
 from .workbench import Workbench
 
 ROOT = Path(__file__).resolve().parents[2]
-SHOWN = 12          # lines of a message or of printed output
 
 
 def main(argv: list[str], root: Path = ROOT) -> int:
@@ -61,9 +61,17 @@ def _parser() -> _Parser:
             ("prove", _prove, "show that the tests tell right from wrong")):
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(run=run)
-        if name in ("start", "check", "hint", "restore"):
+        if name in ("start", "hint", "restore"):
             command.add_argument("name", metavar="NAME")
+        if name == "list":
+            command.add_argument("--topic", metavar="TOPIC",
+                                 help=f"only this one: {', '.join(manifest.TOPICS)}")
+            command.add_argument("--kind", metavar="KIND",
+                                 help="core (an idea that everyone should write once) or plumbing "
+                                      "(what a real system needs around it)")
         if name == "check":
+            command.add_argument("name", metavar="NAME", nargs="?",
+                                 help="without it all that you wrote is checked anew, and counted")
             command.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS",
                                  help="how long the tests may take (default %(default)g)")
         if name == "hint":
@@ -74,30 +82,56 @@ def _parser() -> _Parser:
 
 
 def _list(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
-    table = Table(Column("exercise", no_wrap=True, overflow="ignore"), "lesson", "points",
-                  "what you write", "state", box=SIMPLE_HEAD)
+    for what, known in (("topic", manifest.TOPICS), ("kind", manifest.KINDS)):
+        asked = getattr(options, what)
+        if asked is not None and asked not in known:
+            raise Refusal(f"there is no {what} {asked!r}: choose from {', '.join(known)}")
+    table = Table(*(Column(name, no_wrap=True) for name in (
+        "exercise", "lesson", "points", "minutes", "kind", "state")), box=SIMPLE_HEAD,
+        pad_edge=False, collapse_padding=True)
     reached = total = 0
-    for exercise in bench.exercises.values():
-        state = bench.state(exercise)
-        total += exercise.points
-        reached += exercise.points if state == "passed" else 0
-        table.add_row(exercise.name, f"{exercise.lesson:02}", str(exercise.points), exercise.title,
-                      state)
+    for topic in [options.topic] if options.topic else manifest.TOPICS:
+        chosen = [exercise for exercise in bench.exercises.values() if exercise.topic == topic
+                  and options.kind in (None, exercise.kind)]
+        if chosen:
+            table.add_row(f"[{topic}]")
+        for exercise in chosen:
+            state = bench.state(exercise)
+            total += exercise.points
+            reached += exercise.points if state == "passed" else 0
+            about = [*textwrap.wrap(exercise.title, 28), *(f"after {n}" for n in exercise.needs)]
+            table.add_row("\n  ".join([exercise.name, *about]), f"{exercise.lesson:02}",
+                          str(exercise.points), str(exercise.minutes), exercise.kind, state)
     console.print(table)
-    _say(console, f"{reached} of {total} points.  To begin: "
-                  + minipar_command("exercise start NAME"))
+    say(console, f"{reached} of {total} points.  To begin: "
+                 + minipar_command("exercise start NAME"))
     return 0
 
 
 def _start(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
     exercise = bench.find(options.name)
     bench.start(exercise)
-    _say(console, f"{exercise.title} ({exercise.points} points)\n")
-    _print_task(console, exercise)
-    _say(console, f"Write it in {bench.place(exercise)}, then:\n"
-                  f"  {minipar_command(f'exercise check {exercise.name}')}\n"
-                  f"  {minipar_command(f'exercise hint {exercise.name}')}")
+    say(console, f"{exercise.title} ({exercise.points} points, about {exercise.minutes} minutes)")
+    print_task(console, exercise)
+    todo = [name for name in exercise.needs if bench.state(bench.find(name)) != "passed"]
+    if todo:
+        say(console, f"\nEasier after: {', '.join(todo)}")
+    for cut in exercise.hidden:
+        say(console, f"\nHidden until you restore: {cut.function} of {cut.file}")
+    say(console, f"\nWrite it in {bench.place(exercise)}, then:\n"
+                 f"  {minipar_command(f'exercise check {exercise.name}')}\n"
+                 f"  {minipar_command(f'exercise hint {exercise.name}')}")
     return 0
+
+
+def _check(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("pytest") is None:
+        raise Refusal("checking needs pytest: make setup, or pip install -e '.[dev]'")
+    if options.limit <= 0:
+        raise Refusal(f"--limit takes a positive number of seconds, not {options.limit:g}")
+    if options.name is None:
+        return 0 if check_all(bench, console, options.limit) else 1
+    return 0 if check(bench, console, bench.find(options.name), options.limit) else 1
 
 
 def _hint(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
@@ -112,82 +146,9 @@ def _hint(bench: Workbench, console: Console, options: argparse.Namespace) -> in
 def _restore(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
     exercise = bench.find(options.name)
     yours = bench.restore(exercise)
-    _say(console, f"{exercise.file} has the reference {exercise.function} again; yours is kept in "
+    say(console, f"{exercise.file} has the reference {exercise.function} again; yours is kept in "
                   f"{yours.relative_to(bench.root)}")
     return 0
-
-
-def _check(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
-    exercise = bench.find(options.name)
-    if importlib.util.find_spec("pytest") is None:
-        raise Refusal("checking needs pytest: make setup, or pip install -e '.[dev]'")
-    if options.limit <= 0:
-        raise Refusal(f"--limit takes a positive number of seconds, not {options.limit:g}")
-    started = bench.is_started(exercise)
-    try:
-        written = surgery.parse_block(bench.block(exercise))
-        grafts = bench.grafts(exercise)
-    except Refusal as refusal:                  # what stands there is no function any more
-        _say(console, f"✗ {exercise.name}: {refusal}")
-        return 1
-    if started and surgery.same_body(written, _parse(surgery.stub_body(exercise))):
-        _say(console, f"✗ {exercise.name}: nothing is written yet in {bench.place(exercise)}\n")
-        _print_task(console, exercise)
-        return 1
-    outcome = judge(bench.root, exercise, {"yours": grafts}, bench.lines(exercise),
-                    options.limit)["yours"]
-    tests = f"{outcome.num_passed} tests in {outcome.seconds:.1f} s"
-    if outcome.passed and started:
-        bench.keep_passed(exercise)
-        _say(console, f"✓ {exercise.name}: {exercise.points} points ({tests})\nTo compare it with "
-                      f"the reference: {minipar_command(f'exercise restore {exercise.name}')}")
-    elif outcome.passed:
-        _say(console, f"✓ {exercise.name} passes ({tests}), but it is the reference: to write your "
-                      f"own, {minipar_command(f'exercise start {exercise.name}')}")
-    else:
-        _say(console, f"✗ {exercise.name}: 0 of {exercise.points} points ({outcome.num_passed} "
-                      f"tests passed, {len(outcome.failures)} failed)")
-        _print_failure(bench, console, exercise, outcome.failures[0])
-        for mutant in exercise.mutants:
-            if surgery.same_body(written, _parse(mutant.body)):
-                console.print(f"\nA known mistake: {mutant.why}")
-        _say(console, f"\nStuck?  {minipar_command(f'exercise hint {exercise.name}')}")
-    return 0 if outcome.passed else 1
-
-
-def _parse(body: str) -> ast.FunctionDef:
-    return surgery.parse_block(surgery.as_block(body))
-
-
-def _say(console: Console, text: str) -> None:
-    """Print lines as they are: names, places and commands are for copying."""
-    console.print(text, soft_wrap=True)
-
-
-def _print_task(console: Console, exercise: Exercise) -> None:
-    for paragraph in exercise.task.split("\n"):
-        console.print(f"{paragraph}\n")
-
-
-def _print_failure(bench: Workbench, console: Console, exercise: Exercise,
-                   failure: Failure) -> None:
-    """The first failure in the learner's terms: which test, what it says, at which line."""
-    message = failure.message.replace(f"{bench.root}/", "").strip().split("\n")
-    explained = [i for i, line in enumerate(message) if i and line.startswith("assert ")]
-    message = message[:explained[0] if explained else SHOWN]    # without pytest's retelling
-    if failure.error not in ("AssertionError", "Deadlock", "EndlessLoop", "Ended"):
-        message[0] = f"{failure.error}: {message[0]}"
-    if failure.test:
-        _say(console, f"\n{failure.test}")
-    for line in (*message, *failure.notes):
-        _say(console, f"    {line}")
-    if failure.line:
-        _say(console, f"at {exercise.file}:{failure.line[0]}\n    {failure.line[1]}")
-    printed = failure.printed.strip()
-    if printed:
-        _say(console, "it printed:")
-        for line in printed.split("\n")[-SHOWN:]:
-            _say(console, f"    {line}")
 
 
 def _prove(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
@@ -201,9 +162,9 @@ def _prove(bench: Workbench, console: Console, options: argparse.Namespace) -> i
             _print_findings(console, findings)
     console.print(summary)
     for finding in surprises:
-        _say(console, f"{finding.exercise.name}: {finding.variant} {finding.surprise}")
+        say(console, f"{finding.exercise.name}: {finding.variant} {finding.surprise}")
     if not surprises:
-        _say(console, f"{len(chosen)} exercises proven: each reference passes, each stub and each "
+        say(console, f"{len(chosen)} exercises proven: each reference passes, each stub and each "
                       "mutant fails")
     return 1 if surprises else 0
 
@@ -220,10 +181,13 @@ def _print_findings(console: Console, findings: list[Finding]) -> None:
 
 def _summarize(table: Table, findings: list[Finding]) -> None:
     """A row for one exercise."""
-    reference, stub, *mutants = findings
+    reference, stub = findings[:2]
+    right = [finding for finding in findings if finding.variant in RIGHT]
+    mutants = [finding for finding in findings[2:] if finding not in right]
     num_failing = sum(not mutant.surprise for mutant in mutants)
     outcome = reference.outcome
-    table.add_row(reference.exercise.name, "?" if reference.surprise else "passes",
+    table.add_row(reference.exercise.name,
+                  "?" if any(finding.surprise for finding in right) else "passes",
                   "?" if stub.surprise else "fails", f"{num_failing} of {len(mutants)} fail",
                   str(outcome.num_passed) if outcome else "", f"{outcome.seconds:.1f}" if outcome
                   else "")

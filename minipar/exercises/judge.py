@@ -1,18 +1,34 @@
-"""The judge: run an exercise's tests on variants of the source, in a process with a time limit."""
+"""The judge: run an exercise's tests on variants of the source, in a process with a time limit.
+
+    judge ──stdin: the job───────▶ runner      leader of a group of processes of its own: when it
+          ◀─pipe: results──────────┘           ends, so does the group, and nothing outlives it
+
+The job brings a token, and a line of results counts only if it shows it: what a learner's function
+writes anywhere, before it ends the process, is no result.  But it does run in the runner's process
+and could go looking there.  This is a check of one's own work; grading needs a judge that the
+function shares no process with.
+"""
 
 import json
+import os
 import re
+import secrets
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from .. import environment
 from .manifest import Exercise
 
 LIMIT = 30.0        # seconds that one variant may take: a right one needs less than 5
 START = 30.0        # seconds for the process to start, on a machine with other things to do
+TIMED_OUT = "Timeout ("     # faulthandler's first word
 
 Grafts = dict[str, list[tuple[str, str]]]       # by file: (function, block)
 
@@ -51,16 +67,12 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Grafts],
     `lines`, first and last, are those of which a failure tells which one raised.  A variant that
     takes longer than `limit` seconds, or ends its process, has failed; those after it are missing.
     """
-    with tempfile.TemporaryDirectory(prefix="minipar-exercise-") as place:
-        directory = Path(place)
-        (directory / "job.json").write_text(json.dumps({
-            "root": str(root), "file": exercise.file, "lines": lines, "tests": exercise.tests,
-            "limit": limit, "stop_at_first": stop_at_first, "variants": variants}))
-        output, status = _run(root, directory, START + limit * len(variants))
-        results, stack = [path.read_text() if path.exists() else ""
-                          for path in (directory / "results", directory / "stack")]
+    job = {"root": str(root), "file": exercise.file, "lines": lines, "tests": exercise.tests,
+           "limit": limit, "stop_at_first": stop_at_first, "variants": variants,
+           "token": secrets.token_hex()}
+    results, output, status = _run(root, job, START + limit * len(variants))
     outcomes = {}
-    for line in map(json.loads, results.splitlines()):
+    for line in _signed(results, job["token"]):
         failures = tuple(Failure(**{**f, "notes": tuple(f["notes"]),
                                     "line": f["line"] and tuple(f["line"])})
                          for f in line["failures"])
@@ -69,8 +81,8 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Grafts],
         outcomes[line["variant"]] = Outcome(line["num_passed"], failures, line["seconds"])
     unfinished = [name for name in variants if name not in outcomes]
     if unfinished:
-        if status is None or stack:
-            failure = _endless(stack, root / exercise.file, limit)
+        if status is None or any(line.startswith(TIMED_OUT) for line in results.splitlines()):
+            failure = _endless(results, root / exercise.file, limit)
         else:
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
             failure = Failure("", "Ended", f"the process that ran the tests ended ({how}): "
@@ -79,27 +91,63 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Grafts],
     return outcomes
 
 
-def _run(root: Path, directory: Path, limit: float) -> tuple[str, int | None]:
-    """Run the runner; return what it printed and its exit status, None if it had to be killed."""
+def _signed(results: str, token: str) -> list[dict]:
+    """The lines of results that the runner wrote."""
+    found = []
+    for line in results.splitlines():
+        with suppress(ValueError):
+            parsed = json.loads(line)
+            if isinstance(parsed, dict) and parsed.get("token") == token:
+                found.append(parsed)
+    return found
+
+
+def _run(root: Path, job: dict, limit: float) -> tuple[str, str, int | None]:
+    """Run the runner: its results, what it printed, its exit status (None if it was too slow)."""
     variables = environment.mpirun_environment()        # pytest must not think it is an MPI rank
     for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
         variables.pop(name, None)
     variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                   "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    with open(directory / "output", "w+", errors="replace") as output:
-        try:
-            status = subprocess.run(
-                [sys.executable, "-m", "minipar.exercises.runner", str(directory)], cwd=root,
-                env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                timeout=limit, check=False).returncode
-        except subprocess.TimeoutExpired:
-            status = None
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        results, status = run_in_group([sys.executable, "-m", "minipar.exercises.runner"], root,
+                                       variables, json.dumps(job), output, limit)
         output.seek(0)
-        return output.read(), status
+        return results, output.read(), status
+
+
+def run_in_group(command: list[str], folder: Path, variables: dict[str, str], stdin: str,
+                 errors: IO, limit: float) -> tuple[str, int | None]:
+    """What a command writes on stdout, and its exit status, None if it took more than `limit` s.
+
+    When it has ended, all that it has started ends as well.
+    """
+    process = subprocess.Popen(
+        command, cwd=folder, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=errors, start_new_session=True)
+    deadline, written, pending = time.monotonic() + limit, None, stdin.encode()
+    try:
+        while written is None and process.poll() is None and time.monotonic() < deadline:
+            with suppress(subprocess.TimeoutExpired):       # its children may hold the pipe open
+                sending, pending = pending, None            # communicate takes its input once
+                written, _ = process.communicate(sending, timeout=0.05)
+        status = process.poll()
+    finally:
+        with suppress(ProcessLookupError):
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+    if written is None:
+        try:
+            written, _ = process.communicate(timeout=1)
+        except subprocess.TimeoutExpired as expired:        # a child has left the group
+            written = expired.output or b""
+    return written.decode(errors="replace"), status
 
 
 def _endless(stack: str, file: Path, limit: float) -> Failure:
-    """A variant that was ended, and at which line."""
+    """A variant that was ended, and at which line (faulthandler's)."""
     numbers = re.findall(rf'File "{re.escape(str(file))}", line (\d+)', stack)     # innermost first
     line = (int(numbers[0]), file.read_text().split("\n")[int(numbers[0]) - 1].strip()) \
         if numbers else None

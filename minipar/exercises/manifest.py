@@ -2,21 +2,35 @@
 
     [softmax_backward]                          the name
     title, lesson, points, task                 what to write, with shapes
+    topic, kind, minutes, needs                 for choosing: one of TOPICS, one of KINDS, how long
+                                                it takes, names of exercises to do before
     file, function                              what is cut: minipar/….py, Class.method
     hints                                       from gentle to almost the answer
     tests                                       pytest node ids, serial, a few seconds together
     [softmax_backward.mutants.sum_forgotten]    a wrong body, and why it is wrong
+
+Where another function would be the answer it is hidden, that is, cut as well:
+
+    hidden                                      "minipar/….py::function", perhaps several
+    solution                                    a body without them, if the reference needs them
 """
 
 import difflib
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..environment import minipar_command
 
 MANIFEST = "minipar/exercises.toml"
 MIN_MUTANTS = 3
+TOPICS = ("collectives", "costs", "autograd", "optimizers", "data parallelism", "sharding",
+          "pipelines", "tensor parallelism", "meshes", "memory", "precision", "pruning",
+          "quantization", "distillation")
+# core: an idea of the lesson, which everyone should have written once.  plumbing: what a real
+# system needs around it; who leaves it out misses no idea.
+KINDS = ("core", "plumbing")
 
 
 class Refusal(Exception):
@@ -32,24 +46,44 @@ class Mutant:
     body: str
 
 
+class Cut(NamedTuple):
+    """A function that is cut out: `file` is relative to the work tree, `function` is dotted."""
+
+    file: str
+    function: str
+
+
 @dataclass(frozen=True)
 class Exercise:
-    """One function to write.  `file` is relative to the work tree, `function` is dotted."""
+    """One function to write, and others that are hidden as long as it is being written."""
 
     name: str
     title: str
     lesson: int
     points: int
+    topic: str
+    kind: str
+    minutes: int
+    needs: tuple[str, ...]
     file: str
     function: str
     task: str
     hints: tuple[str, ...]
     tests: tuple[str, ...]
     mutants: tuple[Mutant, ...]
+    hidden: tuple[Cut, ...] = ()
+    solution: str = ""
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """All functions that are cut, the one to write first."""
+        return Cut(self.file, self.function), *self.hidden
 
 
-_FIELDS = {"title": str, "lesson": int, "points": int, "file": str, "function": str, "task": str,
-           "hints": list, "tests": list, "mutants": dict}
+_FIELDS = {"title": str, "lesson": int, "points": int, "topic": str, "kind": str, "minutes": int,
+           "needs": list, "file": str, "function": str, "task": str, "hints": list, "tests": list,
+           "mutants": dict}
+_OPTIONAL = {"hidden": list, "solution": str}
 
 
 def load(root: Path) -> dict[str, Exercise]:
@@ -64,28 +98,46 @@ def load(root: Path) -> dict[str, Exercise]:
                       "(git clone, then pip install -e '.[dev]')") from None
     except tomllib.TOMLDecodeError as error:
         raise Refusal(f"{MANIFEST} is no TOML: {error}") from None
-    return {name: _exercise(name, entry) for name, entry in entries.items()}
+    exercises: dict[str, Exercise] = {}
+    for name, entry in entries.items():
+        exercises[name] = _exercise(name, entry, exercises)
+    return exercises
 
 
-def _exercise(name: str, entry: dict) -> Exercise:
-    where = f"{MANIFEST}, [{name}]"
+def _exercise(name: str, entry: dict, before: dict[str, Exercise]) -> Exercise:
+    where, fields = f"{MANIFEST}, [{name}]", _FIELDS | _OPTIONAL
     for key in entry:
-        if key not in _FIELDS:
-            raise Refusal(f"{where}: unknown key {key!r}; there are {', '.join(_FIELDS)}")
-    for key, kind in _FIELDS.items():
-        if not isinstance(entry.get(key), kind) or entry[key] in ("", []):
+        if key not in fields:
+            raise Refusal(f"{where}: unknown key {key!r}; there are {', '.join(fields)}")
+    for key, kind in fields.items():
+        if key in _OPTIONAL and key not in entry:
+            continue
+        if not isinstance(entry.get(key), kind) or entry[key] in ("", []) and key != "needs":
             raise Refusal(f"{where}: {key} must be of type {kind.__name__} and not empty, not "
                           f"{entry.get(key)!r}")
+    for key, known in (("topic", TOPICS), ("kind", KINDS)):
+        if entry[key] not in known:
+            raise Refusal(f"{where}: {key} must be one of {', '.join(known)}, not {entry[key]!r}")
+    for key in ("points", "minutes"):
+        if entry[key] < 1:
+            raise Refusal(f"{where}: {key} must be at least 1, not {entry[key]}")
+    for other in entry["needs"]:
+        if other not in before:
+            raise Refusal(f"{where}: needs {other!r}, which is no exercise above it")
+    for cut in entry.get("hidden", ()):
+        if cut.count("::") != 1:
+            raise Refusal(f"{where}: hidden must be like minipar/….py::function, not {cut!r}")
     if len(entry["mutants"]) < MIN_MUTANTS:
         raise Refusal(f"{where}: {len(entry['mutants'])} mutants; at least {MIN_MUTANTS} are "
                       "needed to show that the tests tell right from wrong")
     for mutant, parts in entry["mutants"].items():
-        if set(parts) != {"why", "body"} or mutant in ("reference", "stub"):
+        if set(parts) != {"why", "body"} or mutant in ("reference", "solution", "stub"):
             raise Refusal(f"{where}: mutant {mutant} has {', '.join(parts)}; a mutant has why and "
-                          "body, and is not called reference or stub")
+                          "body, and is not called reference, solution or stub")
     return Exercise(**{
         **entry, "name": name, "task": _flow(entry["task"]), "tests": tuple(entry["tests"]),
-        "hints": tuple(_flow(hint) for hint in entry["hints"]),
+        "hints": tuple(_flow(hint) for hint in entry["hints"]), "needs": tuple(entry["needs"]),
+        "hidden": tuple(Cut(*cut.split("::")) for cut in entry.get("hidden", ())),
         "mutants": tuple(Mutant(mutant, _flow(parts["why"]), parts["body"])
                          for mutant, parts in entry["mutants"].items())})
 

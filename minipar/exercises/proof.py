@@ -1,6 +1,7 @@
 """The proof that an exercise's tests tell right from wrong.
 
     reference   passes          the tests ask for nothing that the library does not do
+    solution    passes          if the reference needs what the exercise hides
     stub        fails           … by its own exception: the tests do reach the function
     mutant      fails           … by what it computes, not because it is no working Python
 """
@@ -15,7 +16,9 @@ from .manifest import MANIFEST, Exercise, Refusal
 from .surgery import as_block, parse_block, stub_body
 from .workbench import Workbench
 
+RIGHT = ("reference", "solution")
 NO_PROGRAM = ("NameError", "UnboundLocalError", "SyntaxError", "ImportError", "ModuleNotFoundError")
+NO_RESULT = ("EndlessLoop", "Ended", "Skipped", "NotImplementedError")  # the last: what is hidden
 
 
 @dataclass(frozen=True)
@@ -36,18 +39,22 @@ def prove(bench: Workbench, exercises: Sequence[Exercise]) -> Iterator[list[Find
 
 def prove_one(bench: Workbench, exercise: Exercise) -> list[Finding]:
     """The findings of one exercise: reference, stub, each mutant.  Leaves the work tree alone."""
-    blocks = {"reference": bench.reference(exercise), "stub": as_block(stub_body(exercise))}
-    for mutant in exercise.mutants:
-        blocks[mutant.name] = as_block(mutant.body)
+    blocks = {"reference": bench.reference(exercise.cuts[0]),
+              "stub": as_block(stub_body(exercise))}
+    if exercise.solution:
+        blocks["solution"] = as_block(exercise.solution)
+    blocks |= {mutant.name: as_block(mutant.body) for mutant in exercise.mutants}
+    for name, block in blocks.items():
         try:
-            parse_block(blocks[mutant.name])
+            parse_block(block)
         except SyntaxError as error:
-            raise Refusal(f"{MANIFEST}, [{exercise.name}.mutants.{mutant.name}]: line "
-                          f"{error.lineno} of the body and its def: {error.msg}") from None
-    others = bench.grafts(exercise)
-    same_file = others[exercise.file]
-    variants = {name: {**others, exercise.file: [*same_file, (exercise.function, block)]}
-                for name, block in blocks.items()}
+            raise Refusal(f"{MANIFEST}, [{exercise.name}.mutants.{name}]: line {error.lineno} of "
+                          f"the body and its def: {error.msg}") from None
+    variants = {}
+    for name, block in blocks.items():
+        others = bench.grafts(exercise, hide=name != "reference" or not exercise.solution)
+        variants[name] = {**others, exercise.file: [*others[exercise.file],
+                                                    (exercise.function, block)]}
     outcomes = judge(bench.root, exercise, variants, stop_at_first=True)
     return [Finding(exercise, name, outcomes.get(name), _surprise(name, outcomes.get(name)))
             for name in variants]
@@ -56,14 +63,14 @@ def prove_one(bench: Workbench, exercise: Exercise) -> list[Finding]:
 def _surprise(name: str, outcome: Outcome | None) -> str:
     if outcome is None:
         return "was not run: the variant before it ended the process"
-    if name == "reference":
+    if name in RIGHT:
         return "" if outcome.passed else f"must pass, but {_first_failure(outcome)}"
     if not outcome.failures:
         return "passes, so the tests do not tell it from the reference"
     error = outcome.failures[0].error
-    if name == "stub" and error != "NotImplementedError":
+    if name == "stub" and not outcome.failures[0].message.startswith("write this"):
         return f"must fail by its own exception, but {_first_failure(outcome)}"
-    if name != "stub" and (error in NO_PROGRAM or error in ("EndlessLoop", "Ended", "Skipped")):
+    if name != "stub" and error in (*NO_PROGRAM, *NO_RESULT):
         return f"must fail by what it computes, but {_first_failure(outcome)}"
     return ""
 

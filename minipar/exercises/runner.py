@@ -1,11 +1,11 @@
 """A process that runs an exercise's tests on variants of the source, one after the other.
 
-    python -m minipar.exercises.runner DIRECTORY
+    python -m minipar.exercises.runner
 
-    DIRECTORY/job.json   root, tests, file, lines and limit; variants: by name, for each file the
-                         functions that get another body
-             /results    one line of JSON per variant, written as soon as it is known
-             /stack      where it was when a variant had taken too long
+    stdin    a line of JSON: root, tests, file, lines, limit and token; variants: by name, for each
+             file the functions that get another body
+    stdout   a line of JSON per variant, with the token, written as soon as it is known; or where it
+             was when a variant had taken too long.  What tests print goes to stderr
 
 Nothing is written into the work tree: a finder hands Python the changed modules.  For each variant
 minipar and its tests are imported anew, which takes a tenth of the time of a new process.
@@ -17,14 +17,25 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
+import linecache
+import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 import pytest
 
 from .surgery import graft
+from .workbench import KEPT
+
+# What a function of an exercise has no reason to do, as Python's audit events.
+PROCESSES = ("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.spawn",
+             "os.posix_spawn", "pty.spawn")
+SEARCHES = ("gc.get_objects", "gc.get_referrers", "gc.get_referents")
+FILES = ("open", "os.link", "os.rename", "os.symlink", "shutil.copyfile")
 
 
 class GraftLoader(importlib.machinery.SourceFileLoader):
@@ -68,7 +79,11 @@ class Recorder:
 
     def __init__(self, file: str, lines: Sequence[int]):
         self.file, self.lines = file, range(lines[0], lines[1] + 1)
-        self.num_passed, self.failures, self.seconds = 0, [], 0.0
+        self.num_tests, self.num_passed, self.failures, self.seconds = 0, 0, [], 0.0
+
+    def pytest_collection_finish(self, session) -> None:
+        """All tests are known."""
+        self.num_tests = len(session.items)
 
     def pytest_exception_interact(self, node, call, report) -> None:
         """A test raised, or could not be imported."""
@@ -77,13 +92,34 @@ class Recorder:
             error = error.__cause__                         # why the tests could not be imported
         message = f"{error.filename}, line {error.lineno}: {error.msg}" \
             if isinstance(error, SyntaxError) else str(error)
-        inside = [(entry.lineno + 1, str(entry.statement).strip())
-                  for entry in call.excinfo.traceback
+        inside = [entry.lineno + 1 for entry in call.excinfo.traceback
                   if str(entry.path) == self.file and entry.lineno + 1 in self.lines]
+        stacks = getattr(error, "stacks", None)         # a deadlock: no rank raised, all wait
+        if stacks:
+            waiting = {rank: line for rank, stack in stacks.items() if (line := self._own(stack))}
+            message = "\n".join(self._at_own_line(line, waiting) for line in message.split("\n"))
+            inside = list(waiting.values())[:1]
         self.failures.append({
             "test": node.nodeid, "error": type(error).__name__, "message": message,
-            "notes": getattr(error, "__notes__", []), "line": inside[-1] if inside else None,
+            "notes": getattr(error, "__notes__", []),
+            "line": self._line(inside[-1]) if inside else None,
             "printed": getattr(report, "capstdout", "")})
+
+    def _own(self, stack: Sequence[tuple[str, int]]) -> int | None:
+        """The innermost line of the exercise's function on a stack."""
+        return next((line for file, line in stack if file == self.file and line in self.lines),
+                    None)
+
+    def _at_own_line(self, text: str, waiting: dict[int, int]) -> str:
+        """A line of a deadlock's report; where it names a test's line, the learner's instead."""
+        found = re.match(r"( *rank (\d+) .* at ).+:\d+$", text)
+        if not found or int(found[2]) not in waiting:
+            return text
+        return f"{found[1]}{self.file}:{waiting[int(found[2])]}"
+
+    def _line(self, number: int) -> tuple[int, str]:
+        linecache.checkcache(self.file)
+        return number, linecache.getline(self.file, number).strip()
 
     def pytest_runtest_logreport(self, report) -> None:
         """A phase of a test is over."""
@@ -114,22 +150,48 @@ def run_variant(job: dict, grafts: dict[str, list]) -> dict:
                 package, _, module = name.rpartition(".")
                 if package in sys.modules:          # `from package import module` must not find it
                     vars(sys.modules[package]).pop(module, None)
+    if not recorder.failures and recorder.num_passed < recorder.num_tests:
+        recorder.failures.append({
+            "test": "", "error": "Ended", "notes": [], "line": None, "printed": "", "message":
+            f"the run ended after {recorder.num_passed} of {recorder.num_tests} tests"})
     return {"status": int(status), "num_passed": recorder.num_passed,
             "seconds": recorder.seconds, "failures": recorder.failures}
 
 
-def main(directory: Path) -> None:
+def fence(root: Path) -> Callable[[str, tuple], None]:
+    """An audit hook that refuses what would find the answer instead of being it.
+
+    The references that the workbench keeps, other processes (which could outlive this one, and ask
+    git), a search through all objects.  It cannot be taken off; it is no sandbox.
+    """
+    kept = os.path.join(os.path.realpath(root), KEPT)
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in PROCESSES:
+            raise PermissionError(f"{event}: an exercise starts no process")
+        if event in SEARCHES:
+            raise PermissionError(f"{event}: an exercise looks at its arguments only")
+        if event in FILES and isinstance(arguments[0], str | bytes | os.PathLike) \
+                and os.path.realpath(os.fsdecode(arguments[0])).startswith(kept):
+            raise PermissionError(f"{KEPT} is not read while an exercise is checked")
+    return hook
+
+
+def main() -> None:
     """Run the job; write the stack and end the process if a variant takes too long."""
-    job = json.loads((directory / "job.json").read_text())
+    job = json.loads(sys.stdin.buffer.read())
+    token = job.pop("token")
     sys.dont_write_bytecode = True
-    with open(directory / "results", "w") as results, open(directory / "stack", "w") as stack:
+    with open(os.dup(1), "w") as results:
+        os.dup2(2, 1)                   # from here on stdout is what tests print
+        sys.addaudithook(fence(Path(job["root"])))
         for name, grafts in job["variants"].items():
-            faulthandler.dump_traceback_later(job["limit"], exit=True, file=stack)
+            faulthandler.dump_traceback_later(job["limit"], exit=True, file=results)
             result = run_variant(job, grafts)
             faulthandler.cancel_dump_traceback_later()
-            results.write(json.dumps({"variant": name, **result}) + "\n")
+            results.write(json.dumps({"token": token, "variant": name, **result}) + "\n")
             results.flush()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -48,6 +48,11 @@ def same_body(a: ast.FunctionDef, b: ast.FunctionDef) -> bool:
     return [ast.dump(n) for n in body_nodes(a)] == [ast.dump(n) for n in body_nodes(b)]
 
 
+def num_statements(function: ast.FunctionDef) -> int:
+    """How many statements a body has, with those inside of others."""
+    return sum(isinstance(n, ast.stmt) for node in body_nodes(function) for n in ast.walk(node))
+
+
 def find_function(tree: ast.Module, function: str) -> ast.FunctionDef | None:
     """The definition of `Class.method`, `function` or `outer.inner`, if it is there."""
     node = tree
@@ -114,21 +119,36 @@ def replace_block(text: str, rows: Rows, block: str) -> str:
 
 
 def stub(text: str, rows: Rows, exercise: Exercise) -> str:
-    """The block at `rows` with a body that raises, of as many lines."""
-    lines = text.split("\n")
-    indent = " " * min(_indent(line) for line in lines[rows.body:rows.end]
-                       if line.strip() and not line.strip().startswith("#"))
-    missing = rows.end - rows.body - 1
-    task = [line for paragraph in exercise.task.strip().split("\n")
-            for line in textwrap.wrap(paragraph, 95 - len(indent)) or [""]]
-    remarks = task if len(task) <= missing else []
-    remarks = [f"{indent}# {line}".rstrip() for line in remarks + [""] * (missing - len(remarks))]
-    return "\n".join([*lines[rows.first:rows.body], *remarks, indent + stub_body(exercise)])
+    """The block at `rows` with a body that raises, of as many lines, and the task if it fits."""
+    return _with_body(text, rows, stub_body(exercise), exercise.task.strip())
+
+
+def hidden_stub(text: str, rows: Rows, exercise: Exercise) -> str:
+    """The same for a function that the exercise hides."""
+    return _with_body(text, rows, hidden_body(exercise))
 
 
 def stub_body(exercise: Exercise) -> str:
     """The one statement of a stub."""
     return f'raise NotImplementedError("write this: exercise {exercise.name}")'
+
+
+def hidden_body(exercise: Exercise) -> str:
+    """The one statement of a function that the exercise hides."""
+    return f'raise NotImplementedError("hidden by exercise {exercise.name}, until you restore it")'
+
+
+def _with_body(text: str, rows: Rows, statement: str, task: str = "") -> str:
+    """The block at `rows` with one statement at the end of as many lines as its body has."""
+    lines = text.split("\n")
+    indent = " " * min(_indent(line) for line in lines[rows.body:rows.end]
+                       if line.strip() and not line.strip().startswith("#"))
+    missing = rows.end - rows.body - 1
+    words = [line for paragraph in task.split("\n")
+             for line in textwrap.wrap(paragraph, 95 - len(indent)) or [""]]
+    remarks = words if len(words) <= missing else []
+    remarks = [f"{indent}# {line}".rstrip() for line in remarks + [""] * (missing - len(remarks))]
+    return "\n".join([*lines[rows.first:rows.body], *remarks, indent + statement])
 
 
 def parse_file(text: str, file: str) -> ast.Module:

@@ -64,11 +64,12 @@ def nearest_by_bits(bits: Array, drop: int) -> Array:
 
 def step_by_chance(size: Array, nearest: Array, spacing: Array,
                    random: np.random.Generator) -> Array:
-    """`nearest`, or the neighbour at the other side of `size`, which is d spacings away from it.
+    """`nearest`, or the neighbour at the other side of `size`, so that the mean is `size`.
 
-    The neighbour with probability d = |size - nearest| / spacing: the mean is `size`.  Random
-    numbers are drawn on the host, one for each number in order, so they are the same everywhere.
+    Random numbers are drawn on the host, one for each number in order, so they are the same
+    everywhere.
     """
+    # the neighbour with probability d = |size - nearest| / spacing
     away = size - nearest                       # exact
     away /= spacing
     chance = like(random.random(size.shape, dtype=size.dtype), size)

@@ -18,11 +18,8 @@ it, as here it begins after the part has made it.
     forward             ▐F0▌▐F1▌▐F2▌      backward, from     ▐B0▌▐B1▌▐B2▌      t = clock of compute
     copy out                ▐─0─▌         right to left  ◀       ▐─0─▌         e = ends of copies
 
-So both are the same recursion from part 0 on, with their own times, and their sum is the step's:
-
-    t ← max(t + work, e of the part `ahead` before),    e ← max(t, all e) + copy
-
-It is the exact optimum of `lanes.py`: times are whole numbers of one unit, ties are ties.
+So both are the same recursion from part 0 on (`after`), with their own times, and their sum is the
+step's.  It is the exact optimum of `lanes.py`: times are whole numbers of one unit, ties are ties.
 Beaumont, Eyraud-Dubois & Shilova, Efficient combination of rematerialization and offloading (2021),
 have the general problem, where segments are longer than a part.
 """
@@ -154,6 +151,7 @@ def worth_having(beginnings: Sequence[Beginning],
 def after(lane: Lane, work: int, copy: int) -> Lane:
     """The clock and the ends of copies when one more part has run: it computes for `work`, waits
     for the copy of the part `ahead` before it, and begins its own, which takes `copy`."""
+    # t ← max(t + work, e of the part `ahead` before),    e ← max(t, all e) + copy
     clock, oldest, *others = lane
     clock = max(clock + work, oldest)
     end = max([clock, *others]) + copy if copy else 0

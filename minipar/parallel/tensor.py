@@ -78,10 +78,11 @@ class ColumnLinear(Linear):
 
 
 class RowLinear(Linear):
-    """This rank's columns of x → x weight + bias, leaving; the bias is added once, to the sum."""
+    """This rank's columns of x → x weight + bias, leaving: the end of a pair."""
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
+        # the bias is added once, to the sum
         y = self.split.leave(ag.linear(x, self.weight))
         return y + self.split.shared(self.bias) if self.has_bias else y
 

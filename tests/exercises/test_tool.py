@@ -47,15 +47,25 @@ def test_from_the_stub_to_the_points(learner):
     assert "row_dot(g, y))" in (learner.tree / ".exercises/softmax_backward.yours.py").read_text()
 
 
+def test_the_list_by_topic_and_kind(learner):
+    status, said = learner("list")
+    assert status == 0
+    for name in manifest.TOPICS:
+        assert f"\n [{name}] " in said
+    for exercise in EXERCISES.values():
+        row = line_of(said, f" {exercise.name} ").split()
+        assert row == [exercise.name, f"{exercise.lesson:02}", str(exercise.points),
+                       str(exercise.minutes), exercise.kind, "reference"]
+    said = learner("list", "--topic", "tensor parallelism", "--kind", "core")[1]
+    chosen = [e for e in EXERCISES.values()
+              if (e.topic, e.kind) == ("tensor parallelism", "core")]
+    assert all(f" {e.name} " in said for e in chosen)
+    assert "after copy_to_backward" in said and "heads_by_rank" not in said
+    assert f"0 of {sum(e.points for e in chosen)} points" in said
+
+
 def line_of(text, word):
     return next(line for line in text.split("\n") if word in line)
-
-
-def test_check_of_the_reference_says_so(learner):
-    status, said = learner("check", "unbroadcast")
-    assert status == 0 and "it is the reference" in said
-    assert minipar_command("exercise start unbroadcast") in said
-    assert not (learner.tree / ".exercises").exists()
 
 
 def test_check_shows_the_learners_own_line_and_what_it_printed(learner):
@@ -81,6 +91,12 @@ def test_check_tells_a_deadlock(learner):
     assert status == 1
     assert "deadlock: no rank can go on" in said and "rank 0 waits to send to rank 1" in said
     assert "A known mistake: every rank waits in send" in said
+    file = "minipar/comm/collectives/all_gather.py"
+    lines = (learner.tree / file).read_text().split("\n")
+    number = 1 + next(i for i, line in enumerate(lines) if "comm.send(" in line)
+    waits = [line for line in said.split("\n") if re.match(" *rank . waits", line)]
+    assert waits and all(line.endswith(f"at {file}:{number}") for line in waits), said
+    assert f"\nat {file}:{number}\n    {lines[number - 1].strip()}\n" in said
 
 
 def test_check_ends_an_endless_loop(learner):
@@ -116,6 +132,8 @@ def test_a_syntax_error_is_one_line_with_its_number(learner):
 def test_a_file_broken_elsewhere_is_named(learner):
     engine = learner.tree / "minipar/autograd/engine.py"
     engine.write_text(engine.read_text() + "def broken(\n")
+    learner("start", "unbroadcast")
+    learner.write("unbroadcast", "return grad")
     status, said = learner("check", "unbroadcast")
     assert status == 1 and "SyntaxError: minipar/autograd/engine.py, line " in said
     products = learner.tree / "minipar/autograd/products.py"
@@ -130,7 +148,7 @@ def test_a_file_broken_elsewhere_is_named(learner):
 
 def test_an_exercise_is_judged_alone(learner):
     """Others that are started, in the same file or below it, count as their references."""
-    for name in ("unbroadcast", "softmax_backward", "layer_norm_backward"):
+    for name in ("unbroadcast", "softmax_backward", "layer_norm_backward", "ring_all_reduce"):
         learner("start", name)
     learner.write("softmax_backward", "return [\n    missing(g),\n]\n" + "# more\n" * 40)
     learner.write("layer_norm_backward", """
@@ -142,6 +160,12 @@ def test_an_exercise_is_judged_alone(learner):
     assert learner("check", "layer_norm_backward")[0] == 0
     status, said = learner("check", "softmax_backward")
     assert status == 1 and "NameError: name 'missing' is not defined" in said
+    learner("start", "matmul_backward")         # needs unbroadcast
+    learner.write("matmul_backward", """
+        (a, b), (of_a, of_b) = ctx.saved, ctx.shapes
+        return [lambda: unbroadcast(g @ b().swapaxes(-1, -2), of_a),
+                lambda: unbroadcast(a().swapaxes(-1, -2) @ g, of_b)]
+        """)
     assert learner("check", "matmul_backward")[0] == 0
     assert learner("prove", "softmax_backward")[0] == 0
 
@@ -155,6 +179,8 @@ def test_an_exercise_is_judged_alone(learner):
     (["hint", "unbroadcast", "9"], "unbroadcast has hints 1 … 4, not 9"),
     (["hint", "unbroadcast", "x"], "invalid int value"),
     (["check", "unbroadcast", "--limit", "0"], "--limit takes a positive number"),
+    (["list", "--topic", "calculus"], "no topic 'calculus': choose from collectives, costs, "),
+    (["list", "--kind", "fun"], "no kind 'fun': choose from core, plumbing"),
     (["start"], "required: NAME"), ([], "required: COMMAND"), (["strat", "x"], "invalid choice")])
 def test_refusals(learner, argv, said):
     status, line = learner(*argv)
@@ -196,9 +222,16 @@ def test_an_installation_without_tests_is_refused(learner):
 @pytest.mark.parametrize("old, new, said", [
     ("points = 2", "points = 'two'", "points must be of type int"),
     ("lesson = 6", "lessons = 6", "unknown key 'lessons'"),
+    ('topic = "autograd"', 'topic = "calculus"', "topic must be one of collectives, costs, auto"),
+    ('kind = "core"', 'kind = "fun"', "kind must be one of core, plumbing, not 'fun'"),
+    ("minutes = 15", "minutes = 0", "minutes must be at least 1, not 0"),
+    ("minutes = 15\n", "", "minutes must be of type int"),
+    ("needs = []", 'needs = ["matmul_backward"]', "needs 'matmul_backward', which is no exercise "
+                                                  "above it"),
+    ("task =", 'hidden = ["elementwise.py"]\ntask =', "hidden must be like"),
     ("[unbroadcast.mutants.averages]\nwhy", "[unbroadcast.mutants.averages]\nbecause", "averages"),
     ("[unbroadcast]", "[unbroadcast", "is no TOML"),
-    ("mutants.averages]", "mutants.stub]", "not called reference or stub")])
+    ("mutants.averages]", "mutants.stub]", "not called reference, solution or stub")])
 def test_a_wrong_manifest_is_refused(learner, old, new, said):
     path = learner.tree / manifest.MANIFEST
     head, tail = path.read_text().split("[unbroadcast]")

@@ -12,42 +12,45 @@ from minipar.exercises.workbench import Workbench
 EXERCISES = manifest.load(command.ROOT)
 
 
-ALL = [pytest.param(name, marks=[pytest.mark.slow] * (i % 5 > 0))       # one in five, else slow
-       for i, name in enumerate(EXERCISES)]
+# One in five, and those that hide something; the others are slow.
+ALL = [pytest.param(name, marks=[pytest.mark.slow] * (i % 5 > 0 and not entry.hidden))
+       for i, (name, entry) in enumerate(EXERCISES.items())]
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_stub_keeps_every_other_line_where_it_was(learner, name):
-    entry = EXERCISES[name]
-    path = learner.tree / entry.file
-    before = path.read_text().split("\n")
-    rows = surgery.locate("\n".join(before), entry.function)
+    cuts = EXERCISES[name].cuts
+    before = {cut.file: (learner.tree / cut.file).read_text() for cut in cuts}
     assert learner("start", name)[0] == 0
-    after = path.read_text().split("\n")
-    assert len(after) == len(before)
-    assert [i for i, (a, b) in enumerate(zip(before, after)) if a != b
-            and not rows.body <= i < rows.end] == []
-    old = surgery.find_function(ast.parse("\n".join(before)), entry.function)
-    new = surgery.find_function(ast.parse("\n".join(after)), entry.function)
-    assert ast.get_docstring(new) == ast.get_docstring(old)
-    assert ast.dump(new.args) == ast.dump(old.args)
-    assert [ast.dump(d) for d in new.decorator_list] == [ast.dump(d) for d in old.decorator_list]
-    (statement,) = surgery.body_nodes(new)
-    assert isinstance(statement, ast.Raise)
-    assert f"exercise {name}" in ast.unparse(statement)
+    for file, text in before.items():
+        rows = [surgery.locate(text, cut.function) for cut in cuts if cut.file == file]
+        after = (learner.tree / file).read_text().split("\n")
+        assert len(after) == len(text.split("\n"))
+        assert [i for i, (a, b) in enumerate(zip(text.split("\n"), after)) if a != b
+                and not any(row.body <= i < row.end for row in rows)] == []
+    for cut, order in zip(cuts, ["exercise", *["hidden by exercise"] * len(cuts)]):
+        old = surgery.find_function(ast.parse(before[cut.file]), cut.function)
+        new = surgery.find_function(ast.parse((learner.tree / cut.file).read_text()), cut.function)
+        assert ast.get_docstring(new) == ast.get_docstring(old)
+        assert ast.dump(new.args) == ast.dump(old.args)
+        assert [*map(ast.dump, new.decorator_list)] == [*map(ast.dump, old.decorator_list)]
+        (statement,) = surgery.body_nodes(new)
+        assert isinstance(statement, ast.Raise)
+        assert f"{order} {name}" in ast.unparse(statement)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_restore_brings_back_every_byte(learner, name):
     path = learner.tree / EXERCISES[name].file
     path.chmod(0o640)
-    before = path.read_bytes()
+    before = learner.snapshot()
     learner("start", name)
     learner.write(name, "# longer than before\n" * 60 + "return None")
     assert learner("restore", name)[0] == 0
-    assert path.read_bytes() == before
+    yours = learner.tree / f".exercises/{name}.yours.py"
+    assert "return None" in yours.read_text()
+    assert learner.snapshot() == {**before, yours: yours.read_bytes()}
     assert path.stat().st_mode & 0o777 == 0o640
-    assert "return None" in (learner.tree / f".exercises/{name}.yours.py").read_text()
     assert learner("restore", name)[0] == 2
 
 
