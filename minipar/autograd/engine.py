@@ -78,8 +78,7 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
     return (lambda: run(later, False)) if defer_weights else None
 
 
-def _visit(node: Node, grad: Array, todo: list, weights: list,
-           meter: Meter | None) -> None:
+def _visit(node: Node, grad: Array, todo: list, weights: list, meter: Meter | None) -> None:
     """Run one node's backward; put what it returns on the lists, weight gradients to be next."""
     name, ctx = node.function.__name__, node.ctx
     meter = meter if node.function.metered else None

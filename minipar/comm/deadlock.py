@@ -8,15 +8,10 @@ from .request import Split
 HERE = str(Path(__file__).parent)
 
 
-Lines = list[tuple[str, int]]       # file and line of each frame of a rank, the innermost first
-
-
 class Deadlock(RuntimeError):
-    """No rank can go on.  `stacks` says for each rank that waits where it does."""
+    """No rank can go on.  `stacks` has for each rank that waits its lines (file, number)."""
 
-    def __init__(self, message: str, stacks: dict[int, Lines] | None = None):
-        super().__init__(message)
-        self.stacks = stacks or {}
+    stacks: dict[int, list[tuple[str, int]]] = {}
 
 
 class Closed(dict):
@@ -28,21 +23,17 @@ class Closed(dict):
     pop = setdefault = __setitem__ = _refuse
 
 
+def lines_of(frame: FrameType | None) -> list[tuple[str, int]]:
+    """File and line of each frame of a suspended rank, the innermost first."""
+    return [(frame.f_code.co_filename, frame.f_lineno), *lines_of(frame.f_back)] if frame else []
+
+
 def source_line(frame: FrameType | None) -> str:
     """The innermost line outside `minipar.comm` of a suspended rank, as file:line."""
     while frame is not None and (frame.f_code.co_filename.startswith(HERE)
                                  or frame.f_code.co_filename.endswith("contextlib.py")):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "an unknown line"
-
-
-def lines_of(frame: FrameType | None) -> Lines:
-    """The lines at which a suspended rank stands, the innermost first."""
-    lines = []
-    while frame is not None:
-        lines.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    return lines
 
 
 def describe_stuck(stuck: list, cluster) -> str:

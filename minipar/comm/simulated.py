@@ -131,8 +131,9 @@ class Cluster:
                 heappop(self.ready)[2].switch()
             stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
             if stuck:
-                raise Deadlock(describe_stuck(stuck, self), {
-                    rank.number: lines_of(rank.greenlet.gr_frame) for rank in stuck})
+                error = Deadlock(describe_stuck(stuck, self))
+                error.stacks = {rank.number: lines_of(rank.greenlet.gr_frame) for rank in stuck}
+                raise error
         finally:
             self._end()
             if collecting:

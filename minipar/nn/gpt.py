@@ -117,8 +117,7 @@ class GPT(Module):
         self.h = [Block(config) for _ in range(config.num_layers)]
         self.ln_f = LayerNorm(config.width)
         if not config.tied:
-            self.lm_head = Linear(config.width, config.vocab_size, bias=False,
-                                  initial=normal(0.02))
+            self.lm_head = Linear(config.width, config.vocab_size, bias=False, initial=normal(0.02))
 
     def embed(self, ids: Array) -> Tensor:
         """ids (b, t) → x (b, t, d)."""

@@ -12,6 +12,7 @@ collective, between a parameter and everyone who uses it.
 import copy
 import difflib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,25 @@ class Module:
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run `forward`."""
         return self.forward(*inputs, **options)
+
+    def __repr__(self) -> str:
+        """The tree of modules with the shapes of their parameters; layers that are alike, once.
+
+            (h): ModuleList(
+              (0-11): 12 x Block(
+                (ln_1): LayerNorm(weight (768,), bias (768,), epsilon=1e-05)
+        """
+        about = [f"{name} {parameter.shape}" for name, parameter in self._parameters.items()]
+        about += [f"{name}={value!r}" for name, value in self.__dict__.items()
+                  if type(value) in (int, float, str) and name != "full_name"]
+        inside = [", ".join(about)] if about else []
+        trees = {name: repr(module) for name, module in self._modules.items()}
+        for _, run in groupby(trees, lambda name: (trees[name], name.isdigit() or name)):
+            first, *others = run
+            count = f"({first}-{others[-1]}): {len(others) + 1} x " if others else f"({first}): "
+            inside.append(count + trees[first])
+        text = ("\n" + "\n".join(inside)).replace("\n", "\n  ") + "\n" if trees else "".join(inside)
+        return f"{type(self).__name__}({text})"
 
     def run_parts(self, parts: Iterable[Callable], x: Any) -> Any:
         """Apply parts of this model one after the other.

@@ -48,6 +48,9 @@ class Absent:
         raise TypeError(f"this parameter {self.shape} has a shape but no numbers here: call "
                         "model.initialize(seed), or let the strategy that sharded it compute")
 
+    def __repr__(self) -> str:
+        return f"Absent({self.shape}, {self.dtype})"
+
     __array_ufunc__ = __array_function__ = __array__ = __getitem__ = reshape = astype = _refuse
     T = property(_refuse)
 
