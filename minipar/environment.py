@@ -4,6 +4,7 @@ Everything here works before NumPy or MPI is imported, so that a wrong set-up is
 can hang.
 """
 
+import builtins
 import os
 import platform
 import shlex
@@ -44,6 +45,12 @@ def cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def is_interactive() -> bool:
+    """Whether somebody types into this Python: a prompt, `python -i`, IPython, a notebook."""
+    return (hasattr(sys, "ps1") or bool(sys.flags.interactive)
+            or hasattr(builtins, "__IPYTHON__"))
 
 
 def num_cores() -> int:

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from .autograd import Meter
 from .comm import Cluster, Communicator, Deadlock
 from .comm.collectives import broadcast
-from .environment import blas_threads, launched
+from .environment import blas_threads, is_interactive, launched
 from .memory.remat import is_computing_again
 
 INTERRUPTED = 128 + signal.SIGINT       # the exit status that shells give to Ctrl-C
@@ -98,15 +98,15 @@ def launch(main: Callable[[Communicator], Any], num_ranks: int = 4,
 
     Under `mpirun` ranks are processes.  Alone they are simulated: as many as `--ranks N` on the
     command line says (it is removed from sys.argv), else those of `cluster`, else `num_ranks`.
+    A deadlock ends a program with its report, which in a notebook, or at a prompt, is raised.
     """
     threadpool_limits(blas_threads())
     if launched():
         return _launch_mpi(main)
+    if is_interactive():                # the session goes on: exceptions, as of any function
+        return _launch_simulated(main, num_ranks, cluster)
     try:
-        asked = ranks_option(sys.argv)
-        if cluster is None or asked is not None:
-            cluster = Cluster(asked or num_ranks)
-        return simulate(main, cluster)[0][0]
+        return _launch_simulated(main, num_ranks, cluster)
     except UsageError as error:
         sys.exit(report_usage(error))
     except Deadlock as error:
@@ -119,6 +119,14 @@ def launch(main: Callable[[Communicator], Any], num_ranks: int = 4,
     except KeyboardInterrupt:
         print("minipar: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def _launch_simulated(main: Callable[[Communicator], Any], num_ranks: int,
+                      cluster: Cluster | None) -> Any:
+    asked = ranks_option(sys.argv)
+    if cluster is None or asked is not None:
+        cluster = Cluster(asked or num_ranks)
+    return simulate(main, cluster)[0][0]
 
 
 def ranks_option(argv: list[str]) -> int | None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Tensor
-from minipar.comm import Cluster
+from minipar.comm import Cluster, Deadlock
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.launch import UsageError, ranks_option, simulate
+from minipar.launch import UsageError, launch, ranks_option, simulate
 from minipar.testing.board import wait_until
 
 needs_mpi = pytest.mark.skipif(find_mpirun() is None,
@@ -71,6 +71,36 @@ def test_an_exception_on_one_rank_ends_all(tmp_path, mpi):
     assert "KeyError: 'the cause'" in done.stderr and "program.py" in done.stderr
     assert re.search(r"rank 1 of 3", done.stderr)
     assert "after" not in done.stdout
+
+
+def wait_in_vain(comm):
+    comm.recv(np.zeros(1), 1 - comm.rank)
+
+
+def test_a_deadlock_ends_a_program_and_is_raised_where_somebody_types(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["program.py"])
+    with pytest.raises(SystemExit) as ended:
+        launch(wait_in_vain, 2)
+    assert ended.value.code == 1 and "deadlock: no rank can go on" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "ps1", "In : ", raising=False)         # a prompt; IPython sets it, too
+    with pytest.raises(Deadlock, match="rank 1 waits to receive from rank 0"):
+        launch(wait_in_vain, 2)
+    monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "-f", "kernel.json", "--ranks=no"])
+    with pytest.raises(UsageError, match="--ranks takes a positive"):
+        launch(wait_in_vain)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_interactive_session_survives_a_deadlock(tmp_path):
+    (tmp_path / "typed").write_text(
+        "import numpy as np\nfrom minipar.launch import launch\n"
+        "launch(lambda comm: comm.recv(np.zeros(1), 1 - comm.rank), 2)\n"
+        "print('still', 'here')\n")
+    with open(tmp_path / "typed") as typed:
+        done = subprocess.run([sys.executable, "-i", "-q"], stdin=typed, text=True, timeout=90,
+                              env=mpirun_environment(), capture_output=True)
+    assert "Deadlock: deadlock: no rank can go on" in done.stderr
+    assert "still here" in done.stdout
 
 
 @needs_mpi

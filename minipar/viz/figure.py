@@ -18,7 +18,17 @@ def new_figure(width: float, height: float, title: str = "") -> tuple[Figure, Ax
     return figure, axes
 
 
-def save(figure: Figure, path: str | Path) -> Path:
+class Picture(type(Path())):
+    """The path of a picture; as the value of a notebook's cell it shows itself."""
+
+    def _repr_png_(self) -> bytes | None:
+        return self.read_bytes() if self.suffix.lower() == ".png" and self.is_file() else None
+
+    def _repr_svg_(self) -> str | None:
+        return self.read_text("utf-8") if self.suffix.lower() == ".svg" and self.is_file() else None
+
+
+def save(figure: Figure, path: str | Path) -> Picture:
     """Write the figure as what the suffix says (.png, .svg, .pdf), whole or not at all.
 
     Raises ValueError for another one.
@@ -27,7 +37,8 @@ def save(figure: Figure, path: str | Path) -> Path:
     if kind not in figure.canvas.get_supported_filetypes():
         raise ValueError(f"{str(path)!r} does not say which kind of picture: give a name that ends "
                          "in .png, .svg or .pdf")
-    return replace_file(path, lambda file: figure.savefig(file, format=kind, facecolor="white"))
+    return Picture(replace_file(
+        path, lambda file: figure.savefig(file, format=kind, facecolor="white")))
 
 
 def write_text(path: str | Path, text: str) -> Path:
