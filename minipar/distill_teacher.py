@@ -1,5 +1,7 @@
 """The teacher of `minipar distill`, from its checkpoint: plain, pruned or quantized.
 
+Whether it can be cut over ranks is tried on shapes, before numbers are read.
+
     description ─▶ build_teacher ─▶ shapes, for the recipe and for ranks that only learn
     and arrays  ─▶ load_teacher  ─▶ the model that runs
 """

@@ -4,6 +4,8 @@
     FLOPs      of one forward, as the operations report them
     seconds    of one forward: the fastest of several, taken in turns with the other models, since
                whatever else the machine does can only add
+
+Fewer bytes are not always fewer FLOPs, nor are fewer FLOPs fewer seconds.
 """
 
 import time

@@ -1,5 +1,7 @@
 """A weight as it is kept: packed codes, a scale for each unit, and what they mean.
 
+The value of a code is (code - zero) · scale.
+
     rows (outputs, inputs) float32   4 bytes a number
     codes                            bits / 8 bytes a number, without gaps
     scale                            4 bytes a unit, of block formats 1

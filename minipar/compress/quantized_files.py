@@ -1,5 +1,7 @@
 """Quantized models in checkpoints: codes, scales and zero points, by the name of their layer.
 
+Names end with what is kept, below the name of the parameter.
+
     h.0.attn.c_attn.weight/codes    uint8 (outputs, ⌈inputs · bits / 8⌉)
     h.0.attn.c_attn.weight/nonzero  uint8, if codes of zeros are not stored (see quantized.py)
     h.0.attn.c_attn.weight/scale    float32, one for each unit; uint8 of block formats

@@ -3,6 +3,8 @@
     examine      what there is to say before anything is run, or the outcome of the tests
     check        one exercise, explained: the failing test, the line, a known mistake
     check_all    everything that was ever written, run anew: the points that are really there
+
+What is not started, still a stub, or the reference word for word, is not run at all.
 """
 
 import ast

@@ -4,6 +4,8 @@
     solution    passes          if the reference needs what the exercise hides
     stub        fails           … by its own exception: the tests do reach the function
     mutant      fails           … by what it computes, not because it is no working Python
+
+Each variant is judged alone, with the references of all other exercises.
 """
 
 from collections.abc import Iterator, Sequence

@@ -2,6 +2,8 @@
 
     g ← g + weight_decay p,   v ← momentum v + g,   p ← p - lr v
                                                     p ← p - lr (g + momentum v)     with Nesterov
+
+Without momentum v is g.  All numbers are changed in place.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
 """Communication hooks: what is sent of a bucket of gradients, in fewer bytes than it has.
 
     DistributedDataParallel(model, comm, reduce=compressed(BFLOAT16))
+
+A hook is the `reduce` of DistributedDataParallel, which sums one bucket over the ranks.
 """
 
 from ..formats import Format

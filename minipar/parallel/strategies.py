@@ -3,6 +3,8 @@
     dp      rank 0 drives (`classic.py`)        zero1, zero2    `zero.py`
     ddp     buckets (`ddp.py`)                  zero3           every weight by itself (`zero3.py`)
                                                 fsdp            by block, ahead of use (`fsdp.py`)
+
+All implement `strategy.Strategy`, so one training loop works with each of them.
 """
 
 from collections.abc import Iterator

@@ -5,6 +5,8 @@
                     ├▶ remove units ─▶ more steps      structured                │
                     ├▶ round                           int8 … mxfp4 ◀────────────┘
                     └▶ teach                           distilled; and the same student untaught
+
+The students apart, all of them begin with the same dense model.
 """
 
 import argparse

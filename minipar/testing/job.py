@@ -4,6 +4,8 @@
              /results    announcements of rank 0  (the job writes; we read while it runs)
              /rank-R     the rest of the board
              /output     all that the job prints  (shown only if it dies)
+
+A job that dies leaves what it has written, to be told with the failure.
 """
 
 import os

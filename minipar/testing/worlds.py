@@ -6,6 +6,8 @@
             assert comm.size == world.size
             return comm.rank
         world.run(body)
+
+A test that passes in one world only has found a difference between the two.
 """
 
 from collections.abc import Callable, Sequence

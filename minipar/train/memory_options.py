@@ -5,6 +5,8 @@
               optimizer       so do the optimizer's states, of which a block at a time is resident
               parameters      so do FSDP's shards of parameters and gradients, unit by unit
     --memory-limit 512MB      for each rank: counted by its ledger, enforced on the process (Linux)
+
+None of these options changes a gradient.
 """
 
 import argparse

@@ -4,6 +4,8 @@
     full           every block          every:2      segments of two blocks
     sqrt           √L segments
     optimal:64MB   the fewest FLOPs with at most so many bytes of activations on each rank
+
+None of these changes a gradient: they take FLOPs, and give memory.
 """
 
 import argparse

@@ -4,6 +4,8 @@
       (log)   ___╲╱_____ ring
                   ┊                     dotted: from here on another one is fastest
               bytes (log) ─▶
+
+Both axes are logarithmic, so a term that decides is a straight line.
 """
 
 from collections.abc import Mapping, Sequence

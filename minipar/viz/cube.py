@@ -5,6 +5,8 @@
     │  │        │──┼─────┼──│        │  │       more bytes, both ways together
     │  2 ══════ 3  │     │  6 ══════ 7  │
     └──────────────┘     └──────────────┘
+
+Links between nodes are the slow ones: an axis should cross them with few bytes.
 """
 
 from collections.abc import Mapping, Sequence

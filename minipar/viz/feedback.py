@@ -3,6 +3,8 @@
     what arrived   │   ___╱‾‾ true          loss    │      ⁘
                    │ _╱‾                            │  ·       ░ ± 1 %
                    │▁▁▁▁▁▁▁▁ nothing                │ float32
+
+With error feedback what is missing in the sum does not grow.
 """
 
 from collections.abc import Mapping, Sequence

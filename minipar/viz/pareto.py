@@ -4,6 +4,8 @@
             │   ● a
             │        ○ c
             └─────────────────── bytes, log
+
+A point outside of the front is no choice: another one is smaller, and at least as good.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

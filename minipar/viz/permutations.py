@@ -5,6 +5,8 @@
     · · 1 ·      · · · 1      1 · · ·       all pairs, each once.
     · · · 1      1 · · ·      · 1 · ·
     1 · · ·      · 1 · ·      · · 1 ·
+
+Two numbers in a row, or in a column, would be two messages at a time through one port.
 """
 
 from pathlib import Path

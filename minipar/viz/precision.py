@@ -3,6 +3,8 @@
     float16   ░░░░▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓          what each format can hold, over powers of two
     bfloat16  ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓
     gradients     ▁▃▇▅▂   ─ · 2¹⁶ ▶  ▁▃▇▅▂  how many there are of each size
+
+Loss scaling moves gradients into a format's range; float32 weights keep small updates.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,6 +4,8 @@
     rank 0    [a| | ] ─╮  [a| |c]     [a|b|c]         that it has: one where chunks are only passed
     rank 1    [ |b| ]  ╰▶ [a|b| ]     [a|b|c]         on, up to p where they are summed.
     rank 2    [ | |c]     [ |b|c]     [a|b|c]
+
+What is drawn is what was sent: the film is recorded from a run (`rounds.py`).
 """
 
 from itertools import accumulate

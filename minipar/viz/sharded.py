@@ -5,6 +5,8 @@
     x       ░█       ░█       ░            Σ ─▶ z
     └─▶ x       ─▶        ·      =  share ─┘
      f                                    g
+
+f and g are the only messages; between them each rank works by itself.
 """
 
 from collections.abc import Sequence

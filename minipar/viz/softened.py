@@ -2,6 +2,8 @@
 
     ▒▓▒ │      █      │      █      │      █      │     ▂█▁▃▁     all that is not the answer
     the │   label     │    T = 1    │    T = 2    │     T = 4     grows out of nothing
+
+The probabilities are those of softmax(logits / T).
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,6 +4,8 @@
     more     │ ╲__● full   ● √L        dots: plans by rule; rings: counted in a run
              │    ╲_______
              └────────────● none       bytes at the peak
+
+A dot on the line is as good as the best plan for its budget.
 """
 
 from collections.abc import Mapping, Sequence

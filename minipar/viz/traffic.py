@@ -2,6 +2,8 @@
 
     rank 0  ████████████████          one bar a rank and a program: sent and received together;
     rank 1  ███                       beside it the tallest bar, for ever more ranks
+
+What counts is the busiest rank: the others wait for it.
 """
 
 from collections.abc import Mapping, Sequence

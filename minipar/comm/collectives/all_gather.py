@@ -2,6 +2,8 @@
 
     before   rank 0: a       rank 1: b       rank 2: c
     after    rank 0: a b c   rank 1: a b c   rank 2: a b c
+
+As a linear map over all ranks its transpose is the reduce-scatter.
 """
 
 from collections.abc import Sequence

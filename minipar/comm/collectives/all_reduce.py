@@ -2,6 +2,8 @@
 
     before   rank 0: a       rank 1: b       rank 2: c
     after    rank 0: a+b+c   rank 1: a+b+c   rank 2: a+b+c
+
+A reduce-scatter, and then an all-gather, is one way to do it.
 """
 
 import numpy as np

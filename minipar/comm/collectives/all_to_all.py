@@ -2,6 +2,8 @@
 
     before   rank 0: a0 a1 a2    rank 1: b0 b1 b2    rank 2: c0 c1 c2
     after    rank 0: a0 b0 c0    rank 1: a1 b1 c1    rank 2: a2 b2 c2
+
+Chunks may differ in length, by a table that all ranks know (`counts`).
 """
 
 from collections.abc import Sequence

@@ -26,6 +26,8 @@ def tree(comm: Communicator) -> None:
 
         up     0 ◀─ 1   2 ◀─ 3     then   0 ◀─ 2
         down   0 ─▶ 2              then   0 ─▶ 1   2 ─▶ 3
+
+    Rank 0 knows first that all are here.
     """
     p, r, nothing = comm.size, comm.rank, np.empty(0, np.uint8)
     lowest = r & -r if r else 1 << (p - 1).bit_length()     # parent: r - lowest

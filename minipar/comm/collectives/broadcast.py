@@ -2,6 +2,8 @@
 
     before   rank 0: a   rank 1: ·   rank 2: ·
     after    rank 0: a   rank 1: a   rank 2: a
+
+As a linear map over all ranks its transpose is the reduce.
 """
 
 import numpy as np

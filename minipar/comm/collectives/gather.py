@@ -2,6 +2,8 @@
 
     before   rank 0: a       rank 1: b   rank 2: c
     after    rank 0: a b c   rank 1: ·   rank 2: ·
+
+A scatter brings the pieces back.
 """
 
 from collections.abc import Sequence
@@ -19,6 +21,8 @@ def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> No
     """p - 1 rounds, n(p-1)/p bytes: rank 0 receives from everyone, one after the other.
 
         0 ◀─ 1, 0 ◀─ 2, 0 ◀─ 3, …
+
+    No byte is sent twice; rank 0 receives all of them in any case.
     """
     if comm.rank:
         comm.send(line[slice(*bounds[comm.rank])], 0)

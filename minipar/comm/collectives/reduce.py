@@ -2,6 +2,8 @@
 
     before   rank 0: a       rank 1: b   rank 2: c
     after    rank 0: a+b+c   rank 1: ·   rank 2: ·
+
+With a broadcast of the result it is an all-reduce.
 """
 
 import numpy as np

@@ -2,6 +2,8 @@
 
     before   rank 0: a0 a1 a2    rank 1: b0 b1 b2    rank 2: c0 c1 c2
     after    rank 0: Σ0          rank 1: Σ1          rank 2: Σ2
+
+With an all-gather of the results it is an all-reduce.
 """
 
 from collections.abc import Sequence

@@ -3,6 +3,8 @@
     before   rank 0: a   rank 1: b     rank 2: c
     scan     rank 0: a   rank 1: a+b   rank 2: a+b+c
     exscan   rank 0: 0   rank 1: a     rank 2: a+b          where does my part begin?
+
+`op` is sum, prod, max or min, as in an all-reduce.
 """
 
 import numpy as np

@@ -2,6 +2,8 @@
 
     before   rank 0: a b c   rank 1: ·   rank 2: ·
     after    rank 0: a       rank 1: b   rank 2: c
+
+A gather collects the pieces again.
 """
 
 from collections.abc import Sequence
@@ -18,6 +20,8 @@ def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> No
     """p - 1 rounds, n(p-1)/p bytes: rank 0 sends everyone their piece, one after the other.
 
         0 ─▶ 1, 0 ─▶ 2, 0 ─▶ 3, …
+
+    No byte is sent twice; rank 0 sends all of them in any case.
     """
     if comm.rank:
         start, stop = bounds[comm.rank]

@@ -3,6 +3,8 @@
     seconds     ╲ doubling      ╱ doubling          few rounds while rounds · α decides,
                  ╲_____________╱_____ ring          few bytes while bytes · β does: where the lines
                       bytes ─▶  ▲                   cross, the choice changes
+
+Only its arguments count, so that all ranks choose the same one.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,6 +4,8 @@
     table                               the same as text, as PyTorch writes it
     validate                            what is wrong with one, in a sentence
     timing, timeline                    what is done when, simulated or measured
+
+What runs a schedule is `executor`; its messages `exchange` derives from the schedule.
 """
 
 from .by_name import NAMES, make_schedule

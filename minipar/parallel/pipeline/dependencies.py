@@ -7,6 +7,8 @@
          I  ◀───────────  I  ◀───────────  I                  ─▶ a message, if the stages are on
                           │                                      different ranks
                           W
+
+Validation, simulation and execution of schedules all ask here.
 """
 
 from .schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action

@@ -3,6 +3,8 @@
     times = seconds_of_parts(model, batch, comm)              F, I and W of each part
     cuts = cut_evenly([sum(time) for time in times], 4)       and from the same times the schedule
     simulate(schedule, of_stages(times, cuts))                is predicted
+
+The least of several runs counts: whatever else the machine does can only add.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
 """What an array looks like, told to a rank that does not know: a control message before the array.
 
     [ code of the dtype | number of axes | length of each axis, then zeros ]
+
+The header is int64, of one length, so that the receiver needs to know nothing at all.
 """
 
 import numpy as np

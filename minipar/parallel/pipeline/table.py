@@ -2,6 +2,8 @@
 
     0F0,0F1,0B0,0B1         Empty cells are idle time and mean nothing: what an action waits for
     ,1F0,1B0,1F1,1B1        follows from the schedule itself.
+
+Kinds are F, B, I and W; `from_csv` reads what `to_csv` writes.
 """
 
 import re

@@ -2,6 +2,8 @@
 
     Timeline(intervals, messages)          an interval: rank 2 did 2F0 from 1.0 s to 2.0 s
                                            a message: rank 1 sent it to rank 2, from … to …
+
+Pictures and figures (bubble, memory) are made of this value alone.
 """
 
 from dataclasses import dataclass, field
