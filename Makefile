@@ -20,7 +20,8 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 # Tests and lessons start Python hundreds of times: it may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-all test-mpi test-peers exercises lessons lint bench docs clean
+.PHONY: help setup demo test test-all test-mpi test-minima test-peers exercises lessons lint bench \
+  docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -54,6 +55,12 @@ test-all: $(READY)  ## the long sweeps too
 test-mpi: $(READY)  ## only the tests on real MPI ranks
 	$(PY) -m pytest -m mpi
 
+test-minima:  ## all tests with the oldest versions that setup.cfg allows, in .venv-minima
+	@mkdir -p build && $(PYTHON) tests/minima.py > build/minima.txt
+	@PIP_CONSTRAINT=$(CURDIR)/build/minima.txt $(MAKE) --no-print-directory setup VENV=.venv-minima
+	.venv-minima/bin/python -m ruff check .
+	.venv-minima/bin/python -m pytest
+
 test-peers: $(READY)  ## PyTorch (a CPU build, installed now) as oracle
 	$(PY) -m pip install --quiet 'torch==2.13.0'
 	$(PY) -m pytest tests/peers
@@ -76,5 +83,5 @@ docs: $(READY)  ## build the site into site/
 	$(PY) -m mkdocs build --strict --quiet --config-file docs/mkdocs.yml
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) out site build .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-minima out site build .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,15 @@
 """The plugin under mpirun, started by hand."""
 
 
+import subprocess
+import sys
+from pathlib import Path
 
 from sandbox import Sandbox, closing_lines, counts, needs_mpi, section
+
+from minipar import environment
+
+ROOT = Path(__file__).parents[2]
 
 
 @needs_mpi
@@ -37,6 +44,22 @@ def test_serial_last():
     assert len(sandbox.lines("serial")) == 3 and len(sandbox.lines("together")) == 2
     assert "needs 3 ranks and this run has 2: mpirun -n 3 python -m pytest" in output
     assert sandbox.lines("more") == [] and sandbox.leftovers() == []
+
+
+@needs_mpi
+def test_by_hand_the_tests_of_this_project_run_on_two_ranks():
+    """docs/pages/running.md says so."""
+    command = ("-m", "pytest", "--with-mpi", "-m", "mpi", "-rs", "-p", "no:cacheprovider")
+    variables = {name: value for name, value in environment.mpirun_environment().items()
+                 if name not in ("PYTEST_ADDOPTS", "CI")} | {"COLUMNS": "150"}
+    done = subprocess.run(
+        [environment.find_mpirun(), "-n", "2", sys.executable, *command,
+         "tests/comm/test_shared.py", "tests/comm/test_replay.py"],
+        cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = counts(done.stdout)
+    assert counted["passed"] >= 10 and set(counted) <= {"passed", "skipped", "deselected"}
+    assert "ranks and this run has 2: mpirun -n" in done.stdout
 
 
 @needs_mpi
