@@ -86,7 +86,8 @@ def test_a_mutant_must_not_fail_by_what_is_hidden(learner):
     ("softmax_backward", "g - Σ g y"), ("matmul_backward", "g bᵀ"), ("matmul_backward", "xᵀ g"),
     ("layer_norm_backward", "mean(d u)"), ("layer_norm_backward", "Σ g u"),
     ("straight_through", "0 outside"), ("lane_after", "e ← max"), ("row_linear", "added once"),
-    ("zero_points", "K z y"), ("stochastic_rounding", "probability d"),
+    ("zero_points", "K z y"), ("in_flight", "still there while they"),
+    ("stochastic_rounding", "probability d"),
     ("one_f_one_b", "zip(forwards"), ("ring_all_reduce", "sendrecv")])
 def test_the_answer_goes_with_the_body(learner, name, answer):
     files = {learner.tree / cut.file for cut in EXERCISES[name].cuts}

@@ -36,9 +36,9 @@ def bubble(timeline: Timeline) -> Bubble:
 def in_flight(row: Sequence[Action]) -> list[int]:
     """How many microbatches one rank keeps activations of while it does each action of its row.
 
-    On a rank with several stages each stage's count.  F begins one; B or W ends one, but it is
-    still there while they run.
+    On a rank with several stages each stage's count.
     """
+    # F begins one; B or W ends one, but it is still there while they run
     counts, kept = [], 0
     for action in row:
         kept += action.kind == FORWARD
