@@ -71,7 +71,8 @@ def check_all(bench: Workbench, console: Console, limit: float) -> bool:
     table = Table("exercise", "points", "", box=SIMPLE_HEAD)
     reached = 0
     with ThreadPoolExecutor(num_cores()) as pool:
-        verdicts: Iterator[Verdict] = pool.map(lambda e: examine(bench, e, limit), chosen)
+        verdicts: Iterator[Verdict] = pool.map(
+            lambda exercise: examine(bench, exercise, limit, recorded=True), chosen)
         for exercise, verdict in zip(chosen, verdicts):
             points = exercise.points if verdict.passed else 0
             reached += points
@@ -82,11 +83,15 @@ def check_all(bench: Workbench, console: Console, limit: float) -> bool:
     return reached == sum(exercise.points for exercise in chosen)
 
 
-def examine(bench: Workbench, exercise: Exercise, limit: float) -> Verdict:
-    """Check what the learner has written for an exercise, and note whether it passes."""
+def examine(bench: Workbench, exercise: Exercise, limit: float,
+            recorded: bool = False) -> Verdict:
+    """Check what the learner has written for an exercise, and note whether it passes.
+
+    With `recorded` also what has passed before, of an exercise that was restored since.
+    """
     started = bench.is_started(exercise)
     try:
-        block = bench.written(exercise)
+        block = bench.written(exercise) if started or recorded else None
         if block is None:
             return Verdict(None, f"you have not started it: what stands in {bench.place(exercise)} "
                                  "is the reference.  To write your own: "

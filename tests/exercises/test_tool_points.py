@@ -9,6 +9,8 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +108,7 @@ def test_all_that_is_written_can_be_counted_anew(learner):
     learner.write("softmax_backward", RIGHT)
     learner("check", "softmax_backward")
     learner("restore", "softmax_backward")
+    assert "you have not started it" in learner("check", "softmax_backward")[1]
     learner("start", "unbroadcast")
     status, said = learner("check")
     assert status == 1 and "\n2 of " in said and "counted anew" in said
@@ -196,15 +199,15 @@ def test_nothing_outlives_the_runner(tmp_path, parent, status):
 
 def is_gone(process, seconds=5):
     """Whether a process ends (as a zombie whom nobody buries, perhaps) within so many seconds."""
-    deadline = time.monotonic() + seconds
+    deadline, stat = time.monotonic() + seconds, Path(f"/proc/{process}/stat")
     while time.monotonic() < deadline:
         try:
             os.kill(process, 0)
-            with open(f"/proc/{process}/stat") as stat:
-                if stat.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except (ProcessLookupError, FileNotFoundError):
+        except ProcessLookupError:
             return True
+        with suppress(OSError):                 # no /proc on this system, or gone by now
+            if stat.read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
         time.sleep(0.05)
     return False
 
