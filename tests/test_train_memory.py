@@ -75,7 +75,9 @@ def test_a_limit_for_each_simulated_rank(capsys, monkeypatch):
 @pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
 def test_on_real_ranks_nobody_waits_for_one_that_has_no_memory():
     launcher = [find_mpirun(), "-n", "2"]
-    status, lines, errors = train("--memory-limit", f"{in_use() + 30:.0f}MB", "--batch", "128",
+    _, _, errors = train("--memory-limit", f"{in_use() + 5:.0f}MB", launcher=launcher)
+    with_mpi = float(re.search(r"alone have ([\d.]+) MB", errors[0])[1])      # each MPI has its own
+    status, lines, errors = train("--memory-limit", f"{with_mpi + 20:.0f}MB", "--batch", "128",
                                   launcher=launcher)
     assert status and not losses(lines)
     assert "out of memory" in "\n".join(errors) and "Traceback" not in "\n".join(errors)
