@@ -3,6 +3,8 @@
     docs              Python's own documentation
     synthetic         a made-up language with a known best loss
     my.txt            a file: where it was when the checkpoint was written, else the path from here
+
+A text that is gone is missed only where it is read.
 """
 
 import argparse

@@ -1,6 +1,8 @@
 """Checkpoints of models: read for what is to be done with them, and written from Python.
 
     save_model("out/mine", model, data="my.txt")            then: minipar evaluate out/mine
+
+What cannot be read, or does not fit together, is refused in one line.
 """
 
 import argparse
