@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .autograd import Meter
-from .comm import Cluster, Communicator, Deadlock
+from .comm import Cluster, CollectiveMismatch, Communicator, Deadlock
 from .comm.collectives import broadcast
 from .environment import blas_threads, is_interactive, launched
 from .memory.remat import is_computing_again
@@ -109,7 +109,7 @@ def launch(main: Callable[[Communicator], Any], num_ranks: int = 4,
         return _launch_simulated(main, num_ranks, cluster)
     except UsageError as error:
         sys.exit(report_usage(error))
-    except Deadlock as error:
+    except (CollectiveMismatch, Deadlock) as error:
         print(f"minipar: {error}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:

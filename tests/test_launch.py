@@ -138,6 +138,16 @@ def test_a_usage_error_is_one_line(tmp_path, mpi, who):
     assert "Traceback" not in done.stderr
 
 
+def test_a_simulated_mismatch_is_one_report(tmp_path):
+    done = run(tmp_path, """
+        all_reduce(comm, np.ones(3), op="max" if comm.rank == 2 else "sum")
+        """, False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    first, *lines = done.stderr.splitlines()
+    assert first == "minipar: collective mismatch: ranks differ in op" and len(lines) == 3
+    assert lines[1].startswith("  rank 2 called all_reduce(") and lines[1].endswith("program.py:9")
+
+
 def test_a_simulated_deadlock_is_a_sentence(tmp_path):
     done = run(tmp_path, """
         comm.send(np.ones(5), (comm.rank + 1) % comm.size)

@@ -1,8 +1,10 @@
 """Ranks that talk to each other: real MPI or a simulated cluster, and collectives on either."""
 
+from .agreement import CollectiveMismatch
 from .communicator import Communicator, Request
 from .deadlock import Deadlock
 from .simulated import Cluster
 from .trace import Message, Span, Trace
 
-__all__ = ["Cluster", "Communicator", "Deadlock", "Message", "Request", "Span", "Trace"]
+__all__ = ["Cluster", "CollectiveMismatch", "Communicator", "Deadlock", "Message",
+           "Request", "Span", "Trace"]

@@ -8,7 +8,7 @@ arrive in the order they were sent.  A send may block until it is received, at a
 (*rendezvous*): a program that relies on buffering hangs one day, and here it is told so at once.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..backend import Array
 from .trace import Trace
@@ -127,6 +127,15 @@ class Communicator:
     def labelled(self, label: str) -> "Labelled":
         """Context in which messages are part of `label`, unless they are part of something."""
         return Labelled(self, label)
+
+    def collective(self, operation: str, array: Array | None = None, uneven: int | None = None,
+                   **options: Any) -> "Labelled":
+        """Context of a collective, whose messages are part of `operation`.
+
+        All ranks must give equal `options`, and an `array` of equal dtype and shape; only its axis
+        `uneven`, if any, may differ in length.  The simulated cluster compares them.
+        """
+        return Labelled(self, operation)
 
     def check_peer(self, peer: int, role: str) -> None:
         """Refuse a rank that is none of this communicator's."""

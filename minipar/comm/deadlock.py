@@ -3,7 +3,7 @@
 from pathlib import Path
 from types import FrameType
 
-from .request import Split
+from .request import SimulatedRequest
 
 HERE = str(Path(__file__).parent)
 
@@ -20,7 +20,7 @@ class Closed(dict):
     def _refuse(self, *args):
         raise RuntimeError("this run is over: its communicators can no longer be used")
 
-    pop = setdefault = __setitem__ = _refuse
+    get = pop = setdefault = __setitem__ = _refuse
 
 
 def lines_of(frame: FrameType | None) -> list[tuple[str, int]]:
@@ -28,12 +28,14 @@ def lines_of(frame: FrameType | None) -> list[tuple[str, int]]:
     return [(frame.f_code.co_filename, frame.f_lineno), *lines_of(frame.f_back)] if frame else []
 
 
-def source_line(frame: FrameType | None) -> str:
-    """The innermost line outside `minipar.comm` of a suspended rank, as file:line."""
-    while frame is not None and (frame.f_code.co_filename.startswith(HERE)
-                                 or frame.f_code.co_filename.endswith("contextlib.py")):
+def source_line(frame: FrameType | None, unknown: str = "an unknown line") -> str:
+    """The innermost line outside `minipar.comm` of a rank, as file:line; `unknown` without one."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(HERE) and not file.endswith("contextlib.py"):
+            return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "an unknown line"
+    return unknown
 
 
 def describe_stuck(stuck: list, cluster) -> str:
@@ -42,8 +44,8 @@ def describe_stuck(stuck: list, cluster) -> str:
     advice = ("Every send needs its receive, in an order that lets both be reached: try sendrecv, "
               "or let one rank receive first.")
     if len(parts) > 1:
-        advice = (f"Some ranks are in {', others in '.join(parts)}: all ranks of a communicator "
-                  "call the same collectives in the same order.")
+        advice = (f"Some ranks are in {', others in '.join(parts)}: all ranks call their "
+                  "collectives in the same order, also those of several communicators.")
     return "\n  ".join(["deadlock: no rank can go on", *describe_waits(stuck, cluster)]
                        ) + "\n" + advice
 
@@ -63,11 +65,9 @@ def describe_waits(ranks: list, cluster, most: int = 16) -> list[str]:
     lines = []
     for rank in ranks[:most]:
         waiting = rank.waiting
-        what = "waits " + pending.get(id(waiting), "for a message under way")
-        if isinstance(waiting, Split):
-            what = f"waits {waiting}"
-        elif waiting is None:
-            what = "computes"
+        what = "computes" if waiting is None else f"waits {waiting}"
+        if isinstance(waiting, SimulatedRequest):
+            what = "waits " + pending.get(id(waiting), "for a message under way")
         lines.append(f"rank {rank.number} {what} at {source_line(rank.greenlet.gr_frame)}")
     if len(ranks) > most:
         lines.append(f"and {len(ranks) - most} more ranks")

@@ -64,7 +64,7 @@ def lose(cluster: Any, number: int, when: float) -> None:
     waits = describe_waits(others, cluster) if others else []
     sentence = "\n  ".join([f"rank {number} of {cluster.num_ranks} was lost at {when:g} s of "
                             "virtual time, and the run ended", *waits])
-    cluster.sends = cluster.recvs = cluster.splits = Closed()
+    cluster.sends = cluster.recvs = cluster.splits = cluster.calls = Closed()
     for rank in cluster.ranks:
         if rank.trace is not None:          # who ran ahead of the others did so in vain
             rank.trace.messages[:] = [m for m in rank.trace.messages if m[-1] <= when]

@@ -150,6 +150,18 @@ def misfit(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:
                       "be equal")
 
 
+class Calls(list):
+    """What the ranks of a communicator called as their n-th collective (see agreement.py).
+
+    A rank whose call does not fit the first one waits here for ever.
+    """
+
+    num_ranks, differ, done = 0, False, None
+
+    def __str__(self) -> str:
+        return "for the other ranks to call the same collective"
+
+
 class Split:
     """A split() that ranks are arriving at; `done` is the virtual time when all were there."""
 

@@ -20,6 +20,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from ..backend import Array
+from .agreement import CollectiveMismatch, describe_mismatch
 from .communicator import Communicator
 from .deadlock import Closed, Deadlock, describe_stuck, lines_of
 from .request import Rank, count_ranks, misfit
@@ -58,6 +59,7 @@ class Cluster:
     def _begin(self) -> None:
         # (group, source, dest, tag) -> the first request without a peer
         self.sends, self.recvs, self.splits = {}, {}, {}
+        self.calls: dict = {}       # (group, n) -> its n-th collective, until all ranks called it
         self.ready: list = []       # heap of (virtual time, rank number, greenlet that may go on)
         self.groups = [list(range(self.num_ranks))]     # world numbers of each group's ranks
         self.channels: dict = {}    # (group, n) -> group of its n-th non-blocking collective
@@ -106,7 +108,8 @@ class Cluster:
         """Run main(comm) on every rank; return (what each returned, seconds of virtual time).
 
         An exception on one rank ends all and is raised here, with a note that names the rank.
-        Raises Deadlock, saying who waits for whom and where, if no rank can go on.
+        Raises Deadlock, saying who waits for whom and where, if no rank can go on, and
+        CollectiveMismatch if ranks differ in the collectives that they call.
         """
         self._begin()
         results = [None] * self.num_ranks
@@ -129,6 +132,9 @@ class Cluster:
                 heappush(self.ready, (0.0, rank.number, rank.greenlet))
             while self.ready:
                 heappop(self.ready)[2].switch()
+            for calls in self.calls.values():
+                if calls.differ:
+                    raise CollectiveMismatch(describe_mismatch(calls))
             stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
             if stuck:
                 error = Deadlock(describe_stuck(stuck, self))
@@ -142,6 +148,6 @@ class Cluster:
 
     def _end(self) -> None:
         """Unwind the ranks that are still blocked; their `finally` blocks can send no more."""
-        self.sends = self.recvs = self.splits = Closed()
+        self.sends = self.recvs = self.splits = self.calls = Closed()
         for rank in self.ranks:
             rank.end()

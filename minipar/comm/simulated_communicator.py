@@ -1,20 +1,25 @@
 """What one simulated rank holds: the two halves of each message meet here (see `simulated.py`)."""
 
+import sys
 from typing import Any
 
 from ..backend import Array
-from .communicator import Communicator
-from .request import Rank, SimulatedRequest, Split
+from .agreement import CollectiveMismatch, add_call, arguments_of, describe_mismatch
+from .communicator import Communicator, Labelled
+from .deadlock import source_line
+from .request import Calls, Rank, SimulatedRequest, Split
 
 
 class SimulatedCommunicator(Communicator):
     """See Communicator; `group` is its number in `cluster.groups`."""
 
+    started = "an unknown line"     # where the function was started that uses it (see work.py)
+
     def __init__(self, cluster: Any, me: Rank, rank: int, group: int):
         self.cluster, self.me, self.rank, self.group = cluster, me, rank, group
         self.size = len(cluster.groups[group])
         self.world_rank = me.number
-        self._num_splits, self.label = 0, ""    # set here: found faster than on the class
+        self._num_calls, self.label = 0, ""     # set here: found faster than on the class
 
     def node_of(self, rank: int) -> int:
         """See Communicator."""
@@ -153,10 +158,35 @@ class SimulatedCommunicator(Communicator):
         send.wait()
         me.actions = actions
 
+    def collective(self, operation: str, array: Array | None = None, uneven: int | None = None,
+                   **options: Any) -> Labelled:
+        """See Communicator.  A rank whose call is not that of the first one goes no further."""
+        self._num_calls += 1
+        if self.size > 1:
+            caller = sys._getframe(2)       # of the function that called this one
+            self._compare(source_line(caller, self.started),
+                          arguments_of(operation, array, uneven, options))
+        return Labelled(self, operation)
+
+    def _compare(self, place: str, arguments: dict[str, Any]) -> None:
+        cluster, key = self.cluster, (self.group, self._num_calls)
+        calls = cluster.calls.get(key)
+        if calls is None:
+            calls = cluster.calls[key] = Calls()
+        fits = add_call(calls, self.world_rank, place, arguments)
+        calls.differ, calls.num_ranks = calls.differ or not fits, calls.num_ranks + 1
+        if calls.num_ranks == self.size:
+            del cluster.calls[key]
+            if calls.differ:
+                cluster.hub.throw(CollectiveMismatch(describe_mismatch(calls)))
+        if not fits:
+            self.me.block(calls)
+
     def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":
         """See Communicator."""
-        cluster, me, self._num_splits = self.cluster, self.me, self._num_splits + 1
-        split = cluster.splits.setdefault((self.group, self._num_splits), Split())
+        self.collective("split")
+        cluster, me = self.cluster, self.me
+        split = cluster.splits.setdefault((self.group, self._num_calls), Split())
         split.arrived.append((self.rank if key is None else key, self.rank, color, me))
         if len(split.arrived) == self.size:
             split.form(cluster.groups, cluster.groups[self.group], cluster.ready)

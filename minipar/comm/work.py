@@ -17,6 +17,7 @@ on a simulated cluster, a range of tags under MPI), which never meet those of an
 program; starting one sends nothing and waits for nobody.
 """
 
+import sys
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from .communicator import Communicator
+from .deadlock import source_line
 from .simulated import SimulatedCommunicator
 from .works import ProcessWorks, SimulatedWorks, Works
 
@@ -79,7 +81,7 @@ def start(function: Callable, comm: Communicator, *args: Any, **options: Any) ->
         works = comm.me.works = kind(comm.me)
     comm.num_works += 1
     apart = works.communicator(comm)
-    apart.label = comm.label
+    apart.label, apart.started = comm.label, source_line(sys._getframe())
     work = Work(works, apart.me, lambda: function(apart, *args, **options))
     work.resume()
     return work

@@ -154,7 +154,8 @@ def print_failure(bench: Workbench, console: Console, exercise: Exercise,
     message = failure.message.replace(f"{bench.root}/", "").strip().split("\n")
     explained = [i for i, line in enumerate(message) if i and line.startswith("assert ")]
     message = message[:explained[0] if explained else SHOWN]    # without pytest's retelling
-    if failure.error not in ("AssertionError", "Deadlock", "EndlessLoop", "Ended"):
+    if failure.error not in ("AssertionError", "CollectiveMismatch", "Deadlock", "EndlessLoop",
+                             "Ended"):
         message[0] = f"{failure.error}: {message[0]}"
     if failure.test:
         say(console, f"\n{failure.test}")

@@ -12,12 +12,12 @@ from .all_reduce import agree_on_sum, all_reduce
 from .all_to_all import all_to_all
 from .broadcast import broadcast
 from .chunks import chunk_bounds
-from .objects import gather_objects, gather_trace
 from .reduce_scatter import reduce_scatter
 
 # Loaded like a plug-in: the spine is complete without it (tests/test_spine.py).
 further = import_module(".further", __name__)
 barrier, exscan, gather = further.barrier, further.exscan, further.gather
+gather_objects, gather_trace = further.gather_objects, further.gather_trace
 reduce, scan, scatter = further.reduce, further.scan, further.scatter
 
 __all__ = ["agree_on_sum", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast",

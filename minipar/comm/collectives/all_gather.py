@@ -54,6 +54,7 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     """
     gather = find_algorithm(ALGORITHMS, algorithm)
     piece = axis_first(array, dim)
+    uneven = None if total is None and counts is None else dim
     if total is None:
         total = piece.shape[0] * comm.size if counts is None else sum(counts)
     bounds = piece_bounds(total, comm.size, counts)
@@ -66,7 +67,8 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     in_place = there is not None and there.flags.c_contiguous
     whole = there if in_place else np.empty_like(piece, shape=(total, *piece.shape[1:]), order="C")
     whole[start:stop] = piece
-    with comm.labelled("all_gather"):
+    with comm.collective("all_gather", array, uneven, dim=dim % array.ndim, counts=counts,
+                         total=None if uneven is None else total, algorithm=algorithm):
         gather(comm, [whole[start:stop] for start, stop in bounds])
     if in_place:
         return out

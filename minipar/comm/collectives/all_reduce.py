@@ -58,7 +58,7 @@ def all_reduce(comm: Communicator, array: Array, op: str = "sum", algorithm: str
     if work is not array:
         work[...] = array
     if comm.size > 1:
-        with comm.labelled("all_reduce"):
+        with comm.collective("all_reduce", array, op=op, algorithm=algorithm):
             reduce(comm, work.reshape(work.size), op)
     if work is not out:
         out[...] = work

@@ -54,6 +54,8 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     joined = [np.moveaxis(piece, 0, split_dim) for piece in incoming]
     check_out(out, array, with_length(joined[0].shape, concat_dim,
                                       sum(piece.shape[concat_dim] for piece in joined)))
-    with comm.labelled("all_to_all"):
+    with comm.collective("all_to_all", array, None if counts is None else split_dim,
+                         split_dim=split_dim % array.ndim, concat_dim=concat_dim % array.ndim,
+                         counts=counts, algorithm=algorithm):
         exchange(comm, outgoing, incoming, counts)
     return deliver(np.concatenate(joined, concat_dim), out)

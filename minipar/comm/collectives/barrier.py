@@ -47,5 +47,5 @@ ALGORITHMS = {"dissemination": dissemination, "tree": tree, "auto": disseminatio
 def barrier(comm: Communicator, algorithm: str = "auto") -> None:
     """Return once every rank has called it."""
     wait = find_algorithm(ALGORITHMS, algorithm)
-    with comm.labelled("barrier"):
+    with comm.collective("barrier", algorithm=algorithm):
         wait(comm)

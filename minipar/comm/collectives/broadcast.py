@@ -49,6 +49,6 @@ def broadcast(comm: Communicator, array: Array, root: int = 0, algorithm: str = 
         out = np.empty_like(array)
     if out is not array:
         out[...] = array
-    with comm.labelled("broadcast"):
+    with comm.collective("broadcast", array, root=root, algorithm=algorithm):
         send(comm, out, root)
     return out

@@ -31,6 +31,7 @@ from .broadcast import ALGORITHMS as BROADCAST
 from .broadcast_algorithms import chain, pipelined_chain, scatter_all_gather
 from .gather import ALGORITHMS as GATHER
 from .gather import gather
+from .objects import gather_objects, gather_trace
 from .reduce import ALGORITHMS as REDUCE
 from .reduce import reduce
 from .reduce_scatter import ALGORITHMS as REDUCE_SCATTER
@@ -40,8 +41,8 @@ from .scan import exscan, scan
 from .scatter import ALGORITHMS as SCATTER
 from .scatter import scatter
 
-__all__ = ["ALGORITHMS", "NEED_REAL_RANKS", "barrier", "exscan", "gather", "reduce", "scan",
-           "scatter"]
+__all__ = ["ALGORITHMS", "NEED_REAL_RANKS", "barrier", "exscan", "gather", "gather_objects",
+           "gather_trace", "reduce", "scan", "scatter"]
 
 NEED_REAL_RANKS = {"mpi", "shared"}     # no simulated ones, and no messages that could be counted
 

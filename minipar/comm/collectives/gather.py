@@ -76,7 +76,8 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
         check_out(out, array, with_length(array.shape, dim, sum(lengths)))
     line = np.empty_like(piece, shape=(sum(lengths), *piece.shape[1:]))
     line[slice(*bounds[me])] = piece
-    with comm.labelled("gather"):
+    with comm.collective("gather", array, None if counts is None else dim, root=root,
+                         dim=dim % array.ndim, counts=counts, algorithm=algorithm):
         collect(rooted(comm, root), line, bounds)
     if comm.rank != root:
         return None

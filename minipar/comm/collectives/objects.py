@@ -12,7 +12,7 @@ from ..trace import Trace
 def gather_objects(comm: Communicator, value: Any, root: int = 0) -> list | None:
     """The JSON-like values of all ranks, in their order, on `root`; None elsewhere."""
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    with comm.labelled("control"):
+    with comm.labelled("control"), comm.collective("gather_objects", root=root):
         if comm.rank != root:
             comm.send(np.array([text.size]), root)
             comm.send(text, root)

@@ -76,6 +76,6 @@ def reduce(comm: Communicator, array: Array, op: str = "sum", root: int = 0,
     check_out(out, array, array.shape)
     work = np.empty_like(array, order="C")
     work[...] = array
-    with comm.labelled("reduce"):
+    with comm.collective("reduce", array, op=op, root=root, algorithm=algorithm):
         collect(rooted(comm, root), work.reshape(work.size), combine)
     return deliver(work, out) if comm.rank == root else None

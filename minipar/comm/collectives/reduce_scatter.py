@@ -64,6 +64,7 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "su
     start, stop = bounds[comm.rank]
     check_out(out, array, with_length(array.shape, dim, stop - start))
     work = array if in_place else np.moveaxis(array, dim, 0).copy()     # contiguous, and ours
-    with comm.labelled("reduce_scatter"):
+    with comm.collective("reduce_scatter", array, op=op, dim=dim % array.ndim,
+                         counts=counts, algorithm=algorithm):
         reduce(comm, [work[start:stop] for start, stop in bounds], combine)
     return deliver(np.moveaxis(work[start:stop], 0, dim), out)

@@ -74,7 +74,7 @@ def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "au
     check_out(out, array, array.shape)
     work = np.empty_like(array, order="C")
     work[...] = array
-    with comm.labelled("scan"):
+    with comm.collective("scan", array, op=op, algorithm=algorithm):
         run(comm, work.reshape(work.size), None, combine)
     return deliver(work, out)
 
@@ -91,7 +91,7 @@ def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "
     work, before = np.empty_like(array, order="C"), np.empty_like(array, order="C")
     work[...] = array
     before[...] = neutral(op, array.dtype)
-    with comm.labelled("exscan"):
+    with comm.collective("exscan", array, op=op, algorithm=algorithm):
         run(comm, work.reshape(work.size), before.reshape(before.size), combine)
     return deliver(before, out)
 

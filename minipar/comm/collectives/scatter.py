@@ -80,7 +80,8 @@ def scatter(comm: Communicator, array: Array, root: int = 0, dim: int = 0,
     else:
         shape = [n for i, n in enumerate(array.shape) if i != dim % array.ndim]
         line = np.empty_like(array, shape=(array.shape[dim], *shape), order="C")
-    with comm.labelled("scatter"):
+    with comm.collective("scatter", array, root=root, dim=dim % array.ndim, counts=counts,
+                         algorithm=algorithm):
         deal(rooted(comm, root), line, bounds)
     piece = np.moveaxis(line[slice(*bounds[me])], 0, dim)
     return piece.copy() if out is None else deliver(piece, out)

@@ -1,0 +1,86 @@
+"""Do all ranks call the same collective?  Compares what each of them called, and at which line.
+
+    rank 0    all_reduce(op=sum, dtype=float32, shape=(4,))    train.py:12
+    rank 1    all_reduce(op=max, dtype=float32, shape=(4,))    train.py:14      ◀── another op
+
+All ranks of a communicator must call the same collectives in the same order, with equal arguments
+(MPI 4.1, chapter 6).  If they do not, messages that were not made for each other may still fit, and
+the result is wrong without an error.  Calls are plain values; how they come together is left to the
+world in which the ranks run (`simulated_communicator.py`).
+"""
+
+import reprlib
+from typing import Any, NamedTuple
+
+from ..backend import Array
+
+MOST = 16               # ranks in a line of the report, and lines
+
+
+class Call(NamedTuple):
+    """What `ranks` (numbers of the world) called at `place` (file:line).
+
+    `arguments` are those that must be equal on all ranks, by name; the first is the operation.
+    """
+
+    ranks: list[int]
+    place: str
+    arguments: dict[str, Any]
+
+    def __str__(self) -> str:
+        operation, *given = [reprlib.repr(value) if isinstance(value, list) else value
+                             for value in self.arguments.values()]
+        said = ", ".join(f"{name}={value}" for name, value in zip([*self.arguments][1:], given)
+                         if value is not None)
+        some, more = ", ".join(map(str, self.ranks[:MOST])), len(self.ranks) - MOST
+        return (f"rank{'s' if len(self.ranks) > 1 else ''} {some}"
+                f"{f' and {more} more' if more > 0 else ''} called {operation}({said}) at "
+                f"{self.place}")
+
+
+class CollectiveMismatch(RuntimeError):
+    """The ranks of a communicator called different collectives, or with different arguments."""
+
+
+def arguments_of(operation: str, array: Array | None, uneven: int | None, options: dict) -> dict:
+    """The arguments of a Call: `options`, and the dtype and shape of `array`.
+
+    The length of its axis `uneven` may differ between ranks: None stands for it.
+    """
+    about = {} if array is None else {"dtype": array.dtype, "shape": array.shape}
+    arguments = {"operation": operation, **about, **options}
+    if uneven is not None:
+        arguments["shape"] = (*array.shape[:uneven], None, *array.shape[uneven:][1:])
+    if callable(options.get("op")):             # each rank may have a function object of its own
+        op = options["op"]
+        arguments["op"] = getattr(op, "__code__", getattr(op, "__name__", type(op).__name__))
+    if options.get("counts") is not None:       # a copy: the caller may change its own later
+        arguments["counts"] = [[*row] if hasattr(row, "__len__") else row
+                               for row in options["counts"]]
+    return arguments
+
+
+def add_call(calls: list[Call], rank: int, place: str, arguments: dict[str, Any]) -> bool:
+    """Add what a rank called to the calls of one collective; whether it fits the first of them."""
+    for call in calls[:MOST]:
+        if call.arguments == arguments and call.place == place:
+            call.ranks.append(rank)
+            break
+    else:
+        call = Call([rank], place, arguments)
+        calls.append(call)
+    return call is calls[0] or arguments == calls[0].arguments
+
+
+def describe_mismatch(calls: list[Call]) -> str | None:
+    """The report on calls that should have been one collective; None if they are."""
+    first = calls[0].arguments
+    names = {name for call in calls for name in first | call.arguments
+             if first.get(name) != call.arguments.get(name)}
+    if not names:
+        return None
+    what = "operation" if "operation" in names else ", ".join(sorted(names))
+    more = [f"and {len(calls) - MOST} others"] if len(calls) > MOST else []
+    return "\n  ".join([f"collective mismatch: ranks differ in {what}", *map(str, calls[:MOST]),
+                        *more]) + ("\nAll ranks of a communicator call the same collectives in the "
+                                   "same order, with equal arguments.")
