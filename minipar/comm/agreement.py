@@ -20,7 +20,7 @@ MOST = 16               # ranks in a line of the report, and lines
 class Call(NamedTuple):
     """What `ranks` (numbers of the world) called at `place` (file:line).
 
-    `arguments` are those that must be equal on all ranks, by name; the first is the operation.
+    `arguments` are those that must be equal on all ranks, by name; "operation" is one of them.
     """
 
     ranks: list[int]
@@ -28,14 +28,11 @@ class Call(NamedTuple):
     arguments: dict[str, Any]
 
     def __str__(self) -> str:
-        operation, *given = [reprlib.repr(value) if isinstance(value, list) else value
-                             for value in self.arguments.values()]
-        said = ", ".join(f"{name}={value}" for name, value in zip([*self.arguments][1:], given)
-                         if value is not None)
-        some, more = ", ".join(map(str, self.ranks[:MOST])), len(self.ranks) - MOST
-        return (f"rank{'s' if len(self.ranks) > 1 else ''} {some}"
-                f"{f' and {more} more' if more > 0 else ''} called {operation}({said}) at "
-                f"{self.place}")
+        given = [f"{name}={reprlib.repr(value) if isinstance(value, list) else value}"
+                 for name, value in self.arguments.items()
+                 if name != "operation" and value is not None]
+        return (f"{name_ranks(self.ranks)} called {self.arguments['operation']}"
+                f"({', '.join(given)}) at {self.place}")
 
 
 class CollectiveMismatch(RuntimeError):
@@ -84,3 +81,9 @@ def describe_mismatch(calls: list[Call]) -> str | None:
     return "\n  ".join([f"collective mismatch: ranks differ in {what}", *map(str, calls[:MOST]),
                         *more]) + ("\nAll ranks of a communicator call the same collectives in the "
                                    "same order, with equal arguments.")
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """"rank 3", "ranks 0, 1" or, of many, "ranks 0, 1, … and 84 more"."""
+    said = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MOST]))}"
+    return said if len(ranks) <= MOST else f"{said} and {len(ranks) - MOST} more"
