@@ -19,6 +19,7 @@ from minipar.comm.collectives.all_reduce_algorithms import hierarchical
 from minipar.comm.collectives.all_reduce_torus import torus
 from minipar.comm.collectives.further import ALGORITHMS
 from minipar.comm.cost import choose
+from minipar.testing import worlds
 
 
 def algorithms(operation: str):
@@ -68,6 +69,49 @@ def test_scatter_of_uneven_pieces_from_every_root(p, algorithm):
             root, 0, algorithm, counts))
         assert [len(result) for result in results] == counts
         assert np.array_equal(np.concatenate(results), whole)
+
+
+@algorithms("scatter")
+@worlds(1, 3, 6, mpi=(4,))
+def test_scatter_of_an_array_that_only_the_root_has(world, algorithm):
+    """The others say counts and dtype, or shape and dtype, or give an `out` that says both."""
+    def body(comm):
+        counts = [1 + r % 3 for r in range(comm.size)]
+        whole, cuts = rows(5, sum(counts)).astype(np.int32), np.cumsum(counts)[:-1]
+        for root in range(comm.size):
+            def deal(array, counts=None, dim=0, root=root, **options):
+                here = array if comm.rank == root else None
+                return scatter(comm, here, root, dim, algorithm, counts, **options)
+
+            vector = deal(whole[:, 0], counts, dtype=np.int32)
+            assert np.array_equal(vector, np.split(whole[:, 0], cuts)[comm.rank])
+            tables = [deal(whole, counts, shape=whole.shape, dtype="i4"),
+                      deal(whole, counts, out=np.zeros((counts[comm.rank], 3), np.int32)),
+                      deal(whole.T, counts, 1, out=np.zeros((3, counts[comm.rank]), "i4")).T]
+            for table in tables:
+                assert table.dtype == np.int32
+                assert np.array_equal(table, np.split(whole, cuts)[comm.rank])
+            even = deal(whole, shape=whole.shape, dtype=np.int32)       # by chunk_bounds
+            assert np.array_equal(even, np.array_split(whole, comm.size)[comm.rank])
+    world.run(body)
+
+
+@worlds(2, 3, mpi=(4,))
+def test_reduce_scatter_into_a_part_of_a_larger_buffer(world):
+    """Flat or in the shape of the piece, and nothing beside it is touched."""
+    def body(comm):
+        counts = [1 + r % 3 for r in range(comm.size)]
+        array = rows(comm.rank, sum(counts))
+        start, n = sum(counts[:comm.rank]), counts[comm.rank]
+        right = reduce_scatter(comm, array, counts=counts)
+        for flat in (True, False):
+            buffer = np.full((sum(counts) + 1, 3), -1)
+            place = buffer[start:start + n]
+            place = place.reshape(3 * n) if flat else place
+            assert reduce_scatter(comm, array, counts=counts, out=place) is place
+            assert np.array_equal(buffer[start:start + n], right)
+            assert (np.delete(buffer, slice(start, start + n), 0) == -1).all()
+    world.run(body)
 
 
 @algorithms("reduce_scatter")
@@ -172,6 +216,15 @@ def test_auto_takes_few_rounds_for_short_arrays_and_few_bytes_for_long_ones():
     (lambda comm: reduce(comm, np.ones(2), root=2), "root=2 is no rank"),
     (lambda comm: reduce(comm, np.ones(2), out=np.ones(3)), "must be equal"),
     (lambda comm: scatter(comm, np.ones(4), counts=[1, 2]), "for each of 2 ranks, 4 in all"),
+    (lambda comm: scatter(comm, None, root=comm.rank), "is the root of the scatter: give its"),
+    (lambda comm: scatter(comm, None, 1 - comm.rank, dtype="f4"), "shape= of the root's array"),
+    (lambda comm: scatter(comm, None, 1 - comm.rank, counts=[1, 1]), "None to scatter: say dtype="),
+    (lambda comm: scatter(comm, np.ones(4), shape=(5,)), "array is float64 .4,., but shape= and"),
+    (lambda comm: scatter(comm, np.ones(4), dtype="f4"), "but shape= and dtype= say f4 None"),
+    (lambda comm: reduce_scatter(comm, np.ones(4), out=np.ones(4)),
+     r"the result float64 \(2,\): give one of that shape, or a contiguous view of as many elements, "
+     r"for example buffer.start:start . 2."),
+    (lambda comm: reduce_scatter(comm, np.ones((4, 3)), out=np.ones(12)[::2]), "contiguous view"),
     (lambda comm: gather(comm, np.ones(4), counts=[4, 3]), "its piece by counts is 3"),
     (lambda comm: all_gather(comm, np.ones(4), counts=[4, 3]), "its piece of 7 is 3"),
     (lambda comm: reduce_scatter(comm, np.ones(4), counts=[4]), "give one length"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from math import prod
 
 import numpy as np
 
@@ -71,6 +72,17 @@ def check_out(out: Array | None, array: Array, shape: Sequence[int]) -> None:
     if out is not None and (out.shape != tuple(shape) or out.dtype != array.dtype):
         raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} "
                          f"{tuple(shape)}: they must be equal")
+
+
+def fit_out(out: Array | None, array: Array, shape: tuple[int, ...]) -> Array | None:
+    """`out` as an array of `shape`; refuse one of another size or dtype, or with gaps."""
+    if out is None or out.shape == shape and out.dtype == array.dtype:
+        return out
+    if out.dtype == array.dtype and out.size == prod(shape) and out.flags.c_contiguous:
+        return out.reshape(shape)
+    raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} {shape}: give one "
+                     f"of that shape, or a contiguous view of as many elements, for example "
+                     f"buffer[start:start + {prod(shape)}]")
 
 
 def deliver(result: Array, out: Array | None) -> Array:

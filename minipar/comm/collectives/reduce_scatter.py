@@ -14,10 +14,10 @@ import numpy as np
 from ...backend import Array
 from ..communicator import Communicator
 from .chunks import (
-    check_out,
     deliver,
     find_algorithm,
     find_operator,
+    fit_out,
     neighbours,
     piece_bounds,
     with_length,
@@ -51,10 +51,11 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "su
                    out: Array | None = None, in_place: bool = False) -> Array:
     """The reduction over all ranks of `array`, of which rank r gets the r-th piece along `dim`.
 
-    Pieces have the lengths `counts` or are cut by `chunk_bounds`.  `array` is not changed, unless
-    it shares memory with `out`, into which the result is then written, or `in_place`: then the
-    result is a view of it, and the rest of it is lost.  Raises ValueError if that needs a
-    contiguous array and dim 0, and does not have them.
+    Pieces have the lengths `counts` or are cut by `chunk_bounds`.  The result is written into
+    `out`, if there is one: of the piece's shape, or contiguous with as many elements, such as a
+    slice of a flat buffer.  `array` is not changed, unless it shares memory with `out`, or
+    `in_place`: then the result is a view of it, and the rest of it is lost.  Raises ValueError if
+    that needs a contiguous array and dim 0, and does not have them.
     """
     if in_place and (dim or not getattr(array, "flags", None) or not array.flags.c_contiguous):
         raise ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
@@ -62,9 +63,10 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "su
     combine, reduce = find_operator(op, array.dtype), find_algorithm(ALGORITHMS, algorithm)
     bounds = piece_bounds(array.shape[dim], comm.size, counts)
     start, stop = bounds[comm.rank]
-    check_out(out, array, with_length(array.shape, dim, stop - start))
+    place = fit_out(out, array, with_length(array.shape, dim, stop - start))
     work = array if in_place else np.moveaxis(array, dim, 0).copy()     # contiguous, and ours
     with comm.collective("reduce_scatter", array, op=op, dim=dim % array.ndim,
                          counts=counts, algorithm=algorithm):
         reduce(comm, [work[start:stop] for start, stop in bounds], combine)
-    return deliver(np.moveaxis(work[start:stop], 0, dim), out)
+    piece = deliver(np.moveaxis(work[start:stop], 0, dim), place)
+    return piece if out is None else out

@@ -7,6 +7,7 @@ A gather collects the pieces again.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -58,16 +59,23 @@ def span(bounds: list[tuple[int, int]], first: int, num_pieces: int) -> slice:
 ALGORITHMS = {"linear": linear, "binomial": binomial, "auto": binomial}
 
 
-def scatter(comm: Communicator, array: Array, root: int = 0, dim: int = 0,
-            algorithm: str = "auto", counts: Sequence[int] | None = None,
-            out: Array | None = None) -> Array:
+def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0,
+            algorithm: str = "auto", counts: Sequence[int] | None = None, out: Array | None = None,
+            shape: Sequence[int] | None = None, dtype: Any = None) -> Array:
     """This rank's piece along `dim` of rank `root`'s array: in `out`, if there is one.
 
-    On the others `array` gives the shape and dtype (`np.broadcast_to(np.float32(0), shape)` takes
-    no memory).  Pieces have the lengths `counts` (equal on all ranks) or are cut by `chunk_bounds`.
+    On the others `array` gives the shape and dtype.  Or it is None: then `dtype` and `shape` do,
+    `shape` being a vector of sum(counts) if it is not said; with `out`, what is left unsaid is as
+    there.  Pieces have the lengths `counts` (equal on all ranks) or are cut by `chunk_bounds`.
     """
     comm.check_peer(root, "root")
     deal = find_algorithm(ALGORITHMS, algorithm)
+    if array is not None and (shape is not None and array.shape != tuple(shape)
+                              or dtype is not None and array.dtype != dtype):
+        raise ValueError(f"array is {array.dtype} {array.shape}, but shape= and dtype= say {dtype} "
+                         f"{shape}: leave them out, or make them equal")
+    if array is None:
+        array = stand_in(comm.rank, root, dim, counts, out, shape, dtype)
     p, me = comm.size, (comm.rank - root) % comm.size
     pieces = piece_bounds(array.shape[dim], p, counts)
     start, stop = pieces[comm.rank]
@@ -78,10 +86,27 @@ def scatter(comm: Communicator, array: Array, root: int = 0, dim: int = 0,
         whole = axis_first(array, dim)
         line = np.concatenate([whole[pieces[root][0]:], whole[:pieces[root][0]]]) if root else whole
     else:
-        shape = [n for i, n in enumerate(array.shape) if i != dim % array.ndim]
-        line = np.empty_like(array, shape=(array.shape[dim], *shape), order="C")
+        others = [n for i, n in enumerate(array.shape) if i != dim % array.ndim]
+        line = np.empty_like(array if out is None else out,      # where the piece is wanted
+                             shape=(array.shape[dim], *others), order="C")
     with comm.collective("scatter", array, root=root, dim=dim % array.ndim, counts=counts,
                          algorithm=algorithm):
         deal(rooted(comm, root), line, bounds)
     piece = np.moveaxis(line[slice(*bounds[me])], 0, dim)
     return piece.copy() if out is None else deliver(piece, out)
+
+
+def stand_in(rank: int, root: int, dim: int, counts: Sequence[int] | None, out: Array | None,
+             shape: Sequence[int] | None, dtype: Any) -> np.ndarray:
+    """An array of the root's shape and dtype that takes no memory.  Raises ValueError on the root,
+    and where shape or dtype are not known."""
+    if rank == root:
+        raise ValueError(f"rank {root} is the root of the scatter: give its array, not None")
+    if dtype is None and out is not None:
+        dtype = out.dtype
+    if shape is None and counts is not None:
+        shape = (sum(counts),) if out is None else with_length(out.shape, dim, sum(counts))
+    if dtype is None or shape is None:
+        raise ValueError(f"rank {rank} gives None to scatter: say dtype=, and shape= of the root's "
+                         "array (or counts=, if that is a vector)")
+    return np.broadcast_to(np.zeros((), dtype), shape)
