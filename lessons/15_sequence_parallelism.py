@@ -92,7 +92,7 @@ def main(comm: Communicator) -> None:
                          (p - 1) * n * (2 * reduces + gathers + scatters),
                          sum(sent.values()) - 2 * (p - 1) * small * (mode != "tensor"), "B")]
             found = run(comm, mode, 2, dropout=0.1)[2]
-            off = np.array([np.max(np.abs(found[name] - x)) for name, x in alone.items()])
+            off = np.array([np.max(np.abs(found[name] - x)) for name, x in alone.items()], float)
             rows.append(Row("    loss and gradients − one process, with dropout", 1e-10,
                             float(np.max(all_reduce(comm, off, "max"))), rule="≤"))
     lesson.table(rows, f"p = {p}: b·t·d = {B} · {t} · {d}, {h} heads, float64; bytes of a layer")

@@ -36,7 +36,7 @@ def observe(comm: Communicator, batch: Callable[[], float]) -> Observed:
     loss = metered(lambda comm: batch())(comm)
     trace = comm.stop_trace()
     spans = trace.named_spans()
-    ends = np.array([-min(s.start for s in spans), max(s.end for s in spans)])
+    ends = np.array([-min(s.start for s in spans), max(s.end for s in spans)], float)
     seconds = float(np.sum(all_reduce(comm, ends, "max")))
     worked = agree_on_sum(comm, sum(s.end - s.start for s in spans))
     return Observed(trace, loss, round(agree_on_sum(comm, trace.bytes_sent())), seconds,

@@ -86,4 +86,4 @@ def _torch_step(torch: ModuleType, name: str, batch: Microbatch) -> Callable[[],
 
 def _mean(comm: Communicator, loss: float) -> float:
     """Over the ranks: PyTorch's losses are those of one rank, minipar's are the same on all."""
-    return float(all_reduce(comm, np.array([loss]))[0]) / comm.size
+    return float(all_reduce(comm, np.array([loss], np.float64))[0]) / comm.size

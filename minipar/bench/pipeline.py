@@ -185,4 +185,4 @@ def torch_step(torch: ModuleType, comm: Communicator, batches: list[Microbatch]
 
 def _total(comm: Communicator, loss: float) -> float:
     """PyTorch's loss is on the last rank, minipar's on all."""
-    return float(all_reduce(comm, np.array([loss]), "max")[0])
+    return float(all_reduce(comm, np.array([loss], np.float64), "max")[0])

@@ -84,8 +84,8 @@ def measure_combining(comm: Communicator, num_bytes: int = 1 << 20,
         start = time.perf_counter()
         np.add(total, addend, out=total)
         times.append(time.perf_counter() - start)
-    slowest = collectives.all_reduce(comm, np.array([np.median(times)]), op="max",
-                                     algorithm="ring")
+    slowest = collectives.all_reduce(comm, np.array([np.median(times)], np.float64),
+                                     op="max", algorithm="ring")
     return num_bytes / float(slowest[0])
 
 

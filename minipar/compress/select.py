@@ -58,7 +58,8 @@ def kth_smallest(keys: np.ndarray, k: int, num_bytes: int, comm: Communicator | 
     key = num_smaller = num_equal = 0
     for shift in range(8 * (num_bytes - 1), -1, -8):
         digits = (keys >> keys.dtype.type(shift)) & keys.dtype.type(BINS - 1)
-        counts = total(comm, np.bincount(digits.astype(np.intp), minlength=BINS))
+        here = np.bincount(digits.astype(np.intp), minlength=BINS)
+        counts = total(comm, here.astype(np.int64))
         up_to = num_smaller + np.cumsum(counts)
         digit = int(np.searchsorted(up_to, k))
         num_equal = int(counts[digit])

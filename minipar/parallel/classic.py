@@ -40,7 +40,7 @@ class DataParallel(Strategy):
         """The five exchanges; afterwards the gradients are on rank 0, which knows the loss."""
         comm, is_root = self.comm, self.comm.rank == 0
         with comm.labelled("control"):
-            num_rows = int(broadcast(comm, np.array([len(batch.inputs)]))[0])
+            num_rows = int(broadcast(comm, np.array([len(batch.inputs)], np.int64))[0])
         counts = [stop - start for start, stop in chunk_bounds(num_rows, comm.size)]
         inputs = self._deal("scatter inputs", batch.inputs, counts)
         samples = self._deal("control", np.asarray(batch.samples, np.int64), counts)
@@ -81,7 +81,7 @@ class DataParallel(Strategy):
         """See Strategy: only rank 0 has gradients."""
         norm = super().clip_grad_norm(max_norm) if self.comm.rank == 0 else 0.0
         with self.comm.labelled("control"):
-            return float(broadcast(self.comm, np.array([norm]))[0])
+            return float(broadcast(self.comm, np.array([norm], np.float64))[0])
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """See Strategy."""

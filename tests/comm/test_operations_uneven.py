@@ -222,8 +222,8 @@ def test_auto_takes_few_rounds_for_short_arrays_and_few_bytes_for_long_ones():
     (lambda comm: scatter(comm, np.ones(4), shape=(5,)), "array is float64 .4,., but shape= and"),
     (lambda comm: scatter(comm, np.ones(4), dtype="f4"), "but shape= and dtype= say f4 None"),
     (lambda comm: reduce_scatter(comm, np.ones(4), out=np.ones(4)),
-     r"the result float64 \(2,\): give one of that shape, or a contiguous view of as many elements, "
-     r"for example buffer.start:start . 2."),
+     r"the result float64 \(2,\): give one of that shape, or a contiguous view of as many elem"
+     r"ents, for example buffer.start:start . 2."),
     (lambda comm: reduce_scatter(comm, np.ones((4, 3)), out=np.ones(12)[::2]), "contiguous view"),
     (lambda comm: gather(comm, np.ones(4), counts=[4, 3]), "its piece by counts is 3"),
     (lambda comm: all_gather(comm, np.ones(4), counts=[4, 3]), "its piece of 7 is 3"),

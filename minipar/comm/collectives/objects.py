@@ -14,7 +14,7 @@ def gather_objects(comm: Communicator, value: Any, root: int = 0) -> list | None
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     with comm.labelled("control"), comm.collective("gather_objects", root=root):
         if comm.rank != root:
-            comm.send(np.array([text.size]), root)
+            comm.send(np.array([text.size], np.int64), root)
             comm.send(text, root)
             return None
         values = []
