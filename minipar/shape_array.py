@@ -6,10 +6,9 @@
 
 NumPy hands every ufunc to `__array_ufunc__` and every other public function to
 `__array_function__` below, which work out the shape by `shape_rules.py`; so code written for NumPy
-runs unchanged, and what would need numbers is refused with a sentence.  Views are asked of a
-stand-in: one element that NumPy believes to be the whole array, which it slices and reshapes
-without looking at it.  A new array is C-contiguous, and a reshape that NumPy can only do
-by copying is a copy here too.
+runs unchanged, and what would need numbers is refused with a sentence.  Views are worked out by
+`shape_layout.py`.  A new array is C-contiguous, and a reshape that NumPy can only do by copying is
+a copy here too.
 
 Source: NEP 13 (`__array_ufunc__`), NEP 18 (`__array_function__`), NEP 50 (dtypes of results).
 """
@@ -21,11 +20,10 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
-from numpy.lib.stride_tricks import as_strided
 
+from . import shape_layout as layouts
 from . import shape_rules as rules
-
-RESHAPE_CAN_REFUSE = np.lib.NumpyVersion(np.__version__) >= "2.1.0"     # to copy: copy=False
+from .shape_layout import Flags, Layout
 
 
 class Memory:
@@ -56,8 +54,7 @@ class ShapeArray(NDArrayOperatorsMixin):
         if any(n < 0 for n in self.shape):
             raise ValueError(f"sizes are not negative: got shape {self.shape}")
         self.dtype = np.dtype(dtype)
-        self.strides = strides or tuple([self.dtype.itemsize * math.prod(self.shape[i + 1:])
-                                         for i in range(len(self.shape))])
+        self.strides = strides or layouts.in_order(self.shape, self.dtype.itemsize).strides
         if base is not None:
             self.base, self.memory = base if base.base is None else base.base, base.memory
         elif memory is not None:
@@ -72,7 +69,7 @@ class ShapeArray(NDArrayOperatorsMixin):
     size = property(lambda self: math.prod(self.shape))
     itemsize = property(lambda self: self.dtype.itemsize)
     nbytes = property(lambda self: self.size * self.dtype.itemsize)
-    flags = property(lambda self: self._stand_in().flags)
+    flags: Flags = property(lambda self: layouts.flags(self._layout(), self.itemsize))
     T = property(lambda self: self.transpose())
 
     def __repr__(self) -> str:
@@ -94,11 +91,11 @@ class ShapeArray(NDArrayOperatorsMixin):
 
     # ---- views
 
-    def _stand_in(self) -> np.ndarray:
-        return as_strided(np.zeros((), self.dtype), self.shape, self.strides)
+    def _layout(self) -> Layout:
+        return Layout(self.shape, self.strides)
 
-    def _view(self, view: np.ndarray) -> "ShapeArray":
-        return ShapeArray(view.shape, view.dtype, base=self, strides=view.strides)
+    def _view(self, layout: Layout, dtype: Any = None) -> "ShapeArray":
+        return ShapeArray(layout.shape, dtype or self.dtype, base=self, strides=layout.strides)
 
     def __getitem__(self, index: Any) -> "ShapeArray":
         parts = index if isinstance(index, tuple) else (index,)
@@ -107,9 +104,7 @@ class ShapeArray(NDArrayOperatorsMixin):
                     part, int | slice | np.integer)):
                 raise TypeError(f"an index of integers and slices was expected, not {part!r}: use "
                                 "np.where for masks, np.take or np.take_along_axis for rows")
-        if not any(part is Ellipsis for part in parts):
-            parts = (*parts, Ellipsis)                      # a view even where all are integers
-        return self._view(self._stand_in()[parts])
+        return self._view(layouts.index(self._layout(), parts))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         rules.copyto(self[index], value, casting="unsafe")
@@ -118,16 +113,10 @@ class ShapeArray(NDArrayOperatorsMixin):
         """A view of another shape; a copy where the elements are not in the right order."""
         if order != "C":
             raise ValueError(f"only order='C' is known, not {order!r}")
-        shape = np.broadcast_to(np.int8(), self.shape).reshape(*shape).shape    # -1; its errors
-        view = self._stand_in()
-        try:
-            if RESHAPE_CAN_REFUSE:
-                view = view.reshape(shape, copy=False)
-            else:
-                view.shape = shape
-        except (ValueError, AttributeError):
-            return self.new_array(shape)
-        return self._view(view)
+        lengths = shape[0] if len(shape) == 1 and np.iterable(shape[0]) else shape
+        new_shape = layouts.completed(tuple(map(operator.index, lengths)), self.size)
+        view = layouts.reshape(self._layout(), new_shape, self.itemsize)
+        return self.new_array(new_shape) if view is None else self._view(view)
 
     def ravel(self) -> "ShapeArray":
         """All elements in a row: a view if they lie so, else a copy."""
@@ -135,19 +124,21 @@ class ShapeArray(NDArrayOperatorsMixin):
 
     def transpose(self, *axes: Any) -> "ShapeArray":
         """A view with the axes in another order; reversed if none are given."""
-        return self._view(self._stand_in().transpose(*axes))
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        return self._view(layouts.transpose(self._layout(), order))
 
     def swapaxes(self, axis1: int, axis2: int) -> "ShapeArray":
         """A view with two axes exchanged."""
-        return self._view(self._stand_in().swapaxes(axis1, axis2))
+        return self._view(layouts.swapaxes(self._layout(), axis1, axis2))
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> "ShapeArray":
         """A view without the axes of length 1."""
-        return self._view(self._stand_in().squeeze(axis))
+        return self._view(layouts.squeeze(self._layout(), axis))
 
     def view(self, dtype: Any = None) -> "ShapeArray":
         """A view; with `dtype`, the same bytes read as another type."""
-        return self._view(self._stand_in().view(dtype or self.dtype))
+        new = np.dtype(dtype or self.dtype)
+        return self._view(layouts.cast(self._layout(), self.itemsize, new.itemsize), new)
 
     # ---- new arrays
 
@@ -185,8 +176,8 @@ class ShapeArray(NDArrayOperatorsMixin):
     def __array_function__(self, func, types, args, kwargs):
         if func in rules.CREATORS:                            # np.zeros(shape, like=x)
             return rules.CREATORS[func](self, *args, **kwargs)
-        if func in rules.VIEWS:
-            result = func(args[0]._stand_in(), *args[1:], **kwargs)
-            return [args[0]._view(view) for view in result] if isinstance(result, list) else (
+        if func in layouts.VIEWS:
+            result = layouts.VIEWS[func](args[0]._layout(), *args[1:], **kwargs)
+            return [args[0]._view(layout) for layout in result] if isinstance(result, list) else (
                 args[0]._view(result))
         return rules.HANDLERS[func](*args, **kwargs) if func in rules.HANDLERS else NotImplemented

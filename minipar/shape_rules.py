@@ -4,9 +4,9 @@
     (8, 12, 64) @ (12, 64, 5)          → refused: 8 and 12 neither match nor are 1
     float32 * 2.0 → float32            float32 * float64 → float64         (NEP 50)
 
-Three tables say which public functions are known: CREATORS make an array from a shape, VIEWS look
-at the same elements in another way, HANDLERS compute.  A function in none of them raises a
-TypeError that names it.
+Tables say which public functions are known: CREATORS make an array from a shape, VIEWS (in
+`shape_layout.py`) look at the same elements in another way, HANDLERS compute.  A function in none
+of them raises a TypeError that names it.
 """
 
 import math
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-Shape = tuple[int, ...]
+from .shape_layout import Shape, broadcast_shapes
 
 
 def is_shape_only(array: Any) -> bool:
@@ -58,7 +58,7 @@ def call(ufunc: np.ufunc, *inputs: Any, out: tuple | None = None, dtype: Any = N
     if ufunc is np.matmul:
         shape = _matmul_shape(*[a.shape for a in arrays])
     else:
-        shape = np.broadcast_shapes(np.shape(where), *[a.shape for a in arrays],
+        shape = broadcast_shapes(np.shape(where), *[a.shape for a in arrays],
                                     *[o.shape for o in outs if o is not None])
     results = [_result(shape, d, (*arrays, where), o, casting) for d, o in zip(dtypes, outs)]
     return results[0] if ufunc.nout == 1 else tuple(results)
@@ -70,7 +70,7 @@ def _matmul_shape(a: Shape, b: Shape) -> Shape:
     first, second = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
     if first[-1] != second[-2]:
         raise ValueError(f"matmul: {a} @ {b}: the inner sizes {first[-1]} and {second[-2]} differ")
-    return (*np.broadcast_shapes(first[:-2], second[:-2]), *a[-2:-1], *b[1:][-1:])
+    return (*broadcast_shapes(first[:-2], second[:-2]), *a[-2:-1], *b[1:][-1:])
 
 
 def reduced_shape(shape: Shape, axis: int | Shape | None, keepdims: bool = False) -> Shape:
@@ -119,7 +119,7 @@ def _einsum(spec, *operands, out=None, dtype=None, optimize=False):
         end = len(shape) - len(after)
         if end < len(before) or end > len(before) and not ellipsis:
             raise ValueError(f"einsum {spec!r}: the term {term!r} does not fit shape {shape}")
-        dots = np.broadcast_shapes(dots, shape[len(before):end])
+        dots = broadcast_shapes(dots, shape[len(before):end])
         for letter, n in zip(before + after, shape[:len(before)] + shape[end:]):
             known = sizes.get(letter, 1)
             if known != n and 1 not in (known, n):
@@ -134,7 +134,7 @@ def _einsum(spec, *operands, out=None, dtype=None, optimize=False):
 
 
 def _broadcast(arrays, typed, out=None):
-    shape = np.broadcast_shapes(*map(np.shape, arrays))
+    shape = broadcast_shapes(*map(np.shape, arrays))
     return _result(shape, _result_type(*typed), arrays, out)
 
 
@@ -184,7 +184,7 @@ def _along_axis(shape: Shape, ids: Shape, axis: int | None) -> Shape:
     if len(shape) != len(ids):
         raise ValueError(f"indices of shape {ids} need as many axes as the array of shape {shape}")
     axis = normalize_axis_index(axis, len(shape))
-    return np.broadcast_shapes((*shape[:axis], ids[axis], *shape[axis + 1:]), ids)
+    return broadcast_shapes((*shape[:axis], ids[axis], *shape[axis + 1:]), ids)
 
 
 def _take_along_axis(arr, indices, axis=-1):
@@ -229,8 +229,6 @@ CREATORS: dict[Callable, Callable] = {
         like.new_array(shape, dtype or np.asarray(fill_value).dtype)),
     np.asarray: _asarray, np.ascontiguousarray: partial(_asarray, contiguous=True),
 }
-VIEWS = {np.transpose, np.swapaxes, np.moveaxis, np.expand_dims, np.squeeze, np.broadcast_to,
-         np.split, np.array_split, np.flip}
 HANDLERS: dict[Callable, Callable] = {
     **dict.fromkeys((np.empty_like, np.zeros_like, np.ones_like), _like),
     **dict.fromkeys((np.argmax, np.argmin), lambda a, axis=None, out=None, keepdims=False: (

@@ -9,7 +9,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minipar"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-LOW = {"atomic_files", "backend", "formats", "host_memory", "random", "shape_array", "shape_rules"}
+LOW = {"atomic_files", "backend", "formats", "host_memory", "random", "shape_array",
+       "shape_layout", "shape_rules"}
 ABOVE = {"environment", *LOW}
 ALLOWED = {     # what each part may import, itself apart
     "arguments": set(),
@@ -19,8 +20,9 @@ ALLOWED = {     # what each part may import, itself apart
     "formats": {"backend"},
     "host_memory": {"backend"},
     "random": set(),
-    "shape_rules": set(),
-    "shape_array": {"shape_rules"},
+    "shape_layout": set(),
+    "shape_rules": {"shape_layout"},
+    "shape_array": {"shape_layout", "shape_rules"},
     "autograd": LOW,
     "nn": {*LOW, "autograd"},
     "optim": {*LOW, "autograd", "nn"},
