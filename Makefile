@@ -15,6 +15,7 @@ READY := $(VENV)/.ready-$(MPI)
 # Open MPI refuses root and more ranks than cores unless it is told that both are meant.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+export OMPI_MCA_rmaps_base_oversubscribe := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
 # Tests and lessons start Python hundreds of times: it may keep what it has compiled.

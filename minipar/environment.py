@@ -159,7 +159,8 @@ def mpirun_environment() -> dict[str, str]:
                  if not name.startswith(("PMI", "PMIX", "OMPI_COMM", "MPI_LOCAL", "HYDI", "HYDRA"))}
     return {**inherited,
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+            "OMPI_MCA_rmaps_base_oversubscribe": "1",                       # Open MPI 4
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}      # Open MPI 5
 
 
 def prepare_mpi() -> None:

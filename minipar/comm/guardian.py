@@ -105,7 +105,7 @@ def guard(listener: socket.socket, size: int) -> None:
             lines.register(line, selectors.EVENT_READ, Ward(line))
     listener.close()
     tell_all(lines, "\n")
-    is_told = False
+    is_told, segments = False, set()
     while lines.get_map():
         events = lines.select(PATIENCE if is_told else None)
         for ward in [key.data for key, _ in events]:
@@ -119,16 +119,29 @@ def guard(listener: socket.socket, size: int) -> None:
                 else:
                     ward.rank, ward.pid = map(int, word.split())
                     ward.may_go = False
+                    segments |= shared_memory(ward.pid)
             if not words:
                 lines.unregister(ward.line)
                 cause = None if is_told else death(ward.pid, ward.may_go)
                 if cause:
-                    print(f"minipar: rank {ward.rank} of {size} {cause}", file=sys.stderr)
+                    with suppress(OSError):         # mpirun has gone, and stderr with it
+                        print(f"minipar: rank {ward.rank} of {size} {cause}", file=sys.stderr)
                     is_told = True
         if not events:                      # mpirun did not end them
             for pid in filter(None, [key.data.pid for key in lines.get_map().values()]):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+    for path in segments:               # nobody uses them any more
+        path.unlink(missing_ok=True)
+
+
+def shared_memory(pid: int) -> set[Path]:
+    """The shared memory of a rank that only Open MPI's mpirun removes, if it is not killed."""
+    with suppress(OSError):                         # there is no /proc on macOS
+        paths = {line.split()[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}
+        return {Path(path) for path in paths
+                if path.startswith(("/dev/shm/vader_segment.", "/dev/shm/sm_segment."))}
+    return set()
 
 
 def tell_all(lines: selectors.BaseSelector, words: str) -> None:

@@ -63,7 +63,8 @@ class MPICommunicator(Communicator):
 
     def with_tags(self, number: int) -> "MPICommunicator":
         """The same ranks; its messages never meet those of another `number`."""
-        num_ranges = self.mpi_comm.Get_attr(self.MPI.TAG_UB) // NUM_TAGS - 1
+        # Only the world has the attribute by the standard; Open MPI's other communicators do not.
+        num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS - 1
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")

@@ -58,7 +58,7 @@ def forget_shared_memory() -> None:
 
     The memory itself stays until the last of them ends, however that is.  With its name MPICH
     would leave it, megabytes, after every job that ends by force, until the machine restarts.
-    (Open MPI names its own again while it runs, and cleans up from outside.)
+    (Open MPI names its own again while it runs; its mpirun removes them, else the guardian.)
     """
     with suppress(OSError):                         # there is no /proc on macOS
         for line in Path("/proc/self/maps").read_text().splitlines():

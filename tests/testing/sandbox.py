@@ -11,7 +11,8 @@ import pytest
 
 from minipar import environment
 
-PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+# Without colours: Open MPI's ranks print to what looks like a terminal.
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no")
 
 needs_mpi = pytest.mark.skipif(environment.find_mpirun() is None,
                                reason="there is no mpirun: pip install '.[mpi]'")

@@ -10,6 +10,7 @@ import pytest
 from sandbox import PYTEST, Sandbox, counts, needs_mpi, section
 
 from minipar import environment
+from minipar.testing.board import wait_until
 
 FEW = """
 @two
@@ -99,6 +100,14 @@ def test_sleeps():
 """
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
 @needs_mpi
 def test_ctrl_c_ends_the_whole_job(tmp_path):
     sandbox = Sandbox(tmp_path, SLOW)
@@ -111,8 +120,7 @@ def test_ctrl_c_ends_the_whole_job(tmp_path):
     output, _ = process.communicate(timeout=15)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert len(sandbox.lines("pids")) == 2
-    for pid in sandbox.lines("pids"):
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(pid), 0)
+    for pid in sandbox.lines("pids"):       # an orphan stays until the system has noted its end
+        assert wait_until(lambda pid=int(pid): has_ended(pid), 5)
     assert [path for path in sandbox.lines("segments") if Path(path).exists()] == []
     assert sandbox.leftovers() == []
