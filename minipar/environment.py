@@ -20,24 +20,53 @@ _LAUNCHERS = (
 )
 
 
+SHARED_MEMORY = "/dev/shm"
+
+
 @dataclass(frozen=True)
 class Launched:
     """What the launcher that started this process says of it."""
 
-    launcher: str
+    launcher: str           # "openmpi", "mpich" or "srun"
     size: int
     rank: int
     local_size: int
 
+    def __str__(self) -> str:
+        return "srun" if self.launcher == "srun" else f"{self.launcher}'s mpirun"
+
 
 def launched() -> Launched | None:
     """Who started this process and as which rank; None when it runs alone, without `mpirun`."""
+    step = _step_of_slurm()
     for launcher, size, rank, local_size in _LAUNCHERS:
         if os.environ.get(size, "").isdigit():
             num_ranks = int(os.environ[size])
-            return Launched(launcher, num_ranks, int(os.environ.get(rank, 0)),
-                            int(os.environ.get(local_size, num_ranks)))
-    return None
+            found = Launched(launcher, num_ranks, int(os.environ.get(rank, 0)),
+                             int(os.environ.get(local_size, num_ranks)))
+            # `srun --mpi=pmi2` gives MPICH's variables, too; mpirun starts other steps than ranks.
+            same = step and (step.size, step.rank) == (found.size, found.rank)
+            return step if same and launcher == "mpich" else found
+    return step
+
+
+def _step_of_slurm() -> Launched | None:
+    """This process as one of several tasks of an `srun`; a batch script is none, nor is what runs
+    in an allocation without `srun`."""
+    size, rank = os.environ.get("SLURM_STEP_NUM_TASKS", ""), os.environ.get("SLURM_PROCID", "")
+    if not size.isdigit() or not rank.isdigit() or int(size) < 2:
+        return None
+    tasks: list[int] = []                           # of each node: "2(x3),1" is 2, 2, 2, 1
+    for part in os.environ.get("SLURM_STEP_TASKS_PER_NODE", size).split(","):
+        number, _, times = part.rstrip(")").partition("(x")
+        tasks += [int(number)] * int(times or 1)
+    node = int(os.environ.get("SLURM_NODEID", 0))
+    return Launched("srun", int(size), int(rank), tasks[node] if node < len(tasks) else int(size))
+
+
+def speaks_pmix_only() -> bool:
+    """Whether whoever started this process offers PMIx, and no older way for ranks to meet."""
+    return "PMIX_RANK" in os.environ and "PMI_RANK" not in os.environ
 
 
 def cores() -> list[int]:
@@ -61,6 +90,14 @@ def num_cores() -> int:
 def shows_stores_in_order() -> bool:
     """Whether other cores see what one core writes in the order in which it was written."""
     return platform.machine() in ("x86_64", "AMD64")
+
+
+def free_shared_memory() -> int | None:
+    """Bytes that may still be put into /dev/shm, where the ranks of a machine share memory; 0 if
+    it cannot be written to, None where there is no such folder."""
+    if not os.path.isdir(SHARED_MEMORY):
+        return None
+    return shutil.disk_usage(SHARED_MEMORY).free if os.access(SHARED_MEMORY, os.W_OK) else 0
 
 
 def blas_threads() -> int:
@@ -156,7 +193,8 @@ def mpirun_environment() -> dict[str, str]:
     another world; Open MPI is told that root and more ranks than cores are meant.
     """
     inherited = {name: value for name, value in os.environ.items()
-                 if not name.startswith(("PMI", "PMIX", "OMPI_COMM", "MPI_LOCAL", "HYDI", "HYDRA"))}
+                 if not name.startswith(("PMI", "PMIX", "OMPI_COMM", "MPI_LOCAL", "HYDI", "HYDRA",
+                                         "SLURM_STEP_", "SLURM_PROCID"))}
     return {**inherited,
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_rmaps_base_oversubscribe": "1",                       # Open MPI 4

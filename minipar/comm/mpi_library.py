@@ -6,14 +6,16 @@ PMI that nobody understands.  So launcher and library are compared before the li
 
 import functools
 import importlib
+import importlib.metadata
 import os
 import sys
 import time
 from contextlib import suppress
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from ..environment import launched, minipar_command, prepare_mpi
+from ..environment import Launched, launched, minipar_command, prepare_mpi, speaks_pmix_only
 from .guardian import Guardian
 
 
@@ -24,6 +26,9 @@ def library_vendor() -> str | None:
     an mpi4py that was built from source has one built in, and does not say.
     """
     try:
+        place = importlib.import_module("mpi4py").__path__
+        if PathFinder.find_spec("mpi4py.MPI", place):       # one file, not one for each library
+            return None
         return importlib.import_module("mpi4py._mpiabi")._get_mpiabi()
     except (ImportError, AttributeError, RuntimeError, OSError):
         return None
@@ -34,10 +39,29 @@ def mismatch() -> str | None:
     world, loaded = launched(), library_vendor()
     if world is None or loaded not in ("mpich", "openmpi") or loaded == world.launcher:
         return None
-    return (f"started by {world.launcher}'s mpirun, but mpi4py in {sys.prefix} loads {loaded}: "
+    if world.launcher == "srun":        # what a library of the site speaks, only loading it tells
+        if loaded == "mpich" and speaks_pmix_only() and has_wheel("mpich"):
+            return refused_by_srun(world, " with PMIx, which the mpich wheel does not speak")
+        return None
+    return (f"started by {world}, but mpi4py in {sys.prefix} loads {loaded}: "
             f"{world.size} ranks would be {world.size} runs of one rank each. Use the mpirun of "
             f"{loaded}, perhaps {sys.prefix}/bin/mpirun -n {world.size} … "
             f"({minipar_command('doctor')} says more)")
+
+
+def refused_by_srun(world: Launched, how: str) -> str:
+    """What to do about tasks of `srun` that do not find each other."""
+    return (f"srun started {world.size} tasks{how}: they would be {world.size} runs of one rank "
+            "each. Start MPICH by srun --mpi=pmi2, Open MPI by srun --mpi=pmix (srun --mpi=list "
+            "names what there is), or use mpirun inside salloc or sbatch")
+
+
+def has_wheel(package: str) -> bool:
+    """Whether this MPI is installed as a Python package, which mpi4py loads before any other."""
+    try:
+        return bool(importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 def abort(MPI: Any, guardian: Guardian, code: int) -> None:
@@ -83,6 +107,8 @@ def import_mpi():
         raise RuntimeError(f"mpi4py found no usable MPI ({error}): `make setup`, or pip install "
                            "'.[mpi]' in the clone, brings one") from error
     world, num_seen = launched(), MPI.COMM_WORLD.Get_size()
+    if world and world.size != num_seen and world.launcher == "srun":
+        raise RuntimeError(refused_by_srun(world, f", but the MPI library sees {num_seen}"))
     if world and world.size != num_seen:
         raise RuntimeError(f"mpirun started {world.size} processes, but the MPI library sees "
                            f"{num_seen}: they do not belong together "

@@ -44,6 +44,6 @@ def _load_mpi(launched: environment.Launched) -> Any:
     from mpi4py import MPI
     if MPI.COMM_WORLD.size != launched.size:
         raise pytest.UsageError(
-            f"{launched.launcher}'s mpirun started {launched.size} ranks, but mpi4py sees "
-            f"{MPI.COMM_WORLD.size}: its MPI library and this mpirun do not belong together")
+            f"{launched} started {launched.size} ranks, but mpi4py sees "
+            f"{MPI.COMM_WORLD.size}: the two do not belong together")
     return MPI
