@@ -67,7 +67,7 @@ class Sandbox:
         launcher = (environment.find_mpirun(), "-n", str(ranks)) if ranks else ()
         process = self.start(*launcher, *PYTEST, *options)
         try:
-            output, _ = process.communicate(timeout=40)
+            output, _ = process.communicate(timeout=90)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
