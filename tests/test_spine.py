@@ -7,7 +7,7 @@ from pathlib import Path
 from test_layering import ROOT, imported_modules, path_of
 
 SPINE = ROOT / "docs" / "spine.txt"
-BUDGET = 3100
+BUDGET = 3150
 
 
 def files() -> list[Path]:

@@ -36,7 +36,12 @@ class Call(NamedTuple):
 
 
 class CollectiveMismatch(RuntimeError):
-    """The ranks of a communicator called different collectives, or with different arguments."""
+    """The ranks of a communicator called different collectives, or with different arguments.
+
+    `stacks` has the lines (file, number) of each rank that could not go on, the innermost first.
+    """
+
+    stacks: dict[int, list[tuple[str, int]]] = {}
 
 
 def arguments_of(operation: str, array: Array | None, uneven: int | None, options: dict) -> dict:

@@ -132,12 +132,11 @@ class Cluster:
                 heappush(self.ready, (0.0, rank.number, rank.greenlet))
             while self.ready:
                 heappop(self.ready)[2].switch()
-            for calls in self.calls.values():
-                if calls.differ:
-                    raise CollectiveMismatch(describe_mismatch(calls))
             stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
-            if stuck:
-                error = Deadlock(describe_stuck(stuck, self))
+            differ = [calls for calls in self.calls.values() if calls.differ]
+            if stuck or differ:
+                error = (CollectiveMismatch(describe_mismatch(differ[0])) if differ else
+                         Deadlock(describe_stuck(stuck, self)))
                 error.stacks = {rank.number: lines_of(rank.greenlet.gr_frame) for rank in stuck}
                 raise error
         finally:

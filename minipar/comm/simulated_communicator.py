@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from ..backend import Array
-from .agreement import CollectiveMismatch, add_call, arguments_of, describe_mismatch
+from .agreement import add_call, arguments_of
 from .communicator import Communicator, Labelled
 from .deadlock import source_line
 from .request import Calls, Rank, SimulatedRequest, Split
@@ -173,14 +173,16 @@ class SimulatedCommunicator(Communicator):
         calls = cluster.calls.get(key)
         if calls is None:
             calls = cluster.calls[key] = Calls()
-        fits = add_call(calls, self.world_rank, place, arguments)
-        calls.differ, calls.num_ranks = calls.differ or not fits, calls.num_ranks + 1
-        if calls.num_ranks == self.size:
-            del cluster.calls[key]
-            if calls.differ:
-                cluster.hub.throw(CollectiveMismatch(describe_mismatch(calls)))
-        if not fits:
+        calls.num_ranks += 1
+        if not add_call(calls, self.world_rank, place, arguments):
+            calls.differ = True
+        all_here = calls.num_ranks == self.size
+        if calls.differ:
+            if all_here:                    # the run ends now; else when no rank can go on
+                cluster.ready.clear()
             self.me.block(calls)
+        elif all_here:
+            del cluster.calls[key]
 
     def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":
         """See Communicator."""
