@@ -99,7 +99,7 @@ def choose_world(options: argparse.Namespace) -> int:
     """How many ranks there will be.  Raises UsageError if the mesh, or shards, do not fit them."""
     world = launched()
     if world and options.ranks is not None:
-        raise UsageError(f"--ranks simulates ranks without mpirun, but mpirun started "
+        raise UsageError(f"--ranks simulates ranks without mpirun, but {world} started "
                          f"{world.size}: leave one of the two out")
     given = world.size if world else options.ranks
     if given is not None and given < 1:
