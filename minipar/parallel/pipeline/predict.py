@@ -7,6 +7,7 @@
     interleaved, looped_breadth_first     (v m + p - 1)(F + B)                         m >= p
     zb_h1                                 m (F + B) + (p - 1)(F + I - W)               m >= p,
                                                                                 W <= min(F, I)
+    zb_v                                  (6 m + p - 1) F                      m >= p, F = I = W
 So the bubble of 1F1B is (p - 1) / m of the ideal, interleaved (p - 1) / (v m).  Everywhere else
 there is `lower_bound`, which nothing that is placed so can beat.
 
@@ -37,6 +38,8 @@ def makespan(name: str, num_ranks: int, num_microbatches: int, times: Times,
         return (v * m + p - 1) * both
     if name == "zb_h1" and m >= p and weight <= min(forward, input):
         return m * both + (p - 1) * (forward + input - weight)
+    if name == "zb_v" and m >= p and forward == input == weight:
+        return (6 * m + p - 1) * forward
     return None
 
 

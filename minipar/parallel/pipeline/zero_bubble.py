@@ -10,13 +10,17 @@ does them then; a stage never holds more than p microbatches, as 1F1B's first on
 m >= p and W <= min(F, I) the bubble is (p - 1)(F + I - W), where 1F1B's is (p - 1)(F + I + W).
 
 ZB-V has two stages on each rank, in a V: the last rank has the two in the middle, the first rank
-the first and the last one, so a backward starts where its forward ends, without a message.
+the first and the last one, so a backward starts where its forward ends, without a message.  With
+F = I = W = 1 and m >= p it takes 6m + p - 1: rank r waits r for its first forward, and the others
+p - 1 - r for it at the end.  A rank holds at most 2p microbatches of its two half stages, as much
+as p of 1F1B's.
 
-Qi, Wan, Huang & Lin 2023, Zero bubble pipeline parallelism.
+Qi, Wan, Huang & Lin 2023, Zero bubble pipeline parallelism (ZB-V: section 6).
 """
 
 from collections import Counter
 
+from .dependencies import Part, needs
 from .schedules import FORWARD, INPUT, WEIGHT, Action, Schedule, check_counts
 
 
@@ -40,13 +44,15 @@ def zb_h1(num_ranks: int, num_microbatches: int) -> Schedule:
 
 
 def zb_v(num_ranks: int, num_microbatches: int) -> Schedule:
-    """Two stages on each rank in a V; rank r has stage r ("down") and 2p - 1 - r ("up").
-
-    Each row is a few phases, each a pattern that is repeated and in which every action takes its
-    stage's next microbatch.
-    """
+    """Two stages on each rank in a V; rank r has stage r ("down") and 2p - 1 - r ("up")."""
     check_counts(num_ranks, num_microbatches)
-    p = num_ranks
+    if 2 * num_microbatches < 3 * num_ranks - 1:
+        return _first_ready(num_ranks, num_microbatches)
+    return _in_phases(num_ranks, num_microbatches)
+
+
+def _in_phases(p: int, num_microbatches: int) -> Schedule:
+    """Each row is a few phases: a pattern is repeated, and takes its stages' next microbatches."""
     m = max(num_microbatches, 2 * p - 1)        # the phases need so many: the others are left out
     schedule = []
     for rank in range(p):
@@ -68,4 +74,31 @@ def zb_v(num_ranks: int, num_microbatches: int) -> Schedule:
                 row.append(Action(*what, done[what]))
                 done[what] += 1
         schedule.append([action for action in row if action.microbatch < num_microbatches])
+    return schedule
+
+
+def _first_ready(p: int, m: int) -> Schedule:
+    """For few microbatches, whose phases would not fit together: in each unit of time, every rank
+    does the first thing on its list that is ready.
+
+    W, for which no rank waits, comes last; but first when the rank holds 2p microbatches.
+    """
+    schedule: Schedule = [[] for _ in range(p)]
+    done: set[Part] = set()
+    num_done: Counter[tuple[str, int]] = Counter()
+    while len(done) < 6 * p * m:
+        step = []
+        for rank, row in enumerate(schedule):
+            down, up = rank, 2 * p - 1 - rank
+            held = sum(num_done[FORWARD, stage] - num_done[WEIGHT, stage] for stage in (down, up))
+            weights = [(WEIGHT, down), (WEIGHT, up)]
+            wanted = ([*weights, (INPUT, down), (INPUT, up)] if held == 2 * p else
+                      [(FORWARD, up), (INPUT, down), (INPUT, up), (FORWARD, down), *weights])
+            following = [Action(*what, num_done[what]) for what in wanted if num_done[what] < m]
+            action = next((a for a in following if done.issuperset(needs(a, 2 * p))), None)
+            if action is not None:
+                row.append(action)
+                step.append(action)
+        done.update(step)
+        num_done.update(action[:2] for action in step)
     return schedule

@@ -57,13 +57,6 @@ def test_the_textbook_bubbles():
     assert bubble(simulate(schedule, Times(3, 4, 2))).of_ideal == pytest.approx(3 * 5 / (8 * 9))
 
 
-def test_zb_v_with_equal_times_has_the_shortest_makespan_there_can_be():
-    for p, m in itertools.product(range(1, 6), range(9, 14)):
-        schedule, placement = make_schedule("zb_v", p, m)
-        took = simulate(schedule, Times(1, 1, 1), placement).makespan()
-        assert took == predict.lower_bound(placement, m, Times(1, 1, 1), True) == 6 * m + p - 1
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_in_flight_is_the_closed_form_s_in_the_list_and_over_time(name):
     for p, m, v in cases(name, 5):
