@@ -55,8 +55,7 @@ class DataParallel(Strategy):
             total.backward()
             loss, d_outputs = float(total.data), leaf.grad
         backward_from(outputs, self._deal("scatter output gradients", d_outputs, counts))
-        if self.synchronizing:
-            self.finish()
+        self._synchronize()
         return loss
 
     def finish(self) -> None:
@@ -72,7 +71,7 @@ class DataParallel(Strategy):
                     self.comm.recv(arrived, other)
                     total += arrived
 
-    def step(self, optimizer: Optimizer) -> None:
+    def update(self, optimizer: Optimizer) -> None:
         """See Strategy: rank 0 steps, and the next forward sends its parameters around."""
         if self.comm.rank == 0:
             optimizer.step()

@@ -9,16 +9,15 @@ PyTorch Distributed: Experiences on Accelerating Data Parallel Training.
 
 from collections.abc import Callable
 
-from ..autograd import GradientSlot, Tensor
+from ..autograd import Tensor
 from ..backend import Array
 from ..comm import Communicator
 from ..comm.work import Work, start
 from ..nn import Module
-from ..optim import Optimizer
 from .buckets import Run, bucket_runs, byte_limits
 from .data import broadcast_parameters
 from .order import InOrder
-from .strategy import NOT_REDUCED, Strategy
+from .strategy import Strategy
 
 Reduction = Callable[[Communicator, Array], Array]
 
@@ -33,10 +32,6 @@ class Bucketed(Strategy):
         broadcast_parameters(model, comm)
         self.order = InOrder([run.parameters for run in self.buckets], self._launch)
         self.works: list[tuple[Run, Work]] = []
-        self._reduced = False           # whether nothing was added since the last reduction
-        for run in self.buckets:
-            for parameter in run.parameters:
-                parameter.slot.ready_hooks.append(self._changed)
 
     def start(self, run: Run) -> Work:
         """Begin to reduce one bucket."""
@@ -44,7 +39,7 @@ class Bucketed(Strategy):
 
     def backward(self, loss: Tensor) -> None:
         """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
-        if self._reduced and self._has_gradients():
+        if self._reduced and self.has_gradients():
             raise ValueError("these gradients were reduced already, and would be again: call "
                              "zero_grad() first, or add up microbatches inside no_sync()")
         super().backward(loss)
@@ -59,19 +54,6 @@ class Bucketed(Strategy):
         for _, work in self.works:
             work.wait()
         self.works.clear()
-        self._reduced = True
-
-    def step(self, optimizer: Optimizer) -> None:
-        """See Strategy.  Raises ValueError if there are gradients that nobody has reduced."""
-        if not self._reduced and self._has_gradients():
-            raise ValueError(NOT_REDUCED)
-        optimizer.step()
-
-    def _changed(self, slot: GradientSlot) -> None:
-        self._reduced = False
-
-    def _has_gradients(self) -> bool:
-        return any(p.grad is not None for run in self.buckets for p in run.parameters)
 
     def _launch(self, i: int) -> None:
         run = self.buckets[i]

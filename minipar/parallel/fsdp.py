@@ -35,11 +35,11 @@ class FullyShardedDataParallel(ShardedGradients):
 
     def __init__(self, model: Module, comm: Communicator, units: Sequence[Unit],
                  replicate: Communicator | None, prefetch: bool):
-        self.model, self.comm, self.units = model, comm, list(units)
+        self._take(model, comm)
+        self.units = list(units)
         self.slabs = [run.shard for unit in units for run in unit.runs]
         self.shard_comm, self.replicate = self.slabs[0].comm, replicate
         self.gathering = Gathering(units, self.shard_comm, self._move_on, prefetch)
-        self.synchronizing, self._asked = True, None
         self.pieces: list[tuple[Shard, Array]] = []
 
     @contextmanager
@@ -60,9 +60,9 @@ class FullyShardedDataParallel(ShardedGradients):
             super().backward(loss)
         self.gathering.end()
 
-    def step(self, optimizer: Optimizer) -> None:
+    def update(self, optimizer: Optimizer) -> None:
         """See Strategy."""
-        super().step(optimizer)
+        super().update(optimizer)
         self.gathering.release()            # what an evaluation gathered has old values now
 
     def keep(self, shard: Shard, piece: Array) -> None:

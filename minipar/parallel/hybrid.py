@@ -72,7 +72,6 @@ class Hybrid(Strategy):
         if data_parallel == "zero1":
             self.slabs = [StageShard(slab, self.dp, self._all_parts(slab))
                           for slab in self.stage_slabs]
-        self._reduced = False
 
     def _all_parts(self, slab: StageSlab) -> Communicator:
         """The ranks that have the other parts of a slab that is cut over dp."""
@@ -89,14 +88,12 @@ class Hybrid(Strategy):
     def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
-        if self._reduced and self._has_gradients():
+        if self._reduced and self.has_gradients():
             raise ValueError("these gradients were reduced already, and would be again: call "
                              "zero_grad() first, or add up microbatches inside no_sync()")
-        self._reduced = False
         with nullcontext() if self.synchronizing else self.pipeline.no_sync():
             loss = self.pipeline.run(microbatches, num_targets, seed, step)
-        if self.synchronizing:
-            self.finish()
+        self._synchronize()
         return loss if self.tp.rank == 0 else 0.0
 
     def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
@@ -111,23 +108,13 @@ class Hybrid(Strategy):
             elif self.data_parallel == "zero1":
                 self.sums.reduce_scatter(self.dp, slab.grad, shard.counts, of=slab)
                 shard.has_grad = True
-        self._reduced = True
 
-    def step(self, optimizer: Optimizer) -> None:
-        """See Strategy: with ZeRO-1, on this rank's piece, which all then get.
-
-        Raises ValueError if there are gradients that were only added up, inside no_sync().
-        """
-        if not self._reduced and self._has_gradients():
-            raise ValueError("these gradients were not summed over the ranks of dp: run the last "
-                             "microbatches outside no_sync()")
-        self.pipeline.step(optimizer)
+    def update(self, optimizer: Optimizer) -> None:
+        """See Strategy: with ZeRO-1, on this rank's piece, which all then get."""
+        self.pipeline.update(optimizer)
         if self.data_parallel == "zero1":
             for slab, shard in zip(self.stage_slabs, self.slabs):
                 all_gather(self.dp, shard.data, counts=shard.counts, out=slab.data)
-
-    def _has_gradients(self) -> bool:
-        return any(slab.has_grad for slab in self.stage_slabs)
 
 
 def along(mesh: DeviceMesh, *axes: str) -> Communicator:

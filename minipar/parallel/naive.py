@@ -48,8 +48,7 @@ class NaiveModelParallel(Staged):
         backward(y, grad)
         if rank:
             self._send(x.grad, rank - 1)
-        if self.synchronizing:
-            self.finish()
+        self._synchronize()
         return float(y.data) if self.has_last else 0.0
 
     def _send(self, array: Array, dest: int) -> None:

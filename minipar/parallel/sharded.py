@@ -11,10 +11,9 @@ from ..comm.work import Work, start
 from ..host_memory import page_out
 from ..nn import Parameter
 from ..nn.slab import Segment
-from ..optim import Optimizer
 from .order import InOrder
 from .shards import Shard
-from .strategy import NOT_REDUCED, Strategy
+from .strategy import Strategy
 from .sums import EXACT, Sums
 
 
@@ -105,9 +104,3 @@ class ShardedGradients(Strategy):
         """See Strategy."""
         self.order.finish()
         self.reductions.settle()
-
-    def step(self, optimizer: Optimizer) -> None:
-        """See Strategy.  Raises ValueError if there are gradients that nobody has reduced."""
-        if any(p.grad is not None for shard in self.slabs for p in shard.parameters):
-            raise ValueError(NOT_REDUCED)
-        optimizer.step()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..autograd import Tensor, backward, count_targets
+from ..autograd import GradientSlot, Tensor, backward, count_targets
 from ..backend import Array
 from ..comm import Communicator
 from ..comm.collectives import chunk_bounds
@@ -29,7 +29,7 @@ from .data import global_count, global_loss
 from .sums import EXACT, Sums
 
 NOT_REDUCED = ("these gradients are still those of this rank alone: call strategy.backward(loss) "
-               "instead of loss.backward(), the last time outside no_sync()")
+               "instead of loss.backward(), and run the last microbatches outside no_sync()")
 
 
 class Microbatch(NamedTuple):
@@ -50,8 +50,22 @@ class Strategy:
         if not all(parameter.initialized for parameter in model.parameters()):
             raise ValueError("the model has no numbers: call model.initialize(seed) first, and "
                              "give it to one strategy only")
-        self.model, self.comm, self.slabs = model, comm, list(model.slabs)
-        self.synchronizing, self._asked = True, None
+        self.slabs = list(model.slabs)
+        self._take(model, comm)
+
+    def _take(self, model: Module, comm: Communicator) -> None:
+        """Know the model, and whether gradients came to it that were not reduced."""
+        self.model, self.comm = model, comm
+        self.synchronizing, self._asked, self._reduced = True, None, False
+        for parameter in model.parameters():
+            parameter.slot.ready_hooks.append(self._gradient_came)
+
+    def _gradient_came(self, slot: GradientSlot) -> None:
+        self._reduced = False
+
+    def has_gradients(self) -> bool:
+        """Whether a parameter of the model has a gradient on this rank."""
+        return any(parameter.grad is not None for parameter in self.model.parameters())
 
     def rows(self, num_rows: int) -> range:
         """Which rows of a batch of so many this rank is given."""
@@ -66,8 +80,13 @@ class Strategy:
         if self.synchronizing:
             self.begin(loss)
         backward(loss, between=self._move_on)
+        self._synchronize()
+
+    def _synchronize(self) -> None:
+        """After every backward, by whatever way: reduce, unless inside `no_sync`."""
         if self.synchronizing:
             self.finish()
+            self._reduced = True
 
     def begin(self, loss: Tensor) -> None:
         """Before a backward whose gradients are to be reduced."""
@@ -76,7 +95,16 @@ class Strategy:
         """After it: wait until they are."""
 
     def step(self, optimizer: Optimizer) -> None:
-        """Let the optimizer step, and give everyone the new parameters."""
+        """Let the optimizer step, and give everyone the new parameters.
+
+        Raises ValueError if there are gradients that were not reduced.
+        """
+        if not self._reduced and self.has_gradients():
+            raise ValueError(NOT_REDUCED)
+        self.update(optimizer)
+
+    def update(self, optimizer: Optimizer) -> None:
+        """`step`, with gradients that are known to be reduced."""
         optimizer.step()
 
     def clip_grad_norm(self, max_norm: float) -> float:

@@ -55,9 +55,9 @@ class ZeRO1(Bucketed):
         shard.has_grad = True
         return start(self.sums.reduce_scatter, self.comm, run.grad, shard.counts, of=run)
 
-    def step(self, optimizer: Optimizer) -> None:
+    def update(self, optimizer: Optimizer) -> None:
         """See Strategy."""
-        super().step(optimizer)
+        super().update(optimizer)
         publish(self.comm, self.buckets, self.slabs)
 
 
@@ -80,9 +80,9 @@ class ZeRO2(ShardedGradients):
             slab.drop_grad()
         self.watch(self.slabs, gradients, comm)
 
-    def step(self, optimizer: Optimizer) -> None:
+    def update(self, optimizer: Optimizer) -> None:
         """See Strategy."""
-        super().step(optimizer)
+        super().update(optimizer)
         publish(self.comm, self.buckets, self.slabs)
 
 

@@ -85,8 +85,7 @@ class Pipeline(Staged):
         run = Run(self, names, microbatches, num_targets, seed, step)
         run.play(row)
         self.intervals, self.most_in_flight = run.intervals, run.most_in_flight
-        if self.synchronizing:
-            self.finish()
+        self._synchronize()
         return run.loss
 
     def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:

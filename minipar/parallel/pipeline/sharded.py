@@ -117,7 +117,7 @@ class FullyShardedPipeline(Pipeline):
         self.gathering.end()
         super().finish()
 
-    def step(self, optimizer: Optimizer) -> None:
+    def update(self, optimizer: Optimizer) -> None:
         """See Strategy."""
-        optimizer.step()
+        super().update(optimizer)
         self.gathering.release()            # what an evaluation gathered has old values now

@@ -1,0 +1,87 @@
+"""A step on gradients that were not reduced is refused by every strategy, on every mesh."""
+
+import numpy as np
+import pytest
+from cases import ALL, Case
+
+from minipar.comm import Cluster
+from minipar.comm.mesh import DeviceMesh
+from minipar.nn import GPT, GPTConfig
+from minipar.optim import SGD
+from minipar.parallel.hybrid import DATA_PARALLEL, make_hybrid
+from minipar.parallel.pipeline import NAMES
+from minipar.parallel.strategy import NOT_REDUCED, Microbatch, accumulate
+from minipar.testing import worlds
+
+MESHES = [{"pp": 4}, {"dp": 4}, {"tp": 4}, {"pp": 2, "dp": 2}, {"pp": 2, "tp": 2},
+          {"dp": 2, "tp": 2}, {"pp": 2, "dp": 2, "tp": 2}]
+OF_MESHES = {
+    f"{' '.join(f'{axis}{size}' for axis, size in sizes.items())} {how} {schedule}":
+        (sizes, {"data_parallel": how, "schedule": schedule})
+    for sizes in MESHES for how in DATA_PARALLEL
+    for schedule in (NAMES if sizes == {"pp": 4} and how == "ddp" else ("1f1b",))}
+
+
+def gpt():
+    return GPT(GPTConfig(11, context=6, num_layers=6, num_heads=4, width=8)).initialize()
+
+
+def check_refused(comm, strategy, batch):
+    """Microbatches inside no_sync() alone, before a right step and after it."""
+    rows = list(strategy.rows(len(batch[0])))
+    mine = Microbatch(*(array[rows] for array in batch))
+    optimizer = SGD(strategy.slabs, lr=0.1)
+    if not strategy.keeps_gradients:
+        with pytest.raises(ValueError, match="keeps no whole gradient"), strategy.no_sync():
+            pass
+        return
+    for _ in range(2):
+        before = strategy.state_dict()
+        with strategy.no_sync():
+            strategy.loss_of(mine, 10.0)
+        with pytest.raises(ValueError) as refused:
+            strategy.step(optimizer)
+        assert str(refused.value) == NOT_REDUCED
+        for name, values in strategy.state_dict().items():
+            assert np.array_equal(values, before[name]), name
+        optimizer.zero_grad()
+        accumulate(strategy, [mine, mine])
+        strategy.step(optimizer)
+        optimizer.zero_grad()
+
+
+@worlds(4, mpi=(), slow_mpi=(4,))
+@pytest.mark.parametrize("name", [name for name in ALL if "sequence" not in name])
+def test_microbatches_inside_no_sync_alone(world, name):
+    case = Case("gpt deep tied", parts=(8,))
+    batch = *case.batch(0), np.arange(8)
+    world.run(lambda comm: check_refused(comm, ALL[name](case.build(), comm), batch))
+
+
+@pytest.mark.parametrize("name", OF_MESHES)
+def test_on_every_mesh(name):
+    sizes, options = OF_MESHES[name]
+    ids = np.random.default_rng(0).integers(0, 11, (8, 6))
+    Cluster(int(np.prod([*sizes.values()]))).run(lambda comm: check_refused(
+        comm, make_hybrid(gpt(), DeviceMesh(comm, **sizes), **options), (ids, ids, np.arange(8))))
+
+
+@worlds(2, mpi=(2,))
+@pytest.mark.parametrize("name", ["alone", "graph", "dp", "ddp", "zero1", "zero2"])
+def test_loss_backward_instead_of_the_strategy_s(world, name):
+    def body(comm):
+        case = Case("mlp")
+        strategy = ALL[name](case.build(), comm)
+        optimizer, (x, labels) = SGD(strategy.slabs, lr=0.1), case.batch(0)
+        for _ in range(2):
+            with strategy.forward():
+                strategy.model.loss(x, labels).backward()
+            with pytest.raises(ValueError, match=r"call strategy.backward\(loss\) instead of"):
+                strategy.step(optimizer)
+            optimizer.zero_grad()
+            with strategy.forward():
+                loss = strategy.model.loss(x, labels)
+            strategy.backward(loss)
+            strategy.step(optimizer)
+            optimizer.zero_grad()
+    world.run(body)
