@@ -88,7 +88,7 @@ class Hybrid(Strategy):
     def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
-        if self._reduced and self.has_gradients():
+        if self._reduced and any(slab.has_grad for slab in self.stage_slabs):
             raise ValueError("these gradients were reduced already, and would be again: call "
                              "zero_grad() first, or add up microbatches inside no_sync()")
         with nullcontext() if self.synchronizing else self.pipeline.no_sync():
