@@ -12,6 +12,7 @@ communicates, clips, steps or saves reads segments and never guesses shapes.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,9 @@ class Slab:
     What the parameters held is copied in.  `like` decides the kind of array (NumPy, CuPy or
     shape-only) and its dtype.
     """
+
+    comm: Any = None        # the ranks that have the other parts, where this is one of several
+    is_copy = False         # of what another rank counts in a norm
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
         self.parameters: list[Parameter] = []

@@ -1,17 +1,26 @@
-"""Clipping by the global norm of all gradients (Pascanu, Mikolov & Bengio 2013)."""
+"""Clipping by the global norm of all gradients, wherever they are (Pascanu, Mikolov & Bengio 2013).
 
-from collections.abc import Callable, Sequence
+    √( Σ over replicated slabs of g²  +  Σ over ranks of Σ over their parts of g² )
+
+A slab that is a part knows the ranks that have the others, its `comm`: a shard of a flat run of
+parameters, a slab of boxes (tensor parallelism), or the parameters of a pipeline's stages, which
+may have copies of another rank's: those it does not count (`is_copy`).  On a mesh these are the
+ranks along all axes that cut it: for a shard of a stage of boxes, pp, dp and tp.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..backend import Array, blocks, is_host
+from ..comm.collectives import agree_on_sum
 from ..host_memory import page_out
 from ..nn.slab import Slab
 
 
 def squared_norm(slabs: Sequence[Slab]) -> Array:
-    """Σ g² over all gradients, one float64; squares are summed in float64 whatever the dtype."""
-    return sum((sum_of_squares(slab.complete_grad()) for slab in slabs), 0.0)
+    """Σ g² of what this rank counts, one float64; squares are summed in float64 of any dtype."""
+    return sum((sum_of_squares(slab.complete_grad()) for slab in slabs if not slab.is_copy), 0.0)
 
 
 def sum_of_squares(flat: Array) -> Array:
@@ -24,24 +33,34 @@ def sum_of_squares(flat: Array) -> Array:
 
 
 def grad_norm(slabs: Sequence[Slab]) -> Array:
-    """√(Σ g²) over all gradients."""
-    return np.sqrt(squared_norm(slabs))
+    """√(Σ g²) over all gradients, the same on every rank; all that have parts must call it.
+
+    A replicated slab is counted once, by each rank for itself; the squares of parts are summed
+    over the ranks that share them, by one 8-byte control all-reduce for each such group.
+    """
+    if not slabs:
+        raise ValueError("no gradients are here: give the slabs that this rank optimizes, "
+                         "strategy.slabs")
+    total = squared_norm([slab for slab in slabs if slab.comm is None])
+    for comm in {id(slab.comm): slab.comm for slab in slabs if slab.comm is not None}.values():
+        parts = [slab for slab in slabs if slab.comm is comm]
+        total = total + agree_on_sum(comm, float(squared_norm(parts)))
+    return np.sqrt(total)
 
 
-def clip_grad_norm(slabs: Sequence[Slab], max_norm: float,
-                   norm_of: Callable[[Sequence[Slab]], Array] = grad_norm) -> Array:
+def clip_grad_norm(slabs: Sequence[Slab], max_norm: float) -> Array:
     """Scale all gradients down to a global norm of `max_norm`; return the norm before.
 
-    `norm_of(slabs)` is the norm, where they are not all here.  PyTorch's equation: the factor is
-    min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity or a NaN are left as they are: the
-    norm says so, and no factor could mend them.
+    `slabs` are what this rank optimizes: `model.slabs`, or `strategy.slabs`.  PyTorch's equation:
+    the factor is min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity or a NaN are left as
+    they are: the norm says so, and no factor could mend them.
     """
     if max_norm <= 0:
         raise ValueError(f"max_norm must be positive, not {max_norm}")
-    norm = norm_of(slabs)
+    norm = grad_norm(slabs)
     factor = max_norm / (norm + 1e-6)
     if not is_host(factor) or 0 < factor < 1:
         for slab in slabs:
-            slab.grad *= np.minimum(factor, 1).astype(slab.grad.dtype)
+            slab.grad *= np.where(factor > 0, np.minimum(factor, 1), 1).astype(slab.grad.dtype)
             page_out(slab.grad)
     return norm

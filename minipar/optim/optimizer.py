@@ -18,7 +18,7 @@ from ..nn.slab import Slab
 
 
 class Optimizer:
-    """`slabs` is `model.slabs`.  A subclass names its states and defines `update`.
+    """`slabs` is `model.slabs`, or a strategy's.  A subclass names its states, defines `update`.
 
     `lr` may be set between steps.  A parameter that received no gradient counts as gradient 0.
     """
@@ -28,7 +28,8 @@ class Optimizer:
 
     def __init__(self, slabs: Sequence[Slab], lr: float):
         if not slabs:
-            raise ValueError("no parameters: call model.initialize(seed) before the optimizer")
+            raise ValueError("no parameters: call model.initialize(seed) before the optimizer, "
+                             "and where a strategy has taken the model give strategy.slabs")
         if not 0 <= lr < math.inf:
             raise ValueError(f"a learning rate is a number >= 0, not {lr}")
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0

@@ -18,7 +18,9 @@ import numpy as np
 from ..autograd import Tensor, cross_entropy
 from ..autograd import backward as backward_from
 from ..backend import Array
+from ..comm import Communicator
 from ..comm.collectives import broadcast, chunk_bounds, gather, scatter
+from ..nn import Module
 from ..optim import Optimizer
 from ..random import training_step
 from .strategy import Microbatch, Strategy
@@ -26,6 +28,11 @@ from .strategy import Microbatch, Strategy
 
 class DataParallel(Strategy):
     """See the module.  Batches are given to rank 0, whole; the other ranks give empty ones."""
+
+    def __init__(self, model: Module, comm: Communicator):
+        super().__init__(model, comm)
+        for slab in self.slabs:             # of which rank 0 alone has gradients
+            slab.comm, slab.is_copy = comm, comm.rank > 0
 
     def rows(self, num_rows: int) -> range:
         """See Strategy."""
@@ -75,12 +82,6 @@ class DataParallel(Strategy):
         """See Strategy: rank 0 steps, and the next forward sends its parameters around."""
         if self.comm.rank == 0:
             optimizer.step()
-
-    def clip_grad_norm(self, max_norm: float) -> float:
-        """See Strategy: only rank 0 has gradients."""
-        norm = super().clip_grad_norm(max_norm) if self.comm.rank == 0 else 0.0
-        with self.comm.labelled("control"):
-            return float(broadcast(self.comm, np.array([norm], np.float64))[0])
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """See Strategy."""

@@ -25,7 +25,7 @@ from ..host_memory import page_out
 from ..nn import Module
 from ..optim import Optimizer
 from .gathering import Gathering
-from .sharded import ShardedGradients
+from .sharded import ShardedGradients, check_whole
 from .shards import Shard
 from .unit import Unit, call_before_use, padded_run
 
@@ -107,6 +107,7 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
     prefix = f"{module.full_name}." if module.full_name else ""
     own = [(prefix + name, p) for name, p in module.named_parameters() if id(p) not in taken]
     units = list(inner)
+    check_whole(own)
     if own:
         if not all(p.initialized for _, p in own):
             raise ValueError("the model has no numbers: call model.initialize(seed) first, and "

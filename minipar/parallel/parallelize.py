@@ -48,8 +48,6 @@ class PartialDropout(Dropout):
 class CutSlab(Slab):
     """A slab of parts: each rank of `comm` has its own box of every parameter."""
 
-    comm: Communicator
-
     def named(self, values: Array) -> dict[str, np.ndarray]:
         """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
         with self.comm.labelled("state"):

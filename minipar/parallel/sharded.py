@@ -1,6 +1,6 @@
 """Gradients that are reduced as soon as they are whole, and kept in pieces: ZeRO-2 and FSDP."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -15,6 +15,15 @@ from .order import InOrder
 from .shards import Shard
 from .strategy import Strategy
 from .sums import EXACT, Sums
+
+
+def check_whole(named: Iterable[tuple[str, Parameter]]) -> None:
+    """Raise ValueError if a parameter is cut already: a shard of it would not know its axes."""
+    for name, parameter in named:
+        if parameter.shape != parameter.global_shape:
+            raise ValueError(f"{name} is cut over tensor-parallel ranks already, {parameter.shape} "
+                             f"of {parameter.global_shape}: give the plain model and a mesh with "
+                             "dp and tp to make_hybrid(), with data_parallel=\"zero1\" or \"fsdp\"")
 
 
 class PassingGradient:

@@ -25,6 +25,8 @@ class Shard:
     `data` and `grad` are this rank's piece; the pieces of all ranks of `comm` make up the run.
     """
 
+    is_copy = False         # of what another rank counts in a norm
+
     def __init__(self, parameters: Sequence[Parameter], layout: Sequence[Segment],
                  comm: Communicator, bounds: Sequence[tuple[int, int]], data: Array, grad: Array):
         self.parameters, self.layout, self.comm = list(parameters), list(layout), comm

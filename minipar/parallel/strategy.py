@@ -22,9 +22,8 @@ from ..comm import Communicator
 from ..comm.collectives import chunk_bounds
 from ..comm.work import progress
 from ..nn import Module
-from ..optim import Optimizer
+from ..optim import Optimizer, clip_grad_norm
 from ..random import training_step
-from .clip import clip_grad_norm
 from .data import global_count, global_loss
 from .sums import EXACT, Sums
 
@@ -109,7 +108,7 @@ class Strategy:
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scale the gradients down to a global norm of `max_norm`; return the norm before."""
-        return clip_grad_norm(self.slabs, max_norm)
+        return float(clip_grad_norm(self.slabs, max_norm))
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

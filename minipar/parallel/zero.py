@@ -24,7 +24,7 @@ from ..optim import Optimizer
 from .buckets import Run, bucket_runs, byte_limits
 from .data import broadcast_parameters
 from .ddp import Bucketed
-from .sharded import PassingGradient, ShardedGradients
+from .sharded import PassingGradient, ShardedGradients, check_whole
 from .shards import Shard
 from .strategy import Strategy
 from .zero3 import ShardedParameters
@@ -41,8 +41,9 @@ class ZeRO1(Bucketed):
 
     def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
                  first_bucket_mb: float = 1.0):
+        check_whole(model.named_parameters())
         super().__init__(model, comm, bucket_mb, first_bucket_mb)
-        self.slabs = []
+        self.slabs, model.slabs = [], []        # whose gradients are sums in pieces only
         for run in self.buckets:
             bounds = chunk_bounds(run.stop - run.start, comm.size)
             mine = slice(*bounds[comm.rank])
@@ -66,6 +67,7 @@ class ZeRO2(ShardedGradients):
 
     def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
                  first_bucket_mb: float = 1.0):
+        check_whole(model.named_parameters())
         super().__init__(model, comm)
         broadcast_parameters(model, comm)
         self.buckets = bucket_runs(model.slabs, byte_limits(first_bucket_mb, bucket_mb))
@@ -92,6 +94,7 @@ class ZeRO3(Strategy):
     keeps_gradients = False
 
     def __init__(self, model: Module, comm: Communicator):
+        check_whole(model.named_parameters())
         super().__init__(model, comm)
         self.sharded = ShardedParameters(model, comm)
         self.slabs = self.sharded.slabs

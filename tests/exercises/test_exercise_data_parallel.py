@@ -7,7 +7,7 @@ from minipar.comm import Cluster
 from minipar.formats import BFLOAT16
 from minipar.formats.rounding import nearest_by_bits
 from minipar.nn import MLP
-from minipar.parallel import clip
+from minipar.optim import clip
 from minipar.parallel.classic import DataParallel
 from minipar.parallel.shards import Shard
 

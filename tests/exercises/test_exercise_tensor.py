@@ -7,8 +7,9 @@ from minipar.autograd import Tensor, cross_entropy, fused_attention
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.nn import GPT, MLP, GPTConfig, Linear
-from minipar.parallel import clip, tensor
+from minipar.optim import clip
 from minipar.parallel import parallelize as cutting
+from minipar.parallel import tensor
 from minipar.parallel.vocabulary import vocabulary_cross_entropy
 
 SIZES = [1, 2, 3, 4]

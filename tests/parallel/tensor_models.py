@@ -3,8 +3,7 @@
 import numpy as np
 
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.optim import SGD, AdamW
-from minipar.parallel.clip import clip_grad_norm
+from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.parallel.parallelize import parallelize
 from minipar.random import training_step
 

@@ -11,8 +11,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import all_gather
 from minipar.nn import GPT, GPTConfig, Linear, Module
 from minipar.nn.parameter import Parameter, normal
-from minipar.optim import SGD, AdamW
-from minipar.parallel.clip import clip_grad_norm, grad_norm
+from minipar.optim import SGD, AdamW, clip_grad_norm, grad_norm
 from minipar.parallel.ddp import DistributedDataParallel
 from minipar.parallel.fsdp import fully_shard
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate

@@ -9,8 +9,7 @@ from tensor_models import GPTS, IDS, MLPS, TARGETS, gpt, train
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, Linear
-from minipar.optim import AdamW
-from minipar.parallel.clip import clip_grad_norm, grad_norm
+from minipar.optim import AdamW, clip_grad_norm, grad_norm
 from minipar.parallel.parallelize import parallelize
 from minipar.testing import worlds
 

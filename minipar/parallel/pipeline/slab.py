@@ -51,11 +51,6 @@ class StageSlab(Slab):
         self.drop_grad()
         self.data, self._views = None, []
 
-    def own_grad(self) -> Array:
-        """The flat gradient, nothing of it if another rank counts it."""
-        grad = self.complete_grad()
-        return grad[:0] if self.is_copy else grad
-
     def named(self, values: Array) -> dict[str, np.ndarray]:
         """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
         with self.comm.labelled("state"):

@@ -30,10 +30,10 @@ class OfStage:
     dp: Communicator
     comm: Communicator
 
-    def own_grad(self) -> Array:
-        """The gradient, nothing of it if another stage counts it."""
-        grad = self.complete_grad()
-        return grad[:0] if self.slab.is_copy else grad
+    @property
+    def is_copy(self) -> bool:
+        """Whether another stage counts it in a norm."""
+        return self.slab.is_copy
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
         """See Shard; all ranks of the mesh call it."""

@@ -10,7 +10,7 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Linear, Module
 from minipar.nn.chain import Part, chain
-from minipar.parallel.clip import clip_grad_norm, grad_norm
+from minipar.optim import clip_grad_norm, grad_norm
 from minipar.parallel.pipeline.measure import of_stages, seconds_of_parts
 from minipar.parallel.pipeline.slab import StageSlab
 from minipar.parallel.pipeline.stages import Staged, cut_evenly
