@@ -36,17 +36,17 @@ def part_of(values: Array, box: tuple[tuple[int, int], ...],
 class Absent:
     """The shape and dtype of a parameter whose numbers are not here: not drawn yet, or elsewhere.
 
-    Any computation with it raises TypeError.
+    Any computation with it raises TypeError, which says what to do instead, `mend`.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype | type):
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype | type,
+                 mend: str = "call model.initialize(seed), or let its strategy compute"):
         self.shape, self.dtype, self.ndim = tuple(shape), np.dtype(dtype), len(shape)
         self.size = math.prod(shape)
-        self.nbytes = self.size * self.dtype.itemsize
+        self.nbytes, self.mend = self.size * self.dtype.itemsize, mend
 
     def _refuse(self, *arguments, **options):
-        raise TypeError(f"this parameter {self.shape} has a shape but no numbers here: call "
-                        "model.initialize(seed), or let the strategy that sharded it compute")
+        raise TypeError(f"this parameter {self.shape} has a shape but no numbers here: {self.mend}")
 
     def __repr__(self) -> str:
         return f"Absent({self.shape}, {self.dtype})"

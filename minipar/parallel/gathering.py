@@ -27,15 +27,19 @@ class Place(NamedTuple):
     place: tuple
 
 
+BY_HAND = ("compute the loss inside `with strategy.forward():` and call strategy.backward(loss)")
+
+
 class Gathering:
     """Gathers `units` over `comm` when they are used, or a use ahead, with `prefetch`.
 
-    `move_on` lets messages that are under way go on.
+    `move_on` lets messages that are under way go on; `mend` says how to compute a loss.
     """
 
     def __init__(self, units: Sequence[Unit], comm: Communicator, move_on: Callable[[], None],
-                 prefetch: bool = True):
+                 prefetch: bool = True, mend: str = BY_HAND):
         self.units, self.comm, self.move_on, self.prefetch = list(units), comm, move_on, prefetch
+        self.mend = mend
         self.own_comm: Communicator | None = None       # on which nothing else is sent
         self.phase: str | None = None           # "forward", "backward", "both"; None: outside
         self.current: Unit | None = None
@@ -86,9 +90,8 @@ class Gathering:
         if self.phase is None:
             if is_recording():
                 raise RuntimeError("weights of a sharded model are used where their gradients "
-                                   "would be lost: compute the loss inside "
-                                   "`with strategy.forward():` and call strategy.backward(loss) "
-                                   "(or compute without gradients, no_grad())")
+                                   f"would be lost: {self.mend} (or compute without gradients, "
+                                   "no_grad())")
             self._make_room(unit)
             unit.gather(self.own_comm)
             return

@@ -21,9 +21,10 @@ FSDP has cut the sums.  Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
+from ..autograd import Tensor
 from ..comm import Communicator
 from ..comm.collectives import all_gather, broadcast, chunk_bounds
 from ..comm.mesh import DeviceMesh
@@ -34,9 +35,10 @@ from .conjugate import gather_from, scatter_to
 from .parallelize import parallelize
 from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
-from .pipeline.sharded import FullyShardedPipeline
+from .pipeline.sharded import MENDED, FullyShardedPipeline
 from .pipeline.slab import StageSlab
 from .pipeline.stage_shards import StageShard
+from .pipeline.stages import AT_ONCE
 from .strategy import Microbatch, Strategy
 
 AXES = ("pp", "dp", "tp")
@@ -76,6 +78,18 @@ class Hybrid(Strategy):
     def _all_parts(self, slab: StageSlab) -> Communicator:
         """The ranks that have the other parts of a slab that is cut over dp."""
         return along(self.mesh, *(AXES if slab.tp else AXES[:2]))
+
+    def forward(self) -> AbstractContextManager:
+        """See Strategy.  Raises ValueError where a batch is computed as a whole: with pp or fsdp.
+        """
+        if self.pp.size > 1 or self.data_parallel == "fsdp":
+            raise ValueError(AT_ONCE if self.pp.size > 1 else MENDED)
+        return super().forward()
+
+    def backward(self, loss: Tensor) -> None:
+        """See Strategy, and `forward`."""
+        with self.forward():
+            super().backward(loss)
 
     def rows(self, num_rows: int) -> range:
         """See Strategy: ranks that differ along dp are given different rows."""

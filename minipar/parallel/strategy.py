@@ -19,12 +19,12 @@ import numpy as np
 from ..autograd import GradientSlot, Tensor, backward, count_targets
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import chunk_bounds
+from ..comm.collectives import all_gather, chunk_bounds
 from ..comm.work import progress
 from ..nn import Module
 from ..optim import Optimizer, clip_grad_norm
 from ..random import training_step
-from .data import global_count, global_loss
+from .data import global_loss
 from .sums import EXACT, Sums
 
 NOT_REDUCED = ("these gradients are still those of this rank alone: call strategy.backward(loss) "
@@ -159,6 +159,24 @@ class Strategy:
             progress(self.comm)
 
 
+def agree_on_batch(comm: Communicator, num_local: int, num_microbatches: int) -> float:
+    """How many targets count over all ranks (at least 1), by one control message.
+
+    Raises ValueError, on every rank, unless all have as many microbatches, and at least one.
+    """
+    with comm.labelled("control"):
+        counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)
+    here = counts[:, 1].astype(int).tolist()
+    other = next((rank for rank, number in enumerate(here) if number != here[0]), None)
+    if other is not None:
+        raise ValueError(f"rank 0 has {here[0]} microbatches, but rank {other} has {here[other]}: "
+                         "all ranks take part in every one; give as many on each (one may have no "
+                         "rows)")
+    if not num_microbatches:
+        raise ValueError("no microbatches: give at least one (it may have no rows)")
+    return float(np.sum(counts[:, 0])) or 1.0
+
+
 def accumulate(strategy: Strategy, microbatches: Sequence[Microbatch], seed: int = 0,
                step: int = 0, scale: float = 1.0) -> float:
     """Forward and backward of all microbatches: the loss of the whole batch, over all ranks.
@@ -166,9 +184,7 @@ def accumulate(strategy: Strategy, microbatches: Sequence[Microbatch], seed: int
     Afterwards the gradients of the whole batch, times `scale`, are in `strategy.slabs`.  Every rank
     gives as many microbatches, each of any size; one may have no target at all, or no row.
     """
-    if not microbatches:
-        raise ValueError("no microbatches: give at least one (it may have no rows)")
+    num_targets = agree_on_batch(strategy.comm, strategy.count(microbatches), len(microbatches))
     getattr(strategy, "sums", EXACT).begin(scale)       # a strategy by hand may have none
-    num_targets = global_count(strategy.comm, strategy.count(microbatches))
     loss = strategy.run(microbatches, num_targets / scale, seed, step)
     return global_loss(strategy.comm, loss) / scale

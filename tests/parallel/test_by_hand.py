@@ -1,23 +1,33 @@
 """A training loop of one's own, without `accumulate`: as lessons and learners write it."""
 
+from contextlib import nullcontext
+from functools import partial
+
 import numpy as np
 import pytest
+from cases import ALL, HYBRIDS, PIPELINES, Case
 
+from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
+from minipar.comm.mesh import DeviceMesh
 from minipar.nn import MLP
 from minipar.optim import SGD
+from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.strategies import NAMES, make_strategy
-from minipar.parallel.strategy import Strategy
+from minipar.parallel.strategy import Microbatch, Strategy, accumulate, agree_on_batch
+from minipar.testing import worlds
 
 DRAW = np.random.default_rng(0)
 X, LABELS = DRAW.standard_normal((3, 8, 4)), DRAW.integers(0, 3, (3, 8))
 
 
-def train(comm, make):
-    strategy = make(MLP([4, 6, 5, 3]).initialize(seed=comm.rank, dtype=np.float64), comm)
+def train(comm, make, mesh=None):
+    seed = 0 if mesh else comm.rank
+    strategy = make(MLP([4, 6, 5, 3]).initialize(seed, np.float64), mesh or comm)
     optimizer = SGD(strategy.slabs, lr=0.2, momentum=0.9)
-    mine = slice(*chunk_bounds(8, comm.size)[comm.rank])
+    part = mesh["dp"] if mesh else comm
+    mine = slice(*chunk_bounds(8, part.size)[part.rank])
     for x, labels in zip(X, LABELS):
         optimizer.zero_grad()
         with strategy.forward():
@@ -36,3 +46,59 @@ def test_it_gives_what_one_process_gives(name, p):
     for state in results:
         for parameter, values in alone.items():
             np.testing.assert_allclose(state[parameter], values, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
+def test_also_on_a_mesh_of_dp_and_tp(data_parallel):
+    (alone,), _ = Cluster(1).run(lambda comm: train(comm, Strategy))
+    results, _ = Cluster(4).run(lambda comm: train(
+        comm, partial(make_hybrid, data_parallel=data_parallel), DeviceMesh(comm, dp=2, tp=2)))
+    for state in results:
+        for parameter, values in alone.items():
+            np.testing.assert_allclose(state[parameter], values, rtol=1e-10, atol=1e-13)
+
+
+WHOLE_BATCHES = [name for name in (*PIPELINES, *HYBRIDS) if "sequence" not in name
+                 and (not name.startswith("dp 2") or name.endswith("fsdp"))]
+
+
+@pytest.mark.parametrize("name", WHOLE_BATCHES)
+def test_where_a_batch_is_computed_as_a_whole_one_is_told_so(name):
+    """With strategy.forward() and without it."""
+    def body(comm):
+        strategy = ALL[name](Case("mlp deep").build(), comm)
+        x, labels = Case("mlp deep").batch(0)
+        for context, error in ((strategy.forward, ValueError), (nullcontext, Exception)):
+            with pytest.raises(error, match=r"accumulate\(strategy, microbatches\), instead of"), \
+                    context():
+                strategy.model.loss(x, labels, num_targets=10)
+        with pytest.raises(ValueError, match=r"accumulate\(strategy, microbatches\), instead of"):
+            strategy.backward(Tensor(np.ones(()), requires_grad=True))
+    Cluster(4).run(body)
+
+
+@worlds(4, mpi=())
+@pytest.mark.parametrize("name", [name for name in ALL if "sequence" not in name])
+@pytest.mark.parametrize("other", [0, 2])
+def test_different_numbers_of_microbatches_are_refused_on_every_rank(world, name, other):
+    def body(comm):
+        strategy = ALL[name](Case("gpt deep tied").build(), comm)
+        batch = Microbatch(*Case("gpt deep tied").batch(0), np.arange(10))
+        sentence = f"^rank 0 has 1 microbatches, but rank 2 has {other}: .* as many on each"
+        with pytest.raises(ValueError, match=sentence):
+            accumulate(strategy, [batch] * (other if comm.rank == 2 else 1))
+    world.run(body)
+
+
+@worlds(3, mpi=(3,))
+def test_they_are_compared_by_one_control_message_round(world):
+    def body(comm):
+        strategy = ALL["ddp"](Case("mlp").build(), comm)
+        comm.start_trace()
+        assert agree_on_batch(strategy.comm, comm.rank, 2) == 3
+        trace = comm.stop_trace()
+        assert trace.num_sent(label="control") == comm.size - 1
+        assert trace.num_sent() == 0
+        with pytest.raises(ValueError, match=r"rank 0 has 0 microbatches, but rank 1 has 1"):
+            agree_on_batch(strategy.comm, 1, comm.rank)
+    world.run(body)

@@ -42,6 +42,9 @@ from .executor import Pipeline
 from .slab import StageSlab
 from .stage_shards import StageRuns
 
+MENDED = ("beside pp and tp, fsdp gathers and reduces while a whole batch is computed: give its "
+          "microbatches to accumulate(strategy, microbatches), instead of calling model.loss and "
+          "strategy.backward")
 Users = tuple[tuple[int, int], ...]     # the (stage, part) of this rank that use a parameter
 
 
@@ -78,7 +81,7 @@ class FullyShardedPipeline(Pipeline):
         """Gather these units when they are used, and reduce the gradients of each stage's."""
         for unit in units.values():
             call_before_use([module for _, module in self.model.named_modules()], unit)
-        self.gathering = Gathering(list(units.values()), dp, self._move_on)
+        self.gathering = Gathering(list(units.values()), dp, self._move_on, mend=MENDED)
         runs = [(key, run) for key, unit in units.items() for run in unit.runs]
         self.reductions = Reductions([run.shard for _, run in runs],
                                      [run.gradient for _, run in runs], dp.split(0))

@@ -10,6 +10,7 @@ the same step, and the norm of all gradients counts it once.
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate, pairwise
 
 from ...autograd import Tensor
@@ -22,6 +23,10 @@ from ...nn.parameter import Absent
 from ..strategy import Microbatch, Strategy
 from .schedules import Placement
 from .slab import StageSlab
+
+AT_ONCE = ("the stages of a pipeline compute a batch together, each of them in its turn: give its "
+           "microbatches to accumulate(strategy, microbatches), instead of calling model.loss and "
+           "strategy.backward")
 
 
 def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
@@ -97,9 +102,17 @@ class Staged(Strategy):
         model.slabs = []
         for parameter, ranks in ranks_of.items():
             if rank not in ranks:
-                parameter.data = Absent(parameter.shape, parameter.dtype)
+                parameter.data = Absent(parameter.shape, parameter.dtype, AT_ONCE)
                 parameter.slot.place = parameter.slot.grad = None
         self._summed = False
+
+    def forward(self) -> AbstractContextManager:
+        """Raise ValueError: one rank alone cannot; it says what to call instead."""
+        raise ValueError(AT_ONCE)
+
+    def backward(self, loss: Tensor) -> None:
+        """Raise ValueError: one rank alone cannot; it says what to call instead."""
+        raise ValueError(AT_ONCE)
 
     def rows(self, num_rows: int) -> range:
         """See Strategy: all ranks are given all rows."""
