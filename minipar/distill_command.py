@@ -33,7 +33,7 @@ OF_GPT, OF_MLP = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",
 OF_RUN = ("data", "batch", "steps", "lr", "optimizer", "strategy", "accumulate", "ranks")
 AT_FIRST = ("dropout", "seed", "precision")     # said once; a run that is resumed has them
 CUT = ("head_width", "mlp_width")         # of a GPT that lost some of its heads or neurons
-AS_BEFORE = ("dropout", "seed", "untied", "weight_decay", "momentum", "clip", "dtype",
+AS_BEFORE = ("dropout", "seed", "untied", "weight_decay", "decay_all", "momentum", "clip", "dtype",
              "vocabulary", "data_paths", "data_seed")
 RECIPE = {"temperature": 2.0, "alpha": 0.5, "match_hidden": 0.0, "match_attention": 0.0,
           "distance": "squared"}

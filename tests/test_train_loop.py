@@ -18,7 +18,8 @@ def by_hand(options) -> tuple[list[float], np.ndarray]:
     """What `minipar train` says it does: on one process, with nothing of its loop."""
     task = make_task(options)
     model = task.build().initialize(options.seed, np.float64)
-    optimizer, losses = AdamW(model.slabs, options.lr), []
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    optimizer, losses = AdamW(model.slabs, options.lr, weight_decay=0), []
     for step in range(options.steps):
         inputs, targets, samples = task.batches.batch(step)
         model.zero_grad()
@@ -28,6 +29,8 @@ def by_hand(options) -> tuple[list[float], np.ndarray]:
         clip_grad_norm(model.slabs, options.clip)
         optimizer.lr = warmup_cosine(step, options.lr, options.warmup, options.steps,
                                      options.lr / 10)
+        for parameter in decayed:               # no biases, no layer norms
+            parameter.data *= 1 - optimizer.lr * 0.3
         optimizer.step()
         losses.append(float(loss.data))
     return losses, model.slabs[0].data
@@ -36,7 +39,8 @@ def by_hand(options) -> tuple[list[float], np.ndarray]:
 @pytest.mark.parametrize("num_ranks", [1, 3])
 def test_the_loop_is_what_it_says(num_ranks, tmp_path):
     options = parse("--data", "synthetic", "--steps", "6", "--warmup", "2", "--dtype", "float64",
-                    "--dropout", "0.3", "--clip", "0.05", "--out", str(tmp_path))
+                    "--dropout", "0.3", "--clip", "0.05", "--weight-decay", "0.3", "--out",
+                    str(tmp_path))
     losses, parameters = by_hand(options)
 
     def body(comm):

@@ -14,7 +14,7 @@ from minipar.environment import find_mpirun, mpirun_environment
 from minipar.parallel.strategies import NAMES
 
 RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dropout", "0.2", "--dtype",
-       "float64", "--clip", "0.1"]
+       "float64", "--clip", "0.1", "--weight-decay", "0.5"]
 
 
 @pytest.mark.parametrize("name", NAMES)

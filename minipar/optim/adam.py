@@ -5,7 +5,8 @@
     p ← p - lr m̂ / (√v̂ + ε)
 
 Both corrections are folded into two numbers per step: with s = √(1 - β₂ᵗ) the update is
-(lr s / (1 - β₁ᵗ)) m / (√v + ε s).
+(lr s / (1 - β₁ᵗ)) m / (√v + ε s).  Adam's weight decay is added to the gradient, and so divided by
+√v̂; AdamW's shrinks p by lr · weight_decay, beside the gradient.
 """
 
 import math
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..nn.slab import Slab
+from .groups import Group
 from .optimizer import Optimizer
 
 
@@ -22,16 +24,16 @@ class Adam(Optimizer):
 
     state_names = ("first_moment", "second_moment")
     flops_per_parameter = 12
-    default_decay, decoupled = 0.0, False
+    default_decay = 0.0
 
     def __init__(self, slabs: Sequence[Slab], lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
-                 weight_decay: float | None = None):
-        super().__init__(slabs, lr)
+                 weight_decay: float | None = None, groups: Sequence[Group] = ()):
+        super().__init__(slabs, lr, self.default_decay if weight_decay is None else weight_decay,
+                         groups)
         if not all(0 <= beta < 1 for beta in betas) or epsilon < 0:
             raise ValueError(f"betas are in [0, 1) and epsilon >= 0, not {betas} and {epsilon}")
         self.betas, self.epsilon = betas, epsilon
-        self.weight_decay = self.default_decay if weight_decay is None else weight_decay
 
     def begin(self):
         """The two numbers of the module's docstring."""
@@ -40,12 +42,9 @@ class Adam(Optimizer):
         self._rate = self.lr * s / (1 - beta1**self.num_steps)
         self._epsilon = self.epsilon * s
 
-    def update(self, p, g, scratch, m, v):
-        """See the module's docstring."""
+    def update(self, g, scratch, m, v):
+        """lr m̂ / (√v̂ + ε), after m and v have moved."""
         beta1, beta2 = self.betas
-        scratch, decayed = scratch
-        if self.weight_decay and not self.decoupled:
-            g = np.add(np.multiply(p, self.weight_decay, out=decayed), g, out=decayed)
         np.multiply(g, 1 - beta1, out=scratch)
         m *= beta1
         m += scratch
@@ -57,9 +56,7 @@ class Adam(Optimizer):
         scratch += self._epsilon
         np.divide(m, scratch, out=scratch)
         scratch *= self._rate
-        if self.weight_decay and self.decoupled:
-            p *= 1 - self.lr * self.weight_decay
-        p -= scratch
+        return scratch
 
 
 class AdamW(Adam):

@@ -1,5 +1,10 @@
 """Optimizers: one loop over flat slabs, in place, a cache-sized block at a time.
 
+    g ← g + decay p            step = update(g, states)            p ← p - step
+    p ← p - lr decay p         instead, if decoupled (Loshchilov & Hutter 2019)
+
+Decay and learning rate may differ from one span of a slab to the next (`groups.py`).
+
 A block of parameters, gradients and states goes through all the passes of the update while it is
 in the L2 cache; a scratch block serves every step, so a step allocates nothing.  States made inside
 `backend.making` may be in a file, of which one block at a time is resident, or on the host beside a
@@ -8,6 +13,7 @@ GPU, where the step is then taken: ZeRO-Offload, Ren et al. 2021.
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -15,36 +21,54 @@ from ..autograd.meter import current_meter
 from ..backend import Array, beside, blocks, like, zeros
 from ..host_memory import is_mapped, page_out
 from ..nn.slab import Slab
+from .groups import Group, Span, spans_of, within
 
 
 class Optimizer:
     """`slabs` is `model.slabs`, or a strategy's.  A subclass names its states, defines `update`.
 
     `lr` may be set between steps.  A parameter that received no gradient counts as gradient 0.
+    `weight_decay` is that of all parameters that no group gives another one.
     """
 
     state_names: tuple[str, ...] = ()
     flops_per_parameter = 0
+    decoupled = False           # whether decay shrinks parameters, beside the gradient
 
-    def __init__(self, slabs: Sequence[Slab], lr: float):
+    def __init__(self, slabs: Sequence[Slab], lr: float, weight_decay: float = 0.0,
+                 groups: Sequence[Group] = ()):
         if not slabs:
             raise ValueError("no parameters: call model.initialize(seed) before the optimizer, "
                              "and where a strategy has taken the model give strategy.slabs")
         if not 0 <= lr < math.inf:
             raise ValueError(f"a learning rate is a number >= 0, not {lr}")
+        for name, value in [("weight_decay", weight_decay), *(
+                (name, getattr(group, name) or 0.0) for group in groups
+                for name in ("weight_decay", "lr_scale"))]:
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} is a number >= 0, not {value}")
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
         self.states: list[dict[str, Array]] = [
             {name: zeros("optimizer states", slab.data) for name in self.state_names}
             for slab in slabs]
-        sizes = [max((block.size for (block,) in blocks(slab.data)), default=0) for slab in slabs]
+        sizes = [[block.shape[0] for (block,) in blocks(slab.data)] for slab in slabs]
         self._scratch = np.empty_like(next(iter(self.states[0].values()), slabs[0].data),
-                                      shape=(2, max(sizes)))
+                                      shape=(2, max(max(of, default=0) for of in sizes)))
+        self._spans: list[list[list[Span]]] = []        # of each slab, of each block
+        for slab, of in zip(slabs, sizes):
+            spans = [span for span in spans_of(slab.segments, groups, weight_decay)
+                     if span.weight_decay or span.lr_scale != 1]
+            self._spans.append([within(spans, *bounds)
+                                for bounds in pairwise([0, *accumulate(of)])])
 
     def begin(self) -> None:
         """What changes from step to step, worked out once for all blocks."""
 
-    def update(self, p: Array, g: Array, scratch: Array, *states: Array) -> None:
-        """Change one block of parameters `p` (n,) in place; `g` is only read, scratch is (2, n)."""
+    def update(self, g: Array, scratch: Array, *states: Array) -> Array:
+        """The step (n,) that a block of parameters takes, made in `scratch` (n,).
+
+        The states change in place; `g`, the gradient, is only read.
+        """
         raise TypeError(f"{type(self).__name__} defines no update()")
 
     def step(self) -> None:
@@ -52,24 +76,40 @@ class Optimizer:
         self.num_steps += 1
         self.begin()
         meter = current_meter()
-        for slab, state in zip(self.slabs, self.states):
+        for slab, state, spans in zip(self.slabs, self.states, self._spans):
             start = meter.start() if meter else None
             grad = slab.complete_grad()
             arrays = slab.data, grad, *state.values()
             mapped, done = [array for array in arrays if is_mapped(array)], 0
-            for block in blocks(*arrays):
-                self._update_block(*block)
+            for spans_here, block in zip(spans, blocks(*arrays)):
+                self._update_block(spans_here, *block)
                 done += block[0].shape[0]
                 page_out(*[array[:done] for array in mapped])   # all: neighbours come with a page
             if meter:
                 meter.stop(start, type(self).__name__, "optimizer",
                            self.flops_per_parameter * slab.data.size, arrays)
 
-    def _update_block(self, p: Array, g: Array, *states: Array) -> None:
-        """`update`, where the states are: on the host if they were made there (ZeRO-Offload)."""
+    def _update_block(self, spans: Sequence[Span], p: Array, g: Array, *states: Array) -> None:
+        """One step of a block, where the states are: on the host, if they were made there
+        (ZeRO-Offload).  `spans` are those of it that decay, or have another learning rate."""
         place = states[0] if states else p
-        here = beside(p, place)
-        self.update(here, beside(g, place), self._scratch[:, :p.shape[0]], *states)
+        here, g = beside(p, place), beside(g, place)
+        scratch, decayed = self._scratch[:, :p.shape[0]]
+        if spans and not self.decoupled:
+            if spans[0][:2] != (0, p.shape[0]):
+                decayed[...] = 0
+            for span in spans:
+                np.multiply(span.of(here), span.weight_decay, out=span.of(decayed))
+            g = np.add(decayed, g, out=decayed)
+        step = self.update(g, scratch, *states)
+        for span in spans:
+            if span.lr_scale != 1:
+                step_here = span.of(step)
+                step_here *= span.lr_scale
+            if self.decoupled:
+                p_here = span.of(here)
+                p_here *= 1 - self.lr * span.lr_scale * span.weight_decay
+        here -= step
         if here is not p:
             p[...] = beside(here, p)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..nn.slab import Slab
+from .groups import Group
 from .optimizer import Optimizer
 
 
@@ -20,22 +21,23 @@ class SGD(Optimizer):
     flops_per_parameter = 6
 
     def __init__(self, slabs: Sequence[Slab], lr: float = 1e-3, momentum: float = 0.0,
-                 weight_decay: float = 0.0, nesterov: bool = False):
+                 weight_decay: float = 0.0, nesterov: bool = False,
+                 groups: Sequence[Group] = ()):
         if nesterov and not momentum:
             raise ValueError("Nesterov momentum needs momentum > 0, e.g. momentum=0.9")
         self.state_names = ("velocity",) if momentum else ()
-        self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
-        super().__init__(slabs, lr)
+        self.momentum, self.nesterov = momentum, nesterov
+        super().__init__(slabs, lr, weight_decay, groups)
 
-    def update(self, p, g, scratch, velocity=None):
-        """See the module's docstring."""
-        if self.weight_decay:
-            g = np.add(np.multiply(p, self.weight_decay, out=scratch[0]), g, out=scratch[0])
-        if velocity is not None:
-            velocity *= self.momentum
-            velocity += g
-        if velocity is None or self.nesterov:
-            p -= np.multiply(g, self.lr, out=scratch[1])
-        if velocity is not None:
-            rate = self.lr * (self.momentum if self.nesterov else 1)
-            p -= np.multiply(velocity, rate, out=scratch[1])
+    def update(self, g, scratch, velocity=None):
+        """lr v, after v has moved."""
+        if velocity is None:
+            return np.multiply(g, self.lr, out=scratch)
+        velocity *= self.momentum
+        velocity += g
+        if not self.nesterov:
+            return np.multiply(velocity, self.lr, out=scratch)
+        np.multiply(velocity, self.momentum, out=scratch)
+        scratch += g
+        scratch *= self.lr
+        return scratch

@@ -21,6 +21,7 @@ from ..compress.prune import METHODS, SCOPES
 from ..nn import MLP, Module
 from .options import OPTIMIZERS, REMEMBERED, add_arguments
 
+OLDER = {"decay_all": True}     # options that older checkpoints do not name, and what they did
 SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no text has
 
 GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1),
@@ -97,7 +98,7 @@ def training_options(description: dict[str, Any], **changes: Any) -> argparse.Na
     for options that `minipar train` would not take.
     """
     words = []
-    for name, value in description["options"].items():
+    for name, value in (OLDER | description["options"]).items():
         flag = f"--{name.replace('_', '-')}"
         if name in REMEMBERED and value is not None and value is not False:
             words.append(flag if value is True else f"{flag}={value}")

@@ -25,7 +25,15 @@ from ..compress.masks import Masks
 from ..compress.sparse_files import compact
 from ..launch import UsageError, metered, on_first_rank
 from ..nn import Module
-from ..optim import SGD, Adam, AdamW, LossScaler, Optimizer, warmup_cosine
+from ..optim import (
+    NO_DECAY_FOR_VECTORS,
+    SGD,
+    Adam,
+    AdamW,
+    LossScaler,
+    Optimizer,
+    warmup_cosine,
+)
 from ..parallel.pipeline import Timeline
 from ..parallel.scaling import unscale
 from ..parallel.strategy import Microbatch, Strategy, accumulate
@@ -70,11 +78,11 @@ class Run:
 
 def make_optimizer(options: argparse.Namespace, strategy: Strategy) -> Optimizer:
     """The optimizer that the options name, for what this rank optimizes."""
-    slabs = strategy.slabs
+    slabs, groups = strategy.slabs, () if options.decay_all else (NO_DECAY_FOR_VECTORS,)
     if options.optimizer == "sgd":
-        return SGD(slabs, options.lr, options.momentum, options.weight_decay or 0.0)
+        return SGD(slabs, options.lr, options.momentum, options.weight_decay or 0.0, groups=groups)
     kind = Adam if options.optimizer == "adam" else AdamW
-    return kind(slabs, options.lr, weight_decay=options.weight_decay)
+    return kind(slabs, options.lr, weight_decay=options.weight_decay, groups=groups)
 
 
 def begin(comm: Communicator, options: argparse.Namespace, task: Task,

@@ -22,8 +22,8 @@ MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one pro
 # to be said again.
 REMEMBERED = ("layers", "heads", "kv_heads", "width", "head_width", "mlp_width", "context",
               "untied", "hidden", "dropout", "data", "batch", "steps", "optimizer", "lr", "warmup",
-              "weight_decay", "momentum", "clip", "seed", "dtype", "precision", "loss_scale",
-              "reduce_dtype", "gather_dtype", "strategy", "accumulate", "remat")
+              "weight_decay", "decay_all", "momentum", "clip", "seed", "dtype", "precision",
+              "loss_scale", "reduce_dtype", "gather_dtype", "strategy", "accumulate", "remat")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--lr", type=float, default=None,
                      help="peak learning rate (3e-3; sgd: 0.1)")
     run.add_argument("--warmup", type=int, default=None, help="warm-up steps (a tenth of --steps)")
-    run.add_argument("--weight-decay", type=float, default=None)
+    run.add_argument("--weight-decay", type=float, default=None,
+                     help="of matrices and embeddings; parameters of one axis, biases and layer "
+                          "norms, do not decay (adamw: 0.01, adam and sgd: 0)")
+    run.add_argument("--decay-all", action="store_true",
+                     help="let parameters of one axis decay too")
     run.add_argument("--momentum", type=float, default=0.9, help="momentum of sgd (0.9)")
     run.add_argument("--clip", type=float, default=1.0, help="global gradient norm (1; 0: off)")
     run.add_argument("--seed", type=int, default=0)

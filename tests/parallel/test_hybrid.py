@@ -9,7 +9,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.optim import SGD, AdamW
+from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.data import ranks_that_differ
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline import NAMES
@@ -29,7 +29,8 @@ MODELS = {"tied": gpt(), "untied": gpt(tied=False), "three heads": gpt(num_heads
 MESHES = [{"pp": pp, "dp": dp, "tp": 8 // pp // dp} for pp in (1, 2, 4, 8) for dp in (1, 2, 4, 8)
           if 8 % (pp * dp) == 0]
 OPTIMIZERS = {"sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
-              "adamw": lambda slabs: AdamW(slabs, lr=0.01)}
+              "adamw": lambda slabs: AdamW(slabs, lr=0.01, weight_decay=0.3,
+                                           groups=[NO_DECAY_FOR_VECTORS])}
 
 
 def on(mesh, **options):

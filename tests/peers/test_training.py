@@ -6,7 +6,15 @@ import torch
 
 from minipar.bench.torch_peers import TorchGPT, TorchMLP, copy_state, read_state
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.optim import SGD, Adam, AdamW, clip_grad_norm, warmup_cosine
+from minipar.optim import (
+    NO_DECAY_FOR_VECTORS,
+    SGD,
+    Adam,
+    AdamW,
+    Group,
+    clip_grad_norm,
+    warmup_cosine,
+)
 
 NUM_STEPS, BATCH, TIME, VOCAB = 10, 3, 70, 11       # 70: two blocks of causal queries
 MODELS = {
@@ -103,6 +111,34 @@ def test_gpt_with_clipping_and_uneven_masks(config, optimizer):
 def test_gpt_with_a_schedule():
     train_both(MODELS["tied"], "AdamW",
                schedule=lambda step: warmup_cosine(step, 1e-2, 3, NUM_STEPS, floor=1e-3))
+
+
+@pytest.mark.parametrize("optimizer", ["AdamW", "Adam with L2", "SGD, Nesterov"])
+def test_parameter_groups(optimizer):
+    """No decay for parameters of one axis, and another decay and learning rate for the last block.
+    """
+    model = shaken(GPT(MODELS["untied"]).initialize(seed=1, dtype=np.float64))
+    peer = copy_state(model.state_dict(), TorchGPT(MODELS["untied"]))
+    (kind, options), peer_kind = OPTIMIZERS[optimizer]
+    ours = kind(model.slabs, **options, groups=[
+        Group(lambda segment: segment.name.startswith("h.1."), 0.3, 0.5), NO_DECAY_FOR_VECTORS])
+    sorted_out = {"last": [], "vectors": [], "others": []}
+    for name, p in peer.named_parameters():
+        key = "last" if name.startswith("h.1.") else "vectors" if p.ndim < 2 else "others"
+        sorted_out[key].append(p)
+    theirs = peer_kind([{"params": sorted_out["last"], "weight_decay": 0.3,
+                         "lr": options["lr"] / 2},
+                        {"params": sorted_out["vectors"], "weight_decay": 0.0},
+                        {"params": sorted_out["others"]}], **options)
+    for step in range(NUM_STEPS):
+        ids, targets = make_batch(step, masked=False)
+        ours.zero_grad()
+        theirs.zero_grad()
+        model.loss(ids, targets).backward()
+        peer.loss(torch.tensor(ids), torch.tensor(targets)).backward()
+        ours.step()
+        theirs.step()
+        compare(model.state_dict(), read_state(peer), f"parameters after step {step}")
 
 
 @pytest.mark.parametrize("num_warmup", [0, 1, 4])
