@@ -12,7 +12,7 @@ from .engine import backward, slots_below
 from .function import Function, no_grad, saved_tensors_hooks
 from .gradcheck import gradcheck
 from .meter import Meter, current_meter
-from .normalize import count_targets, cross_entropy, layer_norm, log_softmax, softmax
+from .normalize import IGNORE_INDEX, count_targets, cross_entropy, layer_norm, log_softmax, softmax
 from .products import embedding, linear, matmul
 from .shaping import (
     broadcast_to,
@@ -28,9 +28,10 @@ from .shaping import (
 from .tensor import GradientSlot, Tensor
 
 __all__ = [
-    "Function", "GradientSlot", "Meter", "Tensor", "astype", "backward", "broadcast_to",
-    "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout", "embedding", "exp",
-    "fused_attention", "getitem", "gelu", "gradcheck", "layer_norm", "linear", "log", "log_softmax",
-    "matmul", "max", "mean", "no_grad", "relu", "reshape", "saved_tensors_hooks", "slots_below",
-    "scaled_dot_product_attention", "softmax", "split", "sqrt", "sum", "tanh", "transpose", "where",
+    "IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "astype", "backward",
+    "broadcast_to", "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout",
+    "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck", "layer_norm", "linear",
+    "log", "log_softmax", "matmul", "max", "mean", "no_grad", "relu", "reshape",
+    "saved_tensors_hooks", "slots_below", "scaled_dot_product_attention", "softmax", "split",
+    "sqrt", "sum", "tanh", "transpose", "where",
 ]

@@ -10,6 +10,8 @@ from .elementwise import rows
 from .function import Function
 from .tensor import Tensor
 
+IGNORE_INDEX = -100     # the target that does not count, as in PyTorch
+
 
 def row_sum(x: Array) -> Array:
     """Σ over the last axis, which is kept with length 1."""
@@ -174,13 +176,13 @@ def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, epsilon: float = 1e-5) -> 
     return LayerNorm.apply(x, gain, bias, epsilon=epsilon)
 
 
-def count_targets(targets: Array, ignore_index: int = -1) -> int:
+def count_targets(targets: Array, ignore_index: int = IGNORE_INDEX) -> int:
     """How many targets count: those that are not `ignore_index`."""
     return int(np.sum(targets != ignore_index))
 
 
 def cross_entropy(logits: Tensor, targets: Array, num_targets: float | None = None,
-                  ignore_index: int = -1) -> Tensor:
+                  ignore_index: int = IGNORE_INDEX) -> Tensor:
     """Mean negative log-likelihood in nats of targets (...) under logits (..., classes).
 
     Targets equal to `ignore_index` do not count.  The sum is divided by `num_targets`, which in

@@ -83,7 +83,7 @@ class TorchGPT(nn.Module):
 
     def loss(self, ids, targets):
         """Mean cross-entropy of targets (b, t); those equal to -1 do not count."""
-        return F.cross_entropy(self(ids).flatten(0, 1), targets.flatten(), ignore_index=-1)
+        return F.cross_entropy(self(ids).flatten(0, 1), targets.flatten())
 
 
 class TorchMLP(nn.Sequential):

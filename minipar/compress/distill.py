@@ -149,6 +149,7 @@ class Distillation(Module):
             raise TypeError("a Module in a model would be trained with it: give the teacher as "
                             "LocalTeacher(model, recipe)")
         self.student, self.teacher, self.recipe = student, teacher, recipe
+        self.ignore_index = student.ignore_index
         self.projections = ModuleList([
             Identity() if ours == theirs else Linear(ours, theirs, bias=False)
             for ours, theirs in (recipe.widths if recipe.hidden else ())])
@@ -176,15 +177,16 @@ class Distillation(Module):
         """See the module; in nats, summed over targets that count and divided by `num_targets`."""
         recipe, taught = self.recipe, self.teacher(inputs)
         own = observe(self.student, inputs, *recipe.watched(0))
-        num_targets = num_targets or count_targets(targets) or 1
-        counts = targets != -1
+        num_targets = num_targets or count_targets(targets, self.ignore_index) or 1
+        counts = targets != self.ignore_index
         terms = []
         if recipe.alpha < 1:
             terms.append((1 - recipe.alpha)
                          * self.student.criterion(own.logits, targets, num_targets))
         if recipe.alpha:
             terms.append(recipe.alpha * soft_cross_entropy(
-                own.logits, taught.logits.data, targets, recipe.temperature, num_targets))
+                own.logits, taught.logits.data, targets, recipe.temperature, num_targets,
+                self.ignore_index))
         for project, x, target in zip(self.projections, own.hidden, taught.hidden):
             terms.append(recipe.hidden * distance(project(x), target.data, counts, num_targets,
                                                   recipe.kind))

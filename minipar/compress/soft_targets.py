@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from ..autograd import Function, Tensor, count_targets
+from ..autograd import IGNORE_INDEX, Function, Tensor, count_targets
 from ..autograd.normalize import row_sum
 from ..backend import Array
 
@@ -61,7 +61,8 @@ class SoftTargets(Function):
 
 
 def soft_cross_entropy(logits: Tensor, teacher: Array, targets: Array, temperature: float,
-                       num_targets: float | None = None, ignore_index: int = -1) -> Tensor:
+                       num_targets: float | None = None,
+                       ignore_index: int = IGNORE_INDEX) -> Tensor:
     """T² times the divergence of a student's softened answer from the teacher's, in nats.
 
     `logits` (..., classes) are the student's, `teacher` an array of the same shape.  Rows whose

@@ -152,10 +152,17 @@ class GPT(Module):
         """The output for ids (b, t)."""
         return self(ids)
 
-    def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None) -> Tensor:
+    def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None,
+                  ignore_index: int | None = None) -> Tensor:
         """The loss of these logits."""
-        return ag.cross_entropy(logits, targets, num_targets)
+        ignored = self.ignore_index if ignore_index is None else ignore_index
+        return ag.cross_entropy(logits, targets, num_targets, ignored)
 
-    def loss(self, ids: Array, targets: Array, num_targets: float | None = None) -> Tensor:
-        """Cross-entropy in nats of targets (b, t), summed and divided by `num_targets`."""
-        return self.criterion(self(ids), targets, num_targets)
+    def loss(self, ids: Array, targets: Array, num_targets: float | None = None,
+             ignore_index: int | None = None) -> Tensor:
+        """Cross-entropy in nats of targets (b, t), summed and divided by `num_targets`.
+
+        Targets equal to `ignore_index` do not count: by default `self.ignore_index`, -100, which
+        strategies go by, too.
+        """
+        return self.criterion(self(ids), targets, num_targets, ignore_index)

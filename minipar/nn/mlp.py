@@ -37,7 +37,7 @@ class MLP(Sequential):
 
     def criterion(self, logits: Tensor, labels: Array, num_targets: float | None = None) -> Tensor:
         """The loss of these logits."""
-        return cross_entropy(logits, labels, num_targets)
+        return cross_entropy(logits, labels, num_targets, self.ignore_index)
 
     def loss(self, x: Array, labels: Array, num_targets: float | None = None) -> Tensor:
         """Cross-entropy of the labels (batch,), summed and divided by `num_targets`."""

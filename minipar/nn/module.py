@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd import Tensor
+from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, is_gpu, is_host, like, to_host
 from ..random import generator
 from .parameter import Parameter
@@ -26,6 +26,8 @@ from .slab import Slab
 
 class Module:
     """A part of a model.  Assign Parameters, Modules and lists of Modules; define `forward`."""
+
+    ignore_index = IGNORE_INDEX     # a target that does not count in this model's loss
 
     def __init__(self):
         self.__dict__.update(_parameters={}, _modules={}, _transforms=[], full_name="", slabs=[])

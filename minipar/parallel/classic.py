@@ -58,7 +58,7 @@ class DataParallel(Strategy):
         loss, d_outputs = 0.0, outputs.data
         if is_root:
             leaf = Tensor(together, requires_grad=True)
-            total = cross_entropy(leaf, batch.targets, num_targets)
+            total = cross_entropy(leaf, batch.targets, num_targets, self.model.ignore_index)
             total.backward()
             loss, d_outputs = float(total.data), leaf.grad
         backward_from(outputs, self._deal("scatter output gradients", d_outputs, counts))

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import Array, to_host
+from ..backend import Array
 from ..comm import Communicator
 from ..comm.collectives import agree_on_sum, all_gather, all_reduce, broadcast
 from ..nn import Module
@@ -28,18 +28,6 @@ def broadcast_parameters(model: Module, comm: Communicator) -> None:
     """Rank 0's parameters for everyone, slab by slab."""
     for slab in model.slabs:
         broadcast(comm, slab.data, out=slab.data)
-
-
-def check_replicas(model: Module, comm: Communicator) -> None:
-    """Raise RuntimeError, on every rank, unless all ranks hold the same bits of every parameter."""
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(np.ascontiguousarray(to_host(parameter.data)))
-    different = ranks_that_differ(comm, digest.digest())
-    if different:
-        raise RuntimeError(f"the parameters on ranks {different} are not those of rank 0: the "
-                           "replicas have diverged (an update that only some ranks made, or other "
-                           "gradients)")
 
 
 def check_uses(names: Sequence[str], comm: Communicator) -> None:

@@ -7,19 +7,34 @@ One exchange a step: an all-reduce of all gradients, 2Ψ(p-1)/p elements per ran
 PyTorch Distributed: Experiences on Accelerating Data Parallel Training.
 """
 
+import hashlib
 from collections.abc import Callable
 
+import numpy as np
+
 from ..autograd import Tensor
-from ..backend import Array
+from ..backend import Array, to_host
 from ..comm import Communicator
 from ..comm.work import Work, start
 from ..nn import Module
 from .buckets import Run, bucket_runs, byte_limits
-from .data import broadcast_parameters
+from .data import broadcast_parameters, ranks_that_differ
 from .order import InOrder
 from .strategy import Strategy
 
 Reduction = Callable[[Communicator, Array], Array]
+
+
+def check_replicas(model: Module, comm: Communicator) -> None:
+    """Raise RuntimeError, on every rank, unless all ranks hold the same bits of every parameter."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(np.ascontiguousarray(to_host(parameter.data)))
+    different = ranks_that_differ(comm, digest.digest())
+    if different:
+        raise RuntimeError(f"the parameters on ranks {different} are not those of rank 0: the "
+                           "replicas have diverged (an update that only some ranks made, or other "
+                           "gradients)")
 
 
 class Bucketed(Strategy):

@@ -107,14 +107,17 @@ class TensorParallelGPT(TensorParallel, GPT):
         """ids (b, t) → all logits (b, t, V), on every rank."""
         return gather_from(self.run(ids), self.split.tp, -1, self.config.vocab_size)
 
-    def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None) -> Tensor:
+    def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None,
+                  ignore_index: int | None = None) -> Tensor:
         """The loss of these logits, this rank's columns.  The same on every rank."""
+        ignored = self.ignore_index if ignore_index is None else ignore_index
         return vocabulary_cross_entropy(logits, targets, self.split.tp, self.config.vocab_size,
-                                        num_targets)
+                                        num_targets, ignored)
 
-    def loss(self, ids: Array, targets: Array, num_targets: float | None = None) -> Tensor:
+    def loss(self, ids: Array, targets: Array, num_targets: float | None = None,
+             ignore_index: int | None = None) -> Tensor:
         """See GPT.  The same on every rank."""
-        return self.criterion(self.run(ids), targets, num_targets)
+        return self.criterion(self.run(ids), targets, num_targets, ignore_index)
 
 
 def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = False,

@@ -127,7 +127,7 @@ class Strategy:
 
     def count(self, microbatches: Sequence[Microbatch]) -> int:
         """This rank's share of the number of targets: over all ranks the shares add up."""
-        return sum(count_targets(batch.targets) for batch in microbatches)
+        return sum(count_targets(batch.targets, self.model.ignore_index) for batch in microbatches)
 
     def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:

@@ -11,7 +11,7 @@ Shoeybi et al. 2019 (Megatron-LM), section 3.
 
 import numpy as np
 
-from ..autograd import Function, Tensor, count_targets
+from ..autograd import IGNORE_INDEX, Function, Tensor, count_targets
 from ..autograd.attention import MASKED
 from ..autograd.elementwise import rows
 from ..autograd.normalize import row_sum
@@ -113,7 +113,8 @@ def split_words(embedding: Embedding, split: TensorSplit) -> None:
 
 
 def vocabulary_cross_entropy(logits: Tensor, targets: Array, comm: Communicator, total: int,
-                             num_targets: float | None = None, ignore_index: int = -1,
+                             num_targets: float | None = None,
+                             ignore_index: int = IGNORE_INDEX,
                              num_classes: int | None = None) -> Tensor:
     """Mean negative log-likelihood in nats of targets (...), the same on every rank.
 

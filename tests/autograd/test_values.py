@@ -122,7 +122,7 @@ def test_layer_norm():
 
 
 def test_cross_entropy_skips_ignored_rows_and_divides_by_what_it_is_told():
-    logits, targets = t(2, 3, 4), np.array([[0, -1, 3], [-1, 2, -1]])
+    logits, targets = t(2, 3, 4), np.array([[0, -100, 3], [-100, 2, -100]])
     rows = [(logits.data[i], targets[i]) for i in np.ndindex(targets.shape) if targets[i] >= 0]
     total = sum(math.log(sum(np.exp(row))) - row[target] for row, target in rows)
     assert ag.count_targets(targets) == len(rows) == 3
@@ -132,7 +132,7 @@ def test_cross_entropy_skips_ignored_rows_and_divides_by_what_it_is_told():
 
 
 def test_cross_entropy_with_nothing_to_learn_is_zero():
-    for logits, targets in ((t(2, 4), np.full(2, -1)), (t(0, 4), np.empty(0, int))):
+    for logits, targets in ((t(2, 4), np.full(2, -100)), (t(0, 4), np.empty(0, int))):
         loss = ag.cross_entropy(logits, targets)
         loss.backward()
         assert loss.item() == 0 and not logits.grad.any()

@@ -26,7 +26,7 @@ OPERATIONS = [op for module in (at, activations, elementwise, normalize, product
               for op in vars(module).values()
               if inspect.isclass(op) and issubclass(op, Function) and "backward" in vars(op)]
 IDS = np.array([[1, 2, 3, 0], [4, 5, 6, 6]])
-TARGETS = np.array([[2, 3, -1, 1], [5, 6, 6, -1]])
+TARGETS = np.array([[2, 3, -100, 1], [5, 6, 6, -100]])
 
 
 def build(dtype, **changes):

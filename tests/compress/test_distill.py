@@ -48,8 +48,8 @@ def batches(rows_of, step):
     """Two microbatches; a third of the targets does not count, of one sample none does."""
     draw = np.random.default_rng(step)
     ids, targets = draw.integers(0, V, (2, B, T)), draw.integers(0, V, (2, B, T))
-    targets[draw.random(targets.shape) < 0.3] = -1
-    targets[:, 0] = -1
+    targets[draw.random(targets.shape) < 0.3] = -100
+    targets[:, 0] = -100
     rows = slice(rows_of(B).start, rows_of(B).stop)
     return [Microbatch(ids[i, rows], targets[i, rows], 2 * B * step + B * i + np.arange(B)[rows])
             for i in range(2)]
@@ -175,11 +175,11 @@ def test_hidden_layers_of_an_mlp():
     model = taught(student, {"hidden": 1.0, "alpha": 0.5}, teacher)
     assert [hidden_parts(m) for m in (student, teacher)] == [[0], [0, 1]]
     x = np.random.default_rng(0).standard_normal((3, 5))
-    loss = model.loss(x, np.array([1, -1, 2]))
+    loss = model.loss(x, np.array([1, -100, 2]))
     with no_grad():
         own, theirs = observe(student, x, [0]), observe(teacher, x, [1])
         d = model.projections[0](own.hidden[0]).data - theirs.hidden[0].data
-        without = taught(student, {"alpha": 0.5}, teacher).loss(x, np.array([1, -1, 2])).item()
+        without = taught(student, {"alpha": 0.5}, teacher).loss(x, np.array([1, -100, 2])).item()
     assert np.isclose(loss.item(), without + np.sum(d[[0, 2]]**2) / 7 / 2, rtol=1e-12)
 
 

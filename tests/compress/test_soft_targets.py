@@ -12,7 +12,7 @@ from minipar.nn import GPT, GPTConfig
 
 RNG = np.random.default_rng(0)
 LOGITS, TEACHER = RNG.standard_normal((2, 3, 5)), 2 * RNG.standard_normal((2, 3, 5))
-TARGETS = np.array([[2, -1, 0], [4, 4, -1]])
+TARGETS = np.array([[2, -100, 0], [4, 4, -100]])
 
 
 def leaf(array):
@@ -21,7 +21,7 @@ def leaf(array):
 
 @pytest.mark.parametrize("kind", ["squared", "cosine"])
 def test_distances(kind):
-    counts = TARGETS != -1
+    counts = TARGETS != -100
     gradcheck(lambda x: distance(x, TEACHER, counts, 7, kind), leaf(LOGITS))
     x, y = LOGITS[counts], TEACHER[counts]
     expected = np.mean((x - y)**2) if kind == "squared" else np.mean(
@@ -81,4 +81,4 @@ def test_what_cannot_be_is_said():
     with pytest.raises(ValueError, match="the same classes"):
         soft_cross_entropy(leaf(LOGITS), TEACHER[..., :4], TARGETS, 1.0)
     with pytest.raises(ValueError, match="do not fit"):
-        distance(leaf(LOGITS), TEACHER[:1], TARGETS != -1, 1)
+        distance(leaf(LOGITS), TEACHER[:1], TARGETS != -100, 1)

@@ -112,7 +112,7 @@ def test_every_backward_begins_anew():
 
 DRAW = np.random.default_rng(0)
 IMAGES, LABELS = DRAW.standard_normal((12, 4)), DRAW.integers(0, 3, 12)
-LABELS[[1, 4, 5, 8]] = -1                   # these do not count
+LABELS[[1, 4, 5, 8]] = -100                 # these do not count
 CUTS = {"one": [12], "even": [4, 4, 4], "uneven": [7, 4, 1], "one without a target": [4, 2, 6],
         "one without a row": [5, 0, 7]}
 

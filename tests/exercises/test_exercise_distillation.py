@@ -15,7 +15,7 @@ from minipar.compress.soft_targets import soft_cross_entropy
 
 RNG = np.random.default_rng(0)
 LOGITS, TEACHER = RNG.standard_normal((2, 3, 5)), 2 * RNG.standard_normal((2, 3, 5))
-TARGETS = np.array([[2, -1, 0], [4, 4, -1]])
+TARGETS = np.array([[2, -100, 0], [4, 4, -100]])
 
 
 def leaf(array):
@@ -51,14 +51,14 @@ def test_soft_targets_by_finite_differences(temperature):
 
 def test_soft_targets_leave_out_rows_that_do_not_count():
     spoilt, shown = LOGITS.copy(), TEACHER.copy()
-    spoilt[TARGETS == -1], shown[TARGETS == -1] = np.nan, np.inf
+    spoilt[TARGETS == -100], shown[TARGETS == -100] = np.nan, np.inf
     clean, dirty = leaf(LOGITS), leaf(spoilt)
     a = soft_cross_entropy(clean, TEACHER, TARGETS, 3.0)
     b = soft_cross_entropy(dirty, shown, TARGETS, 3.0)
     a.backward()
     b.backward()
     assert a.item() == b.item() and np.array_equal(clean.grad, dirty.grad)
-    assert not clean.grad[TARGETS == -1].any(), "a row whose target is ignored has no gradient"
+    assert not clean.grad[TARGETS == -100].any(), "a row whose target is ignored has no gradient"
 
 
 def test_soft_targets_of_shares_of_a_batch_add_up():

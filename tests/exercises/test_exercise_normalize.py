@@ -54,7 +54,7 @@ def test_layer_norm_backward_only_reads_g():
     direction_is_only_read(layer_norm(tensor(3, 4), tensor(4), tensor(4, seed=1)))
 
 
-def by_hand(logits, targets, denominator, ignore_index=-1):
+def by_hand(logits, targets, denominator, ignore_index=-100):
     """The loss in the plainest form: Σ -log softmax(row)[target] / denominator."""
     total = 0.0
     for row, target in zip(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)):
@@ -63,7 +63,7 @@ def by_hand(logits, targets, denominator, ignore_index=-1):
     return total / denominator
 
 
-TARGETS = np.array([[1, -1, 4], [0, 2, -1]])
+TARGETS = np.array([[1, -100, 4], [0, 2, -100]])
 
 
 def test_cross_entropy_is_the_negative_log_likelihood():
@@ -87,7 +87,7 @@ def test_cross_entropy_gradient_by_differences(num_targets):
 def test_cross_entropy_gives_ignored_rows_no_gradient():
     logits = tensor(2, 3, 5)
     cross_entropy(logits, TARGETS).backward()
-    ignored = np.abs(logits.grad[TARGETS == -1]).max()
+    ignored = np.abs(logits.grad[TARGETS == -100]).max()
     assert ignored == 0, f"a row that does not count has the gradient {ignored:.3g}, not 0"
 
 

@@ -85,7 +85,7 @@ def test_every_rank_gets_its_heads(heads, kv_heads, p):
 def cross_entropies(p, scale=1.0, ignored=(), classes=11):
     """Loss and dlogits of one process, and of p ranks."""
     logits, targets = draw(5, 4, classes) * scale, np.arange(4) * 3 % classes
-    targets[list(ignored)] = -1
+    targets[list(ignored)] = -100
     whole = Tensor(logits, requires_grad=True)
     loss = cross_entropy(whole, targets)
     loss.backward()

@@ -22,7 +22,7 @@ def test_the_proof_finds_what_is_wrong(learner):
     status, said = learner("prove", "softmax_backward", "adam_update", "warmup_cosine")
     assert status == 1
     assert "softmax_backward: diagonal_only passes, so the tests do not tell it from" in said
-    assert "adam_update: decay_in_the_gradient must fail by what it computes, but" in said
+    assert "adam_update: without_correction must fail by what it computes, but" in said
     assert "NameError" in said or "UnboundLocalError" in said
     assert "warmup_cosine: reference must pass, but tests/exercises/" in said
     assert learner.snapshot() == before, "prove changed the work tree"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minipar.autograd import IGNORE_INDEX
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
@@ -119,22 +120,22 @@ def with_remat(model, remat: str, name: str, comm):
 
 
 def masked(targets: np.ndarray, mask: str, parts: Sequence[range]) -> np.ndarray:
-    """The targets (rows, time) with -1 where none counts; `parts` are the microbatches' rows."""
+    """The targets (rows, time) with -100 where none counts; `parts` are the microbatches' rows."""
     targets, rows = targets.copy(), len(targets)
     if mask == "uneven":
-        targets[np.random.default_rng(1).random(targets.shape) < 0.6] = -1
+        targets[np.random.default_rng(1).random(targets.shape) < 0.6] = IGNORE_INDEX
     elif mask == "one in the whole batch":
         keep = targets[rows // 2, 2]
-        targets[...] = -1
+        targets[...] = IGNORE_INDEX
         targets[rows // 2, 2] = keep
     elif mask == "none on the first rank":          # nor on the second, mostly
         for part in parts:
-            targets[part.start:part.start + (len(part) + 1) // 2] = -1
+            targets[part.start:part.start + (len(part) + 1) // 2] = IGNORE_INDEX
     elif mask == "none in one microbatch":
         part = parts[len(parts) // 2]
-        targets[part.start:part.stop if len(parts) > 1 else part.start + 2] = -1
+        targets[part.start:part.stop if len(parts) > 1 else part.start + 2] = IGNORE_INDEX
     elif mask == "none at all":
-        targets[...] = -1
+        targets[...] = IGNORE_INDEX
     elif mask != "full":
         raise ValueError(f"no mask {mask!r}")
     return targets

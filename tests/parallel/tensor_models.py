@@ -10,7 +10,7 @@ from minipar.random import training_step
 VOCABULARY, TIME, BATCH = 11, 12, 3         # 11: no number of ranks divides it
 DRAW = np.random.default_rng(0)
 IDS = DRAW.integers(0, VOCABULARY, (3, BATCH, TIME))        # for three steps
-TARGETS = np.where(DRAW.random(IDS.shape) < 0.3, -1, DRAW.integers(0, VOCABULARY, IDS.shape))
+TARGETS = np.where(DRAW.random(IDS.shape) < 0.3, -100, DRAW.integers(0, VOCABULARY, IDS.shape))
 IMAGES = DRAW.standard_normal((3, BATCH, 4))
 
 

@@ -36,12 +36,12 @@ OPTIMIZERS = {"sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
               "adamw": lambda slabs: AdamW(slabs, lr=0.01)}
 
 TARGETS = {"all": DRAW.integers(0, VOCABULARY, (BATCH, TIME))}
-TARGETS["uneven"] = np.where(DRAW.random((BATCH, TIME)) < 0.6, -1, TARGETS["all"])
-TARGETS["one in the whole batch"] = np.full((BATCH, TIME), -1)
+TARGETS["uneven"] = np.where(DRAW.random((BATCH, TIME)) < 0.6, -100, TARGETS["all"])
+TARGETS["one in the whole batch"] = np.full((BATCH, TIME), -100)
 TARGETS["one in the whole batch"][3, 2] = 7
 TARGETS["none on rank 0"] = TARGETS["all"].copy()
-TARGETS["none on rank 0"][0:3] = -1
-TARGETS["none at all"] = np.full((BATCH, TIME), -1)
+TARGETS["none on rank 0"][0:3] = -100
+TARGETS["none at all"] = np.full((BATCH, TIME), -100)
 
 
 def run(comm, model_name: str, form: str, targets_name: str = "uneven", optimizer: str = "sgd"):

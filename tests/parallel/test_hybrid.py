@@ -6,6 +6,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
+from minipar.autograd import IGNORE_INDEX
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig
@@ -46,7 +47,7 @@ def microbatches(strategy, name, step, parts):
     """Uneven masks; the batch is cut into microbatches, and these over dp, with remainders."""
     draw = np.random.default_rng(step)
     targets = draw.integers(0, VOCABULARY, (ROWS, TIME))
-    targets[draw.random(targets.shape) < 0.5] = -1
+    targets[draw.random(targets.shape) < 0.5] = IGNORE_INDEX
     inputs = draw.integers(0, VOCABULARY, (ROWS, TIME))
     if name == "mlp":
         inputs, targets = draw.standard_normal((ROWS, 4)), targets[:, 0]

@@ -11,8 +11,7 @@ from picky import check_picky, train_picky
 from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.data import check_replicas
-from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.ddp import DistributedDataParallel, check_replicas
 from minipar.parallel.fsdp import fully_shard
 from minipar.parallel.strategy import Microbatch, accumulate
 from minipar.testing import worlds

@@ -72,10 +72,10 @@ def test_logits_times_a_thousand(world):
 @worlds(1, 2, 3, mpi=(2,))
 def test_ignored_targets_may_be_anywhere_and_their_logits_anything(world):
     logits, targets = draw(11)
-    targets[0], targets[2, 3] = -1, -1
+    targets[0], targets[2, 3] = -100, -100
     check(world, logits, targets)
     check(world, logits, np.where(targets < 0, 99, targets), ignore_index=99, num_targets=7.0)
-    check(world, logits, np.full(ROWS, -1))
+    check(world, logits, np.full(ROWS, -100))
 
     def body(comm):
         wild = logits.copy()

@@ -20,7 +20,7 @@ def positive(*shape):
 
 
 IDS = np.array([[3, 0, 3], [1, 3, 4]])
-TARGETS = np.array([[2, -1, 0], [4, 4, -1]])
+TARGETS = np.array([[2, -100, 0], [4, 4, -100]])
 MASK = RNG.random((2, 3, 4)) < 0.6
 KEEP = RNG.random((2, 4, 5, 7)) < 0.7
 SELECT = np.array([[2, 0, 1], [2, 2, 0]])
@@ -102,11 +102,11 @@ CASES = {
                    [normal(2, 3, 6), normal(6), normal(6)]),
     "cross_entropy": (lambda x: ag.cross_entropy(x, TARGETS),
                       lambda x: F.cross_entropy(x.flatten(0, 1), torch.tensor(TARGETS.ravel()),
-                                                ignore_index=-1), [normal(2, 3, 5)]),
+                                                ignore_index=-100), [normal(2, 3, 5)]),
     "cross_entropy × 1000": (lambda x: ag.cross_entropy(x * 1000.0, TARGETS),
                              lambda x: F.cross_entropy(1000 * x.flatten(0, 1),
                                                        torch.tensor(TARGETS.ravel()),
-                                                       ignore_index=-1), [normal(2, 3, 5)]),
+                                                       ignore_index=-100), [normal(2, 3, 5)]),
     "attention": (ag.scaled_dot_product_attention, torch_attention,
                   [normal(2, 4, 5, 3), normal(2, 4, 7, 3), normal(2, 4, 7, 3)]),
     "attention, causal, two blocks": (
@@ -144,10 +144,9 @@ def test_value_and_gradients(name):
 
 def test_no_operation_is_left_out():
     """Every differentiable function that autograd offers occurs above."""
-    helpers = {"Function", "GradientSlot", "Meter", "Tensor", "backward", "count_targets",
-               "current_meter", "gradcheck", "no_grad", "saved_tensors_hooks",
-               "slots_below",
-               "scaled_dot_product_attention"}      # the last: the cases "attention …"
+    helpers = {"IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "backward",
+               "count_targets", "current_meter", "gradcheck", "no_grad", "saved_tensors_hooks",
+               "slots_below", "scaled_dot_product_attention"}   # the last: the cases "attention …"
     spelled = {"getitem": "slice"}
     names = [spelled.get(name, name) for name in ag.__all__ if name not in helpers]
     assert [name for name in names if name not in CASES] == []

@@ -52,8 +52,8 @@ def make_batch(step, masked):
     tokens = rng.integers(VOCAB, size=(BATCH, TIME + 1))
     targets = tokens[:, 1:].copy()
     if masked:
-        targets[0, 5:] = -1                     # one sample nearly gone
-        targets[1:][rng.random((BATCH - 1, TIME)) < 0.3] = -1
+        targets[0, 5:] = -100                   # one sample nearly gone
+        targets[1:][rng.random((BATCH - 1, TIME)) < 0.3] = -100
     return tokens[:, :-1].copy(), targets
 
 
