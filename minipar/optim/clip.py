@@ -59,8 +59,11 @@ def clip_grad_norm(slabs: Sequence[Slab], max_norm: float) -> Array:
         raise ValueError(f"max_norm must be positive, not {max_norm}")
     norm = grad_norm(slabs)
     factor = max_norm / (norm + 1e-6)
-    if not is_host(factor) or 0 < factor < 1:
-        for slab in slabs:
-            slab.grad *= np.where(factor > 0, np.minimum(factor, 1), 1).astype(slab.grad.dtype)
-            page_out(slab.grad)
+    if not is_host(factor):
+        factor = np.where(factor > 0, np.minimum(factor, 1), 1)     # not asked: the device goes on
+    elif not 0 < factor < 1:
+        return norm
+    for slab in slabs:
+        slab.grad *= factor.astype(slab.grad.dtype)
+        page_out(slab.grad)
     return norm

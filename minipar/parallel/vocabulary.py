@@ -68,7 +68,8 @@ class VocabularyCrossEntropy(Function):
         d, targets = rows(logits), targets.reshape(-1, 1)
         counts = targets != ignore_index
         d = np.where(counts, d, 0)                                  # what is ignored may be NaN
-        d = np.where(np.arange(start, stop) < num_classes, d, MASKED)       # so may padding
+        classes = np.arange(start, stop, like=d)
+        d = np.where(classes < num_classes, d, MASKED)              # so may padding
         check_ids(np.where(counts, targets, 0), num_classes, "targets")
         here = counts & (targets >= start) & (targets < stop)
         own = np.where(here, targets - start, 0)
