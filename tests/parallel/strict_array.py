@@ -5,8 +5,8 @@
                                     np.asarray(x)       TypeError: x.get() says it
                                     np.add.at(x, …)     TypeError: methods of ufuncs do not dispatch
 
-Only functions that CuPy has are known, by the names below (CuPy 14; `hasattr(cupy, name)`).  What
-`import cupy` gives while `as_cupy` holds is enough for minipar: asarray, add.at, as_strided, Device.
+Only functions that CuPy has are known (CuPy 14: hasattr(cupy, name)).  While `as_cupy` holds, what
+`import cupy` gives is enough for minipar.
 """
 
 import sys
@@ -18,14 +18,12 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.lib.stride_tricks import as_strided
 
-FUNCTIONS = frozenset("""
+FUNCTIONS = """
     all any arange argmax argsort array_split ascontiguousarray broadcast_to clip concatenate copyto
-    count_nonzero cumsum diff einsum empty_like expand_dims full_like max mean min moveaxis ndim
-    nonzero ones_like pad prod put_along_axis ravel repeat reshape searchsorted shape size split
-    squeeze stack std sum swapaxes take take_along_axis tensordot tile transpose tril triu var where
-    zeros_like arange empty zeros ones full""".split())
-VIEWS = "T real imag"
-SCALARS = (bool, int, float, complex, np.generic)       # CuPy takes NumPy's scalars, too
+    count_nonzero cumsum diff einsum empty empty_like expand_dims full full_like max mean min
+    moveaxis ndim nonzero ones ones_like pad prod put_along_axis ravel repeat reshape searchsorted
+    shape size split squeeze stack std sum swapaxes take take_along_axis tensordot tile transpose
+    tril triu var where zeros zeros_like"""
 
 
 class StrictArray(NDArrayOperatorsMixin):
@@ -91,10 +89,10 @@ class StrictArray(NDArrayOperatorsMixin):
         return StrictArray(values, self if self.base is None else self.base)
 
     def __getitem__(self, index):
-        return self.view_of(np.asarray(self.values[host_index(index)]))
+        return self.view_of(np.asarray(self.values[unwrap(index)]))
 
     def __setitem__(self, index, value) -> None:
-        self.values[host_index(index)] = unwrap(value)
+        self.values[unwrap(index)] = unwrap(value)
 
     def reshape(self, *shape, order="C"):
         return self.view_of(self.values.reshape(*shape, order=order))
@@ -126,18 +124,14 @@ class StrictArray(NDArrayOperatorsMixin):
 
     # ---- NumPy's protocols
 
-    def __array_ufunc__(self, ufunc, method, *inputs, out=(), **options):
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
         if method != "__call__":
             raise TypeError(f"CuPy does not dispatch np.{ufunc.__name__}.{method}")
-        if out:
-            options["out"] = tuple(unwrap(array) for array in out)
-        result = ufunc(*map(unwrap, inputs), **{k: unwrap(v) for k, v in options.items()
-                                                if k != "out"},
-                       **({"out": options["out"]} if out else {}))
-        return out[0] if out else wrap(result)
+        result = ufunc(*unwrap(inputs), **unwrap(options))
+        return options["out"][0] if "out" in options else wrap(result)
 
     def __array_function__(self, func, types_, args, kwargs):
-        if func.__name__ not in FUNCTIONS:
+        if func.__name__ not in FUNCTIONS.split() or func.__module__ != "numpy":
             raise TypeError(f"np.{func.__name__} is not known to dispatch to CuPy")
         out = kwargs.get("out")
         result = func(*unwrap(args), **unwrap(kwargs))
@@ -183,11 +177,6 @@ def unwrap(value):
     if isinstance(value, dict):
         return {key: unwrap(part) for key, part in value.items()}
     return value
-
-
-def host_index(index):
-    """An index of slices, numbers and device arrays."""
-    return unwrap(index)
 
 
 @contextmanager

@@ -6,11 +6,11 @@ samples, losses and what is saved are the host's.
 
 import numpy as np
 import pytest
-from cases import ALL, DEEP, MODELS, OPTIMIZERS, Case
+from cases import ALL, DEEP, MODELS, OPTIMIZERS, PIPELINES, Case
 from strict_array import StrictArray, as_cupy
 
-from minipar.comm import Cluster
 from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.testing import worlds
 
 
 @pytest.fixture(autouse=True)
@@ -48,15 +48,57 @@ def train(comm, name, case, place) -> dict:
     return found | strategy.state_dict() | optimizer.state_dict()
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name != "alone"
-                                  and not ("sequence" in name and "tp" not in name)])
-def test_every_strategy(name):
-    case = Case("gpt deep tied", "adamw", "uneven", (5, 3))
-    size = 4
-    host, _ = Cluster(size).run(lambda comm: train(comm, name, case, on_host))
-    device, _ = Cluster(size).run(lambda comm: train(comm, name, case, on_device))
-    for ours, theirs in zip(device, host):
-        assert ours.keys() == theirs.keys()
-        for key, values in theirs.items():
-            assert type(ours[key]) is type(values), key
-            np.testing.assert_array_equal(ours[key], values, err_msg=key)
+def check(comm, name, case) -> None:
+    host, device = (train(comm, name, case, place) for place in (on_host, on_device))
+    assert host.keys() == device.keys()
+    for key, values in host.items():
+        assert type(device[key]) is type(values), key
+        np.testing.assert_array_equal(device[key], values, err_msg=key)
+
+
+def case_for(name) -> Case:
+    """With dropout and tied weights; a pipeline of two stages a rank takes a deep model."""
+    is_deep = name in PIPELINES or name.startswith("pp")
+    return Case("gpt deep tied" if is_deep else "gpt dropout", "adamw", "uneven", (4, 2))
+
+
+EVERYWHERE = [name for name in ALL
+              if name != "alone" and ("tp" in name or "sequence" not in name)]
+
+
+@worlds(4, mpi=())
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_every_strategy(world, name):
+    world.run(lambda comm: check(comm, name, case_for(name)))
+
+
+@worlds(mpi=(4,))
+@pytest.mark.parametrize("name", ["dp", "ddp", "fsdp", "1f1b", "dp 2 × tp 2 sequence"])
+def test_messages_of_real_ranks_go_through_the_host(world, name):
+    world.run(lambda comm: check(comm, name, case_for(name)))
+
+
+@worlds(4, mpi=())
+@pytest.mark.parametrize("model", ["gpt untied", "gpt grouped", "mlp"])
+@pytest.mark.parametrize("name", ["dp", "zero2", "zero3", "dp 2 × tp 2"])
+def test_other_models(world, name, model):
+    world.run(lambda comm: check(comm, name, Case(model, "sgd", "uneven", (4, 2))))
+
+
+def test_a_host_array_beside_a_device_s_is_refused():
+    x = StrictArray(np.ones(3))
+    for mix in (lambda: x + np.ones(3), lambda: np.ones(3) * x, lambda: np.asarray(x),
+                lambda: np.where(np.ones(3, bool), x, 0), lambda: x[np.array([0, 1])],
+                lambda: np.concatenate([x, np.ones(3)]), lambda: np.take(x, np.array([0])),
+                lambda: np.add.at(x, StrictArray(np.array([0])), 1.0), lambda: np.linalg.norm(x)):
+        with pytest.raises(TypeError):
+            mix()
+    with pytest.raises(TypeError):
+        x[:] = np.ones(3)
+    with pytest.raises(TypeError):
+        np.ones(3)[:] = x
+    assert isinstance(x * 2.0 + np.float64(1), StrictArray) and float(x.sum()) == 3
+    assert isinstance(np.arange(3, like=x), StrictArray)
+    view = x[1:].reshape(2, 1)
+    view += 1
+    assert view.base is x and x.get().tolist() == [1, 2, 2]
