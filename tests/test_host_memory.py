@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from strict_array import StrictArray, as_cupy
 
 from minipar import host_memory
 from minipar.backend import beside, making, storage, zeros
@@ -99,53 +100,6 @@ def test_what_is_made_elsewhere_is_counted_as_offloaded():
 
 # A device, whose streams do nothing until somebody waits for them.
 
-class DeviceArray:
-    """Stands for a CuPy array: no way to its numbers but `get` and `set`."""
-
-    __cuda_array_interface__ = {}
-
-    def __init__(self, values, base=None):
-        self.values, self.base = values, base
-        self.shape, self.strides, self.dtype = values.shape, values.strides, values.dtype
-        self.ndim, self.size = values.ndim, values.size
-        self.nbytes, self.itemsize = values.nbytes, values.itemsize
-        self.data = types.SimpleNamespace(ptr=values.__array_interface__["data"][0])
-
-    def view(self, values):
-        return DeviceArray(values, self if self.base is None else self.base)
-
-    def transpose(self, order):
-        return self.view(self.values.transpose(order))
-
-    def reshape(self, shape):
-        return self.view(self.values.reshape(shape))
-
-    def __getitem__(self, index):
-        return self.view(self.values[index])
-
-    def __setitem__(self, index, other):
-        assert isinstance(other, DeviceArray), "an implicit copy from the host"
-        self.values[index] = other.values
-
-    def get(self, stream=None, order="C", out=None, blocking=True):
-        if out is None:
-            return self.values.copy()
-        assert not blocking and out.shape == self.shape
-        stream.queue.append(lambda: np.copyto(out, self.values))
-        return out
-
-    def set(self, values, stream=None):
-        assert isinstance(values, np.ndarray)
-        stream.queue.append(lambda: np.copyto(self.values, values))
-
-    def __array__(self, *args, **kwargs):
-        raise TypeError("implicit conversion to a NumPy array is not allowed")
-
-    def __array_function__(self, function, types_, args, kwargs):
-        assert function is np.empty_like
-        return DeviceArray(np.full(kwargs.get("shape", self.shape), np.nan, self.dtype))
-
-
 class Event:
     def __init__(self, stream):
         self.stream, self.number = stream, stream.num_done + len(stream.queue)
@@ -174,18 +128,13 @@ class Stream:
 
 @pytest.fixture
 def cupy(monkeypatch):
-    module, extra = types.ModuleType("cupy"), types.ModuleType("cupyx")
-    module.current = Stream()
-    module.cuda = types.SimpleNamespace(Stream=Stream, get_current_stream=lambda: module.current)
-    module.asarray = lambda values: DeviceArray(np.array(values))
-
-    def strided(array, shape, strides):
-        return array.view(np.lib.stride_tricks.as_strided(array.values, shape, strides))
-    module.lib = types.SimpleNamespace(stride_tricks=types.SimpleNamespace(as_strided=strided))
+    extra = types.ModuleType("cupyx")
     extra.empty_pinned = lambda shape, dtype: np.full(shape, np.nan, dtype)
-    monkeypatch.setitem(sys.modules, "cupy", module)
     monkeypatch.setitem(sys.modules, "cupyx", extra)
-    return module
+    with as_cupy(monkeypatch) as module:
+        module.current = Stream()
+        module.cuda.Stream, module.cuda.get_current_stream = Stream, lambda: module.current
+        yield module
 
 
 def test_saved_arrays_leave_a_gpu_on_a_stream_and_come_back_ahead_of_their_use(cupy):
@@ -194,16 +143,16 @@ def test_saved_arrays_leave_a_gpu_on_a_stream_and_come_back_ahead_of_their_use(c
     values = [np.random.default_rng(i).random((8, 6)) for i in range(6)]
     items = []
     for i, v in enumerate(values):
-        owner = DeviceArray(v.copy())
+        owner = StrictArray(v.copy())
         items.append(offload._pack(owner.transpose((1, 0))[1:3]))
         del owner
         assert len(out.stream.queue) == min(i + 1, 2)       # copies under way, each held
         assert len(out.held) == min(i + 1, 2)
-    assert isinstance(offload._pack(small := DeviceArray(np.ones(3))), DeviceArray) and small.size
+    assert isinstance(offload._pack(small := StrictArray(np.ones(3))), StrictArray) and small.size
     out.held[-1][0].synchronize()
     for i in reversed(range(6)):
         array = offload._unpack(items[i])
-        assert isinstance(array, DeviceArray) and array.strides == values[i].T[1:3].strides
+        assert isinstance(array, StrictArray) and array.strides == values[i].T[1:3].strides
         np.testing.assert_array_equal(array.get(), values[i].T[1:3])
         assert len(back.stream.queue) == min(2, i)          # the next two are on their way
         items[i] = None
@@ -212,7 +161,7 @@ def test_saved_arrays_leave_a_gpu_on_a_stream_and_come_back_ahead_of_their_use(c
 
 
 def test_what_a_stream_copies_is_held_until_it_is_done(cupy):
-    lane, source = CopyStream(), DeviceArray(np.arange(4.0))
+    lane, source = CopyStream(), StrictArray(np.arange(4.0))
     host = pinned(4, np.float64)
     event = lane.copy(source, host)
     assert lane.held[0][1] is source and np.isnan(host).all()
@@ -227,17 +176,17 @@ def test_a_shard_on_the_host_beside_a_gpu_is_optimized_there(cupy):
     data, grad = np.arange(3.0), np.zeros(3)
     host = types.SimpleNamespace(rank=0)
     shard = Shard([], [], host, [(0, 3)], data, grad)
-    shard.add(DeviceArray(np.array([1.0, -1, 1])))
-    shard.add(DeviceArray(np.array([1.0, -1, 1])))
+    shard.add(StrictArray(np.array([1.0, -1, 1])))
+    shard.add(StrictArray(np.array([1.0, -1, 1])))
     assert grad.tolist() == [2, -2, 2]
     optimizer = AdamW([shard], lr=0.5, weight_decay=0)
     optimizer.num_steps = 1
     optimizer.begin()
-    p = DeviceArray(data.copy())
-    optimizer._update_block([], p, DeviceArray(grad), *[np.zeros(3) for _ in range(2)])
+    p = StrictArray(data.copy())
+    optimizer._update_block([], p, StrictArray(grad), *[np.zeros(3) for _ in range(2)])
     optimizer.num_steps = 0
     optimizer.step()
     np.testing.assert_array_equal(p.get(), data)
     np.testing.assert_allclose(data, [-0.5, 1.5, 1.5], rtol=1e-7)
     assert beside(p, p) is p and beside(data, grad) is data
-    assert isinstance(beside(data, p), DeviceArray) and isinstance(beside(p, data), np.ndarray)
+    assert isinstance(beside(data, p), StrictArray) and isinstance(beside(p, data), np.ndarray)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import checkpoint as files
+from ..backend import Array, like
 from ..comm import Communicator, Trace
 from ..comm.collectives import chunk_bounds, gather_trace
 from ..compress.load import check_size, compression_of
@@ -37,6 +38,7 @@ from ..optim import (
 from ..parallel.pipeline import Timeline
 from ..parallel.scaling import unscale
 from ..parallel.strategy import Microbatch, Strategy, accumulate
+from .device_options import device_array
 from .memory_options import Memory, explained
 from .mesh import num_microbatches, pipeline_of, strategy_of
 from .options import REMEMBERED
@@ -55,6 +57,7 @@ class Run:
     strategy: Strategy
     optimizer: Optimizer
     memory: Memory
+    array: Array                        # an empty one, where this rank computes
     scaler: LossScaler | None           # of the loss, where gradients would be too small
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
@@ -93,19 +96,20 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task,
     if found is None and options.resume is not None:
         found = load_checkpoint(options, task)
     saved, kept = found or (None, {})
+    array = device_array(options, comm)
     with explained(memory.ledger), memory.recording(), memory.building():
         model = narrow_model(options, task.build())
         try:
             if saved is None:
-                model.initialize(options.seed, np.dtype(options.dtype))
+                model.initialize(options.seed, np.dtype(options.dtype), array)
             else:
                 check_size(model, saved.model)
-                model.to_empty(np.dtype(options.dtype))
+                model.to_empty(np.dtype(options.dtype), array)
                 model.load_state_dict(saved.model)
             masks = Masks(model, kept) if kept else None
             strategy = strategy_of(options, rematerialized(options, model, comm), comm)
             narrow_messages(options, strategy)
-            run = Run(options, task, strategy, make_optimizer(options, strategy), memory,
+            run = Run(options, task, strategy, make_optimizer(options, strategy), memory, array,
                       make_scaler(options), masks=masks, kept=kept)
             if saved is not None:
                 run.first_step = saved.description["step"]
@@ -201,8 +205,9 @@ def microbatches(run: Run, step: int) -> list[Microbatch]:
     """This rank's rows of the batch of `step`, in as many parts as the options say."""
     batch = run.task.batches.batch(step)
     rows = run.strategy.rows(len(batch[0]))
-    mine = [array[rows.start:rows.stop] for array in batch]
-    return [Microbatch(*(array[start:stop].copy() for array in mine))   # freed one by one
+    inputs, targets, samples = (array[rows.start:rows.stop] for array in batch)
+    return [Microbatch(like(inputs[start:stop].copy(), run.array),      # freed one by one
+                       like(targets[start:stop].copy(), run.array), samples[start:stop].copy())
             for start, stop in chunk_bounds(len(rows), num_microbatches(run.options))]
 
 

@@ -10,6 +10,7 @@ from ..environment import launched
 from ..launch import UsageError
 from ..nn import GPTConfig
 from ..parallel.strategies import BUCKETED, NAMES
+from .device_options import add_device_argument, check_device
 from .memory_options import add_memory_arguments, check_memory
 from .mesh import BUCKET_MB, add_mesh_arguments, check_mesh, parse_mesh
 from .precision_options import add_precision_arguments, check_precision
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     run.add_argument("--ranks", type=int, metavar="N",
                      help="without mpirun: simulate N ranks in this process (1)")
+    add_device_argument(run)
     add_mesh_arguments(parser)
     add_precision_arguments(parser)
     how = parser.add_argument_group("strategy")
@@ -136,6 +138,7 @@ def check(options: argparse.Namespace) -> None:
     check_mesh(options)
     check_memory(options)
     check_precision(options)
+    check_device(options)
     for name in ("lr", "temperature", "clip", "weight_decay", "momentum", "warmup"):
         value = getattr(options, name)
         if value is not None and not (0 <= value < math.inf):

@@ -84,7 +84,8 @@ def introduce(run: Run, world: str, console: Console) -> None:
     console.print(f"minipar train: {type(model).__name__} of "
                   f"{model.num_parameters():,} parameters ({sizes}) on {options.data}, "
                   f"{world}, {described(options)}{described_memory(options)}, "
-                  f"{precision_of(options)}", highlight=False, markup=False)
+                  f"{precision_of(options)}{', on a GPU' * (options.device == 'cuda')}",
+                  highlight=False, markup=False)
     if options.resume is not None:
         console.print(f"resumed from {options.resume} after {run.first_step} steps",
                       highlight=False, markup=False)

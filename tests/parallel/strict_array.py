@@ -54,7 +54,17 @@ class StrictArray(NDArrayOperatorsMixin):
     # ---- to the host, when asked by name
 
     def get(self, stream=None, order="C", out=None, blocking=True) -> np.ndarray:
-        return self.values.copy()
+        """A copy on the host; into `out`, when the stream comes to it."""
+        if out is None:
+            return self.values.copy()
+        assert not blocking and out.shape == self.shape
+        stream.queue.append(lambda: np.copyto(out, self.values))
+        return out
+
+    def set(self, values: np.ndarray, stream=None) -> None:
+        """Copy from the host, when the stream comes to it."""
+        assert isinstance(values, np.ndarray)
+        stream.queue.append(lambda: np.copyto(self.values, values))
 
     def item(self):
         return self.values.item()
@@ -179,11 +189,31 @@ def unwrap(value):
     return value
 
 
+class Device:
+    """A GPU that does not exist; `used` are the numbers of those that were made current."""
+
+    used: list[int] = []
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def use(self) -> None:
+        Device.used.append(self.number)
+
+
+class CUDARuntimeError(RuntimeError):
+    """What CuPy raises where the driver does not do as it is told."""
+
+
 @contextmanager
-def as_cupy(monkeypatch) -> Iterator[types.ModuleType]:
-    """Context in which `import cupy` finds strict arrays."""
+def as_cupy(monkeypatch, num_gpus: int = 1) -> Iterator[types.ModuleType]:
+    """Context in which `import cupy` finds strict arrays, and so many GPUs."""
     module = types.ModuleType("cupy")
     module.ndarray, module.asarray = StrictArray, lambda values: StrictArray(np.array(values))
+    module.empty = lambda shape, dtype=float: StrictArray(np.empty(shape, dtype))
+    module.cuda = types.SimpleNamespace(Device=Device, runtime=types.SimpleNamespace(
+        CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: num_gpus))
+    Device.used.clear()
     module.add = types.SimpleNamespace(at=lambda total, index, values: np.add.at(
         total.values, unwrap(index), unwrap(values)))
     module.lib = types.SimpleNamespace(stride_tricks=types.SimpleNamespace(
