@@ -1,4 +1,4 @@
-"""`minipar train --device cuda`, on strict arrays in place of CuPy's: the same numbers to the bit."""
+"""`minipar train --device cuda`, on strict arrays in place of CuPy's: the CPU's numbers."""
 
 import sys
 
@@ -86,7 +86,7 @@ def no_driver():
     ("--memory-limit 1GB", "--memory-limit limits the memory of the host, but --device cuda has"),
     ("", "--device cuda finds no GPU (cudaErrorNoDevice: no CUDA-capable device is detected): l"),
     (None, "--device cuda finds no GPU: leave --device out"),
-    (0, "--device cuda needs CuPy, which is not installed: pip install cupy-cuda12x")])
+    (0, "--device cuda needs CuPy, which is not installed: pip install '.[cuda]'")])
 def test_what_is_not_there_is_one_line(words, said, monkeypatch, capsys):
     with as_cupy(monkeypatch, num_gpus=0 if words is None else 1) as cupy:
         if words == "":

@@ -43,8 +43,8 @@ def num_gpus() -> int:
     try:
         import cupy
     except ImportError as error:
-        raise UsageError("--device cuda needs CuPy, which is not installed: pip install "
-                         "cupy-cuda12x (for CUDA 12), or leave --device out") from error
+        raise UsageError("--device cuda needs CuPy, which is not installed: pip install '.[cuda]', "
+                         "or cupy-cuda12x for CUDA 12, or leave --device out") from error
     try:
         number = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
