@@ -12,7 +12,6 @@ communicates, clips, steps or saves reads segments and never guesses shapes.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class Slab:
     shape-only) and its dtype.
     """
 
-    comm: Any = None        # the ranks that have the other parts, where this is one of several
+    comm = None             # the ranks that have the other parts, where this is one of several
     is_copy = False         # of what another rank counts in a norm
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
