@@ -53,7 +53,7 @@ def train(comm: Communicator, make, num_rows: int, num_steps: int = 3):
     optimizer, draw, losses = SGD(strategy.slabs, lr=0.1), np.random.default_rng(0), []
     for step in range(num_steps):
         ids = draw.integers(0, CONFIG.vocab_size, (num_rows, CONFIG.context + 1))
-        targets = np.where(draw.random((num_rows, CONFIG.context)) < 0.3, -1, ids[:, 1:])
+        targets = np.where(draw.random((num_rows, CONFIG.context)) < 0.3, -100, ids[:, 1:])
         mine, samples = np.array(strategy.rows(num_rows), int), step * num_rows
         if step == num_steps - 1:
             comm.start_trace()

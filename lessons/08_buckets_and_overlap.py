@@ -45,7 +45,7 @@ def draw_batch(rows: range, masked: bool = False) -> Microbatch:
     """These samples of a stream of random tokens; `masked`: every third target does not count."""
     ids = np.array([np.random.default_rng(row).integers(0, CONFIG.vocab_size, CONFIG.context + 1)
                     for row in rows]).reshape(len(rows), CONFIG.context + 1)
-    targets = np.where(masked & (ids[:, 1:] % 3 == 0), -1, ids[:, 1:])
+    targets = np.where(masked & (ids[:, 1:] % 3 == 0), -100, ids[:, 1:])
     return Microbatch(ids[:, :-1], targets, np.array(rows, int))
 
 

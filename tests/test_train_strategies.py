@@ -82,3 +82,20 @@ def test_sharded_under_mpirun(tmp_path):
     nan = run("--steps", "9", "--warmup", "0", "--optimizer", "sgd", "--lr", "1e30", "--clip", "0")
     assert nan.returncode == 1 and nan.stderr.count("\n") == 1, nan.stderr
     assert "the loss is" in nan.stderr and "at step 1" in nan.stderr
+
+
+def test_an_older_checkpoint_lets_everything_decay_as_it_did(tmp_path):
+    """One that does not say which parameters decay; and 1-D ones do not, unless that is said."""
+    words = [*SMALL, *RUN, "--warmup", "0"]
+    for name, more in (("all", ["--decay-all"]), ("some", [])):
+        assert main(["train", *words, *more, "--save-every", "2", "--out",
+                     str(tmp_path / name)]) == 0
+    everything, some = (files.load(tmp_path / name) for name in ("all", "some"))
+    older = files.load(tmp_path / "all" / "checkpoint.previous.npz")
+    del older.description["options"]["decay_all"]
+    files.save(tmp_path / "older", older)
+    assert main(["train", "--resume", str(tmp_path / "older")]) == 0
+    resumed = files.load(tmp_path / "older")
+    bias = "ln_f.bias"
+    np.testing.assert_array_equal(resumed.model[bias], everything.model[bias])
+    assert (resumed.model[bias] != some.model[bias]).any()

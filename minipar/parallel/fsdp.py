@@ -46,6 +46,7 @@ class FullyShardedDataParallel(ShardedGradients):
     def forward(self) -> Iterator[None]:
         """See Strategy.  Raises RuntimeError at its end unless all ranks used the same units."""
         if self.reductions is None:
+            self._watch_gradients()
             runs = [run for unit in self.units[::-1] for run in unit.runs]
             self.watch([run.shard for run in runs], [run.gradient for run in runs],
                        self.shard_comm.split(0))       # on which gathers do not meet reductions

@@ -51,12 +51,16 @@ class Strategy:
                              "give it to one strategy only")
         self.slabs = list(model.slabs)
         self._take(model, comm)
+        self._watch_gradients()
 
     def _take(self, model: Module, comm: Communicator) -> None:
-        """Know the model, and whether gradients came to it that were not reduced."""
         self.model, self.comm = model, comm
-        self.synchronizing, self._asked, self._reduced = True, None, False
-        for parameter in model.parameters():
+        self.synchronizing, self._asked = True, None
+        self._reduced = False       # whether no gradient came since the last reduction
+
+    def _watch_gradients(self) -> None:
+        """Know from now on whether gradients came that were not reduced."""
+        for parameter in self.model.parameters():
             parameter.slot.ready_hooks.append(self._gradient_came)
 
     def _gradient_came(self, slot: GradientSlot) -> None:

@@ -94,7 +94,7 @@ class Staged(Strategy):
                            if r in ranks_of[parameter]] for r in range(self.comm.size)]
                 is_copy = bool(holders) and rank != holders[0]
                 self.slabs.append(StageSlab(layout, is_copy, slab.data, self.comm,
-                                            getattr(slab, "comm", None)))
+                                            slab.comm))
                 if holders:
                     comm = self.comm.split(0 if rank in holders else None)
                     if comm is not None:
