@@ -1,6 +1,8 @@
 """Do real ranks work together?  `minipar doctor` starts two, which try what every run needs.
 
     mpirun -n 2 python -m minipar.doctor_ranks
+
+It prints nothing if they do, and ends with 0.
 """
 
 import os
