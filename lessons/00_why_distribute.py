@@ -7,28 +7,28 @@ Two walls stand in the way of a single device:
     compute   about 6 FLOPs per parameter and token                    =  6 Ψ D FLOPs
 
 Both are counted here, in a small GPT that runs on these ranks and in GPTs of up to 175 billion
-parameters.  The arrays of those have shapes but no numbers (`minipar.shape_array`): they cost
-nothing.
+parameters.  The arrays of those have shapes but no numbers (`minipar.backend.shape_array`): they
+cost nothing.
 FLOPs are those that run: causal attention skips nearly half of all pairs of tokens.
 
     python lessons/00_why_distribute.py          mpirun -n 4 python lessons/00_why_distribute.py
 """
 
 import numpy as np
-from kit import Lesson, Row, number
-from sizing import count_flops, predict_flops
+from support.kit import Lesson, Row, number
+from support.sizing import count_flops, predict_flops
 
 from minipar.autograd import Meter
+from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum
 from minipar.data import shard_range
 from minipar.launch import launch
-from minipar.memory.activations import gpt_activations
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.data import all_reduce_gradients
-from minipar.shape_array import ShapeArray
+from minipar.parallel.data.graph import all_reduce_gradients
+from minipar.plan.activations import gpt_activations
 from minipar.viz.wall import Need, draw_wall
 
 # The device of this lesson: 80 GB of memory and 312 TFLOP/s (16-bit), of which a good program

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from bug_zoo import ZOO
-from kit import Lesson, Row
+from support.bug_zoo import ZOO
+from support.kit import Lesson, Row
 
 from minipar.comm import Cluster, Communicator, Deadlock
 from minipar.comm.cost import fit
@@ -140,7 +140,7 @@ def main(comm: Communicator) -> None:
     lesson.takeaway("A message costs α + n β, and two ranks that agree on the order: post the "
                     "receive before you block in a send, or use sendrecv.")
     lesson.exercises(questions=[
-        "Mend the four programs in lessons/bug_zoo.py, each with a line or two.",
+        "Mend the four programs in lessons/support/bug_zoo.py, each with a line or two.",
         "Let even ranks send first and odd ranks receive first. How many rounds does the ring take "
         "for even p, and for odd p?",
         "From which EAGER on does a ring of 512 bytes end? Why is a larger limit no mend?"])

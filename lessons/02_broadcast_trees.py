@@ -16,15 +16,15 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from kit import Lesson, Row
-from measuring import counted, crossing, path_of, rounds_of, seconds, simulated
+from support.kit import Lesson, Row
+from support.measuring import counted, crossing, path_of, rounds_of, seconds, simulated
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import broadcast, chunk_bounds, gather, reduce, scatter
-from minipar.comm.collectives.automatic import chooser
 from minipar.comm.collectives.broadcast_algorithms import pipelined_chain
 from minipar.comm.collectives.further import ALGORITHMS
 from minipar.comm.cost import predict
+from minipar.comm.cost.auto import chooser
 from minipar.launch import launch
 from minipar.viz import draw_rounds, record_rounds
 

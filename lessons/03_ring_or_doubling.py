@@ -14,14 +14,14 @@ A reduce-scatter is an all-gather backwards: chunks are summed where they would 
 from functools import partial
 
 import numpy as np
-from kit import Lesson, Row
-from measuring import counted, crossing, path_of, rounds_of, seconds, simulated
+from support.kit import Lesson, Row
+from support.measuring import counted, crossing, path_of, rounds_of, seconds, simulated
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_gather, chunk_bounds, reduce_scatter
-from minipar.comm.collectives.automatic import chooser
 from minipar.comm.collectives.further import ALGORITHMS
 from minipar.comm.cost import predict
+from minipar.comm.cost.auto import chooser
 from minipar.launch import launch
 from minipar.viz import draw_rounds, record_rounds, write_steps
 

@@ -17,15 +17,20 @@ power of two, doubling is hierarchical by itself: near ranks first.  Six ranks a
 from functools import partial
 
 import numpy as np
-from kit import Lesson, Row
-from measuring import counted, path_of, rounds_of, seconds
+from support.kit import Lesson, Row
+from support.measuring import counted, path_of, rounds_of, seconds
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_reduce
-from minipar.comm.collectives.automatic import network_of
 from minipar.comm.cost import Network, choose, crossings, network_of_cluster, predict, seconds_on
-from minipar.comm.measure import measure_algorithms, measure_combining, measure_links, rows_of
-from minipar.comm.topology import Link, Links
+from minipar.comm.cost.auto import network_of
+from minipar.comm.simulated.topology import Link, Links
+from minipar.commands.measure_links import (
+    measure_algorithms,
+    measure_combining,
+    measure_links,
+    rows_of,
+)
 from minipar.launch import launch
 from minipar.viz import Curves, draw_crossovers
 

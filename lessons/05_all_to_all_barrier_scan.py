@@ -19,8 +19,8 @@ everyone.  And with sums of those before, they are a scan: where does my part be
 from functools import partial
 
 import numpy as np
-from kit import Lesson, Row
-from measuring import counted, crossing, path_of, rounds_of, seconds, simulated
+from support.kit import Lesson, Row
+from support.measuring import counted, crossing, path_of, rounds_of, seconds, simulated
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import agree_on_sum, all_to_all, barrier, exscan, scan

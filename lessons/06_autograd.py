@@ -9,7 +9,7 @@ ranks is right if it gives the gradient of the whole batch; and it costs what th
 """
 
 import numpy as np
-from kit import Lesson, Row
+from support.kit import Lesson, Row
 
 from minipar import autograd as ag
 from minipar.autograd import Tensor, gradcheck
@@ -19,7 +19,7 @@ from minipar.data import shard_range
 from minipar.launch import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig, Linear
-from minipar.parallel.data import all_reduce_gradients, data_parallel, global_count
+from minipar.parallel.data.graph import all_reduce_gradients, data_parallel, global_count
 from minipar.viz.tape import draw_tape, tape
 
 TINY = GPTConfig(vocab_size=5, context=4, num_layers=1, num_heads=2, width=4)

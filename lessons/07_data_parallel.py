@@ -16,9 +16,9 @@ Python, and a step of many small operations is mostly Python.  DDP's processes h
 """
 
 import numpy as np
-from kit import Lesson, Row
-from measuring import thread_slowdown
-from one_step import ring
+from support.kit import Lesson, Row
+from support.measuring import thread_slowdown
+from support.one_step import ring
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import agree_on_sum, all_gather, chunk_bounds
@@ -26,8 +26,8 @@ from minipar.comm.trace import Trace
 from minipar.launch import launch, simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.classic import DataParallel
-from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.data.data_parallel import DataParallel
+from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 from minipar.viz import draw_traffic
 

@@ -11,8 +11,8 @@ the first, while backward goes on:
 """
 
 import numpy as np
-from kit import Lesson, Row
-from one_step import ring
+from support.kit import Lesson, Row
+from support.one_step import ring
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import agree_on_sum
@@ -20,7 +20,7 @@ from minipar.comm.cost import predict
 from minipar.comm.trace import Trace
 from minipar.launch import launch, simulate
 from minipar.nn import GPT, GPTConfig
-from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 from minipar.viz import draw_timeline, side_by_side
 

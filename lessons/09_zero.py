@@ -12,15 +12,15 @@ drops the gradients that belong to other ranks; ZeRO-3 (lesson 10) the parameter
     python lessons/09_zero.py          mpirun -n 4 python lessons/09_zero.py
 """
 
-from kit import Lesson, Row, number
-from one_step import STATES, Step, observe, ring, total
+from support.kit import Lesson, Row, number
+from support.one_step import STATES, Step, observe, ring, total
 
 from minipar.comm import Communicator
 from minipar.launch import launch
 from minipar.nn import GPT, GPTConfig, Linear
-from minipar.parallel.cost import paper_bytes
-from minipar.parallel.ddp import DistributedDataParallel
-from minipar.parallel.zero import ZeRO1, ZeRO2, ZeRO3
+from minipar.parallel.data.ddp import DistributedDataParallel
+from minipar.parallel.zero.zero1 import ZeRO1, ZeRO2, ZeRO3
+from minipar.plan.data_parallel import paper_bytes
 from minipar.viz.memory import draw_memory
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=4, num_heads=4, width=48, tied=False)

@@ -17,16 +17,16 @@ what forward gathered (reshard_after_forward=False), and sends 2.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kit import Lesson, Row, number
-from one_step import STATES, observe, ring
+from support.kit import Lesson, Row, number
+from support.one_step import STATES, observe, ring
 
 from minipar.comm import Communicator
 from minipar.launch import launch
 from minipar.nn import GPT, GPTConfig, Module
-from minipar.parallel.cost import bytes_per_step, memory_per_rank, paper_bytes, units_of
-from minipar.parallel.ddp import DistributedDataParallel
-from minipar.parallel.fsdp import FullyShardedDataParallel, fully_shard
+from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategies import shard_all
+from minipar.parallel.zero.fsdp import FullyShardedDataParallel, fully_shard
+from minipar.plan.data_parallel import bytes_per_step, memory_per_rank, paper_bytes, units_of
 from minipar.viz.memory import draw_memory
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=6, num_heads=4, width=48, tied=False)

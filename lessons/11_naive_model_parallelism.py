@@ -16,16 +16,24 @@ devices work all the time (Krizhevsky, Sutskever & Hinton 2012, section 3.5).
 """
 
 import numpy as np
-from kit import ABOUT, AT_MOST, Lesson, Row
-from stage_runs import Observed, distance, gradients, observe, on_free_links, serial, step_of
-from two_columns import CLASSES, MEETING, SIZE, TwoColumns, loss_in_columns
+from support.kit import ABOUT, AT_MOST, Lesson, Row
+from support.stage_runs import (
+    Observed,
+    distance,
+    gradients,
+    observe,
+    on_free_links,
+    serial,
+    step_of,
+)
+from support.two_columns import CLASSES, MEETING, SIZE, TwoColumns, loss_in_columns
 
 from minipar.autograd import backward
 from minipar.comm import Communicator, Trace
 from minipar.comm.collectives import agree_on_sum, gather_trace
 from minipar.launch import launch
 from minipar.nn import MLP, Module
-from minipar.parallel.naive import NaiveModelParallel
+from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.strategy import Microbatch
 from minipar.viz import draw_timelines
 

@@ -9,18 +9,19 @@ first one for p - 1 backwards before it ends.
     GPipe  rank 0   F0 F1 F2 F3 ·· B0 B1 B2 B3      all forwards first: keeps m microbatches'
     1F1B   rank 0   F0 F1 ·· B0 F2 B1 F3 B2 B3      a backward as soon as there is one: p of them
 
-How a rank plays its row and never hangs: minipar/parallel/one_f_one_b.py, all of it in one file.
+How a rank plays its row and never hangs, all in one file:
+minipar/parallel/pipeline/one_f_one_b.py.
 
     python lessons/12_gpipe_and_1f1b.py        mpirun -n 4 python lessons/12_gpipe_and_1f1b.py
 """
 
 import numpy as np
-from kit import ABOUT, EQUAL, Lesson, Row
-from stage_runs import distance, from_rank_0, gradients, run, serial, times_of, typical
+from support.kit import ABOUT, EQUAL, Lesson, Row
+from support.stage_runs import distance, from_rank_0, gradients, run, serial, times_of, typical
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_objects
-from minipar.comm.topology import Link
+from minipar.comm.simulated.topology import Link
 from minipar.launch import launch
 from minipar.nn import MLP
 from minipar.parallel.pipeline import (
@@ -32,8 +33,8 @@ from minipar.parallel.pipeline import (
     one_f_one_b,
     simulate,
 )
-from minipar.parallel.pipeline.figures import bubble
-from minipar.parallel.pipeline.timing import FREE
+from minipar.parallel.pipeline.schedule.metrics import bubble
+from minipar.parallel.pipeline.schedule.simulate import FREE
 from minipar.parallel.strategy import Microbatch
 from minipar.viz.pipeline import draw_pipelines
 

@@ -15,26 +15,17 @@
 """
 
 import numpy as np
-from kit import ABOUT, AT_MOST, EQUAL, Lesson, Row
-from stage_runs import (
-    Run,
-    distance,
-    from_rank_0,
-    gradients,
-    run,
-    serial,
-    times_of,
-    typical,
-)
+from support.kit import ABOUT, AT_MOST, EQUAL, Lesson, Row
+from support.stage_runs import Run, distance, from_rank_0, gradients, run, serial, times_of, typical
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum
-from minipar.comm.topology import Link
+from minipar.comm.simulated.topology import Link
 from minipar.launch import launch
 from minipar.nn import MLP
 from minipar.parallel.pipeline import FREE, Timeline, Times, make_schedule, simulate
-from minipar.parallel.pipeline.dependencies import PARTS, needs
-from minipar.parallel.pipeline.figures import bubble
+from minipar.parallel.pipeline.schedule.dependencies import PARTS, needs
+from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.strategy import Microbatch
 from minipar.viz.pipeline import draw_pipelines
 

@@ -14,16 +14,16 @@ cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b·t·d numbers
 """
 
 import numpy as np
-from kit import Lesson, Row, number
-from measuring import counted
+from support.kit import Lesson, Row, number
+from support.measuring import counted
 
 from minipar.autograd import Tensor
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum, all_reduce, chunk_bounds
 from minipar.launch import launch
 from minipar.nn import GPT, GPTConfig
-from minipar.parallel.parallelize import parallelize
-from minipar.parallel.tensor import TensorSplit
+from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.layers import TensorSplit
 from minipar.parallel.types import check_types
 from minipar.viz import draw_pair
 

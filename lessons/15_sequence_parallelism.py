@@ -15,16 +15,16 @@ used on split tokens (norms, biases, positions) get their gradients summed: copy
 """
 
 import numpy as np
-from kit import Lesson, Row
-from measuring import counted
+from support.kit import Lesson, Row
+from support.measuring import counted
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum, all_reduce
 from minipar.launch import launch
-from minipar.memory.activations import layer_activations
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
-from minipar.parallel.parallelize import parallelize
+from minipar.parallel.tensor.apply import parallelize
+from minipar.plan.activations import layer_activations
 from minipar.random import training_step
 from minipar.viz import draw_stacked
 

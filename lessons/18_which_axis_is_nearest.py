@@ -18,12 +18,12 @@ import warnings
 from functools import cache
 from typing import NamedTuple
 
-from kit import Lesson, Row, number
-from mesh_step import Step, predicted, step
+from support.kit import Lesson, Row, number
+from support.mesh_step import Step, predicted, step
 
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.collectives import agree_on_sum
-from minipar.comm.topology import Link, Links
+from minipar.comm.simulated.topology import Link, Links
 from minipar.comm.traffic import Traffic, between_nodes, bytes_by_axis
 from minipar.launch import launch, simulate
 from minipar.viz.cube import MeshTraffic, draw_mesh_traffic

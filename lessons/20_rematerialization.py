@@ -18,16 +18,16 @@ input: which segments are best then?
 from functools import partial
 
 import numpy as np
-from forgetting import Counted, costs_of, grow
-from kit import Lesson, Row, number
+from support.forgetting import Counted, costs_of, grow
+from support.kit import Lesson, Row, number
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce
 from minipar.launch import launch
-from minipar.memory.optimal import frontier, optimal
-from minipar.memory.plans import Plan, every, keep_all, square_root
-from minipar.memory.policies import agreed
-from minipar.memory.predict import predict, run_steps
+from minipar.memory.remat.optimal import frontier, optimal
+from minipar.memory.remat.plans import Plan, every, keep_all, square_root
+from minipar.memory.remat.policies import agreed
+from minipar.memory.remat.predict import predict, run_steps
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.viz.figure import in_bytes

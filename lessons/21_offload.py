@@ -20,22 +20,22 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from kit import Lesson, Row
+from support.kit import Lesson, Row
 
 from minipar.autograd import backward
-from minipar.backend import making
+from minipar.backend.array_module import making
+from minipar.backend.host_memory import MappedFile
 from minipar.comm import Cluster, Communicator, Trace
-from minipar.comm.copy_lane import copy_lanes
-from minipar.comm.topology import Link
-from minipar.host_memory import MappedFile
+from minipar.comm.simulated.copy_lane import copy_lanes
+from minipar.comm.simulated.topology import Link
 from minipar.inference import generate
 from minipar.launch import launch, simulate
-from minipar.memory.activations import gpt_activations
 from minipar.memory.ledger import Ledger
-from minipar.memory.offload import Offload
+from minipar.memory.offload.offload import Offload
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.strategies import shard_all
+from minipar.plan.activations import gpt_activations
 from minipar.viz import draw_timeline, side_by_side
 
 CONFIG = GPTConfig(vocab_size=64, context=64, num_layers=4, num_heads=4, width=64, tied=False)

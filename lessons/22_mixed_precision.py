@@ -11,8 +11,8 @@ bits many times faster than 32.  Three things go wrong if nothing else is done:
 """
 
 import numpy as np
-from kit import Lesson, Row
-from narrow_step import (
+from support.kit import Lesson, Row
+from support.narrow_step import (
     CONFIG,
     TARGETS,
     gradients_of_all_operations,
@@ -23,13 +23,13 @@ from narrow_step import (
 )
 
 from minipar.comm import Communicator
-from minipar.formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.launch import launch
-from minipar.memory.precision import FP16, set_precision
 from minipar.nn import GPT
+from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.optim import AdamW
-from minipar.parallel.data import ranks_that_differ
+from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.strategies import make_strategy
+from minipar.precision.mixed import FP16, set_precision
 from minipar.viz.precision import draw_precision
 
 UPDATES, UPDATE = 1024, 2.0**-10

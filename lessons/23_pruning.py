@@ -13,24 +13,24 @@ left: a processor multiplies zeros as fast as anything, and gathers slowly what 
 """
 
 import numpy as np
-from kit import ABOUT, Lesson, Row
-from measuring import counted
+from support.kit import ABOUT, Lesson, Row
+from support.measuring import counted
 
 from minipar.autograd import no_grad
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
 from minipar.compress.footprint import Version, measure, model_bytes, sparse_versions
-from minipar.compress.masks import Masks, prunable
-from minipar.compress.prune import n_of_m, prune
-from minipar.compress.saliency import magnitude, random
-from minipar.compress.shrink import plain, shrink
-from minipar.compress.structured import unit_masks
+from minipar.compress.pruning.masks import Masks, prunable
+from minipar.compress.pruning.prune import n_of_m, prune
+from minipar.compress.pruning.saliency import magnitude, random
+from minipar.compress.pruning.shrink import plain, shrink
+from minipar.compress.pruning.structured import unit_masks
 from minipar.data import Batches, digits
 from minipar.launch import launch
 from minipar.nn import MLP
 from minipar.optim import AdamW
-from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, accumulate
 from minipar.viz.masks import Point, draw_masks
 

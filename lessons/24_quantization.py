@@ -14,18 +14,19 @@ the other weights can make up for it (GPTQ), or training can learn to live with 
 """
 
 import numpy as np
-from kit import Lesson, Row
+from support.kit import Lesson, Row
 
 from minipar.autograd import no_grad
 from minipar.comm import Communicator
-from minipar.compress import Grid, Per, Quantized, affine_product, pack_model, prepare, quantize
-from minipar.compress.layers import ACTIVATIONS, rows_of
-from minipar.compress.observers import fit
+from minipar.compress import Grid, Per, Quantized, affine_product, pack_model, prepare
+from minipar.compress.quantization.layers import ACTIVATIONS, rows_of
+from minipar.compress.quantization.observers import fit
+from minipar.compress.quantization.post_training import quantize
 from minipar.data import Batches, digits
 from minipar.launch import launch
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, accumulate
 from minipar.viz.grids import OnGrid, draw_grids
 

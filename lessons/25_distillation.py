@@ -13,8 +13,8 @@ its students: then its logits travel, and every number of them once.
 """
 
 import numpy as np
-from kit import ABOUT, Lesson, Row
-from taught import (
+from support.kit import ABOUT, Lesson, Row
+from support.taught import (
     BATCH,
     DATA,
     FEW,
@@ -32,8 +32,8 @@ from taught import (
 from minipar.autograd import Tensor, no_grad, softmax
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum, chunk_bounds
-from minipar.compress.soft_targets import soft_cross_entropy
-from minipar.compress.spread import LABEL, Announced, SpreadTeacher
+from minipar.compress.distillation.soft_targets import soft_cross_entropy
+from minipar.compress.distillation.teacher_parallel import LABEL, Announced, SpreadTeacher
 from minipar.launch import launch
 from minipar.nn import MLP, Module
 from minipar.viz import draw_softened

@@ -21,7 +21,7 @@ from .autograd import Meter
 from .comm import Cluster, CollectiveMismatch, Communicator, Deadlock
 from .comm.collectives import broadcast
 from .environment import blas_threads, is_interactive, launched
-from .memory.remat import is_computing_again
+from .memory.remat.recompute import is_computing_again
 
 INTERRUPTED = 128 + signal.SIGINT       # the exit status that shells give to Ctrl-C
 LONGEST = 4096          # bytes of a line that rank 0 tells the others
@@ -153,8 +153,8 @@ def report_usage(error: Exception) -> int:
 
 
 def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
-    from .comm.mpi import world_communicator
-    from .comm.mpi_library import import_mpi
+    from .comm.mpi.communicator import world_communicator
+    from .comm.mpi.library import import_mpi
     try:
         MPI = import_mpi()
     except RuntimeError as error:
@@ -193,7 +193,7 @@ def _all_arrive(comm: Communicator, seconds: float) -> bool:
 
 def _end_all(comm: Communicator, error: BaseException) -> None:
     """Say what happened on this rank and end every rank, with a non-zero exit status."""
-    from .comm.mpi_library import abort
+    from .comm.mpi.library import abort
     code = 1
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1

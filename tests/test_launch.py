@@ -106,7 +106,7 @@ def test_an_interactive_session_survives_a_deadlock(tmp_path):
 @needs_mpi
 def test_a_rank_that_cannot_begin_ends_all(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text("from minipar.comm import guardian\n"
+    program.write_text("from minipar.comm.mpi import guardian\n"
                        "from minipar.launch import launch\n"
                        "guardian.subprocess = None         # no process to be had\n"
                        "launch(lambda comm: None)\n")

@@ -4,17 +4,16 @@ Read `tensor.py`, `function.py` and `engine.py` first; then any file of operatio
 derivative beside it.
 """
 
-from . import operators as _operators  # noqa: F401 (gives Tensor its operators)
-from .activations import dropout, gelu, relu, tanh
-from .attention import fused_attention, scaled_dot_product_attention
-from .elementwise import astype, exp, log, sqrt, where
 from .engine import backward, slots_below
 from .function import Function, no_grad, saved_tensors_hooks
 from .gradcheck import gradcheck
 from .meter import Meter, current_meter
-from .normalize import IGNORE_INDEX, count_targets, cross_entropy, layer_norm, log_softmax, softmax
-from .products import embedding, linear, matmul
-from .shaping import (
+from .ops import operators as _operators  # noqa: F401 (gives Tensor its operators)
+from .ops.activations import dropout, gelu, relu, tanh
+from .ops.attention import fused_attention, scaled_dot_product_attention
+from .ops.elementwise import astype, exp, log, sqrt, where
+from .ops.matmul import embedding, linear, matmul
+from .ops.movement import (
     broadcast_to,
     concatenate,
     getitem,
@@ -24,6 +23,14 @@ from .shaping import (
     split,
     sum,
     transpose,
+)
+from .ops.normalization import (
+    IGNORE_INDEX,
+    count_targets,
+    cross_entropy,
+    layer_norm,
+    log_softmax,
+    softmax,
 )
 from .tensor import GradientSlot, Tensor
 

@@ -21,7 +21,7 @@ from ..comm import Communicator
 from ..nn import GPT
 from ..parallel.pipeline import Timeline, Times, make_schedule, simulate
 from ..parallel.pipeline.executor import Pipeline
-from ..parallel.pipeline.figures import bubble
+from ..parallel.pipeline.schedule.metrics import bubble
 from ..parallel.strategy import Microbatch, accumulate
 from ..viz.pipeline import draw_pipelines
 from .data_parallel import meet

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..backend import keep_freed_memory
-from ..memory.activations import gpt_activations
 from ..memory.ledger import Ledger
 from ..nn import GPT, GPTConfig
 from ..optim import AdamW
-from .numpy_gpt import NumpyGPT
+from ..plan.activations import gpt_activations
+from .peers.numpy_gpt import NumpyGPT
 from .timing import Row, check_same, import_torch, interleave, medians, milliseconds
 
 CONFIG = GPTConfig(vocab_size=512, context=128, num_layers=4, num_heads=8, width=256, tied=False)
@@ -51,7 +51,7 @@ def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray,
     torch = import_torch()
     if torch is None:
         return {}
-    from .torch_peers import TorchGPT, copy_state
+    from .peers.torch_models import TorchGPT, copy_state
     model = copy_state(state, TorchGPT(CONFIG))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     ids, targets = torch.tensor(ids), torch.tensor(targets)

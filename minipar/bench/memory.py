@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from ..backend import keep_freed_memory
-from ..host_memory import MappedFile
-from ..memory.activations import gpt_activations
+from ..backend.host_memory import MappedFile
 from ..memory.ledger import Ledger
-from ..memory.offload import Offload
-from ..memory.plans import rematerialize, rematerialize_attention
-from ..memory.policies import plan_policy
-from ..memory.precision import preset, set_precision
+from ..memory.offload.offload import Offload
+from ..memory.remat.plans import rematerialize, rematerialize_attention
+from ..memory.remat.policies import plan_policy
 from ..nn import GPT
+from ..plan.activations import gpt_activations
+from ..precision.mixed import preset, set_precision
 from .gpt import BATCH, CONFIG, make_batch, make_step
 from .timing import Row, interleave, medians, milliseconds
 

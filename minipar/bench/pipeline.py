@@ -32,7 +32,7 @@ from ..parallel.pipeline.executor import Pipeline
 from ..parallel.pipeline.stages import chain, cut_evenly
 from ..parallel.strategy import Microbatch, Strategy, accumulate
 from .data_parallel import meet
-from .data_parallel_peers import connect
+from .peers.data_parallel import connect
 from .timing import Row, check_same, import_torch, interleave, medians, milliseconds
 
 SIZES, BATCH, NUM_MICROBATCHES, RATE = (784, *[512] * 6, 10), 512, 4, 1e-3
@@ -160,7 +160,7 @@ def torch_step(torch: ModuleType, comm: Communicator, batches: list[Microbatch]
     """PyTorch's, with the same stages."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    from .torch_peers import TorchMLP, copy_state
+    from .peers.torch_models import TorchMLP, copy_state
     cut, = make_pipeline(comm).cuts
     layers = list(copy_state(make_model().state_dict(), TorchMLP(SIZES)))
     first = 2 * cut                     # of its modules, which are layers and ReLUs in turn

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from threadpoolctl import threadpool_info
 
-from ..arguments import ArgumentParser
+from ..commands.parser import ArgumentParser
 from ..environment import find_mpirun, mpirun_environment, num_cores
 from ..launch import UsageError, launch, report_usage
 from .timing import Row
@@ -28,7 +28,7 @@ NAMES = ("gpt", "gpt-stock-malloc", "mlp", "data-parallel", "data-parallel-peers
 RANKS = {"data-parallel": 2, "data-parallel-peers": 2, "pipeline": 2, "bubbles": 2,
          "tensor-parallel": 2, "collectives-2": 2, "collectives-4": 4}  # of MPI; else none
 MODULES = {"gpt-stock-malloc": "gpt", "collectives-2": "collectives",
-           "collectives-4": "collectives"}                              # else of the same name
+           "collectives-4": "collectives", "data-parallel-peers": "peers.data_parallel"}
 
 
 class _Parser(ArgumentParser):

@@ -16,8 +16,8 @@ from ..backend import Array, keep_freed_memory
 from ..comm import Communicator
 from ..comm.collectives import all_reduce
 from ..nn import GPT
-from ..parallel.parallelize import parallelize
-from ..parallel.tensor import TensorSplit
+from ..parallel.tensor.apply import parallelize
+from ..parallel.tensor.layers import TensorSplit
 from .data_parallel import meet
 from .gpt import BATCH, CONFIG, make_batch, make_step
 from .timing import Row, check_same, interleave, medians, milliseconds

@@ -2,8 +2,8 @@
 
 from .agreement import CollectiveMismatch
 from .communicator import Communicator, Request
-from .deadlock import Deadlock
 from .simulated import Cluster
+from .simulated.deadlock import Deadlock
 from .trace import Message, Span, Trace
 
 __all__ = ["Cluster", "CollectiveMismatch", "Communicator", "Deadlock", "Message",

@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 
 from .communicator import Request
-from .request import SimulatedRequest
+from .progress import PausingRank, sleep_until_woken
+from .simulated.rank import SimulatedRequest
 from .trace import POLL
-from .works import PausingRank, sleep_until_woken
 
 
 def wait_any(requests: Sequence[Request | None]) -> int:

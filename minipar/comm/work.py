@@ -25,9 +25,9 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from .communicator import Communicator
-from .deadlock import source_line
+from .progress import ProcessWorks, SimulatedWorks, Works
 from .simulated import SimulatedCommunicator
-from .works import ProcessWorks, SimulatedWorks, Works
+from .simulated.deadlock import source_line
 
 
 class Work:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from ..autograd import Meter, no_grad
 from ..backend import Array
 from ..nn import Linear, Module
-from .shrink import plain
-from .sparse import SparseLinear, TwoOfFourLinear, bitmap_bytes, replace_linear
+from .pruning.shrink import plain
+from .pruning.sparse import SparseLinear, TwoOfFourLinear, bitmap_bytes, replace_linear
 
 
 class Footprint(NamedTuple):

@@ -22,9 +22,9 @@ class Digits(NamedTuple):
 def digits() -> Digits:
     """1,437 handwritten digits to train on and 360 to test on (Alpaydin & Kaynak 1998).
 
-    The split is a fixed permutation; `datasets/README.md` says where the images are from.
+    The split is a fixed permutation; `data/files/README.md` says where the images are from.
     """
-    file = resources.files("minipar") / "datasets" / "digits.npz"
+    file = resources.files("minipar") / "data" / "files" / "digits.npz"
     with file.open("rb") as stream, np.load(stream) as stored:
         x = stored["images"].reshape(-1, 64) / np.float32(16)
         y = stored["labels"].astype(np.int64)

@@ -18,7 +18,3 @@ does every mutant (DeMillo, Lipton & Sayward 1978).
 
 Nothing here imports the code that learners change: it works however broken that code is.
 """
-
-from .command import main
-
-__all__ = ["main"]

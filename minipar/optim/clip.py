@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..backend import Array, blocks, is_host
+from ..backend.host_memory import page_out
 from ..comm.collectives import agree_on_sum
-from ..host_memory import page_out
 from ..nn.slab import Slab
 
 

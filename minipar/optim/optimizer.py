@@ -19,7 +19,7 @@ import numpy as np
 
 from ..autograd.meter import current_meter
 from ..backend import Array, beside, blocks, like, zeros
-from ..host_memory import is_mapped, page_out
+from ..backend.host_memory import is_mapped, page_out
 from ..nn.slab import Slab
 from .groups import Group, Span, spans_of, within
 

@@ -32,7 +32,6 @@ from ..nn import GPT, Module
 from ..nn.chain import Part
 from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
-from .parallelize import parallelize
 from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
 from .pipeline.sharded import MENDED, FullyShardedPipeline
@@ -40,6 +39,7 @@ from .pipeline.slab import StageSlab
 from .pipeline.stage_shards import StageShard
 from .pipeline.stages import AT_ONCE
 from .strategy import Microbatch, Strategy
+from .tensor.apply import parallelize
 
 AXES = ("pp", "dp", "tp")
 DATA_PARALLEL = ("ddp", "zero1", "fsdp")

@@ -13,11 +13,11 @@ from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
 from ..nn.module import ModuleList
-from .classic import DataParallel
-from .ddp import DistributedDataParallel
-from .fsdp import FullyShardedDataParallel, fully_shard
+from .data.data_parallel import DataParallel
+from .data.ddp import DistributedDataParallel
 from .strategy import Strategy
-from .zero import ZeRO1, ZeRO2, ZeRO3
+from .zero.fsdp import FullyShardedDataParallel, fully_shard
+from .zero.zero1 import ZeRO1, ZeRO2, ZeRO3
 
 NAMES = ("dp", "ddp", "zero1", "zero2", "zero3", "fsdp")
 PLAIN = {"dp": DataParallel, "zero3": ZeRO3}

@@ -24,8 +24,8 @@ from ..comm.work import progress
 from ..nn import Module
 from ..optim import Optimizer, clip_grad_norm
 from ..random import training_step
-from .data import global_loss
-from .sums import EXACT, Sums
+from .data.graph import global_loss
+from .wire import EXACT, Sums
 
 NOT_REDUCED = ("these gradients are still those of this rank alone: call strategy.backward(loss) "
                "instead of loss.backward(), and run the last microbatches outside no_sync()")

@@ -26,15 +26,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..autograd import Tensor
-from ..autograd import elementwise as ew
-from ..autograd import shaping as sh
 from ..autograd.graph import inputs_first
-from ..autograd.products import Linear
+from ..autograd.ops import elementwise as ew
+from ..autograd.ops import movement as sh
+from ..autograd.ops.matmul import Linear
 from ..autograd.tensor import Edge, GradientSlot, Node
 from ..comm import Communicator
 from ..nn import Parameter
 from . import conjugate as pairs
-from .vocabulary import PartialEmbedding, VocabularyCrossEntropy
+from .tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
 
 COLLECTIVES = {         # operation: types that it takes, type that it gives
     pairs.CopyTo: ("I", "R"), pairs.ReduceFrom: ("PV", "I"), pairs.ScatterTo: ("I", "V"),

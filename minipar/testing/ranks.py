@@ -19,8 +19,8 @@ import pytest
 from _pytest.runner import runtestprotocol  # what xdist and others build upon, too
 from _pytest.terminal import TerminalReporter
 
-from minipar.comm.mpi import world_communicator
-from minipar.comm.mpi_library import abort
+from minipar.comm.mpi.communicator import world_communicator
+from minipar.comm.mpi.library import abort
 from minipar.testing import verdict
 from minipar.testing.board import POLL, Announcements, Board, wait_until
 from minipar.testing.watchdog import BACKSTOP, States, Watchdog

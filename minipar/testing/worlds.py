@@ -24,7 +24,7 @@ class SimulatedWorld:
 
     def run(self, body: Callable[[Any], Any]) -> list[Any]:
         """Run body(comm) on every rank; the values it returned, by rank."""
-        from minipar.comm.simulated import Cluster
+        from minipar.comm.simulated.cluster import Cluster
         results, _seconds = Cluster(self.size).run(body)
         return results
 
@@ -41,7 +41,7 @@ class MPIWorld:
         That is one value, its own, or none where the job has more ranks than this world. An
         assert about all ranks therefore belongs into the body, behind a collective.
         """
-        from minipar.comm.mpi import world_communicator
+        from minipar.comm.mpi.communicator import world_communicator
         job = world_communicator()
         made_before = len(job.me.splits)
         # A new communicator for each run: what a failed test has left unread never gets into it.

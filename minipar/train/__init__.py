@@ -9,7 +9,7 @@ from ..backend import keep_freed_memory
 from ..comm import Cluster, Communicator
 from ..environment import launched
 from ..launch import UsageError, launch, on_first_rank
-from . import options as choices
+from . import flags as choices
 from .loop import Run, begin, distance_to_one_rank, train
 from .memory_options import explained, process_limit
 from .precision_options import narrow_model, of_score, outcome

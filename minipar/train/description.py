@@ -13,13 +13,13 @@ import re
 from functools import cache
 from typing import Any
 
-from ..arguments import ArgumentParser
 from ..checkpoint import Checkpoint, CheckpointError
 from ..checkpoint.rules import FLAG, REAL, RECORD, TEXT, Rule, fault, number, one_of, whole
-from ..compress.matching import DISTANCES
-from ..compress.prune import METHODS, SCOPES
+from ..commands.parser import ArgumentParser
+from ..compress.distillation.feature_loss import DISTANCES
+from ..compress.pruning.prune import METHODS, SCOPES
 from ..nn import MLP, Module
-from .options import OPTIMIZERS, REMEMBERED, add_arguments
+from .flags import OPTIMIZERS, REMEMBERED, add_arguments
 
 OLDER = {"decay_all": True}     # options that older checkpoints do not name, and what they did
 SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no text has

@@ -22,26 +22,19 @@ from ..backend import Array, like
 from ..comm import Communicator, Trace
 from ..comm.collectives import chunk_bounds, gather_trace
 from ..compress.load import check_size, compression_of
-from ..compress.masks import Masks
-from ..compress.sparse_files import compact
+from ..compress.pruning.files import compact
+from ..compress.pruning.masks import Masks
 from ..launch import UsageError, metered, on_first_rank
 from ..nn import Module
-from ..optim import (
-    NO_DECAY_FOR_VECTORS,
-    SGD,
-    Adam,
-    AdamW,
-    LossScaler,
-    Optimizer,
-    warmup_cosine,
-)
+from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
 from ..parallel.pipeline import Timeline
-from ..parallel.scaling import unscale
 from ..parallel.strategy import Microbatch, Strategy, accumulate
+from ..precision.loss_scaler import LossScaler
+from ..precision.unscale import unscale
 from .device_options import device_array
+from .flags import REMEMBERED
 from .memory_options import Memory, explained
 from .mesh import num_microbatches, pipeline_of, strategy_of
-from .options import REMEMBERED
 from .precision_options import ALONE, make_scaler, narrow_messages, narrow_model
 from .remat_options import rematerialized, wider
 from .saved import load_checkpoint

@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from ..backend import making
+from ..backend.host_memory import MappedFile, NoRoom
 from ..comm import Communicator
-from ..comm.copy_lane import copy_lanes
-from ..host_memory import MappedFile, NoRoom
+from ..comm.simulated.copy_lane import copy_lanes
 from ..launch import UsageError
 from ..memory.ledger import Ledger, OutOfMemory, megabytes
-from ..memory.offload import LEAST_BYTES, Offload
-from ..memory.policies import parse_bytes
+from ..memory.offload.offload import LEAST_BYTES, Offload
+from ..memory.remat.policies import parse_bytes
 from ..memory.temporaries import StepLedger
 from ..nn import Module
 from .remat_options import add_remat_argument, check_remat

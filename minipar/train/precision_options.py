@@ -2,18 +2,17 @@
 
 import argparse
 
-from ..compress.block_codec import BlockCodec
-from ..compress.collectives import QuantizedSums
-from ..compress.distill import Distillation
-from ..formats import BFLOAT16, FLOAT16, Format
+from ..compress.distillation.distill import Distillation
+from ..compress.messages.block_codec import BlockCodec
+from ..compress.messages.quantized_collectives import QuantizedSums
 from ..launch import UsageError
-from ..memory.precision import NAMES, preset, set_precision
 from ..nn import Module
-from ..optim import LossScaler
-from ..optim.scaling import LARGEST
-from ..parallel.narrow import gather_in, reduce_in, send_in
+from ..number_formats import BFLOAT16, FLOAT16, Format
+from ..parallel.low_precision import gather_in, reduce_in, send_in
 from ..parallel.strategy import Strategy
-from ..parallel.sums import Sums
+from ..parallel.wire import Sums
+from ..precision.loss_scaler import LARGEST, LossScaler
+from ..precision.mixed import NAMES, preset, set_precision
 
 WIRES = {"bf16": BFLOAT16, "fp16": FLOAT16}
 INTEGERS = {"int8": 8, "int4": 4}           # bits of codes, 256 of which share a scale

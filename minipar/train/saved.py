@@ -15,10 +15,10 @@ import numpy as np
 
 from .. import checkpoint as files
 from ..compress import pack_model
-from ..compress.layers import QuantizedWeight
 from ..compress.load import load_model
-from ..compress.sparse_files import KIND as PRUNED
-from ..compress.sparse_files import compact, expand
+from ..compress.pruning.files import KIND as PRUNED
+from ..compress.pruning.files import compact, expand
+from ..compress.quantization.layers import QuantizedWeight
 from ..data import CharacterVocabulary
 from ..launch import UsageError
 from ..nn import MLP, Activation, Module
@@ -30,7 +30,7 @@ from .description import (
     sizes_as_options,
     training_options,
 )
-from .options import REMEMBERED, add_arguments
+from .flags import REMEMBERED, add_arguments
 from .tasks import Task, check_resume, make_task
 
 

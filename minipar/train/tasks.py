@@ -14,7 +14,7 @@ from ..inference import generate
 from ..launch import UsageError
 from ..nn import GPT, MLP, Module
 from .corpus import Corpus, data_seed, place_of, read_corpus
-from .options import gpt_config, hidden_sizes
+from .flags import gpt_config, hidden_sizes
 
 SCORED_BATCHES = 16         # of 32 windows of text that the model was not trained on
 

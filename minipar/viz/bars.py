@@ -11,10 +11,10 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..comm.copy_lane import COPY_IN, COPY_OUT
+from ..comm.simulated.copy_lane import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
-from ..parallel.pipeline.schedules import FORWARD
-from ..parallel.pipeline.table import CELL
+from ..parallel.pipeline.schedule.csv import CELL
+from ..parallel.pipeline.schedule.schedules import FORWARD
 
 COMPUTE, MESSAGES = "compute", "messages"
 COPIES = COPY_OUT, COPY_IN

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..formats import Format
+from ..number_formats import Format
 from .colors import BLUE, DARK, LIGHT, ORANGE
 from .figure import new_figure, save
 

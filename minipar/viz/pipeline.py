@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from ..parallel.pipeline import Fault, Timeline
-from ..parallel.pipeline.figures import bubble, memory, peak_memory
+from ..parallel.pipeline.schedule.metrics import bubble, memory, peak_memory
 from .colors import BLACK, DARK, GREEN, GREY, LIGHT, ORANGE, PHASE, PURPLE, RED
 from .figure import in_bytes, new_figure, save, time_unit
 

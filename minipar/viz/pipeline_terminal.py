@@ -13,7 +13,7 @@ import numpy as np
 from rich.text import Text
 
 from ..parallel.pipeline import Timeline
-from ..parallel.pipeline.figures import peak_memory
+from ..parallel.pipeline.schedule.metrics import peak_memory
 from .colors import DARK
 from .pipeline import COLORS, IDLE, WORDS, Box, boxes
 from .terminal import COLUMNS, NARROWEST, axis

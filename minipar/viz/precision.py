@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..formats import Format
+from ..number_formats import Format
 from .colors import BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, VERMILION
 from .figure import save
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..comm import Cluster, Communicator
-from ..comm.collectives import by_name, chunk_bounds
+from ..comm.collectives import chunk_bounds
+from ..comm.collectives import registry as by_name
 from ..comm.collectives.broadcast_algorithms import pipelined_chain
 from ..comm.cost import Cost, best_num_segments, predict
 

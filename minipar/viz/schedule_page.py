@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from ..parallel.pipeline import NAMES, Times
-from ..parallel.pipeline.timing import DEFAULT
+from ..parallel.pipeline.schedule.simulate import DEFAULT
 from .figure import write_text
 from .pipeline import COLORS, IDLE, KEPT
 

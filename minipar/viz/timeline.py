@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..comm.copy_lane import COPY_IN, COPY_OUT
+from ..comm.simulated.copy_lane import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
 from .bars import COMPUTE, COPIES, MESSAGES, WAITING, Bar, count_ranks, lanes, refuse_empty
 from .colors import (

@@ -2,19 +2,20 @@
 
 import numpy as np
 import pytest
-from counting import CountingArray, counting_apply
-from test_gradcheck import CASES
 
-from minipar.autograd import Function, Meter, Tensor, attention
+from minipar.autograd import Function, Meter, Tensor
+from minipar.autograd.ops import attention
 from minipar.compress import Grid
-from minipar.compress.masks import ApplyMask
-from minipar.compress.matching import DISTANCES, distance
-from minipar.compress.soft_targets import soft_cross_entropy
-from minipar.compress.sparse import SparseLinear
-from minipar.compress.straight_through import fake_quantize
+from minipar.compress.distillation.feature_loss import DISTANCES, distance
+from minipar.compress.distillation.soft_targets import soft_cross_entropy
+from minipar.compress.pruning.masks import ApplyMask
+from minipar.compress.pruning.sparse import SparseLinear
+from minipar.compress.quantization.straight_through import fake_quantize
 from minipar.nn import Linear
 from minipar.nn.convolution import im2col
-from minipar.parallel.vocabulary import PartialEmbedding
+from minipar.parallel.tensor.vocabulary import PartialEmbedding
+from tests.autograd.test_gradcheck import CASES
+from tests.support.counting import CountingArray, counting_apply
 
 
 @pytest.fixture

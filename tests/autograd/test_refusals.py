@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 import minipar.autograd as ag
-from minipar.autograd import Function, Tensor, activations, products, shaping
-from minipar.autograd import attention as at
-from minipar.autograd import elementwise as e
-from minipar.autograd import normalize as n
+from minipar.autograd import Function, Tensor
+from minipar.autograd.ops import activations
+from minipar.autograd.ops import attention as at
+from minipar.autograd.ops import elementwise as e
+from minipar.autograd.ops import matmul as products
+from minipar.autograd.ops import movement as shaping
+from minipar.autograd.ops import normalization as n
 
 
 def t(*shape, dtype=np.float64):

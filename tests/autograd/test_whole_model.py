@@ -7,17 +7,21 @@ import numpy as np
 import pytest
 
 import minipar.autograd as ag
-from minipar.autograd import (
-    Function,
-    Tensor,
+from minipar.autograd import Function, Tensor, saved_tensors_hooks
+from minipar.autograd.ops import (
     activations,
     elementwise,
-    normalize,
-    products,
-    saved_tensors_hooks,
-    shaping,
 )
-from minipar.autograd import attention as at
+from minipar.autograd.ops import attention as at
+from minipar.autograd.ops import (
+    matmul as products,
+)
+from minipar.autograd.ops import (
+    movement as shaping,
+)
+from minipar.autograd.ops import (
+    normalization as normalize,
+)
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.random import training_step

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from operation_table import ALL, NAMES
 
 from minipar.comm import Cluster, CollectiveMismatch, collectives
-from minipar.comm.collectives.by_name import REDUCTIONS, ROOTED
 from minipar.comm.collectives.further import ALGORITHMS
+from minipar.comm.collectives.registry import REDUCTIONS, ROOTED
+from tests.support.operation_table import ALL, NAMES
 
 each = pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)
 HAVE_DIM = {"gather", "all_gather", "scatter", "reduce_scatter"}

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from minipar.exercises import command, main, manifest, surgery
+from minipar.commands import exercise as command
+from minipar.commands.exercise import main
+from minipar.exercises import manifest, surgery
 
 
 class Learner:
@@ -39,7 +41,7 @@ class Learner:
 
 @pytest.fixture
 def learner(tmp_path, capsys):
-    ignored = shutil.ignore_patterns("__pycache__", "datasets", "bench")
+    ignored = shutil.ignore_patterns("__pycache__", "files", "bench")
     for part in ("minipar", "tests/exercises"):
         shutil.copytree(command.ROOT / part, tmp_path / part, ignore=ignored)
     shutil.copy(command.ROOT / "tests/conftest.py", tmp_path / "tests")

@@ -6,10 +6,11 @@ import pytest
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP
-from minipar.parallel import buckets, strategy
-from minipar.parallel.ddp import DistributedDataParallel
-from minipar.parallel.order import InOrder
-from minipar.parallel.zero import ZeRO2
+from minipar.parallel import strategy
+from minipar.parallel.data import buckets
+from minipar.parallel.data.ddp import DistributedDataParallel
+from minipar.parallel.data.order import InOrder
+from minipar.parallel.zero.zero1 import ZeRO2
 
 # Sizes, limits and the buckets of PyTorch 2.13 (compute_bucket_assignment_by_size), in bytes.
 PYTORCH = [

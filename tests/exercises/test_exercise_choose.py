@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from minipar.memory.choose import after, choose
-from minipar.memory.costs import Costs, PartCost
-from minipar.memory.lanes import Machine, decisions_for, step_price
+from minipar.memory.offload.search import after, choose
+from minipar.memory.offload.timeline import Machine, decisions_for, step_price
+from minipar.memory.remat.profile import Costs, PartCost
 
 SIZES = ((10, 60, 9), (20, 100, 20), (5, 80, 7), (30, 40, 12), (8, 20, 3))
 COSTS = Costs(tuple([PartCost(a, (b, b), (b, b), 1, 0, c, c - 1, 0, 2 * c) for a, b, c in SIZES]))

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.comm.chunks import chunk_bounds
 from minipar.comm.collectives import broadcast
 from minipar.comm.collectives.all_gather import ring as ring_all_gather
 from minipar.comm.collectives.all_reduce import ring as ring_all_reduce
-from minipar.comm.collectives.chunks import chunk_bounds
 from minipar.comm.collectives.reduce_scatter import ring as ring_reduce_scatter
 
 SIZES = [1, 2, 3, 4, 5, 8]

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.formats import BFLOAT16
-from minipar.formats.rounding import nearest_by_bits
 from minipar.nn import MLP
+from minipar.number_formats import BFLOAT16
+from minipar.number_formats.rounding import nearest_by_bits
 from minipar.optim import clip
-from minipar.parallel.classic import DataParallel
+from minipar.parallel.data.data_parallel import DataParallel
 from minipar.parallel.shards import Shard
 
 SIZES = [1, 2, 3, 4]

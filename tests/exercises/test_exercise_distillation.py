@@ -8,10 +8,10 @@ import pytest
 from minipar import autograd as ag
 from minipar.autograd import Tensor, gradcheck
 from minipar.comm.collectives import chunk_bounds
-from minipar.compress.handover import Output, bytes_between, messages
-from minipar.compress.matching import layer_pairs
-from minipar.compress.observe import attention_scores
-from minipar.compress.soft_targets import soft_cross_entropy
+from minipar.compress.distillation.feature_loss import layer_pairs
+from minipar.compress.distillation.feature_taps import attention_scores
+from minipar.compress.distillation.soft_targets import soft_cross_entropy
+from minipar.compress.distillation.teacher_messages import Output, bytes_between, messages
 
 RNG = np.random.default_rng(0)
 LOGITS, TEACHER = RNG.standard_normal((2, 3, 5)), 2 * RNG.standard_normal((2, 3, 5))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Tensor, gradcheck
-from minipar.autograd.elementwise import unbroadcast
+from minipar.autograd.ops.elementwise import unbroadcast
 
 # shape of the input, shape that broadcasting made of it
 CASES = [((3,), (2, 3)), ((3,), (4, 2, 3)), ((2, 1), (2, 3)), ((1, 3), (2, 3)), ((1, 1), (2, 3)),

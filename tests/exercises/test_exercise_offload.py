@@ -4,9 +4,9 @@ import numpy as np
 
 from minipar import autograd as ag
 from minipar.autograd import Tensor, backward
-from minipar.host_memory import CopyLane, MappedFile
-from minipar.memory.offload import Offload, staying
-from minipar.memory.remat import checkpoint
+from minipar.backend.host_memory import CopyLane, MappedFile
+from minipar.memory.offload.offload import Offload, staying
+from minipar.memory.remat.recompute import checkpoint
 from minipar.nn import GPT, GPTConfig
 
 CONFIG = GPTConfig(23, context=16, num_layers=3, num_heads=2, width=16)

@@ -7,7 +7,7 @@ from minipar.autograd import backward
 from minipar.comm import Cluster
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.one_f_one_b import OneFOneB
+from minipar.parallel.pipeline.one_f_one_b import OneFOneB
 
 WIDTH, WORDS, ROWS = 6, 7, 2
 SIZES = [(1, 2), (2, 1), (2, 5), (3, 2), (3, 4), (4, 6)]      # ranks, microbatches

@@ -6,7 +6,8 @@ import pytest
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP
-from minipar.parallel import conjugate, data
+from minipar.parallel import conjugate
+from minipar.parallel.data import graph as data
 
 SIZES = [1, 2, 3, 4]
 

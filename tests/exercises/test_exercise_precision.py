@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.formats import BFLOAT16, FLOAT8_E4M3FN
-from minipar.optim import LossScaler
-from minipar.optim.scaling import LARGEST
-from minipar.parallel.scaling import unscale
+from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN
+from minipar.precision.loss_scaler import LARGEST, LossScaler
+from minipar.precision.unscale import unscale
 
 
 def test_the_scale_is_halved_and_the_step_counted():

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.compress.prune import n_of_m
-from minipar.compress.schedules import cubic_sparsity
-from minipar.compress.select import as_keys, kth_smallest
-from minipar.compress.shrink import remove_units
-from minipar.compress.structured import units_of
+from minipar.compress.pruning.distributed_topk import as_keys, kth_smallest
+from minipar.compress.pruning.prune import n_of_m
+from minipar.compress.pruning.schedules import cubic_sparsity
+from minipar.compress.pruning.shrink import remove_units
+from minipar.compress.pruning.structured import units_of
 from minipar.nn import MLP
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 
 from minipar.autograd import Tensor
-from minipar.compress.affine import Grid
-from minipar.compress.gptq import round_columns
-from minipar.compress.int_product import affine_product
-from minipar.compress.straight_through import fake_quantize
+from minipar.compress.quantization.affine import Grid
+from minipar.compress.quantization.gptq import round_columns
+from minipar.compress.quantization.int_product import affine_product
+from minipar.compress.quantization.straight_through import fake_quantize
 
 SYMMETRIC, ASYMMETRIC = Grid(8, "symmetric"), Grid(4, "asymmetric")
 

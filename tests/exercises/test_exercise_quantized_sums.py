@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.compress.block_codec import BlockCodec
-from minipar.compress.collectives import QuantizedSums
-from minipar.compress.feedback import compensated
+from minipar.compress.messages.block_codec import BlockCodec
+from minipar.compress.messages.error_feedback import compensated
+from minipar.compress.messages.quantized_collectives import QuantizedSums
 
 CODEC = BlockCodec(bits=4, size=8)
 

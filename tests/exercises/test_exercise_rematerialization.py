@@ -7,13 +7,19 @@ import pytest
 
 from minipar import autograd as ag
 from minipar.autograd import Meter, Tensor, backward
-from minipar.memory.costs import Costs, PartCost, measure_parts
 from minipar.memory.ledger import Ledger
-from minipar.memory.optimal import frontier, optimal
-from minipar.memory.plans import every, keep_all, rematerialize, run_plan, square_root
-from minipar.memory.predict import predict
-from minipar.memory.remat import checkpoint
-from minipar.memory.revolve import revolve, revolve_steps
+from minipar.memory.remat.optimal import frontier, optimal
+from minipar.memory.remat.plans import (
+    every,
+    keep_all,
+    rematerialize,
+    run_plan,
+    square_root,
+)
+from minipar.memory.remat.predict import predict
+from minipar.memory.remat.profile import Costs, PartCost, measure_parts
+from minipar.memory.remat.recompute import checkpoint
+from minipar.memory.remat.revolve import revolve, revolve_steps
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.chain import chain
 from minipar.random import training_step

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from minipar.backend import storage
+from minipar.backend.array_module import storage
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.launch import simulate
@@ -17,12 +17,12 @@ from minipar.nn import GPT, GPTConfig, Parameter
 from minipar.nn.parameter import ones
 from minipar.nn.slab import Segment
 from minipar.optim import SGD
-from minipar.parallel import zero
-from minipar.parallel.gathering import Gathering
-from minipar.parallel.sharded import PassingGradient
 from minipar.parallel.shards import _overlap
 from minipar.parallel.strategies import shard_all
 from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.zero import zero1 as zero
+from minipar.parallel.zero.prefetch import Gathering
+from minipar.parallel.zero.zero2 import PassingGradient
 
 SHAPES = {"a": (2, 3), "b": (1,), "c": (4,), "d": (3, 3)}
 

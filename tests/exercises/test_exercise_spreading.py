@@ -5,14 +5,14 @@ On a cluster where a message takes 1 s and bytes take no time, virtual time coun
 
 import numpy as np
 import pytest
-from test_exercise_collectives import SIZES, data, pieces
 
 from minipar.comm import Cluster
+from minipar.comm.chunks import chunk_bounds
 from minipar.comm.collectives import barrier
 from minipar.comm.collectives.all_gather_algorithms import bruck as bruck_all_gather
 from minipar.comm.collectives.broadcast_algorithms import pipelined_chain
-from minipar.comm.collectives.chunks import chunk_bounds
 from minipar.comm.collectives.reduce_scatter_algorithms import halve
+from tests.exercises.test_exercise_collectives import SIZES, data, pieces
 
 POWERS = [1, 2, 4, 8, 16]
 

@@ -11,8 +11,8 @@ from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.convolution import Conv2d, col2im, im2col
 from minipar.parallel.pipeline import Action, make_schedule
-from minipar.parallel.pipeline.exchange import Exchange
 from minipar.parallel.pipeline.executor import Pipeline
+from minipar.parallel.pipeline.p2p import Exchange
 from minipar.parallel.pipeline.stages import Staged, cut_evenly
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 

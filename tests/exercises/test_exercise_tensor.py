@@ -8,9 +8,9 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.optim import clip
-from minipar.parallel import parallelize as cutting
-from minipar.parallel import tensor
-from minipar.parallel.vocabulary import vocabulary_cross_entropy
+from minipar.parallel.tensor import apply as cutting
+from minipar.parallel.tensor import layers as tensor
+from minipar.parallel.tensor.vocabulary import vocabulary_cross_entropy
 
 SIZES = [1, 2, 3, 4]
 

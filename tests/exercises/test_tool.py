@@ -5,16 +5,18 @@ import shutil
 
 import pytest
 
+from minipar.commands import exercise as command
 from minipar.environment import minipar_command
-from minipar.exercises import command, manifest
+from minipar.exercises import manifest
 from minipar.exercises.manifest import Refusal
 
+NORM = "minipar/autograd/ops/normalization.py"
 EXERCISES = manifest.load(command.ROOT)
 
 
 def test_from_the_stub_to_the_points(learner):
     status, said = learner("start", "softmax_backward")
-    assert status == 0 and re.search(r"Write it in minipar/autograd/normalize\.py:\d+", said)
+    assert status == 0 and re.search(rf"Write it in {NORM}:\d+", said)
     status, said = learner("check", "softmax_backward")
     assert status == 1 and "nothing is written yet" in said and "ctx.saved" in said
     assert "(δᵢⱼ - yⱼ)" in learner("hint", "softmax_backward")[1]
@@ -76,10 +78,9 @@ def test_check_shows_the_learners_own_line_and_what_it_printed(learner):
         return [row_dot(g, unit), None, None]       # unit is to be called
         """)
     status, said = learner("check", "layer_norm_backward")
-    number = 1 + (learner.tree / "minipar/autograd/normalize.py").read_text().split("\n").index(
-        "        return [row_dot(g, unit), None, None]       # unit is to be called")
-    assert status == 1
-    assert f"at minipar/autograd/normalize.py:{number}\n    return [row_dot(g, unit)" in said
+    wrong = "        return [row_dot(g, unit), None, None]       # unit is to be called"
+    number = 1 + (learner.tree / NORM).read_text().split("\n").index(wrong)
+    assert status == 1 and f"at {NORM}:{number}\n    return [row_dot(g, unit)" in said
     assert "it printed:\n    look (3, 5)" in said
 
 
@@ -136,12 +137,12 @@ def test_a_file_broken_elsewhere_is_named(learner):
     learner.write("unbroadcast", "return grad")
     status, said = learner("check", "unbroadcast")
     assert status == 1 and "SyntaxError: minipar/autograd/engine.py, line " in said
-    products = learner.tree / "minipar/autograd/products.py"
+    products = learner.tree / "minipar/autograd/ops/matmul.py"
     learner("start", "matmul_backward")
     started = products.read_text()
     products.write_text("def broken(:\n" + started)
     status, said = learner("restore", "matmul_backward")
-    assert status == 2 and "minipar/autograd/products.py, line 1: " in said
+    assert status == 2 and "minipar/autograd/ops/matmul.py, line 1: " in said
     assert "mend this line first" in said
     assert products.read_text() == "def broken(:\n" + started
 
@@ -195,7 +196,7 @@ def test_start_twice_is_refused(learner):
     status, said = learner("start", "unbroadcast")
     assert status == 2
     assert re.match(r"minipar: unbroadcast is started already: write it in minipar/autograd/"
-                    r"elementwise\.py:\d+; to begin again, restore unbroadcast first\n$", said)
+                    r"ops/elementwise\.py:\d+; to begin again, restore unbroadcast first\n$", said)
     assert learner.snapshot() == before
 
 
@@ -204,7 +205,7 @@ def test_a_function_that_is_gone_is_refused(learner):
     path.write_text(path.read_text().replace("def unbroadcast(", "def sum_back("))
     status, said = learner("start", "unbroadcast")
     assert status == 2
-    assert "minipar/autograd/elementwise.py has no function unbroadcast" in said
+    assert "minipar/autograd/ops/elementwise.py has no function unbroadcast" in said
     path.write_bytes("# é\n".encode("latin-1"))
     assert "elementwise.py is not UTF-8" in learner("start", "unbroadcast")[1]
     path.unlink()

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from minipar.exercises import command, manifest, surgery, workbench
+from minipar.commands import exercise as command
+from minipar.exercises import manifest, surgery, workbench
 from minipar.exercises.workbench import Workbench
 
 EXERCISES = manifest.load(command.ROOT)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from minipar.exercises import command, manifest, surgery
+from minipar.commands import exercise as command
+from minipar.exercises import manifest, surgery
 from minipar.exercises.workbench import Workbench
 
 EXERCISES = manifest.load(command.ROOT)
@@ -64,12 +65,13 @@ def test_two_exercises_that_cut_one_function_take_turns(learner):
 
 def test_what_was_written_into_a_hidden_function_is_kept(learner):
     learner("start", "one_f_one_b")
-    path = learner.tree / "minipar/parallel/one_f_one_b.py"
+    path = learner.tree / "minipar/parallel/pipeline/one_f_one_b.py"
     text = path.read_text()
     path.write_text(text.replace(surgery.hidden_body(EXERCISES["one_f_one_b"]), "return []"))
     assert learner("restore", "one_f_one_b")[0] == 0
     assert "return []" in (learner.tree / ".exercises/one_f_one_b.hidden1.yours.py").read_text()
-    assert path.read_text() == (command.ROOT / "minipar/parallel/one_f_one_b.py").read_text()
+    reference = command.ROOT / "minipar/parallel/pipeline/one_f_one_b.py"
+    assert path.read_text() == reference.read_text()
 
 
 def test_a_mutant_must_not_fail_by_what_is_hidden(learner):

@@ -39,7 +39,7 @@ def test_a_variant_that_never_ends_is_named(learner):
 
 def test_a_variant_is_found_by_whoever_imports_its_module_from_the_package(learner):
     test = learner.tree / "tests/exercises/test_exercise_by_module.py"
-    test.write_text("import numpy as np\nfrom minipar.formats import rounding\n\n\n"
+    test.write_text("import numpy as np\nfrom minipar.number_formats import rounding\n\n\n"
                     "def test_one():\n"
                     "    assert rounding.nearest_by_bits(np.array([11]), 3) == 8\n")
     exercise = replace(Workbench(learner.tree).find("nearest_by_bits"),

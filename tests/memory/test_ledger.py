@@ -7,9 +7,9 @@ import pytest
 
 import minipar.autograd as ag
 from minipar.autograd import Tensor, no_grad
+from minipar.backend.shape_array import ShapeArray
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, Activation, GPTConfig, Linear, Sequential
-from minipar.shape_array import ShapeArray
 
 
 @pytest.fixture(autouse=True)

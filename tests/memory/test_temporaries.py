@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from step_peaks import CONFIG, peaks_of
 
 import minipar.autograd as ag
 from minipar.autograd import Tensor, backward, no_grad
-from minipar.backend import allocated
+from minipar.backend.array_module import allocated
+from minipar.backend.shape_array import ShapeArray
 from minipar.memory.ledger import TEMPORARIES, Ledger, OutOfMemory
 from minipar.memory.temporaries import StepLedger
-from minipar.shape_array import ShapeArray
+from tests.support.step_peaks import CONFIG, peaks_of
 
 
 @pytest.fixture(autouse=True)

@@ -5,17 +5,7 @@ import pytest
 
 import minipar.autograd as ag
 from minipar.autograd import Tensor
-from minipar.nn import (
-    MLP,
-    Activation,
-    Linear,
-    Module,
-    Parameter,
-    Sequential,
-    normal,
-    ones,
-    zeros,
-)
+from minipar.nn import MLP, Activation, Linear, Module, Parameter, Sequential, normal, ones, zeros
 
 
 class Pair(Module):

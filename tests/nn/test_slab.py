@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from minipar.backend.shape_array import ShapeArray
 from minipar.nn import GPT, MLP, GPTConfig, Slab
-from minipar.shape_array import ShapeArray
 
 CONFIG = GPTConfig(vocab_size=7, context=4, num_layers=2, num_heads=2, width=8)
 IDS = np.array([[1, 2, 3], [4, 5, 6]])

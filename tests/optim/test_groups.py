@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from test_optimizers import CASES, IDS, plain_adamw, set_gradients
 
-from minipar import backend
+from minipar.backend import array_module
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, Group
 from minipar.optim.groups import Span, spans_of, within
+from tests.optim.test_optimizers import CASES, IDS, plain_adamw, set_gradients
 
 GROUPS = [Group(lambda segment: segment.name.startswith("h.1.mlp"), 0.7, 0.5),
           NO_DECAY_FOR_VECTORS, Group(lambda segment: segment.name == "wpe.weight", lr_scale=3)]
@@ -28,7 +28,7 @@ def gpt(dtype=np.float64):
 @pytest.mark.parametrize("kind, plain, options", CASES, ids=IDS)
 def test_every_parameter_decays_and_learns_as_the_first_rule_says(kind, plain, options, block_bytes,
                                                                   monkeypatch):
-    monkeypatch.setattr(backend, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(array_module, "BLOCK_BYTES", block_bytes)
     model, default = gpt(), 0.01 if plain is plain_adamw else 0.0
     optimizer = kind(model.slabs, lr=0.05, groups=GROUPS, **options)
     expected, states = model.state_dict(), {name: {} for name, _ in model.named_parameters()}

@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cases import ALL, HYBRIDS, PIPELINES, Case
 
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
@@ -17,6 +16,7 @@ from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.strategies import NAMES, make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate, agree_on_batch
 from minipar.testing import worlds
+from tests.support.cases import ALL, HYBRIDS, PIPELINES, Case
 
 DRAW = np.random.default_rng(0)
 X, LABELS = DRAW.standard_normal((3, 8, 4)), DRAW.integers(0, 3, (3, 8))

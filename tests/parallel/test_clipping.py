@@ -4,17 +4,17 @@ from functools import cache
 
 import numpy as np
 import pytest
-from cases import ALL, Case
 
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW, clip_grad_norm
 from minipar.parallel.hybrid import DATA_PARALLEL, make_hybrid
-from minipar.parallel.parallelize import parallelize
 from minipar.parallel.strategies import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.tensor.apply import parallelize
 from minipar.testing import worlds
+from tests.support.cases import ALL, Case
 
 CASE = Case("gpt deep tied", parts=(6,))
 MESHES = [{"pp": 4}, {"dp": 4}, {"tp": 4}, {"pp": 2, "dp": 2, "tp": 2}]

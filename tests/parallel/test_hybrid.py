@@ -11,7 +11,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
-from minipar.parallel.data import ranks_that_differ
+from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline import NAMES
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate

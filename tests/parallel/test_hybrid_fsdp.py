@@ -4,19 +4,19 @@ from functools import partial
 
 import numpy as np
 import pytest
-import test_hybrid
-from test_hybrid import MESHES, OPTIMIZERS, build, microbatches, named, on
 
 from minipar.autograd import Tensor, no_grad
 from minipar.comm import Cluster
-from minipar.memory.plans import every, rematerialize
+from minipar.memory.remat.plans import every, rematerialize
 from minipar.nn import MLP
 from minipar.nn.chain import Part, chain
 from minipar.optim import SGD, AdamW
-from minipar.parallel.data import ranks_that_differ
+from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.pipeline import NAMES
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
 from minipar.testing import worlds
+from tests.parallel import test_hybrid
+from tests.parallel.test_hybrid import MESHES, OPTIMIZERS, build, microbatches, named, on
 
 MESH = {"pp": 2, "dp": 2, "tp": 2}
 CUT = [mesh for mesh in MESHES if mesh["dp"] > 1]

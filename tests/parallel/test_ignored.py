@@ -4,14 +4,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from cases import ALL, TIME, VOCABULARY, gpt
 
 from minipar.autograd import IGNORE_INDEX, cross_entropy
 from minipar.comm import Cluster
-from minipar.compress.distill import Distillation, LocalTeacher, recipe_for
+from minipar.compress.distillation.distill import Distillation, LocalTeacher, recipe_for
 from minipar.nn import MLP
-from minipar.parallel.parallelize import parallelize
 from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.tensor.apply import parallelize
+from tests.support.cases import ALL, TIME, VOCABULARY, gpt
 
 PAD = 3                 # a word that fills up what is short, and is no target
 DRAW = np.random.default_rng(0)

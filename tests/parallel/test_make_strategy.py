@@ -6,9 +6,9 @@ import pytest
 from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, Activation, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.fsdp import fully_shard
 from minipar.parallel.strategies import NAMES, make_strategy, shard_all
 from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.zero.fsdp import fully_shard
 
 
 def refused(size: int, match: str, build) -> None:

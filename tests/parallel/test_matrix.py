@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from matrix import MATRICES, PAGE, Refused, page
 
 from minipar.launch import UsageError
 from minipar.testing import worlds
+from tests.support.matrix import MATRICES, PAGE, Refused, page
 
 CELLS = [pytest.param(cell, id="-".join((matrix.title, *place)).replace(" ", "_"),
                       marks=[pytest.mark.slow] if cell.slow else [])
@@ -30,4 +30,4 @@ def test_cells_are_of_the_matrix():
 
 
 def test_the_page_is_up_to_date():
-    assert PAGE.read_text() == page(), "run: python tests/parallel/matrix.py"
+    assert PAGE.read_text() == page(), "run: python tests/support/matrix.py"

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import ALL, MODELS, Case, train
-from measure import CONFIGS, recorded, step
 
 from minipar.autograd import no_grad
-from minipar.backend import observing_allocations
+from minipar.backend.array_module import observing_allocations
 from minipar.comm import Cluster
 from minipar.nn import GPT
 from minipar.optim import SGD
-from minipar.parallel.cost import memory_per_rank, units_of
+from minipar.plan.data_parallel import memory_per_rank, units_of
 from minipar.testing import worlds
+from tests.support.cases import ALL, MODELS, Case, train
+from tests.support.measured_step import CONFIGS, recorded, step
 
 NAMES = ("dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp no prefetch", "fsdp kept",
          "fsdp hybrid")

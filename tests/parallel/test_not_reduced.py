@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from cases import ALL, Case
 
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
@@ -12,6 +11,7 @@ from minipar.parallel.hybrid import DATA_PARALLEL, make_hybrid
 from minipar.parallel.pipeline import NAMES
 from minipar.parallel.strategy import NOT_REDUCED, Microbatch, accumulate
 from minipar.testing import worlds
+from tests.support.cases import ALL, Case
 
 MESHES = [{"pp": 4}, {"dp": 4}, {"tp": 4}, {"pp": 2, "dp": 2}, {"pp": 2, "tp": 2},
           {"dp": 2, "tp": 2}, {"pp": 2, "dp": 2, "tp": 2}]

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from minipar.autograd import no_grad
-from minipar.backend import making
+from minipar.backend.array_module import making
+from minipar.backend.host_memory import MappedFile, is_mapped
 from minipar.comm import Cluster
-from minipar.comm.copy_lane import copy_lanes
 from minipar.comm.mesh import DeviceMesh
-from minipar.host_memory import MappedFile, is_mapped
+from minipar.comm.simulated.copy_lane import copy_lanes
 from minipar.inference import generate
 from minipar.launch import metered
 from minipar.memory.ledger import Ledger
-from minipar.memory.offload import Offload
+from minipar.memory.offload.offload import Offload
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.hybrid import make_hybrid

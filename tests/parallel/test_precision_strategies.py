@@ -10,14 +10,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from narrow_runs import ROWS, SLOW_FP16, TIME, alone, same_bits, train
 
-from minipar.formats import BFLOAT16, FLOAT16
-from minipar.parallel.narrow import send_in
+from minipar.number_formats import BFLOAT16, FLOAT16
+from minipar.parallel.low_precision import send_in
 from minipar.parallel.pipeline import make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.strategies import make_strategy
 from minipar.testing import worlds
+from tests.support.low_precision_runs import ROWS, SLOW_FP16, TIME, alone, same_bits, train
 
 
 @worlds(2, mpi=(2,))

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from cases import Case
-from quantized_runs import check_gathers, check_gradients, made, one_batch, quantize
 
 from minipar.optim import SGD
-from minipar.parallel.scaling import unscale
+from minipar.precision.unscale import unscale
 from minipar.testing import worlds
+from tests.support.cases import Case
+from tests.support.quantized_runs import check_gathers, check_gradients, made, one_batch, quantize
 
 
 @worlds(2, 3, mpi=())

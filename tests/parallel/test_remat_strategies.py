@@ -7,16 +7,16 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cases import REMATS, STRATEGIES, Case, train
-from matrix_memory import check_remat
-from test_memory import Watcher
 
-from minipar.backend import observing_allocations
+from minipar.backend.array_module import observing_allocations
 from minipar.comm import Cluster
-from minipar.memory.plans import rematerialize
-from minipar.memory.policies import Optimal
+from minipar.memory.remat.plans import rematerialize
+from minipar.memory.remat.policies import Optimal
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
+from tests.parallel.test_memory import Watcher
+from tests.support.cases import REMATS, STRATEGIES, Case, train
+from tests.support.matrix_memory import check_remat
 
 CASE = Case("gpt dropout", "adamw", parts=(4, 3, 3), max_norm=0.1)
 

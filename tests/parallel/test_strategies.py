@@ -8,12 +8,12 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from cases import MASKS, MODELS, OPTIMIZERS, STRATEGIES, Case, check
 
 from minipar.autograd import no_grad
 from minipar.optim import SGD
 from minipar.parallel.strategy import Microbatch, accumulate
 from minipar.testing import worlds
+from tests.support.cases import MASKS, MODELS, OPTIMIZERS, STRATEGIES, Case, check
 
 PARTS = {1: (10,), 3: (4, 3, 3)}
 

@@ -6,11 +6,11 @@ samples, losses and what is saved are the host's.
 
 import numpy as np
 import pytest
-from cases import ALL, DEEP, MODELS, OPTIMIZERS, PIPELINES, Case
-from strict_array import StrictArray, as_cupy
 
 from minipar.parallel.strategy import Microbatch, accumulate
 from minipar.testing import worlds
+from tests.support.cases import ALL, DEEP, MODELS, OPTIMIZERS, PIPELINES, Case
+from tests.support.strict_array import StrictArray, as_cupy
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tensor_models import GPTS, MLPS, inputs_of
 
 from minipar import autograd as ag
 from minipar.autograd import GradientSlot, Tensor
@@ -10,10 +9,11 @@ from minipar.comm import Cluster
 from minipar.nn import MLP, Linear
 from minipar.nn.layers import LayerNorm
 from minipar.parallel import conjugate as pairs
-from minipar.parallel.data import data_parallel
-from minipar.parallel.parallelize import parallelize
-from minipar.parallel.tensor import ColumnLinear, RowLinear, TensorSplit
+from minipar.parallel.data.graph import data_parallel
+from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.layers import ColumnLinear, RowLinear, TensorSplit
 from minipar.parallel.types import check_types
+from tests.support.tensor_models import GPTS, MLPS, inputs_of
 
 P = 2
 

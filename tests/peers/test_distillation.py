@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from minipar.autograd import Tensor
-from minipar.compress.matching import distance
-from minipar.compress.observe import attention_scores
-from minipar.compress.soft_targets import soft_cross_entropy
+from minipar.compress.distillation.feature_loss import distance
+from minipar.compress.distillation.feature_taps import attention_scores
+from minipar.compress.distillation.soft_targets import soft_cross_entropy
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((6, 10)), 3 * RNG.standard_normal((6, 10))

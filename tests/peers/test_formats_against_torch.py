@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from minipar.formats import FLOAT8_E8M0, FORMATS
+from minipar.number_formats import FLOAT8_E8M0, FORMATS
 
 # PyTorch's cast to e4m3fn saturates, to the fnuz formats it makes NaN, to the others infinity.
 OVERFLOW = {"float16": "inf", "bfloat16": "inf", "float8_e5m2": "inf", "float8_e4m3fn": "saturate",

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from minipar.autograd import Tensor
-from minipar.compress.affine import Grid
-from minipar.compress.int_product import int_product
-from minipar.compress.observers import Observer
-from minipar.compress.straight_through import fake_quantize
+from minipar.compress.quantization.affine import Grid
+from minipar.compress.quantization.int_product import int_product
+from minipar.compress.quantization.observers import Observer
+from minipar.compress.quantization.straight_through import fake_quantize
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize")     # deprecated, and right
 

@@ -19,7 +19,7 @@ from minipar.comm.collectives import all_reduce, chunk_bounds
 from minipar.environment import mpirun_environment
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.ddp import DistributedDataParallel
+from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategies import shard_all
 from minipar.parallel.strategy import Microbatch, accumulate
 

@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox import Sandbox, closing_lines, counts, needs_mpi, section
-
 from minipar import environment
+from tests.support.sandbox import Sandbox, closing_lines, counts, needs_mpi, section
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +54,7 @@ def test_by_hand_the_tests_of_this_project_run_on_two_ranks():
                  if name not in ("PYTEST_ADDOPTS", "CI")} | {"COLUMNS": "150"}
     done = subprocess.run(
         [environment.find_mpirun(), "-n", "2", sys.executable, *command,
-         "tests/comm/test_shared.py", "tests/comm/test_replay.py"],
+         "tests/comm/mpi_ranks/test_shared_memory.py", "tests/comm/simulated/test_replay.py"],
         cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     counted = counts(done.stdout)

@@ -4,7 +4,8 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from sandbox import Sandbox, counts, needs_mpi, section
+
+from tests.support.sandbox import Sandbox, counts, needs_mpi, section
 
 EVERY_KIND = """
 def test_serial():

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from sandbox import PYTEST, Sandbox, counts, needs_mpi, section
 
 from minipar import environment
 from minipar.testing.board import wait_until
+from tests.support.sandbox import PYTEST, Sandbox, counts, needs_mpi, section
 
 FEW = """
 @two

@@ -4,8 +4,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from minipar.memory.costs import Costs, PartCost
-from minipar.memory.lanes import KEEP, OFFLOAD, RECOMPUTE, Machine, play
+from minipar.memory.offload.timeline import KEEP, OFFLOAD, RECOMPUTE, Machine, play
+from minipar.memory.remat.profile import Costs, PartCost
 from minipar.viz.copy_lanes import LANES, computing, draw_lanes
 
 COSTS = Costs((PartCost(10, (100, 90), (100, 90), 9, 0, 1000, 800, 0, 2000),) * 4)

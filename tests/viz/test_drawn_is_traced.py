@@ -5,13 +5,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from traced import trace_of
 
 from minipar.comm import Trace
 from minipar.testing import worlds
 from minipar.viz import Run, Wait, draw_space_time, draw_timeline, lanes, space_time, timeline
 from minipar.viz.figure import in_bytes, time_unit
 from minipar.viz.timeline import ROWS, WAITING
+from tests.support.traced import trace_of
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.formats import BFLOAT16, FLOAT4_E2M1, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
+from minipar.number_formats import BFLOAT16, FLOAT4_E2M1, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.viz import draw_number_lines, number_line
 
 

@@ -4,11 +4,11 @@ import json
 from collections import Counter, defaultdict
 
 import pytest
-from traced import check, trace_of
 
 from minipar.comm import Trace
 from minipar.testing import worlds
 from minipar.viz import write_perfetto
+from tests.support.traced import check, trace_of
 
 
 def read(path) -> tuple[dict, list, list]:

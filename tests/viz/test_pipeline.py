@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from minipar.comm.topology import Link
+from minipar.comm.simulated.topology import Link
 from minipar.parallel.pipeline import (
     NAMES,
     Timeline,

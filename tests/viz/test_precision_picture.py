@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.formats import BFLOAT16, FLOAT16
+from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.viz import curves, draw_losses, draw_precision
 
 GRADIENTS = {"as they are": np.float32(2.0) ** np.arange(-30, -10)}

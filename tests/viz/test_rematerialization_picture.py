@@ -4,8 +4,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from minipar.memory.costs import Costs, PartCost
-from minipar.memory.predict import predict, run_steps
+from minipar.memory.remat.predict import predict, run_steps
+from minipar.memory.remat.profile import Costs, PartCost
 from minipar.viz.plan_steps import COLORS, boxes, draw_plan_steps
 from minipar.viz.tradeoff import draw_rematerialization
 

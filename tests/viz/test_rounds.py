@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from minipar.comm.chunks import OPERATORS
 from minipar.comm.collectives import further
-from minipar.comm.collectives.chunks import OPERATORS
 from minipar.viz import draw_permutations, draw_rounds, record_rounds
 from minipar.viz.permutations import pieces
 from minipar.viz.rounds import OPERATIONS, Parts

@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from minipar.parallel.pipeline import NAMES, Times, make_schedule, predict, simulate
-from minipar.parallel.pipeline.figures import bubble, peak_memory
+from minipar.parallel.pipeline import NAMES, Times, make_schedule, simulate
+from minipar.parallel.pipeline.schedule.metrics import bubble, peak_memory
+from minipar.plan import pipelines as predict
 from minipar.viz import write_schedule_page
 
 BROWSER = next(filter(None, map(shutil.which, (

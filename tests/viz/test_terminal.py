@@ -4,13 +4,13 @@ from collections import defaultdict
 
 import pytest
 from rich.console import Console
-from traced import check, trace_of
 
 from minipar.comm import Cluster, Trace
 from minipar.testing import worlds
 from minipar.viz import Run, draw_in_terminal
 from minipar.viz.space_time import BLOCKED, COMPUTING, TRANSFER, from_zero, states
 from minipar.viz.terminal import ENDED, MARKS, START, axis, cells, share_rows
+from tests.support.traced import check, trace_of
 
 # Compute 0-4, a message 4-8, another from 8 on; rank 1 waits up to 4; rank 2 does its work late.
 TRACE = Trace([(0, 1, 8, "", 4.0, 4.0, 8.0), (0, 1, 8, "", 8.0, 8.0, 16.0)],

@@ -7,14 +7,14 @@ exscan.
 
 from importlib import import_module
 
+from ..chunks import chunk_bounds
 from .all_gather import all_gather
 from .all_reduce import agree_on_sum, all_reduce
 from .all_to_all import all_to_all
 from .broadcast import broadcast
-from .chunks import chunk_bounds
 from .reduce_scatter import reduce_scatter
 
-# Loaded like a plug-in: the spine is complete without it (tests/test_spine.py).
+# Loaded like a plug-in: the spine is complete without it (tests/repository/test_spine.py).
 further = import_module(".further", __name__)
 barrier, exscan, gather = further.barrier, further.exscan, further.gather
 gather_objects, gather_trace = further.gather_objects, further.gather_trace

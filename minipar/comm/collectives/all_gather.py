@@ -12,8 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...backend import Array
-from ..communicator import Communicator
-from .chunks import (
+from ..chunks import (
     axis_first,
     check_out,
     deliver,
@@ -22,6 +21,7 @@ from .chunks import (
     piece_bounds,
     with_length,
 )
+from ..communicator import Communicator
 
 
 def ring(comm: Communicator, chunks: list[Array]) -> None:

@@ -3,9 +3,9 @@
 import numpy as np
 
 from ...backend import Array
+from ..chunks import piece_bounds
 from ..communicator import Communicator
-from .chunks import piece_bounds
-from .part import power_of_two
+from ..subgroup import power_of_two
 from .reduce_scatter_algorithms import core_bounds
 
 

@@ -9,9 +9,9 @@ A reduce-scatter, and then an all-gather, is one way to do it.
 import numpy as np
 
 from ...backend import Array
+from ..chunks import check_out, chunk_bounds, find_algorithm, find_operator
 from ..communicator import Communicator
 from .all_gather import ring as ring_all_gather
-from .chunks import check_out, chunk_bounds, find_algorithm, find_operator
 from .reduce_scatter import ring as ring_reduce_scatter
 
 

@@ -4,13 +4,13 @@ doubling) has the lower rank's part first on all of them, so that all get the sa
 import numpy as np
 
 from ...backend import Array
+from ..chunks import chunk_bounds, find_operator
 from ..communicator import Communicator
 from ..cost import BLOCK_BYTES
+from ..subgroup import Part, power_of_two
 from .all_gather_algorithms import double
 from .all_reduce import ring
 from .broadcast import binomial as binomial_broadcast
-from .chunks import chunk_bounds, find_operator
-from .part import Part, power_of_two
 from .reduce import binomial as binomial_reduce
 from .reduce_scatter_algorithms import halve
 

@@ -14,11 +14,11 @@ The 2D-torus all-reduce of Mikami et al. 2018 (arXiv 1811.05233), section 3.2.
 from itertools import groupby
 
 from ...backend import Array
+from ..chunks import chunk_bounds, find_operator
 from ..communicator import Communicator
+from ..subgroup import Part
 from .all_gather import ring as ring_all_gather
 from .all_reduce import ring as ring_all_reduce
-from .chunks import chunk_bounds, find_operator
-from .part import Part
 from .reduce_scatter import ring as ring_reduce_scatter
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...backend import Array
+from ..chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
 from ..communicator import Communicator
-from .chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
 
 
 def pairwise(comm: Communicator, outgoing: list[Array], incoming: list[Array],

@@ -6,8 +6,8 @@ from math import prod
 import numpy as np
 
 from ...backend import Array
+from ..chunks import piece_bounds
 from ..communicator import Communicator
-from .chunks import piece_bounds
 
 
 def bruck(comm: Communicator, outgoing: list[Array], incoming: list[Array],

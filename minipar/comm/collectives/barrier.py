@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ..chunks import find_algorithm
 from ..communicator import Communicator
-from .chunks import find_algorithm
 
 
 def dissemination(comm: Communicator) -> None:

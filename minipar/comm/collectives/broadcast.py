@@ -9,8 +9,8 @@ As a linear map over all ranks its transpose is the reduce.
 import numpy as np
 
 from ...backend import Array
+from ..chunks import check_out, find_algorithm
 from ..communicator import Communicator
-from .chunks import check_out, find_algorithm
 
 
 def binomial(comm: Communicator, array: Array, root: int) -> None:

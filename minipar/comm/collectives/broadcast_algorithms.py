@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...backend import Array
+from ..chunks import chunk_bounds
 from ..communicator import Communicator
 from ..cost import best_num_segments
+from ..subgroup import rooted
 from .all_gather import ring as ring_all_gather
-from .chunks import chunk_bounds
-from .part import rooted
 from .scatter import binomial as binomial_scatter
 
 

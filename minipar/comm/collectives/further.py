@@ -8,7 +8,10 @@ the others are added to their `ALGORITHMS`, and "auto" becomes a choice by links
 from collections.abc import Callable
 from math import prod
 
-from . import library
+from ..cost.auto import chooser
+from ..mpi import builtin_collectives as library
+from ..mpi.shared_memory import shared
+from ..objects import gather_objects, gather_trace
 from .all_gather import ALGORITHMS as ALL_GATHER
 from .all_gather_algorithms import bruck as bruck_all_gather
 from .all_gather_algorithms import recursive_doubling as doubling_all_gather
@@ -20,18 +23,15 @@ from .all_reduce_algorithms import (
     recursive_doubling,
     tree,
 )
-from .all_reduce_shared import shared
 from .all_reduce_torus import torus
 from .all_to_all import ALGORITHMS as ALL_TO_ALL
 from .all_to_all_algorithms import bruck as bruck_all_to_all
-from .automatic import chooser
 from .barrier import ALGORITHMS as BARRIER
 from .barrier import barrier
 from .broadcast import ALGORITHMS as BROADCAST
 from .broadcast_algorithms import chain, pipelined_chain, scatter_all_gather
 from .gather import ALGORITHMS as GATHER
 from .gather import gather
-from .objects import gather_objects, gather_trace
 from .reduce import ALGORITHMS as REDUCE
 from .reduce import reduce
 from .reduce_scatter import ALGORITHMS as REDUCE_SCATTER

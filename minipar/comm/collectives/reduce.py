@@ -9,10 +9,10 @@ With a broadcast of the result it is an all-reduce.
 import numpy as np
 
 from ...backend import Array
+from ..chunks import check_out, chunk_bounds, deliver, find_algorithm, find_operator
 from ..communicator import Communicator
-from .chunks import check_out, chunk_bounds, deliver, find_algorithm, find_operator
+from ..subgroup import power_of_two, rooted
 from .gather import binomial as binomial_gather
-from .part import power_of_two, rooted
 from .reduce_scatter_algorithms import halve
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from ...backend import Array
+from ..chunks import piece_bounds
 from ..communicator import Communicator
-from .chunks import piece_bounds
-from .part import core_ranks, power_of_two
+from ..subgroup import core_ranks, power_of_two
 
 
 def pairwise(comm: Communicator, chunks: list[Array], combine) -> None:

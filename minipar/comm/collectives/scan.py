@@ -10,8 +10,8 @@
 import numpy as np
 
 from ...backend import Array
+from ..chunks import check_out, deliver, find_algorithm, find_operator
 from ..communicator import Communicator
-from .chunks import check_out, deliver, find_algorithm, find_operator
 
 
 def linear(comm: Communicator, mine: Array, before: Array | None, combine) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...backend import Array
+from ..chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
 from ..communicator import Communicator
-from .chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
-from .part import rooted
+from ..subgroup import rooted
 
 
 def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..topology import Link
+from ..simulated.topology import Link
 
 
 class Fit(NamedTuple):

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from ..topology import Link
+from ..simulated.topology import Link
 from .model import Cost, duration, seconds
 from .predict import rounds_of
 from .textbook import BANDWIDTH, COMBINING, LATENCY, textbook

@@ -8,8 +8,9 @@
 What runs a schedule is `executor`; its messages `exchange` derives from the schedule.
 """
 
-from .by_name import NAMES, make_schedule
-from .schedules import (
+from .schedule.by_name import NAMES, make_schedule
+from .schedule.csv import from_csv, to_csv
+from .schedule.schedules import (
     Action,
     Placement,
     Schedule,
@@ -21,11 +22,10 @@ from .schedules import (
     one_f_one_b,
     placement_of,
 )
-from .table import from_csv, to_csv
-from .timeline import Interval, Timeline
-from .timing import FREE, Times, simulate, simulate_until
-from .validate import Fault, find_fault
-from .zero_bubble import zb_h1, zb_v
+from .schedule.simulate import FREE, Times, simulate, simulate_until
+from .schedule.timeline import Interval, Timeline
+from .schedule.validate import Fault, find_fault
+from .schedule.zero_bubble import zb_h1, zb_v
 
 __all__ = ["FREE", "NAMES", "Action", "Fault", "Interval", "Placement", "Schedule", "Timeline",
            "Times", "find_fault", "from_csv", "gpipe", "in_a_loop", "in_a_v", "interleaved",

@@ -22,16 +22,16 @@ from ...autograd import Tensor, backward
 from ...backend import Array
 from ...comm import Communicator, Trace
 from ...comm.collectives import gather_objects, gather_trace
-from ...formats import Format
 from ...nn import Module
+from ...number_formats import Format
 from ...random import training_step
 from ..strategy import Microbatch
-from .dependencies import Part, sent
-from .exchange import Exchange, Forms
-from .schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
+from .p2p import Exchange, Forms
+from .schedule.dependencies import Part, sent
+from .schedule.schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
+from .schedule.timeline import Interval, Timeline
+from .schedule.validate import find_fault
 from .stages import Staged
-from .timeline import Interval, Timeline
-from .validate import find_fault
 
 AHEAD = 2               # receives are begun so many actions before they are needed
 

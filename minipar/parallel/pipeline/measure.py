@@ -20,7 +20,7 @@ from ...nn import Module
 from ...nn.chain import chain
 from ...random import training_step
 from ..strategy import Microbatch
-from .timing import Times
+from .schedule.simulate import Times
 
 
 def seconds_of_parts(model: Module, batch: Microbatch, comm: Communicator,

@@ -33,11 +33,11 @@ from ...autograd import Tensor
 from ...comm import Communicator
 from ...nn import Parameter
 from ...optim import Optimizer
-from ..gathering import Gathering
-from ..order import InOrder
-from ..sharded import Reductions
+from ..data.order import InOrder
 from ..strategy import Microbatch
-from ..unit import Unit, call_before_use
+from ..zero.fsdp_unit import Unit, call_before_use
+from ..zero.prefetch import Gathering
+from ..zero.zero2 import Reductions
 from .executor import Pipeline
 from .slab import StageSlab
 from .stage_shards import StageRuns

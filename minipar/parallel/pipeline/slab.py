@@ -15,7 +15,7 @@ from ...backend import Array, to_host
 from ...comm import Communicator, collectives
 from ...nn import Parameter, Slab
 from ...nn.slab import Segment
-from ..parallelize import whole
+from ..tensor.apply import whole
 
 Row = Sequence[tuple[Segment, Parameter]]
 

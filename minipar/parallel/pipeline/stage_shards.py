@@ -18,7 +18,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_gather, chunk_bounds
 from ...nn.slab import Segment
 from ..shards import Shard
-from ..unit import Run
+from ..zero.fsdp_unit import Run
 from .slab import StageSlab
 
 

@@ -21,7 +21,7 @@ from ...nn import Module
 from ...nn.chain import chain
 from ...nn.parameter import Absent
 from ..strategy import Microbatch, Strategy
-from .schedules import Placement
+from .schedule.schedules import Placement
 from .slab import StageSlab
 
 AT_ONCE = ("the stages of a pipeline compute a batch together, each of them in its turn: give its "

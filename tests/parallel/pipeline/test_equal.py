@@ -4,9 +4,9 @@ Dropout, uneven masks, microbatches of different sizes, weights tied over two ra
 """
 
 import pytest
-from cases import DEEP, OPTIMIZERS, PIPELINES, Case, check
 
 from minipar.testing import worlds
+from tests.support.cases import DEEP, OPTIMIZERS, PIPELINES, Case, check
 
 
 def parts_of(m: int) -> tuple[int, ...]:

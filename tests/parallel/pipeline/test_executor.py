@@ -9,18 +9,11 @@ from minipar.comm import Cluster
 from minipar.launch import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.pipeline import (
-    NAMES,
-    Times,
-    from_csv,
-    in_a_loop,
-    make_schedule,
-    predict,
-    simulate,
-)
+from minipar.parallel.pipeline import NAMES, Times, from_csv, in_a_loop, make_schedule, simulate
 from minipar.parallel.pipeline.executor import Pipeline
-from minipar.parallel.pipeline.figures import in_flight, num_messages
+from minipar.parallel.pipeline.schedule.metrics import in_flight, num_messages
 from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.plan import pipelines as predict
 from minipar.testing import worlds
 
 B, WIDTH = 4, 8

@@ -4,7 +4,6 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from cases import DEEP
 
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
@@ -12,11 +11,12 @@ from minipar.nn import MLP, Linear, Module
 from minipar.nn.chain import Part, chain
 from minipar.optim import clip_grad_norm, grad_norm
 from minipar.parallel.pipeline.measure import of_stages, seconds_of_parts
+from minipar.parallel.pipeline.schedule.simulate import Times
 from minipar.parallel.pipeline.slab import StageSlab
 from minipar.parallel.pipeline.stages import Staged, cut_evenly
-from minipar.parallel.pipeline.timing import Times
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
+from tests.support.cases import DEEP
 
 
 def heaviest(weights, cuts):

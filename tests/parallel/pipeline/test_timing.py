@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.comm.topology import Link
+from minipar.comm.simulated.topology import Link
 from minipar.parallel.pipeline import (
     NAMES,
     Action,
@@ -15,11 +15,17 @@ from minipar.parallel.pipeline import (
     from_csv,
     make_schedule,
     placement_of,
-    predict,
     simulate,
     simulate_until,
 )
-from minipar.parallel.pipeline.figures import bubble, in_flight, memory, num_messages, peak_memory
+from minipar.parallel.pipeline.schedule.metrics import (
+    bubble,
+    in_flight,
+    memory,
+    num_messages,
+    peak_memory,
+)
+from minipar.plan import pipelines as predict
 
 TIMES = [Times(1, 1, 1), Times(2, 3, 1), Times(3, 2, 1), Times(1, 4, 3), Times(5, 1, 2)]
 

@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
-from minipar.parallel.pipeline import Times, make_schedule, predict, simulate
-from minipar.parallel.pipeline.figures import in_flight
+from minipar.parallel.pipeline import Times, make_schedule, simulate
+from minipar.parallel.pipeline.schedule.metrics import in_flight
+from minipar.plan import pipelines as predict
 
 EQUAL = Times(1, 1, 1)
 F_DOWN, F_UP, I_UP, I_DOWN, W = range(5)        # what a rank of a V counts; W of both its stages

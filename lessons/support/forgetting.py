@@ -1,0 +1,82 @@
+"""What lesson 20 observes: a step of training by a plan, and memory of deeper and deeper chains."""
+
+import math
+from functools import cache
+
+import numpy as np
+
+from minipar.autograd import Meter, Tensor, backward
+from minipar.memory.remat.optimal import frontier
+from minipar.memory.remat.plans import Plan, keep_all, rematerialize, square_root
+from minipar.memory.remat.predict import predict
+from minipar.memory.remat.profile import Costs, measure_parts
+from minipar.memory.remat.revolve import revolve, revolve_steps
+from minipar.memory.temporaries import StepLedger
+from minipar.nn import MLP, Module
+from minipar.nn.chain import chain
+from minipar.random import training_step
+
+from .kit import Row
+
+Points = list[tuple[int, int]]
+
+
+class Counted:
+    """A step of training by a plan: loss, gradients, bytes at the peak, FLOPs of forward.
+
+    `peak` is that of activations; `with_temporaries`, of what operations hand on besides.
+    """
+
+    def __init__(self, model: Module, x: np.ndarray | Tensor, targets: np.ndarray, plan: Plan):
+        rematerialize(model, lambda parts: plan)
+        model.zero_grad()
+        ledger, meter = StepLedger(model.parameters()), Meter()
+        with ledger.recording(), meter.running(), training_step(0, 0, range(len(targets))):
+            loss = model.criterion(model(x), targets)
+            backward(loss)
+        self.loss, self.gradients = loss.item(), [p.grad.copy() for p in model.parameters()]
+        self.peak, self.with_temporaries = ledger.peak_of["activations"], ledger.peak
+        self.forward = meter.total_flops("forward")
+
+    def differs(self, other: "Counted") -> int:
+        """Bytes of the gradients that are not the same."""
+        return sum(int(np.sum(a.view(np.uint8) != b.view(np.uint8)))
+                   for a, b in zip(self.gradients, other.gradients))
+
+
+def costs_of(model: Module, x: np.ndarray | Tensor, targets: np.ndarray) -> Costs:
+    """What the parts of a model cost, and the loss."""
+    with training_step(0, 0, range(len(targets))):
+        return measure_parts(chain(model), x, lambda y: model.criterion(y, targets),
+                             model.parameters())
+
+
+@cache          # once for all simulated ranks of a process: they would count the same
+def grow(depths: tuple[int, ...], snapshots: int,
+         width: int = 8) -> tuple[list[Row], dict[str, tuple[Points, Points]]]:
+    """Arrays alive at the peak of MLPs of so many equal layers, predicted and counted."""
+    rows: list[Row] = []
+    growth: dict[str, tuple[Points, Points]] = {}
+    for depth in depths:
+        model = MLP([width] * (depth + 1)).initialize(0)
+        x, targets = Tensor(np.ones((1, width), np.float32)), np.zeros(1, int)
+        costs = costs_of(model, x, targets)
+        unit, k = costs.parts[0].input, math.isqrt(depth)
+        budget = predict(square_root(chain(model)), costs).extra_flops
+        best = next(c for c in frontier(costs) if c.extra_flops <= budget)
+        none = Counted(model, x, targets, keep_all(chain(model)))
+        root = Counted(model, x, targets, square_root(chain(model)))
+        for name, predicted, seen in (
+                ("none: L + 1", depth + 1, none),
+                ("√L segments: 2√L − 1", k + depth // k - 1, root),
+                ("optimal, no more FLOPs", best.peak // unit,
+                 Counted(model, x, targets, best.plan))):
+            peak = seen.peak // unit
+            rows.append(Row(f"L = {depth}, {name}", predicted, peak, "arrays"))
+            for points, value in zip(growth.setdefault(name, ([], [])), (predicted, peak)):
+                points.append((depth, value))
+        with_snapshots = Counted(model, x, targets, revolve(depth, snapshots))
+        steps = (with_snapshots.forward - none.forward) // costs.parts[0].forward
+        rows.append(Row(f"… revolve with {snapshots} inputs: r L − C(c+r, r−1)",
+                        revolve_steps(depth, snapshots), steps, "steps"))
+    return rows, growth

@@ -1,0 +1,189 @@
+"""What every lesson shares: one question, one picture, one table, one takeaway, exercises.
+
+    def main(comm):
+        lesson = Lesson(comm, __file__, "Why did it hang?")
+        lesson.table([Row("bytes sent", predicted, measured, "B")])     # asserted equal
+        lesson.picture(lambda path: draw_timeline(trace, path))         # out/01_messages.png
+        lesson.takeaway("…")
+
+    launch(main)
+
+Rows are checked on every rank; rank 0 alone prints and draws.  The answers to a lesson's questions
+are in docs/pages/answers, folded; `--answers` prints them.
+"""
+
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from math import isclose
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.table import Table
+
+from minipar.comm import Communicator
+from minipar.comm.collectives import gather_objects
+from minipar.environment import cores, minipar_command
+from minipar.exercises import manifest
+from minipar.launch import UsageError
+
+ROOT = Path(__file__).parents[2]
+OUT = ROOT / "out"
+ANSWERS = ROOT / "docs" / "pages" / "answers"
+EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
+
+
+class Row(NamedTuple):
+    """One line of a table: what theory says, and what was counted or timed.
+
+    `rule`: "=" must be equal (floats to 1e-9, for rounding), "≤" at most so much, "≈" is shown
+    and not asserted, as befits seconds.
+    """
+
+    what: str
+    predicted: float
+    measured: float
+    unit: str = ""
+    rule: str = EQUAL
+
+    def holds(self) -> bool:
+        """Whether measured is what the rule demands."""
+        if self.rule == EQUAL:
+            both_whole = isinstance(self.predicted, int) and isinstance(self.measured, int)
+            return (self.predicted == self.measured if both_whole
+                    else isclose(self.predicted, self.measured, rel_tol=1e-9))
+        return self.rule == ABOUT or self.measured <= self.predicted
+
+
+class Lesson:
+    """Prints the header of the lesson in `file`; takes its command line, `--out DIR --answers`.
+
+    Raises UsageError for other words, or if there are fewer than `min_ranks` ranks.
+    """
+
+    def __init__(self, comm: Communicator, file: str, question: str, min_ranks: int = 1):
+        self.comm, self.name = comm, Path(file).stem
+        self.options = _options(sys.argv[1:], Path(file).name)
+        if comm.size < min_ranks:
+            raise UsageError(f"this lesson needs at least {min_ranks} ranks, not {comm.size}: "
+                             f"--ranks {min_ranks}, or mpirun -n {min_ranks}")
+        self.console = Console(quiet=comm.rank > 0, highlight=False,
+                               width=None if sys.stdout.isatty() else 110)
+        kind = "real MPI" if hasattr(comm, "mpi_comm") else "simulated"
+        self.clock = "simulated" if kind == "simulated" else "measured"     # what seconds are here
+        ranks = f"{comm.size} {kind} rank{'s' if comm.size > 1 else ''}"
+        number, _, title = self.name.partition("_")
+        self.console.rule(f"[bold]Lesson {number}: {title.replace('_', ' ')}")
+        self.console.print(f"[bold]{question}[/]  [dim]({ranks})[/]\n")
+        crowded = _crowded(comm)
+        if crowded:
+            self.console.print(f"[yellow]{crowded}[/]\n")
+
+    def say(self, text: str) -> None:
+        """A paragraph, in Markdown."""
+        self.console.print(Markdown(text), "", sep="\n")
+
+    def table(self, rows: Sequence[Row], title: str = "", found: str = "measured") -> None:
+        """Print predicted beside measured.  Raises AssertionError for a row that does not hold.
+
+        `found` heads the second column: "simulated" for times of the simulated cluster's clock.
+        """
+        for row in rows:
+            assert row.holds(), (f"{row.what}: predicted {row.rule} {row.predicted!r}, {found} "
+                                 f"{row.measured!r} {row.unit}")
+        self.grid([title or "", "predicted", found, "ratio"],
+                  [(row.what, f"{row.rule} {number(row.predicted)} {row.unit}",
+                    f"{number(row.measured)} {row.unit}", _ratio(row)) for row in rows])
+
+    def grid(self, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Print any other table, the first column at the left, the others at the right."""
+        table = Table(*headers[:1])
+        for header in headers[1:]:
+            table.add_column(header, justify="right")
+        for row in rows:
+            table.add_row(*map(str, row))
+        self.console.print(table, "")
+
+    def picture(self, draw: Callable[[Path], Any]) -> None:
+        """Call draw(path) and say where the picture is."""
+        self._write("Picture", draw, self.options.out / f"{self.name}.png")
+
+    def page(self, write: Callable[[Path], Any]) -> None:
+        """Call write(path) and say where the page is, to be opened in a browser."""
+        self._write("Page", write, self.options.out / f"{self.name}.html")
+
+    def _write(self, what: str, write: Callable[[Path], Any], path: Path) -> None:
+        if self.comm.rank == 0:
+            write(path)
+        self.console.print(f"{what}: {path}\n", soft_wrap=True, markup=False)
+
+    def takeaway(self, text: str) -> None:
+        """The one sentence to remember."""
+        self.console.print(f"[bold green]Takeaway:[/] {text}\n")
+
+    def exercises(self, *names: str, questions: Sequence[str] = ()) -> None:
+        """The manifest's exercises of this lesson, others by name, and questions to think about."""
+        self.console.print("[bold]Exercises[/]")
+        number = int(self.name.partition("_")[0])
+        own = [name for name, exercise in manifest.load(ROOT).items() if exercise.lesson == number]
+        for name in dict.fromkeys([*own, *names]):
+            self.console.print(f"  • {minipar_command(f'exercise start {name}')}", soft_wrap=True)
+        answers = answers_of(self.name) if self.options.answers else {}
+        for question in questions:
+            self.console.print(f"  • {question}", markup=False)
+            if answers:
+                self.console.print(Padding(Markdown(answers[question]), (1, 0, 1, 4)))
+        if questions and not answers:
+            self.console.print(f"[dim]The answers: --answers, or {_page(self.name)}[/]")
+
+
+def _page(name: str) -> Path:
+    """The page with the answers to a lesson's questions, from the clone's folder."""
+    return (ANSWERS / f"{name.partition('_')[0]}.md").relative_to(ROOT)
+
+
+def answers_of(name: str) -> dict[str, str]:
+    """The answers to the questions of a lesson, in Markdown, by question."""
+    text = (ROOT / _page(name)).read_text(encoding="utf-8")
+    folded = re.findall(r"<summary>(.+?)</summary>(.+?)</details>", text, re.DOTALL)
+    return {" ".join(question.split()): answer.strip() for question, answer in folded}
+
+
+def _crowded(comm: Communicator) -> str:
+    """On rank 0 of real ranks a warning, if those of a machine share its cores; else ""."""
+    if not hasattr(comm, "mpi_comm"):
+        return ""
+    here = [seen for node, seen in gather_objects(comm, (comm.node_of(comm.rank), cores())) or []
+            if node == comm.node_of(comm.rank)]
+    num_cores = len(set().union(*here))
+    return "" if len(here) <= num_cores else (
+        f"{len(here)} ranks share {num_cores} core{'s' * (num_cores > 1)}: what is counted is "
+        "exact, but times, and shares of time, mean little.")
+
+
+def number(value: float) -> str:
+    """A number as a person writes it: 12,345 if it is whole or large, else with three digits."""
+    whole = isinstance(value, int) or abs(value) < 1e15 and (value >= 1000 or value == int(value))
+    return f"{value:,.0f}" if whole else f"{value:.3g}"
+
+
+def _ratio(row: Row) -> str:
+    if row.rule == AT_MOST or not row.predicted:
+        return "–"
+    return "1" if row.predicted == row.measured else f"{row.measured / row.predicted:.4f}"
+
+
+def _options(words: list[str], program: str) -> Namespace:
+    class Parser(ArgumentParser):
+        def error(self, message: str):
+            raise UsageError(f"{message}: {self.format_usage().strip()}")
+
+    parser = Parser(program, description="A lesson: alone on simulated ranks (--ranks N), or under "
+                                         "mpirun on real ones.")
+    parser.add_argument("--out", type=Path, default=OUT, help="where its picture goes")
+    parser.add_argument("--answers", action="store_true", help="answer its questions, too")
+    return parser.parse_args(words)

@@ -1,0 +1,110 @@
+"""Steps of a GPT in few bits, observed: what lesson 22 measures."""
+
+import tracemalloc
+from functools import cache
+
+import numpy as np
+
+from minipar.autograd import Function, Meter, backward
+from minipar.autograd.function import after_operations
+from minipar.comm import Communicator
+from minipar.memory.ledger import Ledger
+from minipar.memory.temporaries import StepLedger
+from minipar.nn import GPT, GPTConfig
+from minipar.number_formats import BFLOAT16
+from minipar.optim import AdamW
+from minipar.parallel.low_precision import reduce_in
+from minipar.parallel.strategies import make_strategy
+from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.precision.loss_scaler import LossScaler
+from minipar.precision.mixed import FP16, set_precision
+from minipar.precision.unscale import unscale
+
+CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=2, num_heads=4, width=48, tied=False)
+STEP = GPTConfig(vocab_size=64, context=128, num_layers=2, num_heads=4, width=96)
+ROWS, TARGETS = 4, 2**20        # of a batch here; targets of a batch as large models have it
+
+
+class Look(Function):
+    """x itself; the gradient that comes back is noted."""
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, x, seen):
+        """See the class."""
+        ctx.seen = seen
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        """See the class."""
+        ctx.seen.append(np.array(g).ravel())
+        return [g]
+
+
+def batch(rank: int) -> Microbatch:
+    """Tokens of this rank."""
+    ids = np.random.default_rng(rank).integers(0, CONFIG.vocab_size, (ROWS, CONFIG.context + 1))
+    return Microbatch(ids[:, :-1], ids[:, 1:], np.arange(ROWS))
+
+
+def gradients_of_all_operations() -> np.ndarray:
+    """Those of one step in float32, as small as in a batch of TARGETS targets."""
+    model, (ids, targets, _), seen = GPT(CONFIG).initialize(), batch(0), []
+    with after_operations(lambda y: Look.apply(y, seen=seen)):
+        loss = model.loss(ids, targets, TARGETS)
+    backward(loss)
+    return np.concatenate(seen)
+
+
+def kept(model: GPT) -> dict[str, int]:
+    """Bytes that one step keeps for backward: in all, and of what is never narrow."""
+    ledger, (ids, targets, _) = Ledger(model.parameters()), batch(0)
+    with ledger.recording():
+        loss = model.loss(ids, targets)
+        live = ledger.live
+        backward(loss)
+    rows = ROWS * CONFIG.context
+    statistics = 4 * rows * (2 * CONFIG.num_layers + 1)         # of layer norms: one a row
+    same = statistics + 4 * rows * CONFIG.vocab_size + ids.base.nbytes      # dlogits, ids
+    return {"all": live, "same": same}
+
+
+@cache          # once for all simulated ranks of a process: they have the same
+def peak(narrow: bool) -> tuple[int, int]:
+    """Bytes at the peak of a second step beside weights and gradients: counted, and allocated."""
+    model = GPT(STEP)
+    (set_precision(model, FP16) if narrow else model).initialize()
+    ids, targets = np.random.default_rng(0).integers(0, STEP.vocab_size, (2, 16, STEP.context))
+    for _ in range(2):
+        ledger = StepLedger(model.parameters())
+        tracemalloc.start()             # all that Python, and NumPy, allocate from now on
+        with Meter().running(), ledger.recording():     # a meter of its own: no other rank's turn
+            backward(model.loss(ids, targets))
+        measured = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return ledger.peak, measured
+
+
+def one_overflow(comm: Communicator) -> tuple[bool, LossScaler]:
+    """ZeRO-1, where the last rank's shard alone has an infinite gradient; whether to step."""
+    strategy = make_strategy("zero1", set_precision(GPT(CONFIG), FP16).initialize(), comm)
+    optimizer, scaler = AdamW(strategy.slabs), LossScaler()
+    optimizer.zero_grad()
+    accumulate(strategy, [batch(comm.rank)], scale=scaler.scale)
+    if comm.rank == comm.size - 1:
+        strategy.slabs[-1].complete_grad()[0] = np.inf
+    finite = unscale(strategy, scaler.scale)
+    scaler.update(not finite)
+    return finite, scaler
+
+
+def reduced_bytes(comm: Communicator, narrow: bool) -> int:
+    """What this rank sends to sum gradients."""
+    strategy = make_strategy("zero1", GPT(CONFIG).initialize(), comm)
+    if narrow:
+        reduce_in(strategy, BFLOAT16)
+    comm.start_trace()
+    accumulate(strategy, [batch(comm.rank)])
+    return comm.stop_trace().bytes_sent(comm.rank, "reduce_scatter")

@@ -1,0 +1,69 @@
+"""One training step of a GPT, observed: what lessons 09 and 10 measure of a strategy."""
+
+from collections.abc import Callable
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from minipar.backend.array_module import Array
+from minipar.comm import Communicator
+from minipar.comm.collectives import agree_on_sum, all_reduce
+from minipar.launch import metered
+from minipar.memory.ledger import Ledger
+from minipar.nn import GPT, GPTConfig, Module
+from minipar.optim import AdamW
+from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.viz.memory import MemoryStep, peak_of, phases_of
+
+STATES = ("parameters", "optimizer states", "gradients", "communication")   # not activations
+ROWS = 2                    # of a microbatch, on each rank
+
+
+def ring(comm: Communicator, flat: Array) -> Array:
+    """DDP's all-reduce as a reduce-scatter and an all-gather around a ring, whatever the size."""
+    return all_reduce(comm, flat, algorithm="ring", out=flat)
+
+
+class Step(NamedTuple):
+    """What was seen; bytes are of STATES: activations are the same with every strategy."""
+
+    strategy: Strategy
+    kept: int               # bytes on this rank before the step: what never goes away
+    peak: int               # bytes on this rank at their most during the step
+    sent: int               # bytes that all ranks sent, bookkeeping apart
+    seconds: float          # the median of a few steps, on this rank
+    memory: MemoryStep      # of this rank, for the picture
+
+
+def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Communicator], Strategy],
+            num_microbatches: int = 1, num_timed: int = 3) -> Step:
+    """Train a GPT with the strategy make(model, comm); time some steps, and observe one more."""
+    ids = np.random.default_rng(comm.rank).integers(0, config.vocab_size,
+                                                    (ROWS, config.context + 1))
+    batches = [Microbatch(ids[:, :-1], ids[:, 1:], np.arange(ROWS))] * num_microbatches
+    ledger = Ledger(now=comm.now)
+    with ledger.recording():                # before the model is made: its arrays count, too
+        strategy = make(GPT(config).initialize(), comm)
+        optimizer = AdamW(strategy.slabs)
+
+    def step(comm: Communicator) -> float:
+        begun = comm.now()
+        optimizer.zero_grad()
+        accumulate(strategy, batches)
+        strategy.step(optimizer)
+        return comm.now() - begun
+    times = [step(comm) for _ in range(1 + num_timed)]      # the first makes plans
+    kept, begun = sum(ledger.live_of[kind] for kind in STATES), comm.now()
+    comm.start_trace()
+    with ledger.recording():
+        metered(step)(comm)
+    trace, ended = comm.stop_trace(), comm.now()
+    memory = MemoryStep("", ledger.history, begun, ended, phases=phases_of(trace, comm.rank))
+    return Step(strategy, kept, peak_of(memory, STATES)[1], total(comm, trace.bytes_sent()),
+                median(times[1:] or times), memory)
+
+
+def total(comm: Communicator, count: int) -> int:
+    """The sum of a count over the ranks."""
+    return int(agree_on_sum(comm, count))

@@ -1,0 +1,1 @@
+"""Differentiable operations, one file for each family."""

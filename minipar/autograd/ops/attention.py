@@ -1,0 +1,239 @@
+"""Scaled-dot-product attention: softmax(q kᵀ / √d) v for every head (Vaswani et al. 2017, eq. 1).
+
+    heads of q:    0 1  2 3  4 5     In grouped-query attention several heads of q share one head of
+                   └┬┘  └┬┘  └┬┘     k and v (Ainslie et al. 2023); with as many heads of k and v as
+    heads of k, v:  0    1    2      of q it is ordinary multi-head attention.
+
+Inside, q is (batch, kv heads, group, queries, d) and k, v are (batch, kv heads, 1, keys, d).
+
+    keys     0 ····· 63 64 ··· 127      A causal query sees no later key, so each block of queries
+    queries  0 ┌───────┐                goes only with the keys up to its own end: little more than
+            63 │ ╲     │                half of all pairs are computed and kept.  A cache-sized
+            64 ├───────┼───────┐        piece of the batch at a time goes through the whole chain.
+           127 │       │ ╲     │        Saves the probabilities, block by block.
+"""
+
+import math
+
+import numpy as np
+
+from ...backend import Array, blocks
+from ..function import Function
+from ..tensor import Tensor
+from .normalization import row_dot, row_sum
+
+MASKED = -1e30      # exp(MASKED - max) is 0 in float32 and float64
+QUERIES = 64        # in a block: fewer save more of the masked half, but make smaller products
+
+
+def _query_blocks(num_queries: int, num_keys: int, causal: bool) -> list[tuple[slice, slice]]:
+    """Blocks of queries, each with the keys that its last query may see: all, for the very last."""
+    if not causal:
+        return [(slice(0, num_queries), slice(0, num_keys))]
+    ends = [*range(QUERIES, num_queries, QUERIES), num_queries]
+    return [(slice(start, end), slice(0, end + num_keys - num_queries))
+            for start, end in zip([0, *ends], ends)]
+
+
+def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal: bool,
+            scale: float) -> list[Array]:
+    """Fill `out`, of the shape of q, with the attention; return the blocks of probabilities.
+
+    `keep` is a dropout mask (…, queries, keys) of the probabilities; survivors grow by `scale`.
+    """
+    shrink = 1 / math.sqrt(q.shape[-1])
+    query_blocks = _query_blocks(q.shape[-2], k.shape[-2], causal)
+    future = np.triu(np.full_like(q, MASKED, shape=(QUERIES, QUERIES)), 1)
+    probabilities = [np.empty_like(q, shape=(*q.shape[:-2], rows.stop - rows.start, cols.stop))
+                     for rows, cols in query_blocks]
+    for *pieces, q_, k_, v_, out_, keep_ in blocks(
+            *probabilities, q, k, v, out, q if keep is None else keep):
+        for (rows, cols), p in zip(query_blocks, pieces):
+            size = p.shape[-2]
+            np.matmul(q_[..., rows, :] * shrink, k_[..., cols, :].swapaxes(-1, -2), out=p)
+            if causal:
+                p[..., cols.stop - size:] += future[:size, :size]
+            p -= np.max(p, axis=-1, keepdims=True)
+            np.exp(p, out=p)
+            p /= row_sum(p)
+            used = p if keep is None else p * keep_[..., rows, cols] * scale
+            np.matmul(used, v_[..., cols, :], out=out_[..., rows, :])
+    return probabilities
+
+
+def _attend_backward(g: Array, q: Array, k: Array, v: Array, keep: Array | None, causal: bool,
+                     scale: float, probabilities: list[Array],
+                     dq: Array, dk: Array, dv: Array) -> None:
+    """Fill dq, dk, dv.  With P the probabilities and S = q kᵀ/√d:
+
+    dv = Pᵀ g,   dP = g vᵀ,   dS = P (dP - Σ dP P),   dq = dS k/√d,   dk = dSᵀ q/√d.
+    """
+    shrink = 1 / math.sqrt(q.shape[-1])
+    query_blocks = _query_blocks(q.shape[-2], k.shape[-2], causal)
+    for *pieces, g_, q_, k_, v_, keep_, dq_, dk_, dv_ in blocks(
+            *probabilities, g, q, k, v, q if keep is None else keep, dq, dk, dv):
+        is_first = True         # the last queries come first: they see all keys
+        for (rows, cols), p in reversed(list(zip(query_blocks, pieces))):
+            g_rows, k_cols = g_[..., rows, :], k_[..., cols, :]
+            ds = g_rows @ v_[..., cols, :].swapaxes(-1, -2)
+            used = p
+            if keep is not None:
+                mask = keep_[..., rows, cols]
+                used = p * mask * scale
+                ds *= mask
+                ds *= scale
+            ds -= row_dot(ds, p)
+            ds *= p
+            ds *= shrink
+            np.matmul(ds, k_cols, out=dq_[..., rows, :])
+            _add_product(dv_[..., cols, :], used.swapaxes(-1, -2), g_rows, is_first)
+            _add_product(dk_[..., cols, :], ds.swapaxes(-1, -2), q_[..., rows, :], is_first)
+            is_first = False
+
+
+def _add_product(total: Array, a: Array, b: Array, is_first: bool) -> None:
+    """Add a b to the gradient of keys or values, which a group of heads of q may share."""
+    if is_first and a.shape[2] == 1:
+        np.matmul(a, b, out=total)
+        return
+    product = a @ b
+    if a.shape[2] > 1:
+        product = np.sum(product, axis=2, keepdims=True)
+    if is_first:
+        total[...] = product
+    else:
+        total += product
+
+
+def _count_flops(q: Array, num_keys: int, causal: bool, has_dropout: bool) -> tuple[int, int]:
+    """FLOPs of `_attend` and `_attend_backward` for q (batch, kv heads, group, queries, d).
+
+    A pair of a query and a key that is computed costs two products forward (q kᵀ, P v) and four
+    backward, of d multiply-adds each, and its part of softmax.
+    """
+    batch, kv_heads, group, num_queries, d = q.shape
+    sizes = [(rows.stop - rows.start, cols.stop)
+             for rows, cols in _query_blocks(num_queries, num_keys, causal)]
+    pairs = batch * kv_heads * group * sum(size * keys for size, keys in sizes)
+    masked = batch * kv_heads * group * causal * sum(size * size for size, _ in sizes)
+    keys = sum(keys for _, keys in sizes)
+    # dk and dv add up the blocks but the first, and before that the heads of a group.
+    sums = 2 * d * batch * kv_heads * (keys - num_keys + (group * keys if group > 1 else 0))
+    return (pairs * (4 * d + 5 + 2 * has_dropout) + masked + q.size,
+            pairs * (8 * d + 5 + 4 * has_dropout) + sums)
+
+
+class Attention(Function):
+    """softmax(q kᵀ / √d) v of separate q, k and v."""
+
+    rule = "q (batch, heads, queries, d); k, v (batch, kv heads, keys, d), kv heads dividing heads"
+
+    @staticmethod
+    def flops(ctx, out, q, k, v, keep):
+        forward, backward = _count_flops(Attention._grouped(q, k, v)[0], k.shape[2], ctx.causal,
+                                         keep is not None)
+        first = ctx.needs_grad.index(True) if any(ctx.needs_grad) else 0
+        return forward, [backward if i == first else 0 for i in range(4)]   # all done at once
+
+    @staticmethod
+    def _grouped(q, k, v):
+        kv_heads = k.shape[1]
+        q = q.reshape(q.shape[0], kv_heads, q.shape[1] // kv_heads, *q.shape[2:])
+        return q, k[:, :, None], v[:, :, None]
+
+    @staticmethod
+    def forward(ctx, q, k, v, keep, causal, rate):
+        if (any(a.ndim != 4 for a in (q, k, v)) or q.shape[1] % k.shape[1] or k.shape != v.shape
+                or (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3])):
+            raise ValueError("shapes do not fit together")
+        if causal and q.shape[2] > k.shape[2]:
+            raise ValueError("causal attention needs at least as many keys as queries")
+        ctx.scale = 1 / (1 - rate)
+        out = np.empty_like(q)
+        q_, k_, v_ = Attention._grouped(q, k, v)
+        keep = None if keep is None else keep.reshape(*q_.shape[:-1], k.shape[2])
+        ctx.causal = causal
+        ctx.save(q, k, v, keep,
+                 *_attend(q_, k_, v_, out.reshape(q_.shape), keep, causal, ctx.scale))
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        q, k, v, keep, *probabilities = [saved() for saved in ctx.saved]
+        dq, dk, dv = np.empty_like(q), np.empty_like(k), np.empty_like(v)
+        q_, k_, v_ = Attention._grouped(q, k, v)
+        _attend_backward(g.reshape(q_.shape), q_, k_, v_, keep, ctx.causal, ctx.scale,
+                         probabilities, *Attention._grouped(dq, dk, dv))
+        return [dq, dk, dv, None]
+
+
+class FusedAttention(Function):
+    """The same on the output of one linear layer: qkv (batch, time, (heads + 2 kv heads) d).
+
+    No copy to split q, k and v, none to join their gradients: all are views of one array.
+    """
+
+    rule = "qkv (batch, time, (heads + 2 · kv heads) · d), kv heads dividing heads"
+
+    @staticmethod
+    def flops(ctx, out, qkv, keep):
+        q, _, _ = FusedAttention._split(qkv, ctx.heads, ctx.kv_heads)
+        forward, backward = _count_flops(q, qkv.shape[1], ctx.causal, keep is not None)
+        return forward, [backward, 0]
+
+    @staticmethod
+    def _split(qkv, heads, kv_heads):
+        """Views q (batch, kv heads, group, time, d) and k, v (batch, kv heads, 1, time, d)."""
+        width = qkv.shape[2]
+        d = width // (heads + 2 * kv_heads)
+        ends = (0, heads * d, (heads + kv_heads) * d, width)
+        return [FusedAttention._heads(qkv[:, :, start:end], kv_heads, d)
+                for start, end in zip(ends, ends[1:])]
+
+    @staticmethod
+    def _heads(x, kv_heads, d):
+        """x (batch, time, heads · d) as (batch, kv heads, group, time, d)."""
+        batch, time, width = x.shape
+        return (x.reshape(batch, time, kv_heads, width // (kv_heads * d), d)
+                .transpose(0, 2, 3, 1, 4))
+
+    @staticmethod
+    def forward(ctx, qkv, keep, heads, kv_heads, causal, rate):
+        if qkv.ndim != 3 or heads % kv_heads or qkv.shape[2] % (heads + 2 * kv_heads):
+            raise ValueError(f"a last axis of {qkv.shape[-1]} is not (heads + 2 kv heads) d for "
+                             f"{heads} heads and {kv_heads} kv heads")
+        q, k, v = FusedAttention._split(qkv, heads, kv_heads)
+        batch, time, d = qkv.shape[0], qkv.shape[1], q.shape[-1]
+        ctx.heads, ctx.kv_heads, ctx.causal, ctx.scale = heads, kv_heads, causal, 1 / (1 - rate)
+        out = np.empty_like(qkv, shape=(batch, time, heads * d))
+        keep = None if keep is None else keep.reshape(*q.shape[:-1], time)
+        ctx.save(qkv, keep, *_attend(q, k, v, FusedAttention._heads(out, kv_heads, d), keep, causal,
+                                     ctx.scale))
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        qkv, keep, *probabilities = [saved() for saved in ctx.saved]
+        dqkv = np.empty_like(qkv)
+        q, k, v = FusedAttention._split(qkv, ctx.heads, ctx.kv_heads)
+        g = FusedAttention._heads(g, ctx.kv_heads, q.shape[-1])
+        _attend_backward(g, q, k, v, keep, ctx.causal, ctx.scale, probabilities,
+                         *FusedAttention._split(dqkv, ctx.heads, ctx.kv_heads))
+        return [dqkv, None]
+
+
+def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False,
+                                 keep: Array | None = None, rate: float = 0.0) -> Tensor:
+    """Attention of q (batch, heads, queries, d) to k, v (batch, kv heads, keys, d).
+
+    With `causal` the last query sees all keys, the one before all but the last, and so on.  `keep`
+    (batch, heads, queries, keys) is a boolean dropout mask of the given `rate`.
+    """
+    return Attention.apply(q, k, v, keep, causal=causal, rate=rate)
+
+
+def fused_attention(qkv: Tensor, heads: int, kv_heads: int | None = None, causal: bool = True,
+                    keep: Array | None = None, rate: float = 0.0) -> Tensor:
+    """Self-attention of qkv (batch, time, (heads + 2 kv heads) d) → (batch, time, heads d)."""
+    return FusedAttention.apply(qkv, keep, heads=heads, kv_heads=kv_heads or heads, causal=causal,
+                                rate=rate)

@@ -1,0 +1,117 @@
+"""Matrix products: where nearly all the FLOPs of a model are, 2 for each multiply-add."""
+
+import numpy as np
+
+from ...backend import Array, check_ids, scatter_add
+from ..function import Function
+from ..tensor import Tensor
+from .elementwise import rows, unbroadcast, unbroadcast_flops
+
+
+class MatMul(Function):
+    """y = a b, over broadcast leading axes."""
+
+    rule = "(..., n, k) @ (..., k, m), the inner sizes k equal, the leading axes broadcasting"
+
+    @staticmethod
+    def flops(ctx, out, a, b):
+        products, leading = 2 * out.size * a.shape[-1], out.shape[:-2]
+        return products, [products + unbroadcast_flops((*leading, *x.shape[-2:]), x.shape)
+                          for x in (a, b)]
+
+    @staticmethod
+    def forward(ctx, a, b):
+        if np.ndim(a) < 2 or np.ndim(b) < 2:
+            raise ValueError("both need at least two axes: reshape a vector to (1, n) or (n, 1)")
+        ctx.shapes = a.shape, b.shape
+        ctx.save(a if ctx.needs_grad[1] else None, b if ctx.needs_grad[0] else None)
+        ctx.stop_if_enough()
+        return a @ b
+
+    @staticmethod
+    def backward(ctx, g):
+        # da = g bᵀ, db = aᵀ g
+        (a, b), (a_shape, b_shape) = ctx.saved, ctx.shapes
+        return [lambda: unbroadcast(g @ b().swapaxes(-1, -2), a_shape),
+                lambda: unbroadcast(a().swapaxes(-1, -2) @ g, b_shape)]
+
+
+class Linear(Function):
+    """y = x w + bias.
+
+    x (..., in), w (in, out), bias (out,) or None.  One 2-D product whatever the leading axes are.
+    """
+
+    rule = "x (..., in), weight (in, out), bias (out,)"
+
+    @staticmethod
+    def flops(ctx, out, x, w, bias):
+        products, bias_sum = 2 * out.size * x.shape[-1], 0 if bias is None else out.size
+        return products + bias_sum, [products, products, bias_sum]
+
+    @staticmethod
+    def forward(ctx, x, w, bias):
+        need_x, need_w, _ = ctx.needs_grad
+        if w.ndim != 2 or x.shape[-1] != w.shape[0]:
+            raise ValueError(f"the last axis of x has {x.shape[-1]} elements, the weight takes "
+                             f"{w.shape[0]}")
+        if bias is not None and bias.shape != w.shape[1:]:
+            raise ValueError(f"the bias has shape {bias.shape}, the weight gives {w.shape[1:]}")
+        ctx.save(x if need_w else None, w if need_x else None)
+        ctx.stop_if_enough()
+        y = rows(x) @ w
+        if bias is not None:
+            y += bias
+        return y.reshape(*x.shape[:-1], w.shape[1])
+
+    @staticmethod
+    def backward(ctx, g):
+        # dx = g wᵀ, dw = xᵀ g, dbias = Σ g over the rows
+        x, w = ctx.saved
+        leading, g = g.shape[:-1], rows(g)
+
+        def dx():
+            weight = w()
+            return (g @ weight.T).reshape(*leading, weight.shape[0])
+        return [dx, lambda: rows(x()).T @ g, lambda: np.einsum("ni->i", g)]
+
+
+class Embedding(Function):
+    """y = table[ids];  dtable = rows of g added up by id."""
+
+    rule = "a table (rows, width) and an array of row numbers"
+
+    @staticmethod
+    def flops(ctx, out, table, ids):
+        return 0, [out.size, 0]
+
+    @staticmethod
+    def forward(ctx, table, ids):
+        if table.ndim != 2:
+            raise ValueError("the table has two axes")
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"ids are row numbers: integers, not {ids.dtype}")
+        check_ids(ids, table.shape[0], "ids")
+        ctx.save(ids)
+        ctx.shape = table.shape
+        return np.take(table, ids, axis=0)
+
+    @staticmethod
+    def backward(ctx, g):
+        (ids,), shape = ctx.saved, ctx.shape
+        return [lambda: scatter_add(rows(g), ids().reshape(-1), shape), None]
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """a (..., n, k) @ b (..., k, m) → (..., n, m)."""
+    return MatMul.apply(a, b)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (..., in) weight (in, out) + bias (out,) → (..., out)."""
+    return Linear.apply(x, weight, bias)
+
+
+def embedding(table: Tensor, ids: Array) -> Tensor:
+    """Rows of the table (rows, width), picked by ids (...) → (..., width)."""
+    return Embedding.apply(table, Tensor(ids))      # ids are data: what they pick is no weight

@@ -1,0 +1,237 @@
+"""Operations that sum over, pick from or rearrange elements; none of them computes anything new."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+
+from ...backend import add_at
+from ..function import Function
+from ..tensor import Tensor
+from .elementwise import Broadcast, unbroadcast
+
+Axes = int | tuple[int, ...] | None
+
+
+def _expand(g, axis, keepdims):
+    """A reduced gradient with its reduced axes back, of length 1."""
+    return g if axis is None or keepdims else np.expand_dims(g, axis)
+
+
+class _Move(Function):
+    """Moves elements and computes nothing."""
+
+    flops_per_element = 0, 0
+
+
+class _View(Function):
+    """Does not even move them."""
+
+    metered = False
+
+
+class Sum(Function):
+    """y = Σ x over some axes;  dx = g, spread over them."""
+
+    @staticmethod
+    def flops(ctx, out, x):
+        return x.size, [0]
+
+    @staticmethod
+    def forward(ctx, x, axis=None, keepdims=False):
+        ctx.shape, ctx.axis, ctx.keepdims = x.shape, axis, keepdims
+        return np.sum(x, axis=axis, keepdims=keepdims)
+
+    @staticmethod
+    def backward(ctx, g):
+        shape, g = ctx.shape, _expand(g, ctx.axis, ctx.keepdims)
+        return [lambda: np.broadcast_to(g, shape)]
+
+
+class Max(Function):
+    """y = max x over some axes;  dx = g at the maximum, shared evenly where several are equal."""
+
+    flops_per_element = 1, 2
+
+    @staticmethod
+    def forward(ctx, x, axis=None, keepdims=False):
+        kept = np.max(x, axis=axis, keepdims=True)
+        ctx.save(x == kept)
+        ctx.axis, ctx.keepdims = axis, keepdims
+        return kept if keepdims else np.squeeze(kept, axis)
+
+    @staticmethod
+    def backward(ctx, g):
+        (at_max,), axis, g = ctx.saved, ctx.axis, _expand(g, ctx.axis, ctx.keepdims)
+
+        def dx():
+            where = at_max()
+            return where * g / np.sum(where, axis=axis, keepdims=True).astype(g.dtype)
+        return [dx]
+
+
+class Reshape(_View):
+    """The same elements in another shape;  dx = g in the shape of x."""
+
+    rule = "a shape with as many elements (one of its sizes may be -1)"
+
+    @staticmethod
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return x.reshape(shape)
+
+    @staticmethod
+    def backward(ctx, g):
+        shape = ctx.shape
+        return [lambda: g.reshape(shape)]
+
+
+class Transpose(_View):
+    """Axes in another order;  dx = g with the order undone."""
+
+    rule = "each axis named once"
+
+    @staticmethod
+    def forward(ctx, x, axes):
+        y = x.transpose(axes)
+        axes = [a % x.ndim for a in axes]
+        ctx.inverse = sorted(range(x.ndim), key=axes.__getitem__)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        inverse = ctx.inverse
+        return [lambda: g.transpose(inverse)]
+
+
+class BroadcastTo(Broadcast):
+    """x repeated along new or stretched axes;  dx = Σ g over them."""
+
+    flops_per_element = 0, 0
+    rule = "a shape that x broadcasts to"
+
+    @staticmethod
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return np.broadcast_to(x, shape)
+
+    @staticmethod
+    def backward(ctx, g):
+        shape = ctx.shape
+        return [lambda: unbroadcast(g, shape)]
+
+
+class GetItem(_Move):
+    """y = x[index];  dx = g at the index (added up where it takes an element twice), else 0."""
+
+    rule = "an index within the shape"
+
+    @staticmethod
+    def flops(ctx, out, x):
+        return 0, [out.size if ctx.index is None else 0]
+
+    @staticmethod
+    def forward(ctx, x, index):
+        parts = index if isinstance(index, tuple) else (index,)
+        ctx.shape, ctx.index = x.shape, index
+        if not all(part is None or part is Ellipsis or isinstance(part, int | slice | np.integer)
+                   for part in parts):
+            ctx.index = None                    # with arrays in it, which only save may keep
+            ctx.save(*[np.asarray(part) if isinstance(part, list) else part for part in parts])
+        return x[index]
+
+    @staticmethod
+    def backward(ctx, g):
+        shape, index, saved = ctx.shape, ctx.index, ctx.saved
+
+        def dx():
+            d = np.zeros_like(g, shape=shape)
+            if saved:
+                add_at(d, tuple([part() for part in saved]), g)
+            else:                               # every element is taken at most once
+                d[index] = g
+            return d
+        return [dx]
+
+
+class Concatenate(_Move):
+    """Pieces one after the other along an axis;  each piece gets its part of g."""
+
+    rule = "pieces whose shapes agree except along the axis"
+
+    @staticmethod
+    def forward(ctx, *pieces, axis):
+        ctx.axis = axis % pieces[0].ndim
+        ctx.sizes = [piece.shape[ctx.axis] for piece in pieces]
+        return np.concatenate(pieces, axis=axis)
+
+    @staticmethod
+    def backward(ctx, g):
+        ends = np.cumsum(ctx.sizes).tolist()
+        before = (slice(None),) * ctx.axis
+        return [lambda part=(*before, slice(end - size, end)): g[part]
+                for size, end in zip(ctx.sizes, ends)]
+
+
+def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Σ x over `axis` (an int, several, or None for all)."""
+    return Sum.apply(x, axis=axis, keepdims=keepdims)
+
+
+def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The mean of x over `axis` (an int, several, or None for all)."""
+    axes = range(x.ndim) if axis is None else normalize_axis_tuple(axis, x.ndim, "mean: axis")
+    count = math.prod(x.shape[a] for a in axes)
+    if not count:
+        raise ValueError(f"mean: no elements along axis {axis} of shape {x.shape}")
+    return sum(x, axis, keepdims) * (1 / count)
+
+
+def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The maximum of x over `axis` (an int, several, or None for all)."""
+    return Max.apply(x, axis=axis, keepdims=keepdims)
+
+
+def _flat(numbers: tuple) -> tuple[int, ...]:
+    """(2, 3) of f(2, 3) as well as of f((2, 3))."""
+    return tuple(numbers[0]) if len(numbers) == 1 and isinstance(numbers[0], tuple | list) \
+        else numbers
+
+
+def reshape(x: Tensor, *shape: int | tuple[int, ...]) -> Tensor:
+    """The elements of x in another shape, given as numbers or as one tuple."""
+    return Reshape.apply(x, shape=_flat(shape))
+
+
+def transpose(x: Tensor, *axes: int | tuple[int, ...]) -> Tensor:
+    """x with its axes in the order `axes` (numbers or one tuple); reversed if none are given."""
+    return Transpose.apply(x, axes=_flat(axes) or tuple(reversed(range(x.ndim))))
+
+
+def broadcast_to(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """x repeated to `shape`."""
+    return BroadcastTo.apply(x, shape=shape)
+
+
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """x[index]: integers, slices, or integer or boolean arrays."""
+    return GetItem.apply(x, index=index)
+
+
+def concatenate(pieces: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """The pieces one after the other along `axis`."""
+    return Concatenate.apply(*pieces, axis=axis)
+
+
+def split(x: Tensor, num_pieces: int, axis: int = 0) -> list[Tensor]:
+    """x cut into equal pieces along `axis`.  Raises ValueError if the length does not divide."""
+    axis = normalize_axis_index(axis, x.ndim, "split")
+    length = x.shape[axis]
+    if num_pieces < 1 or length % num_pieces:
+        raise ValueError(f"split: axis {axis} of length {length} does not divide into "
+                         f"{num_pieces} equal pieces")
+    step = length // num_pieces
+    before = (slice(None),) * axis
+    return [getitem(x, (*before, slice(i * step, (i + 1) * step))) for i in range(num_pieces)]

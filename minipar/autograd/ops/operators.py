@@ -1,0 +1,30 @@
+"""Python's operators on Tensors: `a + b`, `a @ b`, `a[i]`, `a.sum()`."""
+
+from ..engine import backward
+from ..tensor import Tensor
+from . import elementwise as e
+from . import matmul as products
+from . import movement as shaping
+
+Tensor.backward = backward
+Tensor.__add__ = lambda a, b: e.Add.apply(a, b)
+Tensor.__radd__ = lambda a, b: e.Add.apply(b, a)
+Tensor.__sub__ = lambda a, b: e.Subtract.apply(a, b)
+Tensor.__rsub__ = lambda a, b: e.Subtract.apply(b, a)
+Tensor.__mul__ = lambda a, b: e.Multiply.apply(a, b)
+Tensor.__rmul__ = lambda a, b: e.Multiply.apply(b, a)
+Tensor.__truediv__ = lambda a, b: e.Divide.apply(a, b)
+Tensor.__rtruediv__ = lambda a, b: e.Divide.apply(b, a)
+Tensor.__neg__ = lambda a: e.Multiply.apply(a, -1.0)
+Tensor.__pow__ = lambda a, p: e.Power.apply(a, p=p)
+Tensor.__matmul__ = lambda a, b: products.MatMul.apply(a, b)
+Tensor.__rmatmul__ = lambda a, b: products.MatMul.apply(b, a)
+Tensor.__getitem__ = shaping.getitem
+Tensor.T = property(shaping.transpose)
+Tensor.sum = shaping.sum
+Tensor.mean = shaping.mean
+Tensor.max = shaping.max
+Tensor.reshape = shaping.reshape
+Tensor.transpose = shaping.transpose
+Tensor.split = shaping.split
+Tensor.astype = e.astype

@@ -1,0 +1,37 @@
+"""Rounding as an operation: numbers of a narrow format, kept in float32, where arithmetic is.
+
+    forward    y = the number of the format `there` that is nearest to x
+    backward   dx = the number of the format `back` that is nearest to dy
+
+The derivative of a staircase is 0 or infinite, so the gradient is that of the identity ("straight
+through", Bengio et al. 2013, arXiv 1308.3432), rounded in its turn: a gradient that is smaller than
+half of the format's smallest number is lost here, and one above its largest becomes infinite.
+"""
+
+from ...number_formats import Format
+from ..function import Function
+from ..tensor import Node, Tensor
+
+
+class Round(Function):
+    """y = x rounded to `there`;  dx = g rounded to `back`.  x may be codes of `there`."""
+
+    metered = False     # part of the operation before it
+
+    @staticmethod
+    def forward(ctx, x, there, back):
+        ctx.formats = there, back
+        return there.round(x) if x.dtype.kind == "f" else there.decode(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        _, back = ctx.formats
+        return [lambda: back.round(g)]
+
+
+def round_to(x: Tensor, there: Format, back: Format) -> Tensor:
+    """x rounded to `there`, its gradient to `back`; x itself if it was made so."""
+    node = x.edge
+    if isinstance(node, Node) and node.function is Round and node.ctx.formats == (there, back):
+        return x
+    return Round.apply(x, there=there, back=back)

@@ -1,0 +1,1 @@
+"""Communication between real MPI processes, through mpi4py."""

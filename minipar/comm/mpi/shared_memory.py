@@ -1,0 +1,136 @@
+"""All-reduce through memory that the ranks of a node share: copies and sums, no messages.
+
+    round 0   everyone gives block 0            into the trays of the shared window, all but the
+              ── meet ──                        chunk that it will sum itself
+    round 1   sums its chunk of block 0         from everyone's trays, in the order of ranks
+              gives block 1
+              ── meet ──
+    round 2   takes the sums of block 0         that the others made
+              sums its chunk of block 1, gives block 2 …
+
+A message between processes is copied by the kernel, page by page; here every rank reads the others'
+numbers where they are, and waits once for a block.
+"""
+
+import time
+
+import numpy as np
+
+from ...backend import Array, is_host, like, to_host
+from ..chunks import chunk_bounds, find_operator
+from ..collectives.all_reduce import ring
+from ..collectives.all_reduce_algorithms import blocked_ring
+from ..communicator import Communicator
+from ..subgroup import Part
+from .shared_window import TRAY, NodeMemory, can_share, node_memory
+
+SHORT = 1 << 14         # bytes: from here on it pays that each rank sums a part only
+
+
+def shared(comm: Communicator, flat: Array, op: str) -> None:
+    """Over an MPI shared window; with several nodes, the ring between them.
+
+    A sum is made in the order of ranks, by one rank for all: the same bits everywhere.  The window
+    is made at a communicator's first call.  On one node no bytes are sent: `cost.predict` has no
+    entry, and a trace has a span "all_reduce in shared memory" in place of messages.  (What the
+    ring sends between nodes is traced as ever.)  A Work, a Part, and a machine whose processor is
+    no x86-64 run the blocked ring.  Raises TypeError on a simulated cluster.
+    """
+    memory = getattr(comm, "memory", None) or node_memory(comm)
+    if memory is None:
+        blocked_ring(comm, flat, op)
+        return
+    began = time.perf_counter()
+    if not is_host(flat):
+        work = to_host(flat)
+        in_blocks(comm, memory, work, op)
+        flat[...] = like(work, flat)
+    elif flat.nbytes <= SHORT and memory.num_lanes == comm.size:
+        all_sum_all(memory, flat, find_operator(op))
+    else:
+        in_blocks(comm, memory, flat, op)
+    if comm.trace is not None:
+        comm.trace.spans.append((comm.world_rank, "all_reduce in shared memory", began,
+                                 time.perf_counter()))
+        comm.me.log("shared", flat.nbytes)
+
+
+def runs_on(comm: Communicator) -> bool:
+    """Whether it is more than another name of the blocked ring: "auto" takes it only there."""
+    return hasattr(comm, "mpi_comm") and can_share(comm)
+
+
+shared.runs_on = runs_on
+
+
+def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine) -> None:
+    """A short array: one meeting, after which everyone sums all of it."""
+    n, trays = flat.size, memory.next_trays(flat.dtype)
+    trays[memory.rank][:n] = flat
+    memory.meet()
+    if len(trays) > 1:
+        combine(trays[0][:n], trays[1][:n], out=flat)
+    for tray in trays[2:]:
+        combine(flat, tray[:n], out=flat)
+
+
+class Block:
+    """A part of the array on its way through the trays.  What was summed lies where the chunk of
+    the rank that summed it would have been."""
+
+    def __init__(self, comm: Communicator, memory: NodeMemory, array: np.ndarray, op: str):
+        self.comm, self.memory, self.array, self.op = comm, memory, array, op
+        self.trays = memory.next_trays(array.dtype)
+        self.bounds = chunk_bounds(array.size, memory.num_lanes)
+        sums = memory.rank < memory.num_lanes
+        self.start, self.stop = self.bounds[memory.rank] if sums else (0, 0)
+
+    def give(self) -> None:
+        """All but the own chunk."""
+        array, tray = self.array, self.trays[self.memory.rank]
+        tray[:self.start] = array[:self.start]
+        tray[self.stop:array.size] = array[self.stop:]
+
+    def sum(self) -> None:
+        """The own chunk, over all ranks of the node, then between the nodes."""
+        memory, own = self.memory, slice(self.start, self.stop)
+        combine, mine = find_operator(self.op), self.array[own]
+        parts = [tray[own] for tray in self.trays]
+        total = parts[memory.rank]
+        if memory.rank > 1:             # before `mine`, in their order
+            combine(parts[0], parts[1], out=total)
+            for part in parts[2:memory.rank]:
+                combine(total, part, out=total)
+            combine(total, mine, out=mine)
+        elif memory.rank == 1:
+            combine(parts[0], mine, out=mine)
+        for part in parts[memory.rank + 1:]:
+            combine(mine, part, out=mine)
+        if len(memory.lane) > 1:
+            ring(Part(self.comm, memory.lane), mine, self.op)
+        total[...] = mine
+
+    def take(self) -> None:
+        """What the others summed."""
+        for k, (start, stop) in enumerate(self.bounds):
+            if k != self.memory.rank:
+                self.array[start:stop] = self.trays[k][start:stop]
+
+
+def in_blocks(comm: Communicator, memory: NodeMemory, flat: np.ndarray, op: str) -> None:
+    """A long array, as drawn above."""
+    length = TRAY // flat.itemsize
+    ahead = behind = None                       # the blocks whose turn it is to be summed, taken
+    for start in range(0, flat.size + 2 * length, length):
+        block = None
+        if start < flat.size:
+            block = Block(comm, memory, flat[start:start + length], op)
+            block.give()
+        if ahead is not None:
+            ahead.sum()
+        if behind is not None:
+            behind.take()
+        ahead, behind = block, ahead
+        if ahead is None and behind is None:
+            return
+        memory.meet()

@@ -1,0 +1,129 @@
+"""Memory that the ranks of one node share, and where they meet: an MPI shared window.
+
+    rank 0   flag │ tray 0 │ tray 1 │ tray 2 │      every rank writes into its own part
+    rank 1   flag │ tray 0 │ tray 1 │ tray 2 │      and reads those of all
+
+A flag is a counter: "I have come to the n-th meeting".  A meeting costs one store and a load for
+each other rank, far less than a barrier made of messages.  Trays are used in turn: a rank that is
+past two meetings after a use of one knows that nobody still reads it.
+
+What a rank wrote before its flag, all see who see the flag, on processors that show stores in the
+order in which they were made (x86-64); others are refused.  (MPI_Win_sync would order them on any,
+but needs MPI_Win_lock_all, which hangs in MPICH 5.0 from a process's tenth window on.)
+
+MPICH takes the segment's name away as soon as all ranks have it, so nothing stays behind in
+/dev/shm, however the job ends.  Hoefler et al. 2013, "MPI + MPI".
+"""
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from ...environment import shows_stores_in_order
+from ..communicator import Communicator
+from ..subgroup import Part
+
+NUM_TRAYS = 3
+TRAY = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
+LINE = 4096                 # bytes that a flag has for itself, and that data starts at
+SPINS = 100                 # looks at a flag before this rank lets others have its core …
+YIELDS = 2000               # … and before it sleeps between looks
+yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
+
+
+class NodeMemory:
+    """The part of every rank of `comm` that is on this rank's node; all ranks of `comm` make it.
+
+    `ranks` are those of this node, `rank` is this one's number among them, `num_lanes` the number
+    of ranks of the node that has fewest, `lane` those that have number `rank` on their node.
+    """
+
+    def __init__(self, comm: Communicator):
+        by_node: dict[int, list[int]] = {}
+        for rank in range(comm.size):
+            by_node.setdefault(comm.node_of(rank), []).append(rank)
+        self.ranks = by_node[comm.node]
+        self.rank, self.num_lanes = self.ranks.index(comm.rank), min(map(len, by_node.values()))
+        self.lane = [ranks[self.rank] for ranks in by_node.values()] \
+            if self.rank < self.num_lanes else []
+        self.comm, self.count, self.num_uses = comm, 0, 0
+        MPI = comm.MPI
+        what = "make a shared window", None, None, 0, comm.label
+        with comm.me.watchdog.watching(what, comm.members):
+            node = comm.mpi_comm.Split(comm.node, comm.rank)
+            self.window = MPI.Win.Allocate_shared(LINE + NUM_TRAYS * TRAY, 1, comm=node)
+            self.parts = [self.window.Shared_query(k)[0] for k in range(len(self.ranks))]
+            self.flags = [memoryview(part).cast("B")[:8].cast("q") for part in self.parts]
+            self.flags[self.rank][0] = 0
+            node.Barrier()
+            node.Free()
+        self.views: dict[np.dtype, list] = {}
+
+    def next_trays(self, dtype: np.dtype) -> list[np.ndarray]:
+        """Of every rank of the node, the tray whose turn it is, as a vector of `dtype`."""
+        trays = self.views.get(dtype)
+        if trays is None:
+            trays = self.views[dtype] = [
+                [np.frombuffer(part, dtype, TRAY // dtype.itemsize, LINE + i * TRAY)
+                 for part in self.parts] for i in range(NUM_TRAYS)]
+        self.num_uses += 1
+        return trays[self.num_uses % NUM_TRAYS]
+
+    def meet(self) -> None:
+        """Wait until all ranks of the node are here; they then see what each wrote before."""
+        self.count = count = self.count + 1
+        self.flags[self.rank][0] = count
+        for k, flag in enumerate(self.flags):
+            if flag[0] < count:
+                self._wait_for(k, flag, count)
+
+    def _wait_for(self, k: int, flag: memoryview, count: int) -> None:
+        me = self.comm.me
+        what = f"meet rank {self.ranks[k]}", None, None, 0, self.comm.label
+        me.watchdog.waiting = what, [self.comm.members[self.ranks[k]]]
+        looks = 0
+        while flag[0] < count:
+            looks += 1
+            if looks < SPINS:
+                continue
+            self.comm.mpi_comm.Iprobe()     # moves on what was sent: the other may wait for it
+            if me.works is not None:
+                me.works.resume_all()       # who waits moves them on meanwhile
+            if looks < YIELDS:
+                yield_core()
+            else:
+                time.sleep(1e-6)            # in truth some 60 microseconds
+        me.watchdog.waiting = None
+
+    def free(self) -> None:
+        """Give the memory back; called by all ranks of the node."""
+        self.views.clear()
+        self.parts = self.flags = []
+        self.window.Free()
+
+
+def can_share(comm: Any) -> bool:
+    """Whether the ranks of an MPI communicator can make one: no Work, which must not sit and wait;
+    no Part, whose ranks cannot make it without the others; on a processor as said above."""
+    return not isinstance(comm, Part) and not comm.first_tag and shows_stores_in_order()
+
+
+def node_memory(comm: Any) -> NodeMemory | None:
+    """That of an MPI communicator, made at first use: a collective call.
+
+    None where they cannot (`can_share`).  Raises TypeError on a simulated cluster, whose ranks
+    share no memory but the program's.
+    """
+    inner = comm
+    while isinstance(inner, Part):
+        inner = inner.comm
+    if not hasattr(inner, "mpi_comm"):
+        raise TypeError('algorithm="shared" needs real MPI ranks: start with mpirun, or choose '
+                        '"blocked_ring"')
+    if not can_share(comm):
+        return None
+    if comm.memory is None:
+        comm.memory = NodeMemory(comm)
+    return comm.memory

@@ -1,0 +1,36 @@
+"""Bookkeeping between ranks: small values as JSON, in messages labelled "control"."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from .communicator import Communicator
+from .trace import Trace
+
+
+def gather_objects(comm: Communicator, value: Any, root: int = 0) -> list | None:
+    """The JSON-like values of all ranks, in their order, on `root`; None elsewhere."""
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    with comm.labelled("control"), comm.collective("gather_objects", root=root):
+        if comm.rank != root:
+            comm.send(np.array([text.size], np.int64), root)
+            comm.send(text, root)
+            return None
+        values = []
+        for rank in range(comm.size):
+            if rank == root:
+                values.append(value)
+                continue
+            size = np.empty(1, np.int64)
+            comm.recv(size, rank)
+            received = np.empty(int(size[0]), np.uint8)
+            comm.recv(received, rank)
+            values.append(json.loads(received.tobytes()))
+        return values
+
+
+def gather_trace(comm: Communicator, trace: Trace, root: int = 0) -> Trace | None:
+    """The traces of all ranks as one, on `root`; None elsewhere."""
+    lists = gather_objects(comm, trace.as_lists(), root)
+    return None if lists is None else Trace.merged(map(Trace.from_lists, lists))

@@ -1,0 +1,152 @@
+"""A cluster inside one process: ranks are greenlets, time is virtual, a blocked rank costs nothing.
+
+A message is two requests that meet.  Whoever comes second copies the bytes straight from the
+sender's array into the receiver's and says when both are done:
+
+    start = the latest of: send posted, receive posted, sender's port free, receiver's port free
+    end   = start + bytes / bandwidth            both are done at end + latency
+
+So a send that nobody receives blocks at any size (*rendezvous*), no message is ever buffered, and
+if no rank can go on that is a deadlock, known at once.  With `eager=n`, messages smaller than n
+bytes are buffered and their sends are done at once, as MPI libraries do.
+"""
+
+import gc
+from collections.abc import Callable
+from contextvars import copy_context
+from heapq import heappop, heappush
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+from ...backend import Array
+from ..agreement import CollectiveMismatch, describe_mismatch
+from ..communicator import Communicator
+from ..trace import Trace
+from .communicator import SimulatedCommunicator
+from .deadlock import Closed, Deadlock, describe_stuck, lines_of
+from .rank import Rank, count_ranks, misfit
+
+
+class Cluster:
+    """`num_ranks` simulated ranks, or `nodes` times `devices_per_node`.
+
+    Links: `latency` (seconds) and `bandwidth` (bytes per second) of each message, or `links`
+    (topology.py).  Devices: `flops_per_second` and `memory_bandwidth` (bytes per second): reported
+    work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth); with clock="wall" as long
+    as it really took.  `faults`: what goes wrong (faults.py).  `trace`: whether to log messages
+    and computation; "replay": what replay.py needs, too.
+    """
+
+    def __init__(self, num_ranks: int | None = None, *, nodes: int | None = None,
+                 devices_per_node: int | None = None, latency: float = 5e-6,
+                 bandwidth: float = 1e10, flops_per_second: float = 1e11,
+                 memory_bandwidth: float = 1e11, eager: int = 0, trace: bool | str = False,
+                 clock: str = "model", links: Any = None, faults: Any = None):
+        num_ranks, self.devices_per_node = count_ranks(num_ranks, nodes, devices_per_node)
+        if clock not in ("model", "wall"):
+            raise ValueError(f"clock is 'model' or 'wall', not {clock!r}")
+        if trace not in (False, True, "replay"):
+            raise ValueError(f"trace is False, True or 'replay', not {trace!r}")
+        self.num_ranks, self.latency, self.bandwidth = num_ranks, latency, bandwidth
+        self.flops_per_second, self.memory_bandwidth = flops_per_second, memory_bandwidth
+        self.eager, self.clock, self.seconds_per_byte = eager, clock, 1 / bandwidth
+        self.links, self.faults = links, faults     # each told by begin(cluster) of every run
+        self.ranks = [Rank(i, Trace(programs={i: []} if trace == "replay" else {}) if trace
+                           else None) for i in range(num_ranks)]
+        self._begin()
+
+    def _begin(self) -> None:
+        # (group, source, dest, tag) -> the first request without a peer
+        self.sends, self.recvs, self.splits = {}, {}, {}
+        self.calls: dict = {}       # (group, n) -> its n-th collective, until all ranks called it
+        self.ready: list = []       # heap of (virtual time, rank number, greenlet that may go on)
+        self.groups = [list(range(self.num_ranks))]     # world numbers of each group's ranks
+        self.channels: dict = {}    # (group, n) -> group of its n-th non-blocking collective
+        self.choosers: dict = {}    # how "auto" chooses, by group (collectives/automatic.py)
+        self.hub = getcurrent()
+        for rank in self.ranks:
+            rank.begin(self.hub, self.ready)
+        for part in filter(None, (self.links, self.faults)):
+            part.begin(self)
+
+    @property
+    def trace(self) -> Trace:
+        """The events of all ranks in the last run, if it was traced."""
+        return Trace.merged(rank.trace for rank in self.ranks if rank.trace is not None)
+
+    def deliver(self, source: Rank, array: Array, label: str, sent: float, dest: Rank, out: Array,
+                posted: float) -> float:
+        """Both halves are here: move the bytes of `array`, which `source` sends since `sent`, into
+        `out`, where `dest` wants them since `posted`.  Returns when that is done."""
+        num_bytes = array.nbytes
+        if array.dtype is not out.dtype and array.dtype != out.dtype or out.nbytes != num_bytes:
+            raise misfit(source, array, dest, out)
+        try:
+            out[...] = array
+        except ValueError:              # as many elements, in another shape
+            out[...] = array.reshape(out.shape)
+        start = sent                    # comparisons: four times as fast as max()
+        if posted > start:
+            start = posted
+        if source.port_out > start:
+            start = source.port_out
+        if dest.port_in > start:
+            start = dest.port_in
+        if self.links is None:
+            source.port_out = dest.port_in = end = start + num_bytes * self.seconds_per_byte
+            end += self.latency
+        else:
+            source.port_out, end = self.links.carry(source.number, dest.number, num_bytes, start)
+            dest.port_in = source.port_out
+        if source.messages is not None:
+            source.messages.append(
+                (source.number, dest.number, num_bytes, label, sent, start, end))
+        return end
+
+    def run(self, main: Callable[[Communicator], Any]) -> tuple[list, float]:
+        """Run main(comm) on every rank; return (what each returned, seconds of virtual time).
+
+        An exception on one rank ends all and is raised here, with a note that names the rank.
+        Raises Deadlock, saying who waits for whom and where, if no rank can go on, and
+        CollectiveMismatch if ranks differ in the collectives that they call.
+        """
+        self._begin()
+        results = [None] * self.num_ranks
+
+        def body(rank: Rank) -> None:
+            self.hub.switch()               # until all are here: nobody runs ahead of their start
+            try:
+                results[rank.number] = main(SimulatedCommunicator(self, rank, rank.number, 0))
+            except Exception as error:
+                error.add_note(f"on rank {rank.number} of {self.num_ranks} simulated ranks")
+                raise
+
+        collecting = gc.isenabled()
+        gc.disable()                # thousands of live requests would be scanned again and again
+        try:
+            for rank in self.ranks:
+                rank.greenlet = greenlet(body)
+                rank.greenlet.gr_context = copy_context()   # context variables of its own
+                rank.greenlet.switch(rank)      # from here: it inherits its starter's stack depth
+                heappush(self.ready, (0.0, rank.number, rank.greenlet))
+            while self.ready:
+                heappop(self.ready)[2].switch()
+            stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
+            differ = [calls for calls in self.calls.values() if calls.differ]
+            if stuck or differ:
+                error = (CollectiveMismatch(describe_mismatch(differ[0])) if differ else
+                         Deadlock(describe_stuck(stuck, self)))
+                error.stacks = {rank.number: lines_of(rank.greenlet.gr_frame) for rank in stuck}
+                raise error
+        finally:
+            self._end()
+            if collecting:
+                gc.enable()
+        return results, max(rank.clock for rank in self.ranks)
+
+    def _end(self) -> None:
+        """Unwind the ranks that are still blocked; their `finally` blocks can send no more."""
+        self.sends = self.recvs = self.splits = self.calls = Closed()
+        for rank in self.ranks:
+            rank.end()

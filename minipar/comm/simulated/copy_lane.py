@@ -1,0 +1,105 @@
+"""Copies between a device and its host, on a link of its own: beside computation and messages.
+
+    compute    ▓▓ h.0 ▓▓▓▓ h.1 ▓▓▓▓ h.2 ▓▓          one copy after the other on each lane; who
+    copy out        ░░░ 0 ░░░░░░ 1 ░░░░░░ 2 ░░      waits for one has nothing to compute meanwhile
+
+On a simulated rank a copy of n bytes takes latency + n / bandwidth of virtual time, from the moment
+when its lane is free and, on the way out, the operation that makes the array has ended.  On a real
+rank it is done at once by the processor, and traced.  Either is a span of the trace, named after
+its lane.
+"""
+
+import time
+from collections import deque
+from typing import Any
+
+from ...backend import Array
+from ...backend.host_memory import CopyLane
+from ..communicator import Communicator
+from .communicator import SimulatedCommunicator
+from .topology import Link
+
+COPY_OUT, COPY_IN = "copy out", "copy in"
+HOST_LINK = Link(latency=5e-6, bandwidth=2.5e10)        # PCIe 4.0, 16 lanes: 25 of its 32 GB/s
+
+
+class Copy:
+    """One copy under way; `end` is None until it has begun."""
+
+    __slots__ = ("source", "posted", "end")
+
+    def __init__(self, source: Array, posted: float):
+        self.source, self.posted, self.end = source, posted, None
+
+
+class TimedLane(CopyLane):
+    """A lane in the virtual time of a simulated rank.  What leaves is held until it has left."""
+
+    def __init__(self, comm: SimulatedCommunicator, name: str, link: Link):
+        self.comm, self.name, self.link = comm, name, link
+        self.free = 0.0                         # when the last copy that has begun ends
+        self.under_way: deque[Copy] = deque()
+
+    def copy(self, source: Array, dest: Array) -> Copy:
+        """See CopyLane."""
+        super().copy(source, dest)
+        self.let_go()
+        self.under_way.append(copy := Copy(source, self.comm.now()))
+        if self.name == COPY_IN:
+            self._begin(copy)
+        return copy
+
+    def begin(self) -> None:
+        """See CopyLane."""
+        for copy in self.under_way:
+            self._begin(copy)
+
+    def wait(self, copy: Copy) -> None:
+        """See CopyLane."""
+        for other in self.under_way:
+            self._begin(other)
+            if other is copy:
+                break
+        if copy.end > self.comm.now():
+            self.comm.me.compute_until(copy.end)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """See CopyLane."""
+        now = self.comm.now()
+        for copy in self.under_way:
+            if copy.posted < now:               # the operation that it was posted in has ended
+                self._begin(copy)
+        while self.under_way and self.under_way[0].end is not None \
+                and self.under_way[0].end <= now:
+            self.under_way.popleft()
+
+    def _begin(self, copy: Copy) -> None:
+        if copy.end is None:
+            me, start = self.comm.me, max(self.free, self.comm.now())
+            copy.end = self.free = (start + self.link.latency
+                                    + copy.source.nbytes / self.link.bandwidth)
+            if me.trace is not None:
+                me.trace.spans.append((me.number, self.name, start, copy.end))
+
+
+class TracedLane(CopyLane):
+    """A lane of a real rank: the copy is done when `copy` returns."""
+
+    def __init__(self, comm: Communicator, name: str):
+        self.comm, self.name = comm, name
+
+    def copy(self, source: Array, dest: Array) -> Any:
+        """See CopyLane."""
+        begun = time.perf_counter()
+        super().copy(source, dest)
+        if self.comm.trace is not None:
+            self.comm.trace.spans.append((self.comm.world_rank, self.name, begun,
+                                          time.perf_counter()))
+
+
+def copy_lanes(comm: Communicator, link: Link = HOST_LINK) -> tuple[CopyLane, CopyLane]:
+    """(out, in) of this rank; `link`, of each direction, counts where time is virtual."""
+    if isinstance(comm, SimulatedCommunicator):
+        return TimedLane(comm, COPY_OUT, link), TimedLane(comm, COPY_IN, link)
+    return TracedLane(comm, COPY_OUT), TracedLane(comm, COPY_IN)

@@ -1,0 +1,95 @@
+"""The same messages and the same computation elsewhere: how long would this run take there?
+
+    trace ──program of each rank──▶  send 8 kB to 1 · wait · compute 2 ms · …  ──▶ Cluster ──▶ time
+
+Each rank of the other cluster does what its rank did here, in the same order, with arrays that have
+a size and no contents.  So the links are priced by the simulator itself: on the cluster where the
+trace was made the time comes out equal, to the bit.  Like the LogP model (Culler et al. 1993), of
+which overlap, ports and waiting for each other are the substance, but for any links and faults.
+
+    replay(trace, Cluster(4, latency=1, bandwidth=inf), compute=0)      the rounds of a collective
+    replay(trace, Cluster(4, latency=0, bandwidth=1), compute=0)        bytes on its critical path
+"""
+
+from ..trace import Trace
+from . import Cluster
+from .communicator import SimulatedCommunicator
+from .rank import SimulatedRequest
+
+
+class Blank:
+    """Stands for an array of so many bytes; what is written into it is lost."""
+
+    __slots__ = ("nbytes",)
+    dtype, shape = None, ()
+
+    def __init__(self, nbytes: int):
+        self.nbytes = nbytes
+
+    def __setitem__(self, where: object, value: object) -> None:
+        """Nothing to keep."""
+
+    def copy(self) -> "Blank":
+        """What an eager send puts aside."""
+        return self
+
+
+def replay(trace: Trace, cluster: Cluster, compute: float = 1.0) -> float:
+    """Seconds that the run in `trace` takes on `cluster`, which logs it anew if it traces.
+
+    The trace must have been asked for programs: Cluster(n, trace="replay"), or
+    comm.start_trace(replay=True).  Computation takes `compute` times as long as it did (0: messages
+    alone).  A trace of real ranks knows only the computation that was reported.  Raises ValueError
+    if the trace has no programs, or other ranks than the cluster, if it began after a communicator
+    that it uses was made, or if the program went by what was done first (Works, `test`,
+    `wait_any`): elsewhere it might go another way.
+    Raises Deadlock where the run, played so far, goes on for nobody, as the trace of a hung one.
+    """
+    if not trace.programs:
+        raise ValueError('the trace has no programs to play: make it by Cluster(n, '
+                         'trace="replay") or comm.start_trace(replay=True)')
+    if sorted(trace.programs) != list(range(cluster.num_ranks)):
+        raise ValueError(f"the trace has the programs of {len(trace.programs)} ranks, the cluster "
+                         f"{cluster.num_ranks} ranks: give one of as many")
+    programs = {rank: list(program) for rank, program in trace.programs.items()}
+    _, seconds = cluster.run(lambda comm: play(comm, programs[comm.rank], compute))
+    return seconds
+
+
+def play(world: SimulatedCommunicator, program: list[tuple], compute: float = 1.0) -> None:
+    """Do what one rank's program says (see `trace.py`), as that rank."""
+    comms = {0: world}
+    requests: dict[int, SimulatedRequest] = {}
+
+    def comm_of(group: int) -> SimulatedCommunicator:
+        if group not in comms:
+            raise ValueError(f"rank {world.rank} used a communicator that no split() in the trace "
+                             "made: start the trace before split(), and call collectives "
+                             "themselves, not through start()")
+        return comms[group]
+
+    for number, (kind, *details) in enumerate(program):
+        if kind == "sendrecv":
+            group, tag, dest, num_bytes, source, num_bytes_in = details
+            comm_of(group).sendrecv(Blank(num_bytes), dest, Blank(num_bytes_in), source, tag)
+        elif kind in ("send", "recv"):
+            group, tag, peer, num_bytes = details
+            post = comm_of(group).isend if kind == "send" else comm_of(group).irecv
+            requests[number] = post(Blank(num_bytes), peer, tag)
+        elif kind == "wait":
+            if details[0] in requests:          # else it was posted before the trace began
+                requests[details[0]].wait()
+        elif kind == "compute":
+            name, seconds = details
+            world.spend(name, seconds * compute)
+        elif kind == "split":
+            group, color, key, new_group = details
+            comms[new_group] = comm_of(group).split(color, key)
+        elif kind == "world":
+            comms[details[0]] = world
+        elif kind == "shared":
+            raise ValueError(f"rank {world.rank} all-reduced in shared memory, without messages to "
+                             "play again: trace a run with another algorithm")
+        else:
+            raise ValueError(f"rank {world.rank} asked whether something was done, and went on by "
+                             "the answer: run the program itself on the other cluster")

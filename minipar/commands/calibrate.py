@@ -1,0 +1,166 @@
+"""`minipar calibrate`: measure this machine, so that algorithm="auto" knows what is fastest on it.
+
+    mpirun -n 4 python -m minipar calibrate
+
+It fits the links, times every algorithm of every operation that has several, prints both beside
+the model, and keeps the result for the runs to come (comm/calibration.py).
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ..comm import Communicator
+from ..comm.collectives import agree_on_sum
+from ..comm.collectives.further import ALGORITHMS
+from ..comm.cost import Fit, Network, candidates, choose, crossings, seconds_on
+from ..comm.cost.auto import network_of
+from ..comm.cost.calibration import BUILT_IN, Calibration, file_of, read, write
+from ..environment import launched, minipar_command
+from ..launch import UsageError, launch
+from .measure_links import (
+    LINK_SIZES,
+    SIZES,
+    algorithms_of,
+    measure_algorithms,
+    measure_combining,
+    measure_links,
+    table_of,
+)
+
+OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares scan's algorithms
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `minipar calibrate`."""
+    parser.add_argument("--rounds", type=int, default=25, help="repetitions of all (25)")
+    parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES",
+                        help=f"the largest array that is tried ({SIZES[-1]})")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the crossover curves there")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure on all ranks.  Raises UsageError without mpirun or with senseless options."""
+    world = launched()
+    if world is None or world.size < 2:
+        raise UsageError("calibrate measures at least two real ranks: "
+                         + minipar_command("calibrate", 4))
+    if options.rounds < 1 or options.largest < LINK_SIZES[1]:
+        raise UsageError(f"--rounds {options.rounds} --largest {options.largest}: give at least 1 "
+                         f"round and {LINK_SIZES[1]} bytes")
+    launch(lambda comm: calibrate(comm, options))
+
+
+def calibrate(comm: Communicator, options: argparse.Namespace) -> None:
+    """Measure, print, draw and keep."""
+    began, rounds = time.perf_counter(), options.rounds
+    console = Console(quiet=comm.rank > 0, highlight=False, width=None if comm.rank else 118)
+    links = measure_links(comm, [n for n in LINK_SIZES if n <= options.largest], rounds)
+    found = Calibration(*(fitted.link if fitted else known for fitted, known in
+                          zip(links, (BUILT_IN.within, BUILT_IN.between))),
+                        measure_combining(comm, num_rounds=rounds))
+    network = network_of(comm)._replace(within=found.within, between=found.between,
+                                        combining=found.combining)
+    _say_links(console, links, found.combining)
+    sizes = [n for n in SIZES if n <= options.largest] or [options.largest]
+    measured = {}
+    for operation in OPERATIONS:
+        tried = [0] if operation == "barrier" else sizes
+        if len(algorithms_of(comm, operation)) > 1:
+            measured[operation] = tried, measure_algorithms(comm, operation, tried, rounds)
+    table = table_of(comm, measured)
+    for operation, (tried, times) in measured.items():
+        _print_times(console, operation, tried, times, comm.size, network)
+        _print_crossings(console, model_crossings(operation, comm.size, tried, network),
+                         table.rows[operation])
+    path, problem = file_of(comm.MPI), ""
+    if comm.rank == 0:
+        before, _ = read(path)
+        try:
+            write(path, found.with_tables(*(before.tables if before else ()), table))
+        except OSError as error:
+            problem = str(error)
+    if agree_on_sum(comm, bool(problem)):
+        raise UsageError(f"the calibration cannot be kept: {problem}; MINIPAR_CACHE names another "
+                         "folder", status=1)
+    console.print(f'{time.perf_counter() - began:.0f} s.  algorithm="auto" goes by this now: '
+                  f"{path}", soft_wrap=True, markup=False)
+    if options.png and comm.rank == 0:
+        _draw(options.png, measured, comm.size, network, table.rows)
+        console.print(f"Picture: {options.png}", soft_wrap=True, markup=False)
+
+
+def model_crossings(operation: str, p: int, sizes: Sequence[int],
+                    network: Network) -> list[tuple[int, str, str]]:
+    """Where the model's choice changes, see `crossings`."""
+    return crossings(lambda num_bytes: choose(operation, p, num_bytes, network), sizes)
+
+
+def predicted(operation: str, name: str, p: int, num_bytes: int, network: Network) -> float:
+    """Seconds by the model; nan for an algorithm that it does not know."""
+    try:
+        return seconds_on(operation, name, p, num_bytes, network)
+    except ValueError:
+        return math.nan
+
+
+def _say_links(console: Console, links: Sequence[Fit | None], combining: float) -> None:
+    for where, fitted in zip(("within a node", "between nodes"), links):
+        if fitted:
+            console.print(f"A message {where}: α = {fitted.link.latency * 1e6:.2f} µs, β = "
+                          f"{_per_byte(fitted.link.bandwidth)}; a measured size is up to "
+                          f"{fitted.worst:.0%} off that line.")
+    console.print(f"Combining: γ = {_per_byte(combining)} on each rank.\n")
+
+
+def _per_byte(bytes_per_second: float) -> str:
+    return f"{1e9 / bytes_per_second:.3g} ns/B ({bytes_per_second / 1e9:.3g} GB/s)"
+
+
+def _print_times(console: Console, operation: str, sizes: Sequence[int],
+                 times: dict[str, list[float]], p: int, network: Network) -> None:
+    console.print(f"[bold]{operation}[/] on {p} ranks: predicted | measured, in µs")
+    table = Table()
+    table.add_column("bytes", justify="right")
+    for name in times:
+        table.add_column(name, justify="right")
+    for i, size in enumerate(sizes):
+        fastest = min(times, key=lambda name, i=i: times[name][i])
+        cells = []
+        for name in times:
+            model = predicted(operation, name, p, size, network) * 1e6
+            cell = f"{'–' if math.isnan(model) else _short(model)} | {_short(times[name][i] * 1e6)}"
+            cells.append(f"[bold green]{cell}[/]" if name == fastest else cell)
+        table.add_row(f"{size:,}", *cells)
+    console.print(table)
+
+
+def _print_crossings(console: Console, model: list[tuple[int, str, str]], rows) -> None:
+    by_model = [f"{name} from {at:,} B" for at, _, name in model]
+    by_clock = [f"{names[0]} from {at:,} B" for at, names in rows]
+    console.print(f"crossovers predicted: {', '.join(by_model) or 'none'}\n"
+                  f"            measured: {', '.join(by_clock)}\n")
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _draw(path: Path, measured: dict, p: int, network: Network, rows: dict) -> None:
+    from ..viz import Curves, draw_crossovers
+    panels = []
+    for operation, (sizes, times) in measured.items():
+        if len(sizes) < 2:
+            continue
+        lines = {name: [(n, predicted(operation, name, p, n, network)) for n in sizes]
+                 for name in times if name in candidates(operation, network)}
+        dots = {name: list(zip(sizes, seconds)) for name, seconds in times.items()}
+        panels.append(Curves(operation, lines, dots,
+                             [(at, names[0]) for at, names in rows[operation] if at]))
+    if panels:
+        draw_crossovers(panels, path, f"Collectives on {p} ranks: model and measured")

@@ -1,0 +1,197 @@
+"""`minipar collective OPERATION`: one collective on a simulated cluster, counted and drawn.
+
+    minipar collective all_reduce --algorithm ring -p 8 --bytes 1MB --png ring.png
+
+What is counted comes from the run itself: its messages from the trace; rounds and bytes on the
+critical path from playing it again where only latency, or only bandwidth, takes time; what is
+combined from one more run where nothing else takes time.
+"""
+
+import argparse
+import re
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ..comm import Cluster, Communicator, Trace
+from ..comm.collectives import registry as by_name
+from ..comm.collectives.further import NEED_REAL_RANKS
+from ..comm.cost import Cost, Network, choose, network_of_cluster, predict, seconds_on
+from ..comm.simulated.replay import replay
+from ..comm.simulated.topology import Link, Links
+from ..environment import launched
+from ..launch import UsageError
+from ..viz import Run, draw_in_terminal, draw_space_time, draw_timeline, write_perfetto
+from ..viz.figure import in_bytes, time_unit
+from ..viz.rounds import record_rounds
+from ..viz.steps import write_steps
+
+LINKS = Links(within=Link(1e-6, 1e11), between=Link(1e-5, 1e10))    # if there are several nodes
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+DTYPE = np.dtype(np.float32)
+MOST_MEMORY = 1 << 30       # bytes of all ranks' vectors
+MOST_ARROWS, MOST_LINES = 512, 16      # messages, ranks that a space-time diagram has room for
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("operation", help=", ".join(by_name.ALGORITHMS))
+    parser.add_argument("--algorithm", default="auto", help="by name (auto)")
+    parser.add_argument("-p", "--ranks", type=int, default=8, help="number of ranks (8)")
+    parser.add_argument("--bytes", default="1MB", metavar="N",
+                        help="size of the whole vector of float32: 4096, 64KiB, 1MB … (1MB)")
+    parser.add_argument("--nodes", type=int, default=1,
+                        help="how many nodes share the ranks, with 1 µs and 100 GB/s within, 10 µs "
+                             "and 10 GB/s between them (1 node, with 5 µs and 10 GB/s)")
+    parser.add_argument("--png", metavar="FILE", help="draw it (.png, .svg or .pdf)")
+    parser.add_argument("--html", metavar="FILE",
+                        help=f"write a page that steps through its rounds (at most {MOST_LINES} "
+                             "ranks)")
+    parser.add_argument("--perfetto", metavar="FILE",
+                        help="write a trace for ui.perfetto.dev or chrome://tracing (.json)")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Run it, print what it costs and its timeline, write the files asked for.
+
+    Raises UsageError for what cannot be run or written.
+    """
+    if launched():
+        raise UsageError("minipar collective simulates its ranks: start it without mpirun")
+    try:
+        _run(options)
+    except (ValueError, OSError) as error:
+        raise UsageError.of(error) from error
+
+
+def _run(options: argparse.Namespace) -> None:
+    operation, p, nodes = options.operation, options.ranks, options.nodes
+    cluster = new_cluster(p, nodes, trace="replay")
+    n = num_elements(options.bytes, p)
+    network = network_of_cluster(cluster, range(p))
+    algorithm = find(operation, options.algorithm, p, n, network)
+    predicted = predict(operation, algorithm, p, n, DTYPE.itemsize, ranks_per_node=p // nodes,
+                        counts=by_name.table_of_pieces(p, n) if operation == "all_to_all" else None)
+    _, took = cluster.run(program(operation, algorithm, n))
+    trace, console = cluster.trace, Console(highlight=False)
+    title = f"{operation} by {algorithm}, {p} rank{'s' * (p > 1)}"
+    title += f" on {nodes} nodes" * (nodes > 1)
+    title += f", {in_bytes(n * DTYPE.itemsize)}" * (operation != "barrier")
+    counted = count(trace, p, nodes, program(operation, algorithm, n, Combining))
+    expected = seconds_on(operation, algorithm, p, n * DTYPE.itemsize, network)
+    console.print(cost_table(title, predicted, counted, expected, took))
+    console.print(draw_in_terminal(trace, console.width, p) if trace.messages else "no messages")
+    if options.png is not None:
+        console.print(f"wrote {draw(trace, options.png, title, p)}")
+    if options.html is not None:
+        console.print(f"wrote {write_page(operation, algorithm, p, nodes, n, options.html)}")
+    if options.perfetto is not None:
+        console.print(f"wrote {write_perfetto(trace, options.perfetto)}")
+
+
+def write_page(operation: str, algorithm: str, p: int, nodes: int, n: int, path: str) -> Path:
+    """The rounds, one by one, of a vector of as many chunks as ranks.  Raises ValueError."""
+    if p > MOST_LINES:
+        raise ValueError(f"--html shows at most {MOST_LINES} ranks, not {p}: give -p {MOST_LINES}")
+    film = record_rounds(operation, algorithm, p, chunk_bytes=max(1, n * DTYPE.itemsize // p),
+                         ranks_per_node=p // nodes)
+    return write_steps(path, film, title=f"{operation} by {algorithm}, {p} ranks")
+
+
+def new_cluster(p: int, nodes: int, **options) -> Cluster:
+    """`p` ranks on `nodes` nodes.  Raises ValueError if they do not share them evenly."""
+    if nodes < 1 or p < 1 or p % nodes:
+        raise ValueError(f"-p {p} --nodes {nodes}: give at least one of each, and as many ranks "
+                         "for every node")
+    return Cluster(nodes=nodes, devices_per_node=p // nodes, **{
+        **({"links": LINKS} if nodes > 1 else {}), **options})
+
+
+def num_elements(text: str, p: int) -> int:
+    """How many numbers are `text` bytes.  Raises ValueError if it is no size, or too large."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?((?:[kmg]i?)?)b?", text.lower())
+    size = float(found[1]) * UNITS[found[2]] if found else -1
+    if size < 0 or size % DTYPE.itemsize:
+        raise ValueError(f"--bytes {text}: give a multiple of {DTYPE.itemsize}, like 4096, 64KiB "
+                         "or 1MB")
+    if size * p > MOST_MEMORY:
+        raise ValueError(f"--bytes {text}: {p} ranks would hold {in_bytes(size * p)}: give at most "
+                         f"{MOST_MEMORY // p // DTYPE.itemsize * DTYPE.itemsize} bytes")
+    return int(size) // DTYPE.itemsize
+
+
+def find(operation: str, algorithm: str, p: int, n: int, network: Network) -> str:
+    """The algorithm of that name, or the one that "auto" takes.  Raises ValueError."""
+    if operation not in by_name.ALGORITHMS:
+        raise ValueError(f"unknown operation {operation!r}: choose from "
+                         f"{', '.join(by_name.ALGORITHMS)}")
+    known = [name for name in by_name.ALGORITHMS[operation] if name not in NEED_REAL_RANKS]
+    if algorithm not in known:
+        raise ValueError(f"unknown algorithm {algorithm!r} of {operation}: choose from "
+                         f"{', '.join(known)}")
+    return choose(operation, p, n * DTYPE.itemsize, network) if algorithm == "auto" else algorithm
+
+
+class Combining(np.ndarray):
+    """An array whose rank reports what it combines: so many bytes of work."""
+
+    def __array_finalize__(self, origin) -> None:
+        self.comm: Communicator | None = getattr(origin, "comm", None)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out, **options) -> np.ndarray:
+        result = getattr(ufunc, method)(*map(np.asarray, inputs), out=np.asarray(out[0]), **options)
+        self.comm.work("combine", 0, result.nbytes, 0.0)
+        return out[0]
+
+    def __array_function__(self, function, types, args, options):
+        made = super().__array_function__(function, types, args, options)
+        if isinstance(made, np.ndarray):            # concatenated, for example
+            made = made.view(Combining)
+            made.comm = self.comm
+        return made
+
+
+def program(operation: str, algorithm: str, n: int,
+            kind: type[np.ndarray] = np.ndarray) -> Callable[[Communicator], None]:
+    """What each rank does: `operation` on a vector of n ones, an array of that kind."""
+    def main(comm: Communicator) -> None:
+        vector = np.ones(n, DTYPE).view(kind)
+        if kind is Combining:
+            vector.comm = comm
+        by_name.call(operation, algorithm, comm, vector)
+    return main
+
+
+def count(trace: Trace, p: int, nodes: int, combining: Callable[[Communicator], None]) -> Cost:
+    """The cost of the run in `trace`; `combining` is the same program with Combining arrays."""
+    def ideal(**speeds: float) -> Cluster:
+        return new_cluster(p, nodes, **{"latency": 0, "bandwidth": inf, "links": None, **speeds})
+    return Cost(replay(trace, ideal(latency=1)), replay(trace, ideal(bandwidth=1)),
+                trace.num_sent(), ideal(memory_bandwidth=1).run(combining)[1])
+
+
+def cost_table(title: str, predicted: Cost, counted: Cost, expected: float,
+               took: float) -> Table:
+    """What was predicted beside what was counted; times are those of the cluster's links."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for header in ("", "predicted", "counted", ""):
+        table.add_column(header, justify="right" if header else "left")
+    for what, field in (("rounds", "rounds"), ("messages of all ranks", "messages"),
+                        ("bytes on the critical path", "num_bytes"),
+                        ("bytes combined on the critical path", "reduced")):
+        before, after = getattr(predicted, field), getattr(counted, field)
+        table.add_row(what, f"{before:,.0f}", f"{after:,.0f}", "equal" if before == after else "≠")
+    unit, scale = time_unit(took)
+    table.add_row(f"time in {unit}", f"{expected * scale:,.4g}", f"{took * scale:,.4g}", "")
+    return table
+
+
+def draw(trace: Trace, path: str, title: str, num_ranks: int) -> Path:
+    """A space-time diagram if there is room for its arrows, else a timeline."""
+    if len(trace.messages) > MOST_ARROWS or num_ranks > MOST_LINES:
+        return draw_timeline(trace, path, title, num_ranks=num_ranks)
+    return draw_space_time(path, Run(title, trace, num_ranks=num_ranks))

@@ -1,0 +1,1 @@
+"""The commands that make a trained model smaller."""

@@ -1,0 +1,193 @@
+"""The command line of the exercises: list, start, check, hint, restore, prove."""
+
+import argparse
+import importlib.util
+import sys
+import textwrap
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Column, Table
+
+from ..environment import minipar_command
+from ..exercises import manifest
+from ..exercises.check import check, check_all, print_task, say
+from ..exercises.judge import LIMIT
+from ..exercises.manifest import Refusal
+from ..exercises.proof import RIGHT, Finding, prove
+from ..exercises.workbench import Workbench
+from .parser import ArgumentParser
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(argv: list[str], root: Path = ROOT) -> int:
+    """Do what `argv` asks in the work tree `root`; return the exit status.
+
+    0 is done, passed or proven; 1 not passed or not proven; 2 a request that cannot be met.
+    """
+    console = Console(highlight=False, markup=False)
+    try:
+        options = _parser().parse_args(argv)
+        return options.run(Workbench(root.resolve()), console, options)
+    except Refusal as refusal:
+        print(f"minipar: {refusal}", file=sys.stderr)
+        return 2
+    except OSError as error:            # a tree that is not ours to write in
+        print(f"minipar: {error.filename}: {error.strerror}: exercises are written in a work tree "
+              "of your own (git clone)", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+class _Parser(ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> None:
+        raise Refusal(f"{message} ({self.prog} --help shows how)")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="minipar exercise", description="Write parts of minipar yourself.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, run, text in (
+            ("list", _list, "what there is to write"),
+            ("start", _start, "replace a function by a stub"),
+            ("check", _check, "run an exercise's tests on what you wrote"),
+            ("hint", _hint, "a nudge; hint NAME 2 a stronger one"),
+            ("restore", _restore, "bring the reference back, and keep what you wrote"),
+            ("prove", _prove, "show that the tests tell right from wrong")):
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        if name in ("start", "hint", "restore"):
+            command.add_argument("name", metavar="NAME")
+        if name == "list":
+            command.add_argument("--topic", metavar="TOPIC",
+                                 help=f"only this one: {', '.join(manifest.TOPICS)}")
+            command.add_argument("--kind", metavar="KIND",
+                                 help="core (an idea that everyone should write once) or plumbing "
+                                      "(what a real system needs around it)")
+        if name == "check":
+            command.add_argument("name", metavar="NAME", nargs="?",
+                                 help="without it all that you wrote is checked anew, and counted")
+            command.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS",
+                                 help="how long the tests may take (default %(default)g)")
+        if name == "hint":
+            command.add_argument("number", metavar="N", type=int, nargs="?", default=1)
+        if name == "prove":
+            command.add_argument("names", metavar="NAME", nargs="*")
+    return parser
+
+
+def _list(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
+    for what, known in (("topic", manifest.TOPICS), ("kind", manifest.KINDS)):
+        asked = getattr(options, what)
+        if asked is not None and asked not in known:
+            raise Refusal(f"there is no {what} {asked!r}: choose from {', '.join(known)}")
+    table = Table(*(Column(name, no_wrap=True) for name in (
+        "exercise", "lesson", "points", "minutes", "kind", "state")), box=SIMPLE_HEAD,
+        pad_edge=False, collapse_padding=True)
+    reached = total = 0
+    for topic in [options.topic] if options.topic else manifest.TOPICS:
+        chosen = [exercise for exercise in bench.exercises.values() if exercise.topic == topic
+                  and options.kind in (None, exercise.kind)]
+        if chosen:
+            table.add_row(f"[{topic}]")
+        for exercise in chosen:
+            state = bench.state(exercise)
+            total += exercise.points
+            reached += exercise.points if state == "passed" else 0
+            about = [*textwrap.wrap(exercise.title, 28), *(f"after {n}" for n in exercise.needs)]
+            table.add_row("\n  ".join([exercise.name, *about]), f"{exercise.lesson:02}",
+                          str(exercise.points), str(exercise.minutes), exercise.kind, state)
+    console.print(table)
+    say(console, f"{reached} of {total} points.  To begin: "
+                 + minipar_command("exercise start NAME"))
+    return 0
+
+
+def _start(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
+    exercise = bench.find(options.name)
+    bench.start(exercise)
+    say(console, f"{exercise.title} ({exercise.points} points, about {exercise.minutes} minutes)")
+    print_task(console, exercise)
+    todo = [name for name in exercise.needs if bench.state(bench.find(name)) != "passed"]
+    if todo:
+        say(console, f"\nEasier after: {', '.join(todo)}")
+    for cut in exercise.hidden:
+        say(console, f"\nHidden until you restore: {cut.function} of {cut.file}")
+    say(console, f"\nWrite it in {bench.place(exercise)}, then:\n"
+                 f"  {minipar_command(f'exercise check {exercise.name}')}\n"
+                 f"  {minipar_command(f'exercise hint {exercise.name}')}")
+    return 0
+
+
+def _check(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("pytest") is None:
+        raise Refusal("checking needs pytest: make setup, or pip install -e '.[dev]'")
+    if options.limit <= 0:
+        raise Refusal(f"--limit takes a positive number of seconds, not {options.limit:g}")
+    if options.name is None:
+        return 0 if check_all(bench, console, options.limit) else 1
+    return 0 if check(bench, console, bench.find(options.name), options.limit) else 1
+
+
+def _hint(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
+    exercise = bench.find(options.name)
+    number, total = options.number, len(exercise.hints)
+    if not 1 <= number <= total:
+        raise Refusal(f"{exercise.name} has hints 1 … {total}, not {number}")
+    console.print(f"Hint {number} of {total}: {exercise.hints[number - 1]}")
+    return 0
+
+
+def _restore(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
+    exercise = bench.find(options.name)
+    yours = bench.restore(exercise)
+    say(console, f"{exercise.file} has the reference {exercise.function} again; yours is kept in "
+                  f"{yours.relative_to(bench.root)}")
+    return 0
+
+
+def _prove(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
+    chosen = [bench.find(name) for name in options.names] or list(bench.exercises.values())
+    summary = Table("exercise", "reference", "stub", "mutants", "tests", "seconds", box=SIMPLE_HEAD)
+    surprises: list[Finding] = []
+    for findings in prove(bench, chosen):
+        surprises += [finding for finding in findings if finding.surprise]
+        _summarize(summary, findings)
+        if options.names:
+            _print_findings(console, findings)
+    console.print(summary)
+    for finding in surprises:
+        say(console, f"{finding.exercise.name}: {finding.variant} {finding.surprise}")
+    if not surprises:
+        say(console, f"{len(chosen)} exercises proven: each reference passes, each stub and each "
+                      "mutant fails")
+    return 1 if surprises else 0
+
+
+def _print_findings(console: Console, findings: list[Finding]) -> None:
+    """A row for each variant of one exercise."""
+    table = Table(findings[0].exercise.name, "fails in", "by", box=SIMPLE_HEAD)
+    for finding in findings:
+        failures = finding.outcome.failures if finding.outcome else ()
+        test, error = (failures[0].test, failures[0].error) if failures else ("", "")
+        table.add_row(finding.variant, test.split("::")[-1], error)
+    console.print(table)
+
+
+def _summarize(table: Table, findings: list[Finding]) -> None:
+    """A row for one exercise."""
+    reference, stub = findings[:2]
+    right = [finding for finding in findings if finding.variant in RIGHT]
+    mutants = [finding for finding in findings[2:] if finding not in right]
+    num_failing = sum(not mutant.surprise for mutant in mutants)
+    outcome = reference.outcome
+    table.add_row(reference.exercise.name,
+                  "?" if any(finding.surprise for finding in right) else "passes",
+                  "?" if stub.surprise else "fails", f"{num_failing} of {len(mutants)} fail",
+                  str(outcome.num_passed) if outcome else "", f"{outcome.seconds:.1f}" if outcome
+                  else "")

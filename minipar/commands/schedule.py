@@ -1,0 +1,203 @@
+"""`minipar schedule NAME`: a pipeline's schedule, predicted, simulated and drawn, without a run.
+
+    minipar schedule 1f1b -p 4 -m 8 --png 1f1b.png
+    minipar schedule interleaved -p 4 -m 8 --virtual-stages 2 --weight 0.5
+    minipar schedule --from-csv mine.csv
+
+Times are seconds of all layers of one rank for one microbatch: a rank's virtual stages share them,
+so that all schedules do the same work.
+"""
+
+import argparse
+from math import inf
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ..comm.simulated.topology import Link
+from ..launch import UsageError
+from ..parallel.pipeline import (
+    FREE,
+    NAMES,
+    Placement,
+    Schedule,
+    Timeline,
+    Times,
+    find_fault,
+    from_csv,
+    make_schedule,
+    placement_of,
+    simulate,
+    simulate_until,
+    to_csv,
+)
+from ..parallel.pipeline.schedule.by_name import SEVERAL
+from ..parallel.pipeline.schedule.metrics import Bubble, bubble, num_messages, peak_memory
+from ..plan import pipelines as predict
+from ..viz import draw_pipeline, pipeline_in_terminal, write_perfetto, write_schedule_page
+from ..viz.figure import in_bytes, time_unit, write_text
+
+MOST_ACTIONS, MOST_LANES = 1_000_000, 256
+LEAST, MOST = 1e-15, 1e15       # seconds or bytes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("name", nargs="?", help=", ".join(NAMES))
+    parser.add_argument("-p", "--ranks", type=int, help="number of ranks (4)")
+    parser.add_argument("-m", "--microbatches", type=int, help="number of microbatches (8)")
+    parser.add_argument("--virtual-stages", type=int, metavar="V",
+                        help="stages on each rank (2 for interleaved and looped_breadth_first)")
+    parser.add_argument("--group-size", type=int, metavar="N",
+                        help="of interleaved: microbatches that go through a rank's stages "
+                             "together (as many as ranks)")
+    for kind, what in (("forward", "the forward"), ("input", "the gradient of the input"),
+                       ("weight", "the gradient of the weights")):
+        parser.add_argument(f"--{kind}", type=float, default=1.0, metavar="SECONDS",
+                            help=f"for {what} of a microbatch on a rank's layers (1)")
+    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS",
+                        help="of a message (0)")
+    parser.add_argument("--transfer", type=float, default=0.0, metavar="SECONDS",
+                        help="that a message's bytes keep the ports of both ranks busy (0)")
+    parser.add_argument("--activation-bytes", type=float, metavar="N",
+                        help="that a rank keeps of one microbatch (else microbatches are counted)")
+    parser.add_argument("--from-csv", metavar="FILE",
+                        help="your own schedule: a line for each rank, cells like 2F0")
+    parser.add_argument("--csv", metavar="FILE", help="write the schedule as such a table")
+    parser.add_argument("--png", metavar="FILE", help="draw it (.png, .svg or .pdf)")
+    parser.add_argument("--html", metavar="FILE",
+                        help="write a page on which schedule, numbers and times are chosen")
+    parser.add_argument("--perfetto", metavar="FILE",
+                        help="write a trace for ui.perfetto.dev or chrome://tracing (.json)")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print what the schedule costs and its timeline, write the files asked for.
+
+    Raises UsageError for what cannot be made, played or written.
+    """
+    try:
+        _run(options)
+    except (ValueError, OSError) as error:
+        raise UsageError.of(error) from error
+
+
+def _run(options: argparse.Namespace) -> None:
+    console = Console(highlight=False)
+    check_numbers(options)
+    schedule, placement = read(options) if options.from_csv is not None else make(options)
+    p = len(schedule)
+    if options.png is not None and p > MOST_LANES:
+        raise ValueError(f"--png has room for {MOST_LANES} ranks, not for {p}: leave it out, or "
+                         "take fewer ranks")
+    v = max(1, len(placement) // p)
+    m = 1 + max(action.microbatch for row in schedule for action in row)
+    whole = Times(options.forward, options.input, options.weight)       # of a rank's layers
+    times = whole.shared(v)
+    kept = None if options.activation_bytes is None else options.activation_bytes / v
+    title = f"{options.name or Path(options.from_csv).name}, {p} rank{'s' * (p > 1)}, " \
+            f"{m} microbatch{'es' * (m > 1)}" + f", {v} stages on each rank" * (v > 1)
+    fault = find_fault(schedule, placement)
+    if fault is not None:
+        if options.png is not None:
+            done = simulate_until(fault, schedule, times, placement)
+            console.print(f"wrote {draw_pipeline(done, options.png, title, kept, fault)}")
+        raise ValueError(f"{title}: {fault.sentence}")
+    # a message of one byte, so that its transfer takes 1 / bandwidth
+    link = Link(options.latency, 1 / options.transfer if options.transfer else inf)
+    timeline = simulate(schedule, times, placement, link, message_bytes=1)
+    known = predict.makespan(options.name, p, m, times, v) if link == FREE else None
+    flights = [predict.in_flight(options.name, rank, p, m, v) for rank in range(p)]
+    if options.group_size is not None:
+        flights = [None] * p
+    split = any(action.kind == "I" for row in schedule for action in row)
+    console.print(table(title, timeline, known, flights, num_messages(placement, m),
+                        predict.lower_bound(placement, m, times, split), kept))
+    console.print(pipeline_in_terminal(timeline, console.width))
+    if options.csv is not None:
+        console.print(f"wrote {write_text(options.csv, to_csv(schedule))}")
+    if options.png is not None:
+        console.print(f"wrote {draw_pipeline(timeline, options.png, title, kept)}")
+    if options.html is not None:
+        page = write_schedule_page(options.html, options.name, p, m,
+                                   v if options.name in SEVERAL else 2, whole)
+        console.print(f"wrote {page}")
+    if options.perfetto is not None:
+        console.print(f"wrote {write_perfetto(timeline.as_trace(), options.perfetto)}")
+
+
+def check_numbers(options: argparse.Namespace) -> None:
+    """Raise ValueError unless times and sizes are numbers that something can take."""
+    for name in ("forward", "input", "weight", "latency", "transfer", "activation_bytes"):
+        value = getattr(options, name)
+        if value and not LEAST <= value <= MOST:
+            raise ValueError(f"--{name.replace('_', '-')} {value:g}: give 0, or a number from "
+                             f"{LEAST:g} to {MOST:g}")
+    if not options.forward + options.input + options.weight:
+        raise ValueError("--forward 0 --input 0 --weight 0: something has to take time")
+
+
+def read(options: argparse.Namespace) -> tuple[Schedule, Placement]:
+    """The schedule of --from-csv.  Raises ValueError if others are asked for as well."""
+    for name in ("name", "ranks", "microbatches", "virtual_stages", "group_size"):
+        if getattr(options, name) is not None:
+            what = "a name" if name == "name" else f"--{name.replace('_', '-')}"
+            raise ValueError(f"--from-csv says which schedule it is: leave out {what}")
+    if options.html is not None:
+        raise ValueError("the page of --html makes its schedules itself: give a name, or leave out "
+                         "--html")
+    try:
+        text = Path(options.from_csv).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{options.from_csv} is no text: give a table of cells like 2F0") from None
+    try:
+        schedule = from_csv(text)
+        return schedule, placement_of(schedule)
+    except ValueError as error:
+        raise ValueError(f"{options.from_csv}: {error}") from error
+
+
+def make(options: argparse.Namespace) -> tuple[Schedule, Placement]:
+    """The schedule by name.  Raises ValueError if there is none, or if it is too long."""
+    if options.name is None:
+        raise ValueError(f"which schedule? Choose from {', '.join(NAMES)}, or give --from-csv FILE")
+    p = 4 if options.ranks is None else options.ranks
+    m = 8 if options.microbatches is None else options.microbatches
+    count = 3 * p * (max(m, 2 * p) if options.name == "zb_v" else m) * (options.virtual_stages or 2)
+    if count > MOST_ACTIONS:
+        raise ValueError(f"-p {p} -m {m}: up to {count:,} actions are too many, give less than "
+                         f"{MOST_ACTIONS:,}")
+    return make_schedule(options.name, p, m, options.virtual_stages, options.group_size)
+
+
+def table(title: str, timeline: Timeline, makespan: float | None, flights: list[int | None],
+          messages: int, bound: float, activation_bytes: float | None) -> Table:
+    """What formulas say beside what the simulation counted; – where there is no formula."""
+    made = Table(title=title, title_justify="left", title_style="bold")
+    for header in ("", "predicted", "simulated"):
+        made.add_column(header, justify="right" if header else "left")
+    found, took = bubble(timeline), timeline.makespan()
+    ranks = range(timeline.num_ranks)
+    work = took / (1 + found.of_ideal)
+    ideal = None if makespan is None else Bubble(1 - work / makespan, makespan / work - 1)
+    unit, scale = time_unit(took)
+
+    def show(value: float | None, form: str, factor: float = 1) -> str:
+        return "–" if value is None else format(value * factor, form)
+
+    made.add_row(f"makespan in {unit}", show(makespan, ",.4g", scale), show(took, ",.4g", scale))
+    made.add_row("  no schedule on these stages beats", show(bound, ",.4g", scale), "")
+    made.add_row("bubble, of the total", show(ideal and ideal.of_total, ".1%"),
+                 show(found.of_total, ".1%"))
+    made.add_row("bubble, of the ideal", show(ideal and ideal.of_ideal, ".1%"),
+                 show(found.of_ideal, ".1%"))
+    for rank in sorted({0, ranks[-1]}):
+        made.add_row(f"most microbatches in flight, rank {rank}", show(flights[rank], "d"),
+                     show(peak_memory(timeline, rank), ".0f"))
+        if activation_bytes is not None:
+            expected = flights[rank] and in_bytes(flights[rank] * activation_bytes)
+            made.add_row(f"most activations, rank {rank}", expected or "–",
+                         in_bytes(peak_memory(timeline, rank, activation_bytes)))
+    made.add_row("messages", f"{messages:,}", f"{len(timeline.messages):,}")
+    return made

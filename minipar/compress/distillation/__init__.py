@@ -1,0 +1,1 @@
+"""Distillation: a small model learns to imitate a large one."""

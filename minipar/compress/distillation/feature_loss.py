@@ -1,0 +1,100 @@
+"""Matching: a student's hidden layers, or attention scores, are to be like those of a teacher.
+
+    teacher   embed ─ 0 ─ 1 ─ 2 ─ 3 ─ head        layer m of M ↔ the last layer of its share of N
+                          ▲       ▲
+    student   embed ───── 0 ───── 1 ─ head        ‖W x - x'‖² / n at every position that counts
+
+W is a learned projection, where student and teacher differ in width; the student loses it when it
+is through.  Romero et al. 2015, FitNets (hints); Jiao et al. 2020, TinyBERT, equations 6 to 8.
+"""
+
+import numpy as np
+
+from ...autograd import Function, Tensor
+from ...autograd.ops.normalization import row_dot
+from ...backend import Array
+
+SMALLEST = 1e-8         # length that a vector is taken to have at least, where it divides
+
+
+def layer_pairs(num_student: int, num_teacher: int) -> list[tuple[int, int]]:
+    """Which layer of the teacher each layer of the student is to be like, counted from 0.
+
+    The teacher's layers are shared out evenly, and each share is known by its last layer, so the
+    last goes with the last: layer i of L goes with ⌈i L'/L⌉ of L'.  A student with more layers has
+    several go with one.
+    """
+    return [(m - 1, -(-m * num_teacher // num_student) - 1) for m in range(1, num_student + 1)]
+
+
+class SquaredError(Function):
+    """y = Σ ‖x - target‖² / n / denominator over the rows that count; n numbers a row."""
+
+    rule = "x and target (..., n), and which rows count (...)"
+
+    @staticmethod
+    def flops(ctx, out, x, target, counts):
+        return 4 * x.size + counts.size + 1, [x.size, 0, 0]
+
+    @staticmethod
+    def forward(ctx, x, target, counts, denominator):
+        if x.shape != target.shape or counts.shape != x.shape[:-1]:
+            raise ValueError("shapes do not fit together")
+        d = np.where(counts[..., None], x - target, 0)
+        scale = 1 / (x.shape[-1] * denominator)
+        loss = np.sum(row_dot(d, d)) * scale
+        d *= 2 * scale
+        ctx.save(d)
+        return loss
+
+    @staticmethod
+    def backward(ctx, g):
+        (dx,) = ctx.saved
+        return [lambda: dx() * g, None, None]
+
+
+class CosineDistance(Function):
+    """y = Σ (1 - cos) / denominator over the rows that count;  dx = (cos u - v) / ‖x‖.
+
+    u and v are x and the target brought to length 1.  What x has of length does not matter.
+    """
+
+    rule = "x and target (..., n), and which rows count (...)"
+
+    @staticmethod
+    def flops(ctx, out, x, target, counts):
+        return 11 * x.size + 9 * counts.size + 1, [x.size, 0, 0]
+
+    @staticmethod
+    def forward(ctx, x, target, counts, denominator):
+        if x.shape != target.shape or counts.shape != x.shape[:-1]:
+            raise ValueError("shapes do not fit together")
+        counts = counts[..., None]
+        x, target = np.where(counts, x, 1), np.where(counts, target, 1)
+        length = np.maximum(np.sqrt(row_dot(x, x)), SMALLEST)
+        u = x / length
+        v = target / np.maximum(np.sqrt(row_dot(target, target)), SMALLEST)
+        cosine = row_dot(u, v)
+        u *= cosine
+        u -= v
+        u *= counts / (length * denominator)
+        ctx.save(u)
+        return np.sum((1 - cosine) * counts) / denominator
+
+    @staticmethod
+    def backward(ctx, g):
+        (dx,) = ctx.saved
+        return [lambda: dx() * g, None, None]
+
+
+DISTANCES = {"squared": SquaredError, "cosine": CosineDistance}
+
+
+def distance(x: Tensor, target: Array, counts: Array, num_targets: float,
+             kind: str = "squared") -> Tensor:
+    """How far the rows x (..., n) that count (...) are from those of a teacher, divided by their
+    *global* number.
+
+    "squared": the mean of the squared differences of a row; "cosine": 1 - the cosine of the angle.
+    """
+    return DISTANCES[kind].apply(x, target.astype(x.dtype), counts, denominator=float(num_targets))

@@ -1,0 +1,79 @@
+"""Soft targets: a student learns all of a teacher's answer, not only which class is right.
+
+    teacher's logits z'   ─▶ p = softmax(z'/T)     T = 1   ▁ ▁ █ ▁     nearly one-hot
+    student's logits z    ─▶ q = softmax(z /T)     T = 4   ▂ ▁ █ ▄     "a 2 that looks like a 3"
+
+    loss = (1 - α) cross-entropy  +  α T² Σ p ln(p / q) / targets
+    dz   =      …                 +  α T (q - p) / targets
+
+A higher temperature T shows what the teacher holds possible beside the likeliest.  Where logits
+are small beside T, q - p shrinks with 1/T, and so T (q - p), thanks to the T², stays as it is: T
+can be tuned without tuning α anew.  Hinton, Vinyals & Dean 2015, Distilling the knowledge in a
+neural network, section 2.  (PyTorch's kl_div with "mean" would divide by the classes, too.)
+"""
+
+import math
+
+import numpy as np
+
+from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets
+from ...autograd.ops.normalization import row_sum
+from ...backend import Array
+
+
+def log_softmax(x: Array) -> Array:
+    """x - max - ln Σ exp(x - max) over the last axis."""
+    x = x - np.max(x, axis=-1, keepdims=True)
+    x -= np.log(row_sum(np.exp(x)))
+    return x
+
+
+class SoftTargets(Function):
+    """y = T² Σ p ln(p / q) / denominator over the rows whose target counts.
+
+    Saves dlogits = T (q - p) / denominator itself, as CrossEntropy does.
+    """
+
+    rule = "logits and a teacher's logits (..., classes) and integer targets (...)"
+
+    @staticmethod
+    def flops(ctx, out, logits, teacher, targets):
+        return 19 * logits.size + 2 * targets.size + 1, [logits.size, 0, 0]
+
+    @staticmethod
+    def forward(ctx, logits, teacher, targets, temperature, denominator, ignore_index):
+        if teacher.shape != logits.shape or targets.shape != logits.shape[:-1]:
+            raise ValueError("student and teacher have the same classes, and a target a row")
+        counts = (targets != ignore_index)[..., None]
+        log_q, log_p = (log_softmax(np.where(counts, z, 0) / temperature)   # may be NaN elsewhere
+                        for z in (logits, teacher))
+        p, q = np.exp(log_p), np.exp(log_q)
+        loss = np.sum(p * (log_p - log_q)) * (temperature**2 / denominator)
+        q -= p
+        q *= temperature / denominator
+        ctx.save(q)
+        return loss
+
+    @staticmethod
+    def backward(ctx, g):
+        (dlogits,) = ctx.saved
+        return [lambda: dlogits() * g, None, None]
+
+
+def soft_cross_entropy(logits: Tensor, teacher: Array, targets: Array, temperature: float,
+                       num_targets: float | None = None,
+                       ignore_index: int = IGNORE_INDEX) -> Tensor:
+    """T² times the divergence of a student's softened answer from the teacher's, in nats.
+
+    `logits` (..., classes) are the student's, `teacher` an array of the same shape.  Rows whose
+    target (...) is `ignore_index` do not count.  The sum is divided by `num_targets`, the *global*
+    number that count, as that of `autograd.cross_entropy`.  Raises ValueError for a temperature
+    that is not positive.
+    """
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"a temperature is a number > 0, not {temperature}: 1 leaves logits as "
+                         "they are, 2 to 5 soften them")
+    if num_targets is None:
+        num_targets = count_targets(targets, ignore_index) or 1
+    return SoftTargets.apply(logits, teacher.astype(logits.dtype), targets, denominator=num_targets,
+                             temperature=float(temperature), ignore_index=ignore_index)

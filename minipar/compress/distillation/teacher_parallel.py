@@ -1,0 +1,233 @@
+"""A teacher spread over ranks, its own or those of its students, too large for one of them.
+
+    teachers   │ batch 0 │ batch 1 │ batch 2 │             every rank announces each batch:
+                       ╲ logits  ╲         ╲               teachers compute it and begin to send,
+    students             │ train on 0 │ train on 1 │ …     students begin to receive their rows
+
+Announced one batch ahead, batch k + 1 is on its way while students train on k.  Under "tp" each
+teacher has a part of every layer, under "pp" whole layers, a stage; what they have of a batch, and
+who is told, is planned in `handover.py`.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...autograd import Tensor, no_grad
+from ...backend import Array
+from ...comm import Communicator
+from ...comm.collectives import chunk_bounds
+from ...nn import GPT, Module
+from ...nn.chain import chain
+from ...parallel.pipeline.headers import receive_shape, send_shape
+from ...parallel.pipeline.stages import Staged, cut_evenly
+from ...parallel.tensor.apply import parallelize
+from .distill import Recipe, silence
+from .feature_taps import Outputs, hidden_parts, part_widths, run_noting
+from .teacher_messages import Message, Output, bytes_between, messages
+
+SPLITS = ("tp", "pp")
+LABEL, INSIDE = "teacher to student", "inside teacher"      # of messages
+
+
+class SpreadTeacher:
+    """`model` as the teacher of a recipe, on the ranks `teachers` of comm, for those in `students`.
+
+    All ranks of `comm` make it, and announce every batch.  On teachers `model` has its numbers, and
+    is changed; elsewhere its shapes are enough.  `dtype` is that of its numbers.  Student number i
+    of n is told of the i-th of n parts of a batch, as by `Strategy.rows`.  Raises ValueError for
+    ranks that do not exist, or over which this model cannot be spread.
+    """
+
+    def __init__(self, model: Module, recipe: Recipe, comm: Communicator, teachers: Sequence[int],
+                 students: Sequence[int], split: str = "tp", dtype: Any = np.float32):
+        for ranks in (teachers, students):
+            if not ranks or not set(ranks) <= set(range(comm.size)):
+                raise ValueError(f"teachers and students are ranks in 0 … {comm.size - 1}, at "
+                                 f"least one of each, not {list(ranks)}")
+        if split not in SPLITS:
+            raise ValueError(f"a teacher is split by {' or '.join(SPLITS)}, not {split!r}")
+        self.comm = comm.split(0)           # on which nothing else is sent
+        is_teacher = comm.rank in teachers
+        self.own = self.comm.split(0 if is_teacher else None,       # teachers alone, in their order
+                                   list(teachers).index(comm.rank) if is_teacher else None)
+        self.teachers, self.students, self.dtype = list(teachers), list(students), np.dtype(dtype)
+        self.model, self.recipe, self.parts = model, recipe, chain(model)
+        self.hidden, self.attention = ([hidden_parts(model)[i] for i in layers]
+                                       for layers in recipe.watched(1))
+        self.arriving: deque[tuple[_Arrival, tuple[int, int]]] = deque()
+        self.sending: list[tuple[Array, Any]] = []
+        self.stages = [(0, len(self.parts))]        # parts of each
+        if split == "pp":
+            cuts = cut_evenly([part.num_parameters() for part in self.parts], len(teachers))
+            self.stages = list(zip([0, *cuts], [*cuts, len(self.parts)]))
+        if self.own is not None:
+            silence(model)
+            if split == "pp":
+                Staged(model, self.own, list(range(self.own.size)), cuts)   # drops other stages
+            elif self.own.size > 1:
+                parallelize(model, self.own)
+
+    def outputs(self, inputs: Array) -> list[Output]:
+        """What the recipe wants: logits, hidden layers, maps."""
+        is_gpt, widths = isinstance(self.model, GPT), part_widths(self.model)
+        before = inputs.shape[1:] if is_gpt else inputs.shape[1:-1]
+        found = [Output(i, (*before, widths[i])) for i in (len(widths) - 1, *self.hidden)]
+        return found + [Output(i, (self.model.config.num_heads, *before, *before), True)
+                        for i in self.attention]
+
+    def plan(self, inputs: Array) -> list[Message]:
+        """Who tells whom what of a batch."""
+        outputs = self.outputs(inputs)
+        owners = [self.teachers if len(self.stages) == 1 else
+                  [self.teachers[next(stage for stage, (_, stop) in enumerate(self.stages)
+                                      if output.part < stop)]] for output in outputs]
+        shares = chunk_bounds(len(inputs), len(self.students))
+        return messages(outputs, owners, dict(zip(self.students, shares)))
+
+    def bytes_between(self, inputs: Array) -> int:
+        """Bytes that ranks tell each other of a batch, all of them together."""
+        return bytes_between(self.plan(inputs), self.dtype.itemsize)
+
+    def announce(self, inputs: Array, num_microbatches: int = 1) -> None:
+        """The next batch, all rows of it; all ranks call it, in the same order.
+
+        Students, which need no more than its shape, will ask for their rows in so many parts.
+        """
+        plan, me = self.plan(inputs), self.comm.rank
+        arrival = None
+        if me in self.students:
+            arrival = _Arrival(self, inputs, [m for m in plan if m.dest == me])
+            rows = chunk_bounds(len(arrival), num_microbatches)
+            self.arriving += [(arrival, part) for part in rows]
+        if self.own is None:
+            return
+        with no_grad():
+            found = self._compute(inputs)
+        self.finish()                       # of the batch before, while this one was computed
+        for message in plan:
+            if message.source == me:
+                part = np.ascontiguousarray(message.take(found[message.output]))
+                if message.dest == me:
+                    arrival.put(message, part)
+                    continue
+                with self.comm.labelled(LABEL):
+                    self.sending.append((part, self.comm.isend(part, message.dest)))
+
+    def __call__(self, inputs: Array) -> Outputs:
+        """What the teacher says of this student's next microbatch, whose turn it is.
+
+        Raises ValueError if it was not announced.
+        """
+        if not self.arriving:
+            raise ValueError("the teacher has not heard of this batch: all ranks call "
+                             "announce(inputs) for it first")
+        arrival, (start, stop) = self.arriving.popleft()
+        if stop - start != len(inputs):
+            raise ValueError(f"a microbatch of {stop - start} rows was announced here, but "
+                             f"{len(inputs)} were asked for: announce as many as are trained on")
+        found = [Tensor(array[start:stop]) for array in arrival.wait()]
+        first_map = 1 + len(self.hidden)
+        return Outputs(found[0], found[1:first_map], found[first_map:])
+
+    def finish(self) -> None:
+        """Wait until all that was sent has arrived."""
+        for _, request in self.sending:
+            request.wait()
+        self.sending.clear()
+
+    def _compute(self, x: Array | Tensor) -> list[Array | None]:
+        """What this rank has of every output: a piece, all of it, or None of it."""
+        own, num_stages = self.own, len(self.stages)
+        stage = own.rank if num_stages > 1 else 0
+        first, stop = self.stages[stage]
+        if stage:
+            shape, dtype = receive_shape(own, stage - 1)
+            x = Tensor(np.empty_like(x, shape=shape, dtype=dtype))
+            with own.labelled(INSIDE):
+                own.recv(x.data, stage - 1)
+        here = [[i for i in wanted if first <= i < stop] for wanted in (self.hidden,
+                                                                        self.attention)]
+        with own.labelled(INSIDE):
+            y, states, maps = run_noting(self.parts[first:stop], x,
+                                         *([i - first for i in wanted] for wanted in here))
+        if stage + 1 < num_stages:
+            send_shape(own, y.data, stage + 1).wait()
+            with own.labelled(INSIDE):
+                own.send(np.ascontiguousarray(y.data), stage + 1)
+        states, maps = dict(zip(here[0], states)), dict(zip(here[1], maps))
+        noted = [y if stop == len(self.parts) else None, *map(states.get, self.hidden),
+                 *map(maps.get, self.attention)]
+        return [None if x is None else x.data for x in noted]
+
+
+class _Arrival:
+    """A student's rows of a batch, whose `messages` are on their way; `inputs` decide where to."""
+
+    def __init__(self, teacher: SpreadTeacher, inputs: Array, messages: Sequence[Message]):
+        self.messages, self.whole = messages, None
+        self.buffers = [np.empty_like(inputs, shape=m.shape, dtype=teacher.dtype)
+                        for m in messages]
+        with teacher.comm.labelled(LABEL):
+            self.requests = [teacher.comm.irecv(buffer, m.source)
+                             for m, buffer in zip(messages, self.buffers)
+                             if m.source != teacher.comm.rank]
+
+    def __len__(self) -> int:
+        return self.messages[0].shape[0]
+
+    def put(self, message: Message, array: Array) -> None:
+        """What this rank tells itself."""
+        self.buffers[self.messages.index(message)][...] = array
+
+    def wait(self) -> list[Array]:
+        """The outputs, when all messages are there."""
+        if self.whole is None:
+            for request in self.requests:
+                request.wait()
+            by_output: dict[int, list[Array]] = {}
+            for m, buffer in zip(self.messages, self.buffers):
+                by_output.setdefault(m.output, []).append(buffer)
+            axes = {m.output: m.axis for m in self.messages}
+            self.whole = [pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axes[i])
+                          for i, pieces in by_output.items()]
+            self.buffers = self.requests = []
+        return self.whole
+
+
+class Announced:
+    """`batches` of a task, each announced to a teacher one step before it is asked for.
+
+    Ranks that only teach call `serve`, the others `batch`, as of the batches themselves.
+    """
+
+    def __init__(self, batches: Any, teacher: SpreadTeacher, steps: range,
+                 num_microbatches: int = 1):
+        self.batches, self.teacher, self.steps = batches, teacher, iter(steps)
+        self.num_microbatches, self.told = num_microbatches, -1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.batches, name)
+
+    def announce_next(self) -> bool:
+        """Announce the next batch; False when there is none left and all is told."""
+        step = next(self.steps, None)
+        if step is None:
+            self.teacher.finish()
+            return False
+        self.teacher.announce(self.batches.batch(step)[0], self.num_microbatches)
+        self.told = step
+        return True
+
+    def batch(self, step: int) -> tuple:
+        """The batch of a step, when it and the next one are announced."""
+        while self.told <= step and self.announce_next():
+            pass
+        return self.batches.batch(step)
+
+    def serve(self) -> None:
+        """Announce all batches, one after the other."""
+        while self.announce_next():
+            pass

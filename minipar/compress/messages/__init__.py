@@ -1,0 +1,1 @@
+"""Quantized messages: collectives that send fewer bits."""

@@ -1,0 +1,89 @@
+"""The k smallest of numbers that are spread over ranks, exactly, without collecting them.
+
+    round 1   every rank counts its keys by their first byte     Σ over ranks ─▶ 256 counts
+              the k-th smallest begins with the byte at which the counts reach k
+    round 2   … by their second byte, those that begin so        Σ over ranks ─▶ 256 counts
+
+After one round for each byte of a key all ranks know the k-th smallest key: a radix sort that only
+looks at one bucket.  Each round is an all-reduce of 256 · 8 bytes, however many keys there are.
+
+Floats that are not negative are ordered like the integers that their bits spell.  Equal scores are
+told apart by position: of equals the first go first.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...comm import Communicator
+from ...comm.collectives import all_reduce
+
+BINS = 256
+
+
+class Kth(NamedTuple):
+    """The k-th smallest key, how many are smaller, and how many equal it; over all ranks."""
+
+    key: int
+    num_smaller: int
+    num_equal: int
+
+
+def as_keys(scores: np.ndarray) -> np.ndarray:
+    """Unsigned integers in the order of `scores`, numbers ≥ 0; 0 stays free.
+
+    Raises ValueError for others, NaN too.
+    """
+    if not np.all(scores >= 0):
+        raise ValueError("scores are numbers of at least 0, and some are negative or NaN: prune a "
+                         "model whose training went well")
+    bits = np.ascontiguousarray(scores).view(f"u{scores.dtype.itemsize}")
+    return bits + bits.dtype.type(1)
+
+
+def total(comm: Communicator | None, counts: np.ndarray) -> np.ndarray:
+    """The sum of `counts` over the ranks, if there are others."""
+    if comm is None or comm.size == 1:
+        return counts
+    with comm.labelled("masks"):
+        return all_reduce(comm, counts)
+
+
+def kth_smallest(keys: np.ndarray, k: int, num_bytes: int, comm: Communicator | None = None) -> Kth:
+    """The k-th smallest (from 1) of all ranks' keys, unsigned integers of `num_bytes` bytes.
+
+    All ranks of `comm` call it, each with keys (n,) of its own, perhaps none.  There are at least k
+    of them in all.
+    """
+    key = num_smaller = num_equal = 0
+    for shift in range(8 * (num_bytes - 1), -1, -8):
+        digits = (keys >> keys.dtype.type(shift)) & keys.dtype.type(BINS - 1)
+        here = np.bincount(digits.astype(np.intp), minlength=BINS)
+        counts = total(comm, here.astype(np.int64))
+        up_to = num_smaller + np.cumsum(counts)
+        digit = int(np.searchsorted(up_to, k))
+        num_equal = int(counts[digit])
+        num_smaller = int(up_to[digit]) - num_equal
+        key = key << 8 | digit
+        keys = keys[digits == digit]
+    return Kth(key, num_smaller, num_equal)
+
+
+def smallest(keys: np.ndarray, places: np.ndarray, k: int, num_places: int,
+             comm: Communicator | None = None, counted: np.ndarray | bool = True) -> np.ndarray:
+    """Which of this rank's keys (n,) are among the k smallest of all ranks: (n,) bool.
+
+    `places` (n,) are different numbers below `num_places`: of equal keys those at the first places
+    are taken.  A key that several ranks have is `counted` by one of them alone.
+    """
+    if k == 0:
+        return np.zeros(keys.shape, bool)
+    counted = np.broadcast_to(counted, keys.shape)
+    kth = kth_smallest(keys[counted], k, keys.dtype.itemsize, comm)
+    taken, equal = keys < kth.key, keys == kth.key
+    wanted = k - kth.num_smaller
+    if wanted < kth.num_equal:
+        num_bytes = max(1, -(-int(num_places - 1).bit_length() // 8))
+        last = kth_smallest(places[equal & counted].astype(np.uint64), wanted, num_bytes, comm).key
+        equal &= places <= last
+    return taken | equal

@@ -1,0 +1,97 @@
+"""Pruning: score every weight, drop the lowest, once for all ranks.
+
+    masks = Masks(model, prune(model, magnitude(prunable(model)), 0.8))     one process
+    masks.update(prune(model, magnitude(…), 0.8, masks=masks, mesh=mesh))   on every rank of a mesh
+
+Where a model is cut over ranks (tp), or every rank has a copy of it (dp), all ranks must find the
+masks that one process finds: an agreed threshold (`select.py`), for which each weight is counted
+once.  Han et al. 2015, Learning both weights and connections for efficient neural networks.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...comm import Communicator
+from ...comm.mesh import DeviceMesh
+from ...nn import Module, Parameter
+from .distributed_topk import as_keys, smallest
+from .masks import Masks
+
+METHODS = ("magnitude", "random", "taylor", "structured", "2:4")
+SCOPES = ("global", "layer")
+COPIES = "dp"           # the axis along which every rank has a copy of the model
+
+
+def check_amount(amount: float) -> None:
+    """Raise ValueError unless it is a share of which something is left."""
+    if not 0 <= amount < 1:
+        raise ValueError(f"an amount is the share of weights that goes, in [0, 1), not {amount}: "
+                         "0.8 keeps every fifth")
+
+
+def prune(model: Module, scores: Mapping[str, np.ndarray], amount: float, scope: str = "global",
+          masks: Masks | None = None, mesh: DeviceMesh | None = None) -> dict[str, np.ndarray]:
+    """Masks without the `amount` of weights that have the lowest scores, by full name.
+
+    `scores` are of what is here of each parameter.  The share is of all these weights together, or
+    with scope "layer" of each weight; it is rounded to a whole number, ties to even.  Of equal
+    scores the first go first.  What `masks` has dropped stays dropped, and counts.  With a `mesh`
+    all its ranks call it, with the same names.  Raises ValueError for an impossible amount.
+    """
+    check_amount(amount)
+    if scope not in SCOPES:
+        raise ValueError(f"unknown scope {scope!r}: choose {' or '.join(SCOPES)}")
+    own = dict(model.named_parameters())
+    groups = [list(scores)] if scope == "global" else [[name] for name in scores]
+    return {name: mask for names in groups for name, mask in _together(
+        {name: (own[name], scores[name]) for name in names}, amount, masks, mesh).items()}
+
+
+def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, masks: Masks | None,
+              mesh: DeviceMesh | None) -> dict[str, np.ndarray]:
+    keys, places, counted, num_places = [], [], [], 0
+    for parameter, score in group.values():
+        key = as_keys(score)
+        if masks is not None:
+            key = np.where(masks.here(parameter), key, key.dtype.type(0))   # goes before all others
+        keys.append(key.ravel())
+        size = math.prod(parameter.global_shape)
+        places.append(parameter.take(np.arange(num_places, num_places + size).reshape(
+            parameter.global_shape)).ravel())
+        counted.append(np.full(score.size, counts(parameter, mesh)))
+        num_places += size
+    comm: Communicator | None = None if mesh is None else mesh.comm
+    gone = smallest(np.concatenate(keys), np.concatenate(places), round(amount * num_places),
+                    num_places, comm, np.concatenate(counted))
+    ends = np.cumsum([key.size for key in keys])
+    found = {name: ~part.reshape(score.shape) for (name, (_, score)), part
+             in zip(group.items(), np.split(gone, ends[:-1]))}
+    if masks is not None:               # of which more may be gone already than the amount
+        found = {name: mask & masks.here(group[name][0]) for name, mask in found.items()}
+    return found
+
+
+def counts(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
+    """Whether this rank's copy of a parameter is the one that is counted."""
+    if mesh is None:
+        return True
+    return not any(mesh.coordinate(axis) for axis in mesh.axes
+                   if axis == COPIES or axis in parameter.replicated)
+
+
+def n_of_m(scores: np.ndarray, n: int = 2, m: int = 4) -> np.ndarray:
+    """Keep n of every m neighbours along the inputs: scores (in, out) → mask (in, out).
+
+    Of equal scores the first goes first.  Raises ValueError unless m divides `in`.
+    """
+    num_in, num_out = scores.shape
+    if not 0 < n < m or num_in % m:
+        raise ValueError(f"{n} of {m} needs a multiple of {m} inputs, not {num_in}: choose other "
+                         "sizes, or another pattern" if 0 < n < m else
+                         f"{n} of {m} is no pattern: keep fewer than there are, and at least one")
+    order = np.argsort(scores.reshape(num_in // m, m, num_out), axis=1, kind="stable")
+    mask = np.ones((num_in // m, m, num_out), bool)
+    np.put_along_axis(mask, order[:, :m - n], False, axis=1)
+    return mask.reshape(num_in, num_out)

@@ -1,0 +1,133 @@
+"""Sparse storage and sparse products: what a mask saves in bytes, in FLOPs, and (not) in seconds.
+
+    dense          w₀ 0 w₂ 0 0 w₅ …              4 bytes each, zeros too
+    bitmap         101001…  w₀ w₂ w₅             1 bit each, 4 bytes each kept one
+    CSC            rows 0 2 5, w₀ w₂ w₅          8 bytes each kept one
+    2 of 4         w₀ w₂, places 00 10           4 bytes + 2 bits each kept one, half of all
+
+A product with a dense weight reads both operands in order, and reuses what it has in the cache; one
+with a sparse weight gathers its inputs from here and there.  So it does less and takes longer:
+hardware that multiplies 2 of 4 natively has the gather in its wires (Mishra et al. 2021), a
+processor running NumPy has not.
+
+These layers are for inference: they have no backward.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...autograd import Function, Tensor
+from ...backend import to_host
+from ...nn import Linear, Module
+from .prune import n_of_m
+
+INDEX = np.dtype(np.int32)
+
+
+def bitmap_bytes(masks: Mapping[str, np.ndarray], itemsize: int = 4) -> int:
+    """Bytes of what `masks` keeps, and of a bit for each element, each array by itself."""
+    return sum(int(mask.sum()) * itemsize + -(-mask.size // 8) for mask in masks.values())
+
+
+class GatherProduct(Function):
+    """y[:, j] = Σ of x[:, rows[i]] values[i] over the entries i from starts[j] to the next, + bias.
+    """
+
+    rule = "x (..., in)"
+
+    @staticmethod
+    def flops(ctx, out, x, values, rows, starts, bias):
+        """A multiply-add for each entry and row of x, and the bias."""
+        return 2 * values.size * (x.size // x.shape[-1]) + out.size, [0] * 5
+
+    @staticmethod
+    def forward(ctx, x, values, rows, starts, bias):
+        """See the class."""
+        columns = np.ascontiguousarray(x.reshape(x.size // x.shape[-1], x.shape[-1]).T)
+        out = np.empty_like(columns, shape=(starts.size - 1, columns.shape[1]))
+        for j, (start, stop) in enumerate(zip(starts, starts[1:])):
+            out[j] = values[start:stop] @ columns[rows[start:stop]] + bias[j]
+        return np.ascontiguousarray(out.T).reshape(*x.shape[:-1], starts.size - 1)
+
+    @staticmethod
+    def backward(ctx, g):
+        """Raises TypeError."""
+        raise TypeError("a sparse product has no backward: train the masked model")
+
+
+def bias_of(layer: Linear) -> np.ndarray:
+    """What the layer adds: zeros if it has no bias."""
+    return to_host(layer.bias.data) if layer.has_bias else np.zeros(layer.weight.shape[1],
+                                                                    layer.weight.dtype)
+
+
+class SparseLinear(Module):
+    """A linear layer that keeps only what a mask keeps, column by column (CSC)."""
+
+    def __init__(self, layer: Linear):
+        super().__init__()
+        weight = to_host(layer.weight.data)
+        columns, rows = np.nonzero(weight.T)
+        self.values, self.rows = weight[rows, columns], rows.astype(INDEX)
+        self.starts = np.searchsorted(columns, np.arange(weight.shape[1] + 1)).astype(INDEX)
+        self.bias = bias_of(layer)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the weight: values, rows and where each column starts."""
+        return self.values.nbytes + self.rows.nbytes + self.starts.nbytes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return GatherProduct.apply(x, self.values, self.rows, self.starts, self.bias)
+
+
+class TwoOfFourLinear(Module):
+    """A linear layer with 2 of every 4 inputs of each output: values, and 2-bit places, packed.
+
+    Raises ValueError for a weight that has more.
+    """
+
+    def __init__(self, layer: Linear):
+        super().__init__()
+        weight = to_host(layer.weight.data)
+        kept = n_of_m(np.abs(weight))
+        if np.any(weight[~kept]):
+            raise ValueError("a weight with more than 2 of 4: prune it so first")
+        num_in, num_out = weight.shape
+        groups = kept.reshape(num_in // 4, 4, num_out)
+        places = np.argsort(~groups, axis=1, kind="stable")[:, :2]          # (in/4, 2, out)
+        self.values = np.take_along_axis(weight.reshape(groups.shape), places, 1
+                                         ).reshape(num_in // 2, num_out)
+        self.starts = np.arange(num_out + 1) * (num_in // 2)
+        bits = np.unpackbits(places.astype(np.uint8).ravel()[:, None], axis=1)[:, 6:]
+        self.packed, self.num_in = np.packbits(bits), num_in
+        self.bias = bias_of(layer)
+        self.rows = self.unpacked()
+
+    def unpacked(self) -> np.ndarray:
+        """The input of each value, from its place: (in/2, out)."""
+        bits = np.unpackbits(self.packed, count=2 * self.values.size).reshape(-1, 2)
+        places = (2 * bits[:, 0] + bits[:, 1]).reshape(self.num_in // 4, 2, -1)
+        start = np.arange(0, self.num_in, 4)[:, None, None]
+        return (start + places).reshape(self.values.shape).astype(INDEX)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the weight as it is stored."""
+        return self.values.nbytes + self.packed.nbytes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return GatherProduct.apply(x, self.values.T.ravel(), self.rows.T.ravel(), self.starts,
+                                   self.bias)
+
+
+def replace_linear(model: Module, kind: type) -> Module:
+    """Put a `kind` (SparseLinear, TwoOfFourLinear) in the place of every linear layer."""
+    for _, module in list(model.named_modules()):
+        for name, part in list(module._modules.items()):
+            if type(part) is Linear:
+                module._modules[name] = kind(part)
+    return model

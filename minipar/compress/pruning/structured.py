@@ -1,0 +1,141 @@
+"""Structured pruning: whole neurons and heads go, and what is left is a smaller dense model.
+
+        weight of the first layer         weight of the second
+               │ │ ▒ │                        ── ── ──          a neuron is a column, its bias,
+    x ──▶      │ │ ▒ │      ─▶ act ─▶         ▒▒ ▒▒ ▒▒    ──▶   and a row of the next layer
+               │ │ ▒ │                        ── ── ──
+
+Without its column a neuron is the same whatever the input: act(bias), nothing if its bias is gone
+too.  So it can be removed: that constant times its row goes into the bias of the next layer, and
+the outputs stay what they were.  A head is such a unit as well: without its columns of v it says
+its bias of v, as the weights of its mean add up to 1.
+
+Score of a unit: ‖column‖ · ‖row‖, which does not change if the one is made larger and the other
+smaller by as much.  After Li et al. 2017, Pruning filters for efficient convnets; Michel et al.
+2019, Are sixteen heads really better than one?
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+
+import numpy as np
+
+from ... import autograd as ag
+from ...autograd import Tensor
+from ...backend import to_host
+from ...nn import GPT, MLP, Activation, Linear, Module
+from .distributed_topk import as_keys
+from .prune import check_amount
+
+
+@dataclass(frozen=True)
+class Units:
+    """Like units between two linear layers of a model, which are named.
+
+    Unit i has the columns `columns[i]` of the first layer's weight, those of `values[i]` decide
+    what it says, and `rows[i]` of the second's weight listen: arrays of shape (units, columns of
+    each).  `act` is what happens between a column without input and its row.
+    """
+
+    kind: str
+    first: str
+    second: str
+    columns: np.ndarray
+    values: np.ndarray
+    rows: np.ndarray
+    act: Callable[[Tensor], Tensor]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@singledispatch
+def units_of(model: Module) -> list[Units]:
+    """The neurons between the layers of an MLP; the neurons, and the heads, of a GPT's blocks.
+
+    Raises TypeError for other models.
+    """
+    raise TypeError(f"the units of a {type(model).__name__} are not known: only those of an MLP "
+                    "and of a GPT")
+
+
+@units_of.register
+def _(model: MLP) -> list[Units]:
+    found, modules = [], list(model)
+    layers = [i for i, module in enumerate(modules) if isinstance(module, Linear)]
+    for i, j in zip(layers, layers[1:]):
+        act = next(m for m in modules[i:j] if isinstance(m, Activation))
+        found.append(neurons(str(i), str(j), modules[i], act))
+    return found
+
+
+@units_of.register
+def _(model: GPT) -> list[Units]:
+    found = []
+    for i, block in enumerate(model.h):
+        found.append(heads(f"h.{i}.attn", block.attn.heads, block.attn.kv_heads,
+                           block.attn.c_proj.weight.shape[0] // block.attn.heads))
+        found.append(neurons(f"h.{i}.mlp.c_fc", f"h.{i}.mlp.c_proj", block.mlp.c_fc, ag.gelu))
+    return found
+
+
+def neurons(first: str, second: str, layer: Linear, act: Callable[[Tensor], Tensor]) -> Units:
+    """The outputs of `layer`, one by one."""
+    each = np.arange(layer.weight.shape[1])[:, None]
+    return Units("neurons", first, second, each, each, each, act)
+
+
+def heads(name: str, num_heads: int, kv_heads: int, width: int) -> Units:
+    """Heads of keys and values, each with those of the queries that share it.
+
+    The columns are [q | k | v]; what a head says goes to as many rows as its queries have columns.
+    """
+    shared = num_heads // kv_heads * width
+    rows = np.arange(num_heads * width).reshape(kv_heads, shared)
+    keys = rows.size + np.arange(kv_heads * width).reshape(kv_heads, width)
+    values = keys + keys.size
+    return Units("heads", f"{name}.c_attn", f"{name}.c_proj", np.hstack([rows, keys, values]),
+                 np.tile(values.reshape(kv_heads, 1, width), (1, num_heads // kv_heads, 1)
+                         ).reshape(kv_heads, shared), rows, lambda x: x)
+
+
+def used(model: Module, layer: str, name: str) -> np.ndarray:
+    """A weight or bias as the model uses it, with its masks."""
+    value = getattr(dict(model.named_modules())[layer], name)
+    return to_host(value.data)
+
+
+def unit_scores(model: Module, units: Units) -> np.ndarray:
+    """‖column‖ · ‖row‖ of each unit: (units,)."""
+    into, out = used(model, units.first, "weight"), used(model, units.second, "weight")
+    columns = np.linalg.norm(into[:, units.values], axis=(0, 2))
+    return columns * np.linalg.norm(out[units.rows], axis=(1, 2))
+
+
+def unit_masks(model: Module, amount: float, kinds: tuple[str, ...] = ("neurons", "heads"),
+               score: Callable[[Module, Units], np.ndarray] = unit_scores) -> dict[str, np.ndarray]:
+    """Masks, by full name, without the `amount` of units of lowest score, in each place as many.
+
+    The number is rounded, and one unit stays.  Raises ValueError for an impossible amount.
+    """
+    check_amount(amount)
+    own, masks = dict(model.named_parameters()), {}
+
+    def mask(name: str) -> np.ndarray:
+        return masks.setdefault(name, np.ones(own[name].global_shape, bool))
+    for units in units_of(model):
+        if units.kind not in kinds:
+            continue
+        number = min(round(amount * len(units)), len(units) - 1)
+        gone = np.argsort(as_keys(score(model, units)), kind="stable")[:number]
+        mask(f"{units.first}.weight")[:, units.columns[gone].ravel()] = False
+        mask(f"{units.first}.bias")[units.columns[gone].ravel()] = False
+        mask(f"{units.second}.weight")[units.rows[gone].ravel()] = False
+    return masks
+
+
+def dead(model: Module, units: Units) -> np.ndarray:
+    """Which units say the same whatever the input, or have nobody who listens: (units,) bool."""
+    into, out = used(model, units.first, "weight"), used(model, units.second, "weight")
+    return ~into[:, units.values].any((0, 2)) | ~out[units.rows].any((1, 2))

@@ -1,0 +1,1 @@
+"""Quantization: weights and activations in few bits."""

@@ -1,0 +1,112 @@
+"""Floats of 8 or 4 bits as grids: dense around 0, sparse far from it.
+
+    name    a number is           scale                                         bits each
+    fp8     e4m3, at most 448     max |x| / 448, float32, for each unit         8
+    mxfp8   e4m3                  a power of two in 1 byte, for 32 in a row     8.25
+    mxfp4   e2m1, at most 6       the same                                      4.25
+
+Integers are evenly spaced, so small numbers have the largest relative error; these have about the
+same relative error at any size, and mxfp4 has 15 numbers, as int4, but 3 of 7 are at most 1.5.
+
+Source: Micikevicius et al., FP8 formats for deep learning (2022), section 4; Rouhani et al.,
+Microscaling data formats for deep learning (2023).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...backend import Array
+from ...number_formats import (
+    FLOAT8_E4M3FN,
+    FLOAT8_E8M0,
+    MXFP4_E2M1,
+    MXFP8_E4M3,
+    BlockFormat,
+    Format,
+)
+from .affine import LARGEST, TINY, check_finite
+from .granularity import Per
+
+
+@dataclass(frozen=True)
+class FloatGrid:
+    """Floats of a format times a scale; what can be asked of a Grid can be asked of it.
+
+    A BlockFormat says itself who shares a scale (`per`), and has scales of one byte.
+    """
+
+    name: str
+    format: Format | BlockFormat
+    is_asymmetric = False
+    dtype = np.dtype(np.uint8)
+
+    @property
+    def per(self) -> Per | None:
+        """Who shares a scale; None where that can be chosen."""
+        return Per("group", self.format.size) if isinstance(self.format, BlockFormat) else None
+
+    @property
+    def element(self) -> Format:
+        """The format of a number."""
+        return self.format.element if self.per else self.format
+
+    @property
+    def bits(self) -> int:
+        """The bits of a code."""
+        return self.element.bits
+
+    @property
+    def scale_dtype(self) -> np.dtype:
+        """The type of the scales: float32, or the bytes of powers of two."""
+        return FLOAT8_E8M0.dtype if self.per else np.dtype(np.float32)
+
+    def fit(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """(scale, zero) for numbers from `low` to `high`, element by element; all zeros are 0.
+
+        Raises ValueError for NaN and infinity.
+        """
+        check_finite(low, high)
+        largest = np.maximum(np.abs(low), np.abs(high))
+        if self.per:
+            scale = self.format.scales(largest[..., None])
+        else:
+            scale = np.maximum(largest / self.element.largest, TINY).astype(np.float32)
+            scale = np.minimum(scale, np.nextafter(np.float32(LARGEST / self.element.largest), 0))
+        return scale, np.zeros_like(scale, dtype=self.dtype)
+
+    def encode(self, x: Array, scale: Array, zero: Array) -> Array:
+        """The codes of the nearest values; scale broadcasts against x."""
+        return self.element.encode(x / self._floats(scale))
+
+    def decode(self, codes: Array, scale: Array, zero: Array) -> Array:
+        """The values of codes, float32."""
+        return self.element.decode(codes) * self._floats(scale)
+
+    def of_bits(self, raw: Array) -> Array:
+        """The codes, of which `raw` are the bits."""
+        return raw
+
+    def for_embeddings(self, bits: int) -> "FloatGrid":
+        """The same, with at least so many bits."""
+        return self if self.bits >= bits else FLOAT_GRIDS["mxfp8"]
+
+    def described(self) -> dict[str, Any]:
+        """What a checkpoint says of it."""
+        return {"format": self.name}
+
+    def _floats(self, scale: Array) -> Array:
+        return FLOAT8_E8M0.decode(scale) if self.per else scale
+
+
+def float_grid(name: str) -> FloatGrid:
+    """The grid of that name.  Raises ValueError for another."""
+    if name not in FLOAT_GRIDS:
+        raise ValueError(f"a format is one of {', '.join(FLOAT_GRIDS)}, not {name!r}")
+    return FLOAT_GRIDS[name]
+
+
+FLOAT_GRIDS = {grid.name: grid for grid in (FloatGrid("fp8", FLOAT8_E4M3FN),
+                                            FloatGrid("mxfp8", MXFP8_E4M3),
+                                            FloatGrid("mxfp4", MXFP4_E2M1))}

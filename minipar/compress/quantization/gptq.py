@@ -1,0 +1,122 @@
+"""GPTQ: round a weight column by column, and let the columns that are left make up for the error.
+
+What matters is not the weight but what the layer gives, Σ over its inputs x of |(W - Ŵ) x|², which
+is tr((W - Ŵ) H (W - Ŵ)ᵀ) / 2 with the Hessian H = 2 X Xᵀ of calibration inputs.  When input i is
+rounded, the best the others can do about its error is
+
+    W[:, j] -= (w_i - ŵ_i) / H⁻¹[i, i] · H⁻¹[i, j]      for all j not yet rounded
+
+after which i leaves H.  Leaving is Gaussian elimination of H⁻¹, and one Cholesky factorization does
+all of them in advance: with H⁻¹ = Uᵀ U, row i of U is row i of the H⁻¹ that is left, / √H⁻¹[i, i].
+
+    done    a block of columns      later
+    ─────┬─────────────────────┬──────────────
+     ŵ ŵ │ ŵ ŵ ŵ  i ──▶ ──▶ ──▶ │  once a block:  W[:, later] -= E U[block, later]
+    ─────┴─────────────────────┴──────────────
+
+Lazy batches: columns outside of the block wait, and get all its errors E in one product.
+
+Order: an input that is large weighs most in what the layer gives.  Rounded first ("activation": by
+the diagonal of H, the largest first), all others can make up for its error.  Scales of groups are
+then those of the weights as they are, for the inputs of a group do not come one after the other.
+
+A weight that is exactly 0 stays 0, as when each is rounded by itself: pruned models keep their
+zeros, and what these would have made up for is left to the others.
+
+Source: Frantar, Ashkboos, Hoefler & Alistarh, GPTQ: Accurate post-training quantization for
+generative pre-trained transformers (2022), whose code calls the other order act_order; Hassibi &
+Stork, Optimal brain surgeon (1992).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from ...backend import Array
+from .granularity import Per
+from .observers import fit
+from .quantized import AnyGrid, Quantized
+
+ORDERS = ("index", "activation")
+
+
+def hessian(inputs: Array) -> Array:
+    """2 X Xᵀ of inputs (…, K), one in each row: (K, K) float64."""
+    x = inputs.reshape(-1, inputs.shape[-1]).astype(np.float64)
+    return 2 * (x.T @ x)
+
+
+def inverse_root(h: Array, damping: float = 0.01) -> Array:
+    """U, upper triangular, with Uᵀ U = (H + damping · mean(diag H) · I)⁻¹.
+
+    Raises ValueError if that is not positive definite, or H has NaN or infinity.
+    """
+    if not np.isfinite(h).all():
+        raise ValueError("the Hessian of the calibration inputs has NaN or infinity, and so would "
+                         "the weights: give calibration data that the model maps to finite numbers")
+    mean = np.mean(np.diag(h))
+    damped = h + (damping * mean if mean > 0 else 1.0) * np.eye(len(h))
+    try:
+        return np.linalg.cholesky(np.linalg.inv(damped)).T
+    except np.linalg.LinAlgError:
+        raise ValueError(f"the Hessian of the calibration inputs is singular in spite of damping "
+                         f"{damping:g}: raise it, or give more calibration data") from None
+
+
+def round_columns(w: Array, u: Array, nearest: Callable[[Array], Array], kept: Array) -> Array:
+    """Round the columns of a block w (outputs, n), in place; return their errors E (outputs, n).
+
+    u (n, n) is the block's part of U; nearest(column) gives the values of a column on its grids;
+    what is not `kept` (outputs, n) becomes 0.
+    E[:, i] is the error of column i in the unit of U's rows, (w_i - ŵ_i) / U[i, i].
+    """
+    errors = np.zeros_like(w)
+    for i in range(w.shape[1]):
+        value = nearest(w[:, i]) * kept[:, i]
+        errors[:, i] = (w[:, i] - value) / u[i, i]
+        w[:, i + 1:] -= np.outer(errors[:, i], u[i, i + 1:])
+        w[:, i] = value
+    return errors
+
+
+def _nearest(grid: AnyGrid, fitted: tuple[Array, Array], column: Array) -> Array:
+    return grid.decode(grid.encode(column, *fitted), *fitted)
+
+
+def turns(h: Array, order: str) -> Array:
+    """The input of each turn: 0, 1, …, or those with the largest diagonal of H first."""
+    if order not in ORDERS:
+        raise ValueError(f"an order is one of {', '.join(ORDERS)}, not {order!r}")
+    diagonal = np.diag(h)
+    return np.argsort(-diagonal * (order == "activation"), kind="stable")
+
+
+def gptq(rows: Array, h: Array, grid: AnyGrid, per: Per, observer: str = "minmax",
+         damping: float = 0.01, block: int = 128, order: str = "index") -> Quantized:
+    """Rows (outputs, inputs) on the grid, with Hessian h (inputs, inputs) of the layer's inputs.
+
+    Scales are those of the weights as they are; of a group, as they are when its turn comes.
+    """
+    turn = turns(h, order)
+    w, u = rows[:, turn].astype(np.float64), inverse_root(h[np.ix_(turn, turn)], damping)
+    codes = np.empty_like(rows, dtype=grid.dtype)
+    in_groups, in_order = per.kind == "group", order == "index"
+    scale, zero = fit(per.split(rows), grid, observer)
+    if in_groups:
+        block = per.size if in_order else 1
+    for start in range(0, w.shape[1], block):
+        here = slice(start, start + block)
+        columns = turn[here]
+        if in_groups:
+            group = columns[0] // per.size
+            if in_order:
+                scale[:, group], zero[:, group] = fit(w[:, here], grid, observer)
+            fitted = scale[:, group, 0], zero[:, group, 0]
+        else:
+            fitted = scale[:, 0], zero[:, 0]        # one, or one for each output
+        errors = round_columns(w[:, here], u[here, here], partial(_nearest, grid, fitted),
+                               rows[:, columns] != 0)
+        codes[:, columns] = grid.encode(w[:, here], *(a[:, None] for a in fitted))
+        w[:, start + block:] -= errors @ u[here, start + block:]
+    return Quantized.of_codes(codes, scale, zero, grid, per)

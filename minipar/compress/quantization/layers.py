@@ -1,0 +1,158 @@
+"""Layers whose weight is kept in few bits: the model around them does not notice.
+
+    QuantizedLinear     x ─▶ x ŵ + bias        ŵ made from the packed codes at every use
+    QuantizedEmbedding  ids ─▶ rows of ŵ       (a tied head takes ŵ too)
+    IntegerLinear       x ─▶ codes of x ─▶ codes · codes, exact ─▶ · scale_x scale_w + bias
+
+Their weight is no Parameter any more: nothing to train, no float32 copy in any slab.  What else the
+model has (biases, layer norms) stays as it is.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from ...autograd import Function, Tensor
+from ...autograd.ops.elementwise import rows
+from ...backend import Array
+from ...nn import Embedding, Linear, Module
+from .affine import Grid
+from .granularity import CHANNEL, Per
+from .int_product import affine_product
+from .quantized import AnyGrid, Quantized
+
+ACTIVATIONS = Grid(8, "asymmetric")     # one-sided after a ReLU, nearly so after a GELU
+EMBEDDING_BITS = 8                      # at least: few of a model's bytes, felt at both its ends
+
+
+class QuantizedWeight:
+    """A layer whose weight is `quantized`, used as numbers of `dtype`."""
+
+    quantized: Quantized
+    dtype: np.dtype
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight as floats, made anew."""
+        rows = self.quantized.rows(self.dtype)
+        return Tensor(rows.T if isinstance(self, Linear) else rows)
+
+
+class QuantizedLinear(QuantizedWeight, Linear):
+    """x (..., in) → x ŵ + bias (..., out)."""
+
+
+class QuantizedEmbedding(QuantizedWeight, Embedding):
+    """ids (...) → rows of ŵ (..., width)."""
+
+
+class IntegerProduct(Function):
+    """y = x̂ ŵ + bias, x̂ on a grid of ACTIVATIONS; of use for inference only."""
+
+    rule = "x (..., in), a bias (out,) or None"
+
+    @staticmethod
+    def flops(ctx, out, x, bias, **options):
+        """By formula, those of a product of floats: 2 for each multiply-add of integers."""
+        return 2 * out.size * x.shape[-1] + (0 if bias is None else out.size), [0, 0]
+
+    @staticmethod
+    def forward(ctx, x, bias, weight, scale, zero):
+        if any(ctx.needs_grad):
+            raise TypeError("a product of integers has no derivative: run the model inside "
+                            "no_grad(), and to train for integers use fake quantization")
+        codes = ACTIVATIONS.encode(rows(x), scale, zero)
+        sums = affine_product(codes, zero, weight.codes().T, weight.zero.T)
+        y = (sums * (scale * weight.scale.T)).astype(x.dtype, copy=False)
+        if bias is not None:
+            y += bias
+        return y.reshape(*x.shape[:-1], y.shape[1])
+
+
+class IntegerLinear(QuantizedLinear):
+    """x̂ ŵ + bias, by a product of integers; x is put on a grid fitted to calibration data."""
+
+    input_scale: Array              # (1, 1)
+    input_zero: Array
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class.  Raises TypeError where a gradient is wanted: integers have none."""
+        return IntegerProduct.apply(x, self.bias.data if self.has_bias else None,
+                                    weight=self.quantized, scale=self.input_scale,
+                                    zero=self.input_zero)
+
+
+def rows_of(layer: Linear | Embedding) -> Array:
+    """A layer's weight with a row for each output, or word: its numbers share scales by rows."""
+    weight = layer.weight.data
+    return np.ascontiguousarray(weight.T) if isinstance(layer, Linear) else weight
+
+
+def grid_of(layer: Linear | Embedding, grid: AnyGrid, per: Per) -> tuple[AnyGrid, Per]:
+    """On what a layer's weight goes, if linear layers go on `grid` per `per`.
+
+    Embeddings, which no calibration helps and which a tied head uses as well, keep 8 bits and have
+    no groups, unless those are part of a format.
+    """
+    per = grid.per or per
+    if isinstance(layer, Linear):
+        return grid, per
+    return grid.for_embeddings(EMBEDDING_BITS), per if grid.per or not per.size else CHANNEL
+
+
+def keep_quantized(layer: Linear | Embedding, quantized: Quantized) -> None:
+    """Let the layer's weight be `quantized` from now on; its model has to make new slabs."""
+    dtype = layer._parameters.pop("weight").dtype
+    layer.__class__ = QuantizedLinear if isinstance(layer, Linear) else QuantizedEmbedding
+    layer.__dict__.update(quantized=quantized, dtype=dtype)
+
+
+def use_integers(layer: QuantizedLinear, scale: Array, zero: Array) -> None:
+    """Let a layer put its inputs on a grid and multiply integers.
+
+    Raises ValueError for a weight in groups: a sum of products would need several scales.
+    """
+    if layer.quantized.per.kind == "group":
+        raise ValueError("a product of integers needs one scale for each output, not one for each "
+                         f"{layer.quantized.per}: quantize per channel, or leave activations out")
+    layer.__class__ = IntegerLinear
+    layer.__dict__.update(input_scale=scale.reshape(1, 1), input_zero=zero.reshape(1, 1))
+
+
+def weight_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
+    """What can be quantized: linear layers and embeddings, by their full names.
+
+    Raises ValueError if there are none, if a layer is quantized already, or is cut over ranks.
+    """
+    layers = [(name, m) for name, m in model.named_modules() if isinstance(m, Linear | Embedding)]
+    if not layers:
+        raise ValueError(f"a {type(model).__name__} has no linear layers or embeddings to quantize")
+    for name, layer in layers:
+        if isinstance(layer, QuantizedWeight):
+            raise ValueError(f"layer {name} is quantized already, to "
+                             f"{layer.quantized.grid.bits} bits: quantize the model that it was "
+                             "made from")
+        if type(layer) not in (Linear, Embedding):
+            raise ValueError(f"{name} is a {type(layer).__name__}, a part of a layer: quantize the "
+                             "whole model, loaded from strategy.state_dict()")
+    return layers
+
+
+@contextmanager
+def watching(layers: Iterable[Module], see: Callable[[Module, Array], None]) -> Iterator[None]:
+    """Context in which see(layer, x) is told of every input of these layers."""
+    layers = list(layers)
+
+    def watched(layer: Module) -> Callable[[Tensor], Tensor]:
+        def forward(x: Tensor) -> Tensor:
+            see(layer, x.data)
+            return type(layer).forward(layer, x)
+        return forward
+    for layer in layers:
+        layer.forward = watched(layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.__dict__["forward"]

@@ -1,0 +1,111 @@
+"""Observers look at numbers and say to which range a grid is to be fitted.
+
+    minmax       from the smallest to the largest number ever seen: nothing is clipped
+    moving       min and max of each batch, averaged with the past: one outlier fades
+    percentile   what a thousandth of the numbers exceeds is clipped; the mean over batches
+    mse          the range, narrower than min … max, whose squared error is least; the mean
+
+Clipping few numbers makes the steps of all others smaller: that is worth the more, the fewer codes
+there are.  Ranges are of units, the last axis of what is observed: shapes (…, n) → (…, 1).
+
+Source: Krishnamoorthi, Quantizing deep convolutional networks for efficient inference (2018);
+Nagel et al., A white paper on neural network quantization (2021), section 3.1.
+"""
+
+import numpy as np
+
+from ...backend import Array
+from ...comm import Communicator
+from ...comm.collectives import all_reduce
+from .affine import Grid
+
+NAMES = ("minmax", "moving", "percentile", "mse")
+MOMENTUM = 0.01                             # of the moving average: PyTorch's
+PERCENTILE = 99.9
+FRACTIONS = np.linspace(1, 0.3, 36)         # of min and max, tried for the least squared error
+
+
+def extremes(units: Array) -> tuple[Array, Array]:
+    """The smallest and the largest number of each unit; 0 and 0 of an empty one."""
+    if not units.shape[-1]:
+        return (np.zeros_like(units, shape=(*units.shape[:-1], 1)),) * 2
+    return units.min(axis=-1, keepdims=True), units.max(axis=-1, keepdims=True)
+
+
+def percentiles(units: Array, percent: float = PERCENTILE) -> tuple[Array, Array]:
+    """The range that `percent` of a unit's numbers do not exceed, and that as many are not below.
+    """
+    if not units.shape[-1]:
+        return extremes(units)
+    low, high = np.percentile(units, [100 - percent, percent], axis=-1, keepdims=True)
+    return low, high
+
+
+def least_squares(units: Array, grid: Grid) -> tuple[Array, Array]:
+    """Of FRACTIONS of each unit's extremes, those with the least Σ (x - x̂)²."""
+    low, high = extremes(units)
+    best, least = np.ones_like(high, dtype=np.float64), np.full_like(high, np.inf, dtype=np.float64)
+    for fraction in FRACTIONS:
+        fitted = grid.fit(low * fraction, high * fraction)
+        error = units - grid.decode(grid.encode(units, *fitted), *fitted)
+        squared = np.sum(error * error, axis=-1, keepdims=True, dtype=np.float64)
+        best = np.where(squared < least, fraction, best)
+        least = np.minimum(squared, least)
+    return low * best, high * best
+
+
+class Observer:
+    """The range, low and high, of all that it has been shown, by one of NAMES.
+
+    With `comm`, all its ranks show theirs together and agree on the widest.  ValueError for another
+    name.
+    """
+
+    def __init__(self, name: str, grid: Grid, comm: Communicator | None = None):
+        if name not in NAMES:
+            raise ValueError(f"an observer is one of {', '.join(NAMES)}, not {name!r}")
+        self.name, self.grid, self.comm = name, grid, comm
+        self.low: Array | None = None
+        self.high: Array | None = None
+        self.count, self.frozen = 0, False
+
+    def observe(self, units: Array) -> None:
+        """Show it numbers (…, n); nothing changes once it is frozen."""
+        if self.frozen:
+            return
+        rule = {"percentile": percentiles, "mse": lambda units: least_squares(units, self.grid)}
+        low, high = self._agreed(*rule.get(self.name, extremes)(units))
+        self.count += 1
+        if self.count == 1:
+            self.low, self.high = low, high
+        elif self.name == "minmax":
+            self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        else:
+            weight = MOMENTUM if self.name == "moving" else 1 / self.count
+            self.low = self.low + (low - self.low) * weight
+            self.high = self.high + (high - self.high) * weight
+
+    def _agreed(self, low: Array, high: Array) -> tuple[Array, Array]:
+        if self.comm is None:
+            return low, high
+        with self.comm.labelled("control"):
+            both = all_reduce(self.comm, np.stack([-low, high]), op="max")
+        return -both[0], both[1]
+
+    def freeze(self) -> None:
+        """From now on the range stays as it is."""
+        self.frozen = True
+
+    def fit(self) -> tuple[Array, Array]:
+        """(scale, zero) of the range.  Raises ValueError if nothing was observed."""
+        if self.low is None:
+            raise ValueError("the observer has seen no numbers: run calibration data through the "
+                             "model first")
+        return self.grid.fit(self.low, self.high)
+
+
+def fit(units: Array, grid: Grid, observer: str = "minmax") -> tuple[Array, Array]:
+    """(scale, zero) for numbers that are all there: a weight's."""
+    seen = Observer(observer, grid)
+    seen.observe(units)
+    return seen.fit()

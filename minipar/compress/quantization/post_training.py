@@ -1,0 +1,147 @@
+"""Post-training quantization: a trained model, some data, no training.
+
+    quantize(model, Grid(4), Per.parse("group:64"), method="gptq", calibration=[ids, …])
+
+Weights of linear layers and embeddings become integers, or floats of 8 or 4 bits
+(`float_grid.py`): each its nearest (`nearest`), or so that what the layers give is kept (`gptq.py`,
+linear layers only; embeddings keep 8 bits).  GPTQ goes part by part through the model, so that each
+layer's inputs are those that it will really get:
+
+    calibration ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ …
+                            └ c_attn: Hessian of its inputs, quantize; c_proj: again; c_fc; c_proj;
+                              then the outputs of the quantized h.0 are the inputs of h.1
+
+With `activations` the inputs of linear layers are put on a grid of 8 bits as well, whose range is
+observed on the calibration data, and products are those of integers.
+
+Source: Nagel et al., A white paper on neural network quantization (2021), section 3; Frantar et al.
+(2022).
+"""
+
+from collections.abc import Callable, Container, Sequence
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from ...autograd import no_grad
+from ...backend import Array
+from ...nn import Embedding, Linear, Module
+from ...nn.chain import Part, chain
+from .affine import INT8, Grid
+from .gptq import gptq, hessian
+from .granularity import CHANNEL, Per
+from .layers import (
+    ACTIVATIONS,
+    QuantizedLinear,
+    grid_of,
+    keep_quantized,
+    rows_of,
+    use_integers,
+    watching,
+    weight_layers,
+)
+from .observers import Observer
+from .quantized import AnyGrid, Quantized
+
+METHODS = ("nearest", "gptq")
+
+
+def quantize(model: Module, grid: AnyGrid = INT8, per: Per = CHANNEL, method: str = "nearest",
+             calibration: Sequence[Array] = (), activations: bool = False,
+             observer: str = "minmax", damping: float = 0.01, order: str = "index",
+             skip: Sequence[str] = ()) -> Module:
+    """Quantize the linear layers and embeddings of `model`, which changes and is returned.
+
+    `calibration` are inputs as model.logits takes them; `observer` (see observers.py) chooses the
+    ranges of weights and activations; `damping` and `order` are GPTQ's.  Layers whose names match
+    one of `skip`, as "lm_head" or "h.0.*", stay as they are.  A grid of blocks, such as mxfp4, says
+    itself who shares a scale.  Raises ValueError for what cannot be, saying why.
+    """
+    layers = without(weight_layers(model), skip)
+    _check(layers, grid, per, method, activations, len(calibration))
+    per = grid.per or per
+    parts = chain(model) if method == "gptq" else []
+    for _, layer in layers:
+        if isinstance(layer, Embedding) or method == "nearest":
+            keep_quantized(layer, Quantized.nearest(
+                rows_of(layer), *grid_of(layer, grid, per), observer))
+    _gptq_by_parts(parts, {layer for _, layer in layers}, calibration, lambda layer, h: gptq(
+        rows_of(layer), h, grid, per, observer, damping, order=order))
+    if model.slabs:
+        model.make_slabs(model.slabs[0].data)       # without the weights that are gone
+    if activations:
+        _fit_activations(model, observer, calibration)
+    return model
+
+
+def _check(layers: Sequence[tuple[str, Linear | Embedding]], grid: AnyGrid, per: Per, method: str,
+           activations: bool, num_batches: int) -> None:
+    """Refuse what cannot be, before anything changes.  Raises ValueError."""
+    if method not in METHODS:
+        raise ValueError(f"a method is one of {', '.join(METHODS)}, not {method!r}")
+    if (method == "gptq" or activations) and not num_batches:
+        raise ValueError("gptq and activations need calibration data: give a few batches of inputs")
+    if activations and not isinstance(grid, Grid):
+        raise ValueError(f"a product of integers needs weights that are integers, not {grid.name}: "
+                         "leave activations out")
+    if activations and per.kind == "group":
+        raise ValueError("a product of integers needs one scale for each output, not one for each "
+                         f"{per}: quantize per channel, or leave activations out")
+    for name, layer in layers:
+        if not np.all(np.isfinite(layer.weight.data)):
+            raise ValueError(f"{name}.weight has NaN or infinity, which have no place on a grid: "
+                             "go back to a checkpoint that is sound")
+    longest = max((layer.weight.shape[0] for _, layer in layers if isinstance(layer, Linear)),
+                  default=0)
+    if per.size > longest and not grid.per:
+        raise ValueError(f"no layer has {per.size} inputs to share a scale, at most {longest}: "
+                         "quantize per channel, or choose smaller groups")
+
+
+def without(layers: list[tuple[str, Linear | Embedding]],
+            skip: Sequence[str]) -> list[tuple[str, Linear | Embedding]]:
+    """The layers whose names match no pattern of `skip`.  Raises ValueError for one too many."""
+    for pattern in skip:
+        if not any(fnmatchcase(name, pattern) for name, _ in layers):
+            raise ValueError(f"no layer is called {pattern!r}: there are "
+                             f"{', '.join(name for name, _ in layers)}")
+    left = [(name, layer) for name, layer in layers
+            if not any(fnmatchcase(name, pattern) for pattern in skip)]
+    if not left:
+        raise ValueError(f"skipping {', '.join(skip)} leaves no layer to quantize: skip fewer")
+    return left
+
+
+def _gptq_by_parts(parts: Sequence[Part], chosen: Container[Module], calibration: Sequence[Array],
+                   quantized: Callable[[Linear, Array], Quantized]) -> None:
+    with no_grad():
+        batches = list(calibration)
+        for part in parts:
+            layers = [m for module in part.modules for _, m in module.named_modules()
+                      if type(m) is Linear and m in chosen]
+            for layer in layers:
+                keep_quantized(layer, quantized(layer, _hessian_of(layer, part, batches)))
+            batches = [part(x) for x in batches]
+
+
+def _hessian_of(layer: Linear, part: Part, batches: Sequence) -> Array:
+    """That of the inputs that `layer` gets when `part` is applied to batches, as a mean of them."""
+    total = np.zeros_like(layer.weight.data, shape=(layer.weight.shape[0],) * 2, dtype=np.float64)
+
+    def add(_: Module, x: Array) -> None:
+        total[...] += hessian(x) / len(batches)
+    with watching([layer], add):
+        for x in batches:
+            part(x)
+    return total
+
+
+def _fit_activations(model: Module, observer: str, calibration: Sequence[Array]) -> None:
+    layers = [m for _, m in model.named_modules() if isinstance(m, QuantizedLinear)]
+    seen = {layer: Observer(observer, ACTIVATIONS) for layer in layers}
+    with no_grad(), watching(layers, lambda layer, x: seen[layer].observe(x.reshape(1, x.size))):
+        for x in calibration:
+            model.logits(x)
+    for layer in layers:
+        use_integers(layer, *seen[layer].fit())
+

@@ -1,0 +1,146 @@
+"""Quantization-aware training: forward with rounded numbers, backward as if they were not.
+
+    w ─▶ [ ŵ = (clip(round(w / scale) + zero) - zero) · scale ] ─▶ y
+    dw ◀─ dŵ where w lies inside the grid's range, 0 where it was clipped ◀─
+
+    prepare(model, Grid(4)); train; freeze(model); train a little; convert(model)
+
+The optimizer keeps the float weight, in which many small steps add up to one of the grid's; the
+derivative is that of `straight_through.py`.
+
+A weight's fake quantization is a function between the Parameter and those who use it, so slabs,
+optimizers, strategies and checkpoints know nothing of it.  Scales follow the weights in every step.
+Under tensor parallelism a rank fits the same grids as one process would: rows that it holds whole
+need no message; rows that are cut (a row-parallel layer's), and whole tensors, agree on extremes by
+an all-reduce.  Inputs of layers, if they are asked for, are observed with a moving average until
+`freeze`, and rounded by one scale.
+
+Source: Bengio, Léonard & Courville, Estimating or propagating gradients through stochastic neurons
+(2013); Jacob et al. (2018), section 3.
+"""
+
+from ...autograd import Tensor
+from ...autograd.function import is_recording
+from ...backend import Array
+from ...comm import Communicator
+from ...comm.collectives import chunk_bounds
+from ...nn import Embedding, Linear, Module
+from ...parallel.tensor.layers import RowLinear, become
+from .affine import INT8, Grid
+from .granularity import CHANNEL, Per
+from .layers import ACTIVATIONS, QuantizedWeight, grid_of, keep_quantized, use_integers
+from .observers import Observer
+from .quantized import Quantized
+from .straight_through import fake_quantize
+
+
+class FakeQuantizedWeight:
+    """What a layer's weight passes through; a vector, its bias, passes as it is."""
+
+    def __init__(self, layer: Linear | Embedding, grid: Grid, per: Per):
+        weight = layer._parameters["weight"]        # not used: a strategy may gather it
+        self.grid, self.per, self.shape = grid, per, weight.shape
+        self.is_linear = isinstance(layer, Linear)
+        self.comm: Communicator | None = None
+        split = layer.__dict__.get("split")
+        if split is not None and split.tp.size > 1 and (
+                per.kind == "tensor" or per.kind == "channel" and isinstance(layer, RowLinear)):
+            self.comm = split.tp
+        self.fitted: tuple[Array, Array] | None = None      # once it is frozen
+        if per.kind == "group" and isinstance(layer, RowLinear):
+            cuts = [start for start, _ in chunk_bounds(weight.global_shape[0], split.tp.size)]
+            if any(cut % per.size for cut in cuts):     # all ranks see it, and none goes on alone
+                raise ValueError(f"a layer's inputs are cut over ranks at {cuts[1:]}, in the midst "
+                                 f"of groups of {per.size}: choose a size that divides all of "
+                                 "these, or quantize per channel")
+
+    def fit(self, weight: Array) -> tuple[Array, Array]:
+        """(scale, zero) of the units of this weight."""
+        seen = Observer("minmax", self.grid, self.comm)
+        seen.observe(self.per.split(weight.T if self.is_linear else weight))
+        return seen.fit()
+
+    def __call__(self, weight: Tensor) -> Tensor:
+        """The rounded weight.  Raises ValueError for a part of it: see `prepare`."""
+        if weight.ndim == 1:
+            return weight
+        if weight.shape != self.shape:
+            raise ValueError(f"a whole weight {self.shape} is to be rounded, not {weight.shape}: "
+                             "prepare the model after it is cut, before it is sharded")
+        scale, zero = self.fitted or self.fit(weight.data)
+        rows = self.shape[::-1] if self.is_linear else self.shape
+        scale, zero = (self.per.spread(a, rows) for a in (scale, zero))
+        if self.is_linear:
+            scale, zero = scale.T, zero.T
+        return fake_quantize(weight, scale, zero, self.grid)
+
+
+class FakeQuantizedInput:
+    """A linear layer whose inputs are observed while training, and rounded."""
+
+    input_observer: Observer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        seen = self.input_observer
+        if is_recording():
+            seen.observe(x.data.reshape(1, x.size))
+        scale, zero = (a.reshape(()) for a in seen.fit())
+        return super().forward(fake_quantize(x, scale, zero, ACTIVATIONS))
+
+
+def prepare(model: Module, grid: Grid = INT8, per: Per = CHANNEL, activations: bool = False,
+            comm: Communicator | None = None) -> Module:
+    """Let `model` compute with fake-quantized weights, and inputs if asked; return it, changed.
+
+    After `parallelize` and ZeRO-3, before other strategies.  With `activations`, `comm` are all
+    ranks that share the model or its batch: they agree on what they observe.  Rematerialize only
+    after `freeze`: a second forward would be rounded by another scale.  Raises ValueError for a
+    quantized model, and for groups that a row-parallel layer's cut would split.
+    """
+    layers = [m for _, m in model.named_modules() if isinstance(m, Linear | Embedding)]
+    if not layers or any(isinstance(m, QuantizedWeight) for m in layers):
+        raise ValueError("a model with float weights was expected, one that can be trained: load "
+                         "the one that was quantized")
+    for layer in layers:
+        layer._transforms.append(FakeQuantizedWeight(layer, *grid_of(layer, grid, per)))
+        if activations and isinstance(layer, Linear):
+            kind = type(layer)
+            become(layer, type(f"FakeQuantized{kind.__name__}", (FakeQuantizedInput, kind), {}),
+                   input_observer=Observer("moving", ACTIVATIONS, comm))
+    return model
+
+
+def freeze(model: Module) -> None:
+    """From now on all scales stay as they are, and what leaves their range is clipped."""
+    for _, module in model.named_modules():
+        for fake in _fakes(module):
+            fake.fitted = fake.fit(module._parameters["weight"].data)
+        if isinstance(module, FakeQuantizedInput):
+            module.input_observer.freeze()
+
+
+def convert(model: Module) -> Module:
+    """Make a prepared model a quantized one, on the very grids that it was trained with.
+
+    Inputs that were observed become integers too.  Raises ValueError for a part of a model.
+    """
+    for name, layer in model.named_modules():
+        for fake in _fakes(layer):
+            weight = layer._parameters["weight"]
+            if weight.shape != weight.global_shape:
+                raise ValueError(f"{name}.weight is cut over ranks: load strategy.state_dict() "
+                                 "into a whole model, prepare and convert that")
+            rows = weight.data.T if fake.is_linear else weight.data
+            fitted = fake.fitted or fake.fit(weight.data)
+            layer._transforms.remove(fake)
+            keep_quantized(layer, Quantized.fitted(rows, *fitted, fake.grid, fake.per))
+            if "input_observer" in layer.__dict__:
+                use_integers(layer, *layer.__dict__.pop("input_observer").fit())
+    if model.slabs:
+        model.make_slabs(model.slabs[0].data)
+    return model
+
+
+def _fakes(module: Module) -> list[FakeQuantizedWeight]:
+    return [t for t in module._transforms if isinstance(t, FakeQuantizedWeight)]

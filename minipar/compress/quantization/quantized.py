@@ -1,0 +1,112 @@
+"""A weight as it is kept: packed codes, a scale for each unit, and what they mean.
+
+The value of a code is (code - zero) · scale.
+
+    rows (outputs, inputs) float32   4 bytes a number
+    codes                            bits / 8 bytes a number, without gaps
+    scale                            4 bytes a unit, of block formats 1
+    zero                             1 byte a unit, where the grid is asymmetric
+
+In a file a weight with many zeros, such as a pruned one, is kept as two:
+
+    codes                            of the numbers that are not 0, one after the other
+    nonzero                          1 bit a number: which those are
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from ...backend import Array
+from ...number_formats import pack, unpack
+from .affine import Grid
+from .float_grid import FloatGrid
+from .granularity import Per
+from .observers import fit
+
+AnyGrid = Grid | FloatGrid
+ARRAY_BYTES = 256           # about what one more array needs in a file for its name and shape
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Rows (outputs, inputs) of a weight on a grid; `packed` are the bytes of their codes."""
+
+    grid: AnyGrid
+    per: Per
+    shape: tuple[int, int]
+    packed: Array
+    scale: Array                # (…, 1), one for each unit of Per.split
+    zero: Array
+
+    @classmethod
+    def of_codes(cls, codes: Array, scale: Array, zero: Array, grid: AnyGrid, per: Per) -> Self:
+        """From the codes (outputs, inputs) themselves."""
+        packed = pack(codes.view(np.uint8), grid.bits)
+        return cls(grid, per, codes.shape, packed, scale, zero)
+
+    @classmethod
+    def nearest(cls, rows: Array, grid: AnyGrid, per: Per, observer: str = "minmax") -> Self:
+        """Every number to its nearest value.  Raises ValueError if any is not finite."""
+        return cls.fitted(rows, *fit(per.split(rows), grid, observer), grid, per)
+
+    @classmethod
+    def fitted(cls, rows: Array, scale: Array, zero: Array, grid: AnyGrid, per: Per) -> Self:
+        """Every number to the nearest value of its unit's grid."""
+        codes = per.join(grid.encode(per.split(rows), scale, zero), rows.shape)
+        return cls.of_codes(np.ascontiguousarray(codes), scale, zero, grid, per)
+
+    def codes(self) -> Array:
+        """The codes (outputs, inputs), of the grid's type."""
+        return self.grid.of_bits(unpack(self.packed, self.grid.bits, self.shape[1]))
+
+    def rows(self, dtype: Any = np.float32) -> Array:
+        """The values (outputs, inputs)."""
+        scale, zero = (self.per.spread(a, self.shape) for a in (self.scale, self.zero))
+        return self.grid.decode(self.codes(), scale, zero).astype(dtype, copy=False)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of what is kept in memory."""
+        return self.packed.nbytes + self.scale.nbytes + self.zero.nbytes * self.grid.is_asymmetric
+
+    def arrays(self) -> dict[str, Array]:
+        """What has to be stored: all codes, or those of what is not 0, whatever is less."""
+        nonzero = self.rows() != 0
+        codes = {"codes": pack(self.codes().view(np.uint8)[nonzero], self.grid.bits),
+                 "nonzero": np.packbits(nonzero)}
+        if sum(a.nbytes for a in codes.values()) + ARRAY_BYTES >= self.packed.nbytes:
+            codes = {"codes": self.packed}
+        zeros = {"zero": self.zero} if self.grid.is_asymmetric else {}
+        return {**codes, "scale": self.scale, **zeros}
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, Array], shape: tuple[int, int], grid: AnyGrid,
+                  per: Per) -> Self:
+        """From what was stored.  Raises ValueError if it is not of that shape and kind."""
+        units = per.split(np.zeros(shape, np.uint8)).shape[:-1]
+        expected = {"codes": (np.uint8, (shape[0], -(-shape[1] * grid.bits // 8))),
+                    "scale": (grid.scale_dtype, (*units, 1))}
+        expected |= {"zero": (grid.dtype, (*units, 1))} if grid.is_asymmetric else {}
+        found = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+        nonzero = None
+        if found.get("nonzero") == (np.uint8, (-(-shape[0] * shape[1] // 8),)):
+            nonzero = np.unpackbits(arrays["nonzero"], count=shape[0] * shape[1]).reshape(shape) > 0
+            expected |= {"codes": (np.uint8, (-(-int(nonzero.sum()) * grid.bits // 8),)),
+                         "nonzero": found["nonzero"]}
+        if found != expected:
+            raise ValueError(f"{shape[0]} rows of {shape[1]} numbers of {grid.bits} bits per "
+                             f"{per} are kept as {_listed(expected)}, not as {_listed(found)}")
+        scale = arrays["scale"]
+        zero = arrays.get("zero", np.zeros(scale.shape, grid.dtype))
+        if nonzero is None:
+            return cls(grid, per, shape, arrays["codes"], scale, zero)
+        raw = np.broadcast_to(per.spread(zero, shape), shape).astype(np.uint8)      # the codes of 0
+        raw[nonzero] = unpack(arrays["codes"], grid.bits, int(nonzero.sum()))
+        return cls.of_codes(raw, scale, zero, grid, per)
+
+
+def _listed(arrays: dict[str, tuple[Any, tuple]]) -> str:
+    return ", ".join(f"{name} {np.dtype(dtype)} {shape}"
+                     for name, (dtype, shape) in sorted(arrays.items()))

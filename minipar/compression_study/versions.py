@@ -1,0 +1,155 @@
+"""The versions of a trained model: one file each, in the form in which it would be kept.
+
+    train ─▶ dense ─┬▶ more steps                      to compare what is fine-tuned with
+                    ├▶ mask ─▶ more steps              pruned 50, 80, 90 %; 2:4 ─┬▶ + int8
+                    ├▶ remove units ─▶ more steps      structured                │
+                    ├▶ round                           int8 … mxfp4 ◀────────────┘
+                    └▶ teach                           distilled; and the same student untaught
+
+The students apart, all of them begin with the same dense model.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import checkpoint as files
+from ..comm import Cluster
+from ..compress import FLOAT_GRIDS, Grid, pack_model
+from ..compress.distillation.distill import Distillation, LocalTeacher, recipe_for
+from ..compress.pruning.files import KIND as PRUNED
+from ..compress.pruning.files import pack_masked
+from ..compress.pruning.masks import Masks, prunable
+from ..compress.pruning.prune import n_of_m, prune
+from ..compress.pruning.saliency import magnitude
+from ..compress.pruning.shrink import plain, shrink
+from ..compress.pruning.structured import unit_masks
+from ..compress.quantization.post_training import quantize
+from ..nn import Module
+from ..train.loop import begin, take_step
+from ..train.recipes.pruning import sizes_of
+from ..train.tasks import Task, make_task
+from .subjects import Sizes, Subject
+
+AMOUNTS = (0.5, 0.8, 0.9)
+ALSO_INT8 = 0.8             # the amount of the model that is pruned and quantized
+CALIBRATION_BATCHES = 4
+TEMPERATURE, ALPHA = 2.0, 0.5
+FINE_TUNED = len(AMOUNTS) + 3           # with 2:4, structured and the dense one
+FROM_START = 3                          # dense, and two students
+
+Tick = Callable[[], None]
+
+
+def pruned(amount: float) -> str:
+    """The name of a version."""
+    return f"pruned {amount:.0%}".replace("%", " %")
+
+
+def num_steps(subject: Subject) -> int:
+    """How many steps of training all versions take together."""
+    return FROM_START * subject.steps + FINE_TUNED * subject.more
+
+
+class Built:
+    """`task`, whose model is what `build` makes."""
+
+    def __init__(self, task: Task, build: Callable[[], Module]):
+        self.task, self.build = task, build
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+
+class Workshop:
+    """Makes all versions for one seed, and writes them into `folder`; tick() after each step."""
+
+    def __init__(self, subject: Subject, seed: int, folder: Path, tick: Tick):
+        self.subject, self.seed, self.folder, self.tick = subject, seed, folder, tick
+
+    def task(self, sizes: Sizes) -> tuple[Task, argparse.Namespace]:
+        """The task of a model of these sizes, and its options."""
+        options = self.subject.options(self.seed, **sizes)
+        return make_task(options), options
+
+    def fit(self, task: Task, options: argparse.Namespace, start: Module | None = None,
+            masks: dict[str, np.ndarray] | None = None) -> Module:
+        """A new model trained from the start; or `start`, with `masks`, trained for `more` steps.
+        """
+        first = 0 if start is None else self.subject.steps
+        last = self.subject.steps + (0 if start is None else self.subject.more)
+        options = argparse.Namespace(**{**vars(options), "steps": last})
+
+        def program(comm):
+            run = begin(comm, options, task)
+            model = run.strategy.model
+            if start is not None:
+                model.load_state_dict(start.state_dict())
+            if masks:
+                Masks(model, masks)
+            for step in range(first, last):
+                take_step(run, step)
+                self.tick()
+            return model
+        return Cluster(1).run(program)[0][0]
+
+    def keep(self, name: str, arrays: dict[str, np.ndarray], sizes: Sizes | None = None,
+             **step: Any) -> None:
+        """Write a version; `step` says how its arrays are to be read, if not as they are."""
+        files.save(self.folder / name, files.Checkpoint(
+            arrays, {}, {"sizes": sizes or {}, "compression": [step] if step else []}))
+
+    def make(self) -> None:
+        """All of them."""
+        task, options = self.task({})
+        dense = self.fit(task, options)
+        self.keep("dense", dense.state_dict())
+        self.keep("dense, more steps", self.fit(task, options, dense).state_dict())
+        fit = partial(self.fit, task, options, dense)
+        for amount in AMOUNTS:
+            masks = prune(dense, magnitude(prunable(dense)), amount)
+            model = plain(fit(masks=masks))
+            self.keep(pruned(amount), pack_masked(model.state_dict(), masks), kind=PRUNED)
+            if amount == ALSO_INT8:
+                self.keep_quantized(f"{pruned(amount)} + int8", model)
+        masks = {name: n_of_m(s) for name, s in magnitude(prunable(dense)).items()}
+        self.keep("2:4", pack_masked(plain(fit(masks=masks)).state_dict(), masks), kind=PRUNED)
+        self.structured(dense)
+        calibration = [task.batches.batch(i)[0] for i in range(CALIBRATION_BATCHES)]
+        self.rounded(dense, calibration)
+        self.students(dense)
+
+    def structured(self, dense: Module) -> None:
+        """Half of the neurons and heads removed."""
+        masked = plain(dense)
+        Masks(masked, unit_masks(masked, 0.5))
+        small, _ = shrink(masked)
+        sizes = sizes_of(small)
+        self.keep("structured 50 %", self.fit(*self.task(sizes), small).state_dict(), sizes)
+
+    def rounded(self, dense: Module, calibration: list[np.ndarray]) -> None:
+        """Fewer bits, without training."""
+        for name, options in {
+                "int8": {}, "int8, inputs too": {"activations": True}, "int4": {"grid": Grid(4)},
+                "int4, GPTQ": {"grid": Grid(4), "method": "gptq"},
+                **{name: {"grid": grid} for name, grid in FLOAT_GRIDS.items()}}.items():
+            self.keep_quantized(name, plain(dense), calibration=calibration, **options)
+
+    def keep_quantized(self, name: str, model: Module, **options: Any) -> None:
+        """Write a version of `model`, which changes, as `minipar quantize` does."""
+        arrays, step = pack_model(quantize(model, **options))
+        self.keep(name, arrays, **step)
+
+    def students(self, dense: Module) -> None:
+        """A small model, taught by the dense one, and by labels alone."""
+        task, options = self.task(self.subject.student)
+        self.keep("small, from labels", self.fit(task, options).state_dict(), self.subject.student)
+        recipe = recipe_for(task.build(), dense, TEMPERATURE, ALPHA)
+        teacher = LocalTeacher(plain(dense), recipe)
+        taught = Built(task, lambda: Distillation(task.build(), teacher, recipe))
+        self.keep("small, distilled", self.fit(taught, options).student.state_dict(),
+                  self.subject.student)

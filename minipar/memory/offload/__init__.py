@@ -1,0 +1,1 @@
+"""Offload: what backward needs waits in host memory, or in a file."""

@@ -1,0 +1,158 @@
+"""Keep, recompute or offload: for each part what makes the step shortest within so many bytes.
+
+    choose(costs, 64_000_000, Machine(1e13, 2.5e10))    ("offload", "offload", "recompute", "keep")
+
+Of 4ⁿ decisions most are settled early.  The search goes through the chain once and keeps of all
+beginnings only those that no other makes superfluous.  This works because whatever is decided later
+the beginning matters by a few numbers only, and less is better in each of them.
+
+*Memory.*  In the backward of part i all later parts are through.  What is alive, and nothing in
+forward is more, is
+
+    what the parts before i hold + what comes back for the `ahead` parts before i + what i needs
+
+*Time.*  No copy crosses from forward to backward: what is to come back has left before.  And
+backward is like a forward that is played from its end: there a copy *ends* before the part needs
+it, as here it begins after the part has made it.
+
+    forward             ▐F0▌▐F1▌▐F2▌      backward, from     ▐B0▌▐B1▌▐B2▌      t = clock of compute
+    copy out                ▐─0─▌         right to left  ◀       ▐─0─▌         e = ends of copies
+
+So both are the same recursion from part 0 on (`after`), with their own times, and their sum is the
+step's.  It is the exact optimum of `lanes.py`: times are whole numbers of one unit, ties are ties.
+Beaumont, Eyraud-Dubois & Shilova, Efficient combination of rematerialization and offloading (2021),
+have the general problem, where segments are longer than a part.
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from ..remat.profile import Costs, PartCost
+from .timeline import (
+    KEEP,
+    OFFLOAD_INPUT,
+    RECOMPUTE,
+    Machine,
+    check_machine,
+    copied,
+    decisions_for,
+    step_price,
+)
+
+Lane = tuple[int, ...]      # the clock, then the ends of the last `ahead` copies, 0 for none
+
+
+class Choice(NamedTuple):
+    """What is decided for each part, and the seconds and bytes at the peak that a step takes."""
+
+    decisions: tuple[str, ...]
+    seconds: float
+    peak: int
+
+
+class Beginning(NamedTuple):
+    """Decisions for the first parts, and what they mean for the others."""
+
+    decisions: tuple[str, ...]
+    forward: Lane
+    backward: Lane
+    held: int                       # bytes that these parts hold until their backward
+    copies: tuple[int, ...]         # bytes of each of the last `ahead`, those under way
+    holds_output: bool              # the next part's input is among what is held
+    peak: int
+
+    def time(self) -> int:
+        """The time of both directions, in units, copies included."""
+        return max(self.forward) + max(self.backward)
+
+
+def choose(costs: Costs, limit: int, machine: Machine) -> Choice:
+    """The decisions by which the step is shortest, with activations of at most `limit` bytes.
+
+    The loss is to be the last of the parts.  Raises ValueError if nothing fits, naming the least
+    limit that works.
+    """
+    check_machine(machine, costs)
+    chain = _Chain(costs, machine)
+    found = chain.search(limit, lambda b: (*b.forward, *b.backward, b.held, *b.copies))
+    if not found:
+        least = min(b.peak for b in chain.search(None, lambda b: (b.held, *b.copies, b.peak)))
+        raise ValueError(f"activations do not fit in {limit:,} bytes, whatever is computed again "
+                         f"or moved: give at least {least:,}, or a smaller batch")
+    best = min(found, key=Beginning.time)
+    for i, cost in enumerate(costs.parts):          # what may as well stay, stays
+        for decision in decisions_for(cost)[:2]:
+            other = chain.whole((*best.decisions[:i], decision, *best.decisions[i + 1:]))
+            if other.peak <= limit and other.time() <= best.time():
+                best = other
+                break
+    return Choice(best.decisions, *step_price(best.decisions, costs, machine))
+
+
+class _Chain:
+    """Beginnings of a chain.  The unit of time: what 1 / speed.denominator FLOPs take."""
+
+    def __init__(self, costs: Costs, machine: Machine):
+        nothing = (0,) * machine.ahead
+        self.parts = costs.parts
+        self.speed = Fraction(machine.flops_per_second) / Fraction(machine.bytes_per_second)
+        self.start = Beginning((), (0, *nothing), (0, *nothing), 0, nothing, False, 0)
+
+    def search(self, limit: int | None,
+               matters: Callable[[Beginning], tuple[int, ...]]) -> list[Beginning]:
+        """All decisions within the limit but those that another one makes superfluous."""
+        found = [self.start]
+        for cost in self.parts:
+            longer = [self.longer(b, decision, cost) for decision in decisions_for(cost)
+                      for b in found]
+            found = worth_having([b for b in longer if limit is None or b.peak <= limit], matters)
+        return found
+
+    def whole(self, decisions: Sequence[str]) -> Beginning:
+        """What these decisions mean."""
+        b = self.start
+        for decision, cost in zip(decisions, self.parts):
+            b = self.longer(b, decision, cost)
+        return b
+
+    def longer(self, b: Beginning, decision: str, cost: PartCost) -> Beginning:
+        """The same with one part more."""
+        held, count = b.holds_output and decision in (KEEP, RECOMPUTE), copied(decision, cost)
+        kept_input = 0 if held else cost.input
+        recomputes = decision in (RECOMPUTE, OFFLOAD_INPUT)
+        work = cost.backward + cost.inside + (cost.again if recomputes else 0)
+        copy, unit = count * self.speed.numerator, self.speed.denominator
+        needs = max(cost.most[held], kept_input + cost.tape[1] if recomputes else 0)
+        keeps = {KEEP: cost.tape[held], RECOMPUTE: kept_input}.get(decision, 0)
+        return Beginning(
+            (*b.decisions, decision), after(b.forward, cost.forward * unit, copy),
+            after(b.backward, work * unit, copy), b.held + keeps, (*b.copies[1:], count),
+            bool(cost.saves_output) and decision == KEEP,
+            max(b.peak, b.held + sum(b.copies) + needs))
+
+
+def worth_having(beginnings: Sequence[Beginning],
+                 matters: Callable[[Beginning], tuple[int, ...]]) -> list[Beginning]:
+    """Those of which no other one is as good in all that matters; of equal ones the first."""
+    different: dict[tuple, Beginning] = {}
+    for b in beginnings:
+        different.setdefault((*matters(b), not b.holds_output), b)
+    rows = np.array(sorted(different))              # whole numbers of any size, if it must be
+    best, count = np.empty_like(rows), 0
+    for row in rows:                                # none is made superfluous by a later one
+        if not (best[:count] <= row).all(axis=1).any():
+            best[count], count = row, count + 1
+    return [different[tuple(row)] for row in best[:count].tolist()]
+
+
+def after(lane: Lane, work: int, copy: int) -> Lane:
+    """The clock and the ends of copies when one more part has run: it computes for `work`, waits
+    for the copy of the part `ahead` before it, and begins its own, which takes `copy`."""
+    # t ← max(t + work, e of the part `ahead` before),    e ← max(t, all e) + copy
+    clock, oldest, *others = lane
+    clock = max(clock + work, oldest)
+    end = max([clock, *others]) + copy if copy else 0
+    return (clock, *[other if other > clock else 0 for other in others], end)

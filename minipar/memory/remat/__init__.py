@@ -1,0 +1,1 @@
+"""Rematerialization (activation checkpointing): recompute in backward instead of keeping."""

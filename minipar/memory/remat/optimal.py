@@ -1,0 +1,169 @@
+"""Optimal plans: the fewest FLOPs within so many bytes, for parts that cost what they cost.
+
+Whatever comes first in a run of parts i … k - 1 either keeps what it saves, or begins a segment:
+
+    keep i             tape(i) stays  ┃ best of i+1 … k-1 in what is left
+    segment i … j-1    input stays    ┃ best of j … k-1 in what is left; then, the right side being
+                                      ┃ through, best of i … j-1 computed again, in all there is
+
+    flops(i, k, m) = min( f_i           + flops(i+1, k, m - tape_i),
+                     min  f_i+…+f_{j-1} + flops(j, k, m - input_i) + again(i, j, m) )
+                      j
+
+It is solved for all budgets m at once.  As a function of m the FLOPs are a staircase, and its steps
+are what is worth having: the *front* of the run.  Runs of parts that cost the same have the same
+front, so a chain of equal blocks is quick even if it is long.
+
+The problem and its recursion: Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, Optimal
+checkpointing for heterogeneous chains (2019).  There memory is cut into slots; here it is exact.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .plans import Plan
+from .predict import predict
+from .profile import Costs, PartCost
+
+
+class Front(NamedTuple):
+    """What is worth having of a run of parts: arrays (n,), `peaks` in bytes rise, `flops` fall.
+
+    `choices` are numbers of `options`: 0 to keep what the first part saves, l for a segment of l.
+    """
+
+    peaks: np.ndarray
+    flops: np.ndarray       # floats: whole up to 2⁵³
+    choices: np.ndarray
+    options: Sequence["Option"]
+
+    def within(self, budgets: np.ndarray) -> np.ndarray:
+        """The fewest FLOPs with so many bytes, for each of `budgets`; infinite if nothing fits."""
+        return np.append(np.inf, self.flops)[np.searchsorted(self.peaks, budgets, side="right")]
+
+
+class Option(NamedTuple):
+    """How a run may begin: with so many `flops`, and `own` bytes that stay alive during the `rest`.
+
+    When the rest is through, its backward too, `then` comes what is at its left: with all bytes.
+    """
+
+    flops: int
+    own: int
+    rest: Front
+    then: Front
+
+
+class Choice(NamedTuple):
+    """A plan that is worth having: none has as few bytes at the peak and as few extra FLOPs."""
+
+    peak: int
+    extra_flops: int
+    plan: Plan
+
+
+class DoesNotFit(ValueError):
+    """No plan keeps the budget; `least` is the smallest that one keeps."""
+
+    def __init__(self, budget: int, least: int):
+        super().__init__(f"activations do not fit in {budget:,} bytes, whatever is computed again: "
+                         f"give at least {least:,}, or a smaller batch")
+        self.least = least
+
+
+def optimal(costs: Costs, budget: int) -> Choice:
+    """The plan of fewest FLOPs whose activations fit in `budget` bytes.
+
+    Raises DoesNotFit, a ValueError, if none does, naming the least budget that works.
+    """
+    front = _Fronts(costs).whole()
+    least = int(front.peaks[0])
+    if budget < least:
+        raise DoesNotFit(budget, least)
+    return _choice(front, budget, costs)
+
+
+def frontier(costs: Costs) -> list[Choice]:
+    """All plans worth having, the first with the fewest bytes, the last with the fewest FLOPs."""
+    front = _Fronts(costs).whole()
+    return [_choice(front, int(peak), costs) for peak in front.peaks]
+
+
+def _choice(front: Front, budget: int, costs: Costs) -> Choice:
+    plan = _plan(front, budget, 0)
+    price = predict(plan, costs)
+    return Choice(price.peak, price.extra_flops, plan)
+
+
+def _plan(front: Front, budget: int, start: int) -> Plan:
+    """The best plan within the budget, for parts numbered from `start`."""
+    items: list = []
+    while front.options:
+        length = front.choices[np.searchsorted(front.peaks, budget, side="right") - 1]
+        option = front.options[length]
+        items.append(_plan(option.then, budget, start) if length else start)
+        budget, front, start = budget - option.own, option.rest, start + max(1, int(length))
+    return tuple(items)
+
+
+def cheapest(options: Sequence[Option]) -> Front:
+    """The front of a run that may begin in each of these ways."""
+    budgets = np.unique(np.concatenate(
+        [peaks for o in options for peaks in (o.own + o.rest.peaks, o.then.peaks)]))
+    flops = np.stack([o.flops + o.rest.within(budgets - o.own) + o.then.within(budgets)
+                      for o in options])
+    least = np.min(flops, axis=0)
+    better = least < np.append(np.inf, np.minimum.accumulate(least)[:-1])
+    return Front(budgets[better], least[better], np.argmin(flops, axis=0)[better], options)
+
+
+def _only(peak: int) -> Front:
+    """Nothing to choose, nothing to compute: so many bytes are needed."""
+    return Front(np.array([peak]), np.zeros(1), np.zeros(1, int), ())
+
+
+class _Fronts:
+    """The fronts of all runs of parts, each found once."""
+
+    def __init__(self, costs: Costs):
+        self.costs, self.parts = costs, costs.parts
+        kinds: dict[PartCost, int] = {}
+        self.kinds = tuple([kinds.setdefault(part, len(kinds)) for part in costs.parts])
+        self.found: dict[tuple, Front] = {}
+
+    def whole(self) -> Front:
+        """That of the chain."""
+        return self.of(0, len(self.parts), False, self.costs.loss, False, False)
+
+    def of(self, i: int, k: int, held: bool, end: int, again: bool, begins: bool) -> Front:
+        """The front of parts i … k - 1, with all that a plan may make of them.
+
+        `held`: someone else keeps their input.  `end`: bytes that come on top when the last of
+        them has run.  `again`: they are computed again, and end with the last array that is
+        wanted.  `begins`: they are the whole of a segment, not just its end.
+        """
+        if i == k:
+            return _only(end)
+        key = self.kinds[i:k], held, end, again, begins
+        if key not in self.found:
+            self.found[key] = cheapest(self._options(i, k, held, end, again, begins))
+        return self.found[key]
+
+    def _options(self, i: int, k: int, held: bool, end: int, again: bool,
+                 begins: bool) -> list[Option]:
+        part = self.parts[i]
+        flops = part.inside + (part.again if again and i + 1 == k else part.forward)
+        # The input of a segment goes when all is there again, unless what comes first keeps it.
+        at_end = 0 if begins and part.saves_input else end
+        options = [Option(flops, part.tape[held],
+                          self.of(i + 1, k, bool(part.saves_output), at_end, again, False),
+                          _only(part.most[held]))]
+        own, at_end, flops = 0 if held else part.input, 0 if begins else end, 0
+        for j in range(i + 1, k if begins else k + 1):      # a segment of one segment is that one
+            flops += self.parts[j - 1].forward
+            options.append(Option(0 if again and j == k else flops, own,
+                                  self.of(j, k, False, at_end, again, False),
+                                  self.of(i, j, held, own, True, True)))
+        return options

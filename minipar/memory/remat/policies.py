@@ -1,0 +1,87 @@
+"""How to plan, by name: none, full, every:2, sqrt, optimal:64MB.
+
+    rematerialize(model, plan_policy("optimal:64MB"))
+
+A policy makes a plan of a model's parts.  All but the last need only know their number; for the
+best plan within a budget the parts are measured, at the first batch that comes.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...autograd import tanh
+from ...backend import Array
+from ...nn import Module
+from ...nn.chain import Part, chain
+from .optimal import optimal
+from .plans import Plan, Policy, every, keep_all, square_root
+from .profile import Costs, PartCost, measure_parts
+
+NAMES = "none, full, every:2, sqrt or optimal:64MB"
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+         "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def plan_policy(text: str, agree: Callable[[Array], Array] = lambda array: array) -> Policy:
+    """The policy that `text` names; `agree` as in `Optimal`.  Raises ValueError for any other."""
+    name, colon, value = text.partition(":")
+    if not colon and name in ("none", "full", "sqrt"):
+        return {"none": keep_all, "full": partial(every, 1), "sqrt": square_root}[name]
+    if name == "every" and value.isdecimal() and int(value):
+        return partial(every, int(value))
+    if name == "optimal" and colon:
+        return Optimal(parse_bytes(value), agree)
+    raise ValueError(f"{text!r} is no plan: {NAMES} was expected")
+
+
+def parse_bytes(text: str) -> int:
+    """512, 64MB, 1.5GiB as a number of bytes.  Raises ValueError for what is none."""
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d*)?|\.\d+) ?([KMGT]?I?B?)", text.strip().upper())
+    if not found or found[2] not in UNITS:
+        raise ValueError(f"{text!r} is no number of bytes: write 64MB, 1.5GB, 512MiB")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+class Optimal:
+    """A policy: the fewest FLOPs with activations of at most `budget` bytes.
+
+    The parts are measured by running them one by one with the first batch that comes, and the
+    later ones are planned alike.  The loss counts for one array as large as the model's output,
+    its gradient.  Ranks that compute the same parts together must have the same plan, or they wait
+    for each other's messages: `agree` gets an array of int64 and returns its maximum over these
+    ranks, an all-reduce.  It is called once for each chain of parts.
+    """
+
+    def __init__(self, budget: int, agree: Callable[[Array], Array] = lambda array: array):
+        self.budget, self.agree = budget, agree
+        self.plans: dict[tuple[str, ...], Plan] = {}
+
+    def see(self, model: Module, parts: Sequence[Part], x: Any) -> None:
+        """Measure the parts with their input x, unless they were.
+
+        Raises ValueError if the budget is too small for any plan, naming the least that is not.
+        """
+        names = tuple([part.name for part in parts])
+        if names not in self.plans:
+            is_end = names[-1] == chain(model)[-1].name
+            costs = measure_parts(parts, x, tanh if is_end else None, model.parameters())
+            self.plans[names] = optimal(agreed(costs, self.agree), self.budget).plan
+
+    def __call__(self, parts: Sequence[Part]) -> Plan:
+        """The plan of parts that were seen."""
+        return self.plans[tuple([part.name for part in parts])]
+
+
+def agreed(costs: Costs, agree: Callable[[Array], Array]) -> Costs:
+    """The costs of the rank where they are highest, part by part and number by number."""
+    rows = [[cost.input, *cost.tape, *cost.most, cost.saves, -cost.saves_output, cost.forward,
+             cost.again, cost.inside, cost.backward] for cost in costs.parts]
+    *flat, loss = agree(np.array([*np.ravel(rows), costs.loss], np.int64)).tolist()
+    return Costs(tuple([
+        PartCost(input_, (all_, beside), (most, most_beside), saves, -not_output, *flops)
+        for input_, all_, beside, most, most_beside, saves, not_output, *flops
+        in zip(*[iter(flat)] * 11)]), loss)

@@ -1,0 +1,1 @@
+"""Data parallelism: every rank has all parameters and a part of the batch."""

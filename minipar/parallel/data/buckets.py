@@ -1,0 +1,82 @@
+"""Buckets: gradients travel a few at a time, the last layers' first, while backward goes on.
+
+    slab        wte │ h.0 … │ h.1 … │ h.2 … │ ln_f          parameters, in the order of forward
+    buckets          3      │   2   │   1   │  0            gradients come from the right
+
+A bucket is a run of parameters, so its gradient is one stretch of the slab and one message.
+Li et al. 2020 (PyTorch Distributed), section 3.2.2.
+"""
+
+import math
+from collections.abc import Sequence
+
+from ...nn.slab import Segment, Slab
+
+MB = 1 << 20
+
+
+def assign_buckets(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int]]:
+    """Numbers of the parameters of each bucket, `sizes` in bytes in the order of arrival.
+
+    PyTorch's rule: a bucket is closed by the parameter that brings it to its limit or above; the
+    first bucket has limits[0], the next limits[1], …, all further ones the last.
+    """
+    buckets: list[list[int]] = []
+    full = True
+    for i, size in enumerate(sizes):
+        if full:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(i)
+        held += size
+        full = held >= limits[min(len(buckets), len(limits)) - 1]
+    return buckets
+
+
+def byte_limits(first_bucket_mb: float, bucket_mb: float) -> tuple[int, int]:
+    """Both caps in bytes.  Raises ValueError unless they are positive."""
+    for name, size in (("first_bucket_mb", first_bucket_mb), ("bucket_mb", bucket_mb)):
+        if not 0 < size < math.inf:
+            raise ValueError(f"{name}={size}: a bucket needs room: give a number of megabytes > 0")
+    return int(first_bucket_mb * MB), int(bucket_mb * MB)
+
+
+class Run:
+    """Neighbours in a slab: parameters `first` … `last` - 1, elements `start` … `stop` - 1.
+
+    `layout` are their segments, counted from the start of the run.
+    """
+
+    def __init__(self, slab: Slab, first: int, last: int):
+        segments = slab.segments[first:last]
+        self.slab, self.parameters = slab, slab.parameters[first:last]
+        self.start, self.stop = segments[0].start, segments[-1].stop
+        self.layout = relative(segments)
+
+    @property
+    def data(self):
+        """The parameters, flat."""
+        return self.slab.data[self.start:self.stop]
+
+    @property
+    def grad(self):
+        """The gradients, flat."""
+        return self.slab.grad[self.start:self.stop]
+
+
+def relative(segments: Sequence[Segment]) -> list[Segment]:
+    """The same segments, counted from the start of the first."""
+    first = segments[0].start
+    return [Segment(s.name, s.start - first, s.stop - first, s.box, s.global_shape, s.replicated)
+            for s in segments]
+
+
+def bucket_runs(slabs: Sequence[Slab], limits: Sequence[int]) -> list[Run]:
+    """The slabs cut into buckets, in the order in which backward fills them."""
+    runs = []
+    for slab in reversed(slabs):
+        backwards = list(range(len(slab.parameters)))[::-1]
+        sizes = [slab.parameters[i].data.nbytes for i in backwards]
+        for bucket in assign_buckets(sizes, limits):
+            runs.append(Run(slab, backwards[bucket[-1]], backwards[bucket[0]] + 1))
+    return runs

@@ -1,0 +1,106 @@
+"""DataParallel, the classic form: rank 0 drives, the others lend it their processors.
+
+              inputs      parameters   outputs      d outputs    d parameters
+    rank 0    ─┬─────▶    ─┬─────▶     ◀─┬─────     ─┬─────▶     ◀─┬─────        loss and optimizer
+    rank 1     ├─────▶     ├─────▶     ◀─┤           ├─────▶     ◀─┤             on rank 0 alone
+    rank 2     └─────▶     └─────▶     ◀─┘           └─────▶     ◀─┘
+
+Five exchanges a step, all through rank 0, whose traffic grows with the number of ranks:
+2Ψ(p-1) elements of parameters and gradients, and all inputs and outputs, where
+`DistributedDataParallel` has one exchange of 2Ψ(p-1)/p.  (torch.nn.DataParallel drives the devices
+of one process in this way.)
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+
+from ...autograd import Tensor, cross_entropy
+from ...autograd import backward as backward_from
+from ...backend import Array
+from ...comm import Communicator
+from ...comm.collectives import broadcast, chunk_bounds, gather, scatter
+from ...nn import Module
+from ...optim import Optimizer
+from ...random import training_step
+from ..strategy import Microbatch, Strategy
+
+
+class DataParallel(Strategy):
+    """See the module.  Batches are given to rank 0, whole; the other ranks give empty ones."""
+
+    def __init__(self, model: Module, comm: Communicator):
+        super().__init__(model, comm)
+        for slab in self.slabs:             # of which rank 0 alone has gradients
+            slab.comm, slab.is_copy = comm, comm.rank > 0
+
+    def rows(self, num_rows: int) -> range:
+        """See Strategy."""
+        return range(num_rows if self.comm.rank == 0 else 0)
+
+    def forward(self) -> AbstractContextManager:
+        """See Strategy; a loss that every rank computes of rows of its own will do as well."""
+        self._send_parameters()
+        return nullcontext()
+
+    def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
+        """The five exchanges; afterwards the gradients are on rank 0, which knows the loss."""
+        comm, is_root = self.comm, self.comm.rank == 0
+        with comm.labelled("control"):
+            num_rows = int(broadcast(comm, np.array([len(batch.inputs)], np.int64))[0])
+        counts = [stop - start for start, stop in chunk_bounds(num_rows, comm.size)]
+        inputs = self._deal("scatter inputs", batch.inputs, counts)
+        samples = self._deal("control", np.asarray(batch.samples, np.int64), counts)
+        with training_step(seed, step, samples), self.forward():
+            outputs = self.model.logits(inputs)
+        with comm.labelled("gather outputs"):
+            together = gather(comm, outputs.data, counts=counts, algorithm="linear")
+        loss, d_outputs = 0.0, outputs.data
+        if is_root:
+            leaf = Tensor(together, requires_grad=True)
+            total = cross_entropy(leaf, batch.targets, num_targets, self.model.ignore_index)
+            total.backward()
+            loss, d_outputs = float(total.data), leaf.grad
+        backward_from(outputs, self._deal("scatter output gradients", d_outputs, counts))
+        self._synchronize()
+        return loss
+
+    def finish(self) -> None:
+        """The fifth exchange: the sum of all ranks' gradients, on rank 0; the others keep none."""
+        with self.comm.labelled("reduce gradients"):
+            for slab in self.model.slabs:
+                if self.comm.rank:
+                    self.comm.send(slab.complete_grad(), 0)
+                    slab.zero_grad()
+                    continue
+                total, arrived = slab.complete_grad(), np.empty_like(slab.grad)
+                for other in range(1, self.comm.size):
+                    self.comm.recv(arrived, other)
+                    total += arrived
+
+    def update(self, optimizer: Optimizer) -> None:
+        """See Strategy: rank 0 steps, and the next forward sends its parameters around."""
+        if self.comm.rank == 0:
+            optimizer.step()
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """See Strategy."""
+        self._send_parameters()
+        return super().state_dict()
+
+    def _deal(self, label: str, array: Array, counts: list[int]) -> Array:
+        """This rank's rows of rank 0's array; elsewhere `array` tells their shape and dtype."""
+        if self.comm.rank:
+            array = np.broadcast_to(np.zeros_like(array, shape=()), (sum(counts), *array.shape[1:]))
+        with self.comm.labelled(label):
+            return scatter(self.comm, array, counts=counts, algorithm="linear")
+
+    def _send_parameters(self) -> None:
+        """Rank 0's, to everyone."""
+        with self.comm.labelled("broadcast parameters"):
+            for slab in self.model.slabs:
+                for other in range(1, self.comm.size):
+                    if self.comm.rank == 0:
+                        self.comm.send(slab.data, other)
+                    elif self.comm.rank == other:
+                        self.comm.recv(slab.data, 0)

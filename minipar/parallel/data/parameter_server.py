@@ -1,0 +1,122 @@
+"""A parameter server: one rank keeps the parameters, all others send it gradients.
+
+                ┌───────────── rank 0: w ─────────────┐        push   gradient  ↑  n bytes
+    pull w ↓    │ ↑ push g₁        │ ↑ g₂        │ ↑ g₃        pull   parameters ↓ n bytes
+             rank 1              rank 2         rank 3
+
+The older alternative to all-reduce (Li et al. 2014).  Every step moves 2(p - 1)n bytes through the
+one server, and its time grows with p; a ring moves 2n(p - 1)/p through every rank, which does not.
+What the server can do and a collective cannot is go on without the slowest.
+
+`staleness=0`, synchronous: the gradients of a step are summed, in the order of the ranks, before
+one update.  It is data-parallel training, to the last bits of the sum.
+
+`staleness=k`, bounded (Ho et al. 2013): each gradient is applied when it comes, and a worker that
+has made i steps gets its parameters as soon as every other has made at least i - k.  Who is fast
+runs at most k steps ahead and computes on parameters that lack up to k steps of others.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...backend import Array
+from ...comm import Communicator
+from ...comm.wait_any import wait_any
+
+SERVER = 0
+
+
+class Pull(NamedTuple):
+    """Parameters handed out: to whom, after how many steps of its own and of the slowest."""
+
+    worker: int
+    step: int
+    slowest: int
+
+
+def serve(comm: Communicator, values: Array, update: Callable[[Array], None], num_steps: int,
+          staleness: int = 0) -> list[Pull]:
+    """Rank 0's part: serve `num_steps` pushes of every other rank; return all pulls, in order.
+
+    `values` is the flat array that is pulled; update(gradient) changes it in place.
+    """
+    check(comm, SERVER)
+    if staleness < 0:
+        raise ValueError(f"staleness={staleness}: it is 0 (synchronous) or more steps")
+    server = _Server(comm, values, num_steps)
+    for worker in server.workers:
+        server.hand_out(worker)
+    while any(request is not None for request in server.pushes):
+        worker = wait_any(server.pushes)
+        server.take(worker)
+        if staleness:
+            update(server.gradients[worker])
+        elif len({server.steps[w] for w in server.workers}) == 1:       # the last of this step
+            update(sum(server.gradients[w] for w in server.workers))
+        for waiting in list(server.waiting):
+            if server.steps[waiting] - server.slowest() <= staleness:
+                server.hand_out(waiting)
+    for reply in server.replies.values():
+        reply.wait()
+    return server.pulls
+
+
+def pull(comm: Communicator, out: Array) -> None:
+    """A worker's part, first of all and after every push: the parameters, into `out`."""
+    check(comm, comm.rank or 1)
+    with comm.labelled("pull"):
+        comm.recv(out, SERVER)
+
+
+def push(comm: Communicator, gradient: Array) -> None:
+    """A worker's part: hand in a gradient; then pull."""
+    check(comm, comm.rank or 1)
+    with comm.labelled("push"):
+        comm.send(gradient, SERVER)
+
+
+def check(comm: Communicator, expected: int) -> None:
+    """Refuse a rank that plays the wrong part, and a world without workers."""
+    if comm.size < 2:
+        raise ValueError("a parameter server needs at least 2 ranks: one serves, the others work")
+    if comm.rank != expected:
+        part = "serves" if comm.rank == SERVER else "works"
+        raise ValueError(f"rank {comm.rank} {part}: rank {SERVER} calls serve, all others pull "
+                         "and push")
+
+
+class _Server:
+    """Who has made how many steps, which gradients are on their way, who waits for parameters."""
+
+    def __init__(self, comm: Communicator, values: Array, num_steps: int):
+        self.comm, self.values, self.num_steps = comm, values, num_steps
+        self.workers = list(range(1, comm.size))
+        self.steps = [0] * comm.size
+        self.gradients = [np.empty_like(values) for _ in range(comm.size)]
+        self.pushes = [None] * comm.size        # the receive under way from each worker
+        self.replies: dict = {}                 # the send under way to each worker
+        self.waiting: list[int] = []            # workers without parameters, who came first first
+        self.pulls: list[Pull] = []
+
+    def slowest(self) -> int:
+        """Steps that every worker has made."""
+        return min(self.steps[w] for w in self.workers)
+
+    def take(self, worker: int) -> None:
+        """A gradient of `worker` is here."""
+        self.pushes[worker] = None
+        self.replies.pop(worker).wait()         # it is there: the worker has computed with it
+        self.steps[worker] += 1
+        self.waiting.append(worker)
+
+    def hand_out(self, worker: int) -> None:
+        """Send it the parameters as they are now, and be ready for its next gradient."""
+        if worker in self.waiting:
+            self.waiting.remove(worker)
+        self.pulls.append(Pull(worker, self.steps[worker], self.slowest()))
+        with self.comm.labelled("pull"):
+            self.replies[worker] = self.comm.isend(self.values.copy(), worker)
+        if self.steps[worker] < self.num_steps:
+            self.pushes[worker] = self.comm.irecv(self.gradients[worker], worker)

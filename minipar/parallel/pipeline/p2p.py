@@ -1,0 +1,128 @@
+"""The messages of a pipeline, derived from its schedule: nobody writes a send or a receive.
+
+    rank 0   … 0F1 ─▶ isend           1F1 needs the F of stage 0: a receive; 0F1 is needed by
+                 ╲                    stage 1: a send (dependencies.py)
+    rank 1   irecv … 1F0 … wait, 1F1
+
+A receive is begun a few actions before its array is needed, so that the message travels during
+other work and its sender never waits for this rank to ask.  A send is begun at once and nobody
+waits for it before the end of the batch: so no order of actions that is possible at all can hang,
+however large the messages are.  Blocking sends would hang in 1F1B, where neighbours send to each
+other at the same time.  Every message has an array of its own, freed when it has arrived.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...backend import Array
+from ...comm import Communicator, Request
+from .headers import Form, receive_shape, send_shape
+from .schedule.dependencies import Part, needs, sent
+from .schedule.schedules import FORWARD, Action, Placement
+
+Shape = tuple[int, ...]
+Forms = dict[tuple[int, Shape], Form]   # of a stage's activation, for inputs of a shape
+NUM_TAGS = 1 << 15      # tags come round again long after a message has arrived
+
+
+class Exchange:
+    """What one rank sends and receives in one batch of microbatches with inputs of `shapes`.
+
+    `forms`, learnt batch by batch, say what to receive; `names[part]` what a message is called;
+    `like` which kind of array.
+    """
+
+    def __init__(self, comm: Communicator, placement: Placement, forms: Forms,
+                 names: dict[Part, str], shapes: Sequence[Shape], like: Array):
+        self.comm, self.placement, self.forms, self.names = comm, placement, forms, names
+        self.shapes, self.like = shapes, like
+        self.new = {*shapes} - {shape for _, shape in forms}
+        self.posted: dict[Part, tuple[Array, Request]] = {}     # receives under way
+        self.here: dict[Part, Array] = {}       # from one stage of this rank to another
+        self.sends: list[Request] = []          # under way; each holds its array
+
+    def incoming(self, action: Action) -> Part | None:
+        """What the action needs of another stage."""
+        return next((need for need in needs(action, len(self.placement))
+                     if need[1] != action.stage), None)
+
+    def post(self, action: Action) -> None:
+        """Begin to receive what the action needs from another rank, if its form is known."""
+        part = self.incoming(action)
+        if part is None or part in self.posted:
+            return
+        kind, stage, i = part
+        if self.placement[stage] == self.comm.rank:
+            return
+        boundary = stage if kind == FORWARD else stage - 1
+        form = self.forms.get((boundary, self.shapes[i]))
+        if form is not None and not self.has_header(part):
+            self.receive(part, form)
+
+    def receive(self, part: Part, form: Form) -> None:
+        """Begin to receive an array of that form."""
+        array = np.empty_like(self.like, shape=form[0], dtype=form[1])
+        source = self.placement[part[1]]
+        with self.comm.labelled(self.names[part]):
+            self.posted[part] = array, self.comm.irecv(array, source, self.tag(part))
+
+    def take(self, action: Action) -> Array | None:
+        """What the action needs of another stage, when it is there."""
+        part = self.incoming(action)
+        if part is None:
+            return None
+        kind, stage, i = part
+        source = self.placement[stage]
+        if source == self.comm.rank:
+            return self.here.pop(part)
+        if self.has_header(part):
+            form = receive_shape(self.comm, source, self.tag(part))
+            self.forms[stage, self.shapes[i]] = form
+            self.receive(part, form)
+        self.post(action)
+        array, request = self.posted.pop(part)
+        request.wait()
+        return array
+
+    def give(self, action: Action, array: Array | None) -> None:
+        """What another stage needs of the action is on its way."""
+        message = sent(action, len(self.placement))
+        if message is None:
+            return
+        part, dest_stage = message
+        kind, stage, i = part
+        dest = self.placement[dest_stage]
+        if kind == FORWARD:
+            form = tuple(array.shape), array.dtype
+            self.forms[stage, self.shapes[i]] = form
+        if dest == self.comm.rank:
+            self.here[part] = array
+            return
+        if self.has_header(part):
+            self.sends.append(send_shape(self.comm, array, dest, self.tag(part)))
+        with self.comm.labelled(self.names[part]):
+            self.sends.append(self.comm.isend(array, dest, self.tag(part)))
+
+    def has_header(self, part: Part) -> bool:
+        """Whether its form goes before the array: of activations, in every batch in which a shape
+        of inputs first occurs; sender and receiver agree, whatever order they get to them in.
+        """
+        kind, _, i = part
+        return kind == FORWARD and self.shapes[i] in self.new
+
+    def tag(self, part: Part) -> int:
+        """One for each message, so that two ranks may take their messages in different orders."""
+        kind, stage, i = part
+        return (2 * (i * len(self.placement) + stage) + (kind == FORWARD)) % NUM_TAGS
+
+    def poll(self) -> None:
+        """Let messages that are under way go on, and forget those that have arrived."""
+        self.sends = [request for request in self.sends if not request.peek()]
+        for _, request in self.posted.values():
+            request.peek()
+
+    def finish(self) -> None:
+        """Wait until all that was sent has arrived."""
+        for request in self.sends:
+            request.wait()

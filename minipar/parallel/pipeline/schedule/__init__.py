@@ -1,0 +1,1 @@
+"""Pipeline schedules as plain data: made, checked, simulated and measured without an array."""

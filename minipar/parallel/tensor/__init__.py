@@ -1,0 +1,1 @@
+"""Tensor parallelism: the matrices of a layer are split over ranks."""

@@ -1,0 +1,194 @@
+"""A plain MLP or GPT becomes tensor-parallel, from outside: its own code knows nothing of it.
+
+    model = parallelize(GPT(config), mesh["tp"]).initialize(seed=0)
+
+Modules stay where they are, under their names, and change their class; parameters are cut, each
+rank keeping its box of the global parameter.  Initial values are drawn by name and then cut, so
+they are those of one process.  The parts go into one slab, what is replicated into another, which
+`clip.py` counts once.
+
+    GPT    wte, lm_head by words · attn by heads · mlp by columns and rows · norms, wpe replicated
+    MLP    linear layers in pairs, columns and rows; the last one of an odd number is replicated
+"""
+
+import numpy as np
+
+from ...autograd import Tensor, linear
+from ...backend import Array, to_host
+from ...comm import Communicator
+from ...comm.collectives import all_gather, chunk_bounds
+from ...nn import GPT, MLP, Dropout, Linear, Module, Segment, Slab
+from ..conjugate import gather_from
+from .layers import (
+    AXIS,
+    SequenceSplit,
+    TensorSplit,
+    become,
+    split_attention,
+    split_columns,
+    split_rows,
+)
+from .regather import RegatheringColumnLinear
+from .vocabulary import split_words, vocabulary_cross_entropy
+
+
+class PartialDropout(Dropout):
+    """Dropout of a value cut along axis 1, the first of a sample: this rank's part of the mask.
+
+    By `chunk_bounds` of `total`, or in equal pieces.
+    """
+
+    def mask(self, x: Array, shape: tuple[int, ...], box: tuple[slice, ...] = ()) -> Array | None:
+        """See Dropout; `shape` is that of the part that is here."""
+        total = self.total or shape[0] * self.tp.size
+        mine = slice(*chunk_bounds(total, self.tp.size)[self.tp.rank])
+        return super().mask(x, (total, *shape[1:]), (mine, *box[1:]))
+
+
+class CutSlab(Slab):
+    """A slab of parts: each rank of `comm` has its own box of every parameter."""
+
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
+        with self.comm.labelled("state"):
+            return {s.name: whole(self.comm, s, to_host(values[s.start:s.stop]))
+                    for s in self.segments}
+
+
+class TensorParallel:
+    """What a model cut over the ranks of `split.tp` does otherwise; all of them must call it."""
+
+    split: TensorSplit
+
+    def make_slabs(self, like: Array) -> None:
+        """One slab of parts, one of what is replicated."""
+        super().make_slabs(like)
+        for slab in self.slabs:
+            if AXIS not in slab.segments[0].replicated:
+                slab.__class__, slab.comm = CutSlab, self.split.tp
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every whole parameter by its full name, on every rank."""
+        self._check_initialized()
+        found = {name: values for slab in self.slabs
+                 for name, values in slab.named(slab.data).items()}
+        return {name: found[name] for name, _ in self.named_parameters()}
+
+
+class TensorParallelMLP(TensorParallel, MLP):
+    """An MLP whose linear layers are cut in pairs."""
+
+
+class TensorParallelGPT(TensorParallel, GPT):
+    """A GPT cut by heads, columns and words; its logits are gathered only if somebody asks."""
+
+    def embed(self, ids: Array) -> Tensor:
+        """See GPT."""
+        time, p = ids.shape[1], self.split.tp.size
+        if isinstance(self.split, SequenceSplit) and time % p:
+            raise ValueError(f"sequence parallelism splits {time} tokens over {p} ranks, which "
+                             f"does not divide: pad them to {time + p - time % p}, or leave it off")
+        return super().embed(ids)
+
+    def positions(self, time: int) -> Tensor:
+        """See GPT; of this rank's tokens."""
+        weight = self.split.shared(self.wpe.weight)
+        if not isinstance(self.split, SequenceSplit):
+            return weight[:time]
+        return weight[slice(*chunk_bounds(time, self.split.tp.size)[self.split.tp.rank])]
+
+    def head(self, x: Tensor) -> Tensor:
+        """This rank's columns of the logits."""
+        if not self.config.tied:
+            return super().head(x)
+        return linear(self.split.enter(self.ln_f(x)), self.wte.weight.T)
+
+    def forward(self, ids: Array) -> Tensor:
+        """ids (b, t) → all logits (b, t, V), on every rank."""
+        return gather_from(self.run(ids), self.split.tp, -1, self.config.vocab_size)
+
+    def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None,
+                  ignore_index: int | None = None) -> Tensor:
+        """The loss of these logits, this rank's columns.  The same on every rank."""
+        ignored = self.ignore_index if ignore_index is None else ignore_index
+        return vocabulary_cross_entropy(logits, targets, self.split.tp, self.config.vocab_size,
+                                        num_targets, ignored)
+
+    def loss(self, ids: Array, targets: Array, num_targets: float | None = None,
+             ignore_index: int | None = None) -> Tensor:
+        """See GPT.  The same on every rank."""
+        return self.criterion(self.run(ids), targets, num_targets, ignore_index)
+
+
+def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = False,
+                gather_again: bool = False) -> Module:
+    """Cut `model` over the ranks of `tp`, which all call it; return it, changed.
+
+    Before `initialize` or after it.  With `sequence_parallel` a GPT's tokens are split between the
+    pairs of layers; with `gather_again` too, their inputs are kept split and gathered once more in
+    backward (`regather.py`).  Raises ValueError for a number of ranks that its sizes do not allow,
+    and for other models.
+    """
+    if gather_again and not sequence_parallel:
+        raise ValueError("gather_again needs sequence_parallel=True: else nothing is gathered")
+    split = (SequenceSplit if sequence_parallel else TensorSplit)(tp)
+    if type(model) not in (MLP, GPT) or sequence_parallel and isinstance(model, MLP):
+        raise ValueError("an MLP has no sequence to split: leave sequence_parallel off"
+                         if isinstance(model, MLP) and sequence_parallel else
+                         f"parallelize takes a plain MLP or GPT, not {type(model).__name__}: cut "
+                         "other models with split_columns and split_rows")
+    for parameter in model.parameters():
+        parameter.replicated = (*parameter.replicated, AXIS)
+    if isinstance(model, MLP):
+        _split_mlp(model, split)
+    else:
+        _split_gpt(model, split, gather_again)
+    become(model, TensorParallelMLP if isinstance(model, MLP) else TensorParallelGPT, split=split)
+    if model.slabs:
+        model.make_slabs(model.slabs[0].data)
+    return model
+
+
+def _split_mlp(model: MLP, split: TensorSplit) -> None:
+    modules = list(model)
+    layers = [i for i, module in enumerate(modules) if isinstance(module, Linear)]
+    for first, second in zip(layers[::2], layers[1::2]):
+        width = modules[first].weight.shape[1]
+        split_columns(modules[first], split)
+        split_rows(modules[second], split)
+        for module in modules[first:second]:
+            if isinstance(module, Dropout):
+                become(module, PartialDropout, tp=split.tp, total=width)
+
+
+def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
+    for block in model.h:
+        split_attention(block.attn, split)
+        split_columns(block.mlp.c_fc, split)
+        split_rows(block.mlp.c_proj, split)
+        become(block.attn.attn_dropout, PartialDropout, tp=split.tp, total=None)
+        if gather_again:
+            become(block.attn.c_attn, RegatheringColumnLinear)
+            become(block.mlp.c_fc, RegatheringColumnLinear)
+    split_words(model.wte, split)
+    if not model.config.tied:
+        split_columns(model.lm_head, split)
+    if isinstance(split, SequenceSplit):
+        for norm in [norm for block in model.h for norm in (block.ln_1, block.ln_2)] + [model.ln_f]:
+            norm.transform_parameters(split.shared)
+        for dropout in [model.drop, *(layer for block in model.h for layer in
+                                      (block.attn.resid_dropout, block.mlp.dropout))]:
+            become(dropout, PartialDropout, tp=split.tp, total=None)
+
+
+def whole(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
+    """The global array of which `piece`, flat, is this rank's box; all ranks call it."""
+    values = np.array(piece).reshape(segment.shape)
+    for dim, total in enumerate(segment.global_shape):
+        if values.shape[dim] != total:
+            values = all_gather(tp, values, dim, total)
+    if segment.order is None:
+        return np.ascontiguousarray(values)
+    unordered = np.empty_like(values)
+    unordered[..., np.array(segment.order)] = values
+    return unordered

@@ -1,0 +1,147 @@
+"""Tensor parallelism: a pair of layers is cut so that only its two ends need a message.
+
+            columns of A          rows of B
+    x ──f──▶ x A₀ ─▶ gelu ─▶ y₀ ─▶ y₀ B₀ ──┐
+     │                                     g = Σ ─▶ z = y B, on every rank
+     └──f──▶ x A₁ ─▶ gelu ─▶ y₁ ─▶ y₁ B₁ ──┘
+
+    z = gelu(x [A₀ A₁]) [B₀; B₁] = gelu(x A₀) B₀ + gelu(x A₁) B₁
+
+f is `copy_to`: nothing forward, an all-reduce of dx backward, since every rank used x in its own
+way.  g is `reduce_from`: an all-reduce forward, nothing backward.  Attention is such a pair as
+well, its columns cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b t d.
+Shoeybi et al. 2019 (Megatron-LM), figure 3.
+
+Sequence parallelism: between the pairs every rank had the same x.  Now it has some of the tokens,
+and f becomes an all-gather of them, g a reduce-scatter: an all-reduce in two halves, as many bytes,
+while layer norms, dropouts and what they save are split.  Weights that are used there, on other
+tokens by every rank, pass through `copy_to`.  Korthikanti et al. 2022, figure 5.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ... import autograd as ag
+from ...autograd import Tensor
+from ...comm import Communicator
+from ...comm.collectives import chunk_bounds
+from ...nn import Linear, Module, Parameter
+from ...nn.gpt import Attention
+from ..conjugate import all_gather, copy_to, reduce_from, reduce_scatter
+
+AXIS = "tp"             # of the mesh
+TOKENS = 1              # the axis of x (batch, tokens, width) that sequence parallelism splits
+
+
+class TensorSplit:
+    """How values enter and leave a pair of layers that the ranks of `tp` share."""
+
+    def __init__(self, tp: Communicator):
+        self.tp = tp
+
+    def enter(self, x: Tensor) -> Tensor:
+        """Megatron's f, I → R: the same x, to be used by each rank in its own way."""
+        return copy_to(x, self.tp)
+
+    def leave(self, y: Tensor) -> Tensor:
+        """Megatron's g, P → I: the sum of all ranks' y."""
+        return reduce_from(y, self.tp)
+
+    def shared(self, weight: Tensor) -> Tensor:
+        """A replicated weight, for use between the pairs: all ranks use it alike."""
+        return weight
+
+
+class SequenceSplit(TensorSplit):
+    """The same with the tokens between the pairs split over the ranks."""
+
+    def enter(self, x: Tensor) -> Tensor:
+        """V → R: all tokens, for a use that differs from rank to rank."""
+        return all_gather(x, self.tp, TOKENS)
+
+    def leave(self, y: Tensor) -> Tensor:
+        """P → V: this rank's tokens of the sum."""
+        return reduce_scatter(y, self.tp, TOKENS)
+
+    def shared(self, weight: Tensor) -> Tensor:
+        """I → R: every rank uses it on other tokens, so its gradient is a sum over the ranks."""
+        return copy_to(weight, self.tp)
+
+
+class ColumnLinear(Linear):
+    """x, entering → this rank's columns of x weight + bias."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return ag.linear(self.split.enter(x), self.weight, self.bias if self.has_bias else None)
+
+
+class RowLinear(Linear):
+    """This rank's columns of x → x weight + bias, leaving: the end of a pair."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        # the bias is added once, to the sum
+        y = self.split.leave(ag.linear(x, self.weight))
+        return y + self.split.shared(self.bias) if self.has_bias else y
+
+
+def become(module: Module, kind: type, **attributes: Any) -> None:
+    """Let `module` be a `kind` from now on: the same parameters under the same names."""
+    module.__class__ = kind
+    module.__dict__.update(attributes)
+
+
+def cut(parameter: Parameter, dim: int, tp: Communicator,
+        order: tuple[int, ...] | None = None) -> None:
+    """Keep this rank's piece along axis `dim`, by `chunk_bounds`, of the last axis in `order`.
+
+    Raises ValueError for an axis of length 1, which has no pieces.
+    """
+    box, length = list(parameter.box), parameter.shape[dim]
+    if length == 1 < tp.size:
+        raise ValueError(f"a layer of width 1 cannot be cut over {tp.size} ranks: make it wider, "
+                         "or leave tensor parallelism off")
+    box[dim] = chunk_bounds(length, tp.size)[tp.rank]
+    parameter.cut(tuple(box), order)
+    parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)
+
+
+def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | None = None) -> None:
+    """Cut a linear layer by its outputs, which are first brought into `order`."""
+    become(linear, ColumnLinear, split=split)
+    own = linear._parameters            # themselves, not what a mask makes of them
+    cut(own["weight"], 1, split.tp, order)
+    if linear.has_bias:
+        cut(own["bias"], 0, split.tp, order)
+
+
+def split_rows(linear: Linear, split: TensorSplit) -> None:
+    """Cut a linear layer by its inputs; its bias stays whole."""
+    become(linear, RowLinear, split=split)
+    cut(linear._parameters["weight"], 0, split.tp)
+
+
+def split_attention(attention: Attention, split: TensorSplit) -> None:
+    """Every rank gets some heads: their columns of q, k and v, and their rows of the projection.
+
+    Raises ValueError if the heads, or those of keys and values, do not divide.
+    """
+    p, heads, kv_heads = split.tp.size, attention.heads, attention.kv_heads
+    if heads % p or kv_heads % p:
+        numbers = ", ".join(str(n) for n in range(1, kv_heads + 1) if not kv_heads % n)
+        raise ValueError(f"{heads} heads with {kv_heads} of keys and values do not divide over "
+                         f"{p} ranks: choose tp of {numbers}")
+    width = attention.c_proj.weight.shape[0] // heads
+    split_columns(attention.c_attn, split, by_rank(heads, kv_heads, width, p))
+    split_rows(attention.c_proj, split)
+    attention.heads, attention.kv_heads = heads // p, kv_heads // p
+
+
+def by_rank(heads: int, kv_heads: int, width: int, num_ranks: int) -> tuple[int, ...]:
+    """The columns of a fused [q | k | v] in the order q₀ k₀ v₀ q₁ k₁ v₁ … of the ranks' heads."""
+    columns = np.arange((heads + 2 * kv_heads) * width)
+    parts = np.split(columns, [heads * width, (heads + kv_heads) * width])
+    return tuple(int(column) for rank in range(num_ranks) for part in parts
+                 for column in np.split(part, num_ranks)[rank])

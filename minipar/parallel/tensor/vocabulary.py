@@ -1,0 +1,131 @@
+"""A vocabulary cut over the ranks: the embedding, and a cross-entropy that never gathers logits.
+
+    table      rank 0: words 0 … 5     rank 1: words 6 … 10        chunk_bounds: uneven is fine
+    embedding  the ranks that lack a word give zeros; the sum over the ranks is its row
+    loss       −ln softmax(z)ₜ = ln Σ exp(z − m) − (zₜ − m)
+
+Three all-reduces of one number a token, the maximum m, the target's z − m and the sum of
+exponentials, in place of an all-gather of all logits, V numbers a token.
+Shoeybi et al. 2019 (Megatron-LM), section 3.
+"""
+
+import numpy as np
+
+from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets
+from ...autograd.ops.attention import MASKED
+from ...autograd.ops.elementwise import rows
+from ...autograd.ops.normalization import row_sum
+from ...backend import Array, check_ids, scatter_add
+from ...comm import Communicator
+from ...comm.collectives import all_reduce, chunk_bounds
+from ...nn import Embedding
+from .layers import TensorSplit, become, cut
+
+
+class PartialEmbedding(Function):
+    """Rows of a table of the words from `start` on, zeros for words that are elsewhere."""
+
+    rule = "a table (rows, width) and an array of word numbers"
+
+    @staticmethod
+    def flops(ctx, out, table, ids):
+        return out.size, [2 * out.size, 0]
+
+    @staticmethod
+    def forward(ctx, table, ids, start, num_words):
+        check_ids(ids, num_words, "ids")
+        ids = ids - start
+        here = (ids >= 0) & (ids < table.shape[0])
+        ids = np.where(here, ids, 0)
+        ctx.save(ids, here)
+        ctx.shape = table.shape
+        return np.take(table, ids, axis=0) * here[..., None]
+
+    @staticmethod
+    def backward(ctx, g):
+        (ids, here), shape = ctx.saved, ctx.shape
+        return [lambda: scatter_add(rows(g * here()[..., None]), ids().reshape(-1), shape), None]
+
+
+class VocabularyCrossEntropy(Function):
+    """Σ -ln softmax(logits)[target] / denominator, of logits cut along their last axis.
+
+    Saves this rank's columns of dlogits = (softmax - one-hot) / denominator.
+    """
+
+    rule = "logits (..., this rank's classes) and integer targets (...)"
+    metered = False     # it waits for other ranks: its own 6 FLOPs a logit are not reported
+
+    @staticmethod
+    def forward(ctx, logits, targets, comm, bounds, num_classes, denominator, ignore_index):
+        start, stop = bounds
+        if targets.shape != logits.shape[:-1] or targets.dtype.kind not in "iu":
+            raise ValueError("targets are one class number for each row of logits")
+        if logits.shape[-1] != stop - start:
+            raise ValueError(f"the logits of this rank have {logits.shape[-1]} columns, its piece "
+                             f"is {start} … {stop - 1}")
+        ctx.comm = comm
+        d, targets = rows(logits), targets.reshape(-1, 1)
+        counts = targets != ignore_index
+        d = np.where(counts, d, 0)                                  # what is ignored may be NaN
+        classes = np.arange(start, stop, like=d)
+        d = np.where(classes < num_classes, d, MASKED)              # so may padding
+        check_ids(np.where(counts, targets, 0), num_classes, "targets")
+        here = counts & (targets >= start) & (targets < stop)
+        own = np.where(here, targets - start, 0)
+        d -= all_reduce(comm, np.max(d, axis=-1, keepdims=True), "max", "ring")
+        mine = np.where(here, np.take_along_axis(d, own, axis=-1), 0)      # what is not may be -inf
+        at_target = all_reduce(comm, mine, "sum", "ring")
+        np.exp(d, out=d)
+        total = all_reduce(comm, row_sum(d), "sum", "ring")
+        if ctx.needs_grad[0]:
+            d *= counts / (total * denominator)
+            at_own = np.take_along_axis(d, own, axis=-1)
+            np.put_along_axis(d, own, at_own - here / denominator, axis=-1)
+            ctx.save(d.reshape(logits.shape))
+        return np.sum((np.log(total) - at_target) * counts) / denominator
+
+    @staticmethod
+    def backward(ctx, g):
+        (dlogits,) = ctx.saved
+        return [lambda: dlogits() * g, None]
+
+
+class VocabularyEmbedding(Embedding):
+    """ids (...) → their rows (..., width); every rank has the rows of some words."""
+
+    def forward(self, ids: Array) -> Tensor:
+        """See the class."""
+        start = self.bounds[0]
+        mine = PartialEmbedding.apply(self.weight, Tensor(ids), start=start,
+                                      num_words=self.num_words)
+        return self.split.leave(mine)
+
+
+def split_words(embedding: Embedding, split: TensorSplit) -> None:
+    """Cut an embedding by its rows.  Raises ValueError if there are fewer of them than ranks."""
+    num_words, tp = embedding.weight.shape[0], split.tp
+    if num_words < tp.size:
+        raise ValueError(f"a vocabulary of {num_words} words leaves some of {tp.size} ranks "
+                         f"without any: choose tp of at most {num_words}")
+    become(embedding, VocabularyEmbedding, split=split, num_words=num_words,
+           bounds=chunk_bounds(num_words, tp.size)[tp.rank])
+    cut(embedding.weight, 0, tp)
+
+
+def vocabulary_cross_entropy(logits: Tensor, targets: Array, comm: Communicator, total: int,
+                             num_targets: float | None = None,
+                             ignore_index: int = IGNORE_INDEX,
+                             num_classes: int | None = None) -> Tensor:
+    """Mean negative log-likelihood in nats of targets (...), the same on every rank.
+
+    `logits` (..., n) are this rank's columns, by `chunk_bounds`, of `total`.  Of these only the
+    first `num_classes` count, if given: the others are padding, as of a vocabulary rounded up to a
+    convenient size.  `num_targets` and `ignore_index` are as in `autograd.cross_entropy`.
+    """
+    if num_targets is None:
+        num_targets = count_targets(targets, ignore_index) or 1
+    return VocabularyCrossEntropy.apply(
+        logits, targets, comm=comm, bounds=chunk_bounds(total, comm.size)[comm.rank],
+        num_classes=num_classes or total, denominator=float(num_targets),
+        ignore_index=ignore_index)

@@ -1,0 +1,1 @@
+"""ZeRO and FSDP: optimizer states, gradients and parameters are sharded over the ranks."""

@@ -1,0 +1,115 @@
+"""ZeRO-3, and the idea of FSDP, as a graph: every use of a weight is `all_gather(shard)`.
+
+    shard ─▶ all_gather ─▶ reshape ─▶ w ─▶ linear        its backward is a reduce-scatter: gradients
+    (Ψ/p)        │                                       arrive summed, and only this rank's piece
+                 └ freed after the use; what linear saves of w is a note, and gathers it again
+
+All that is kept is Ψ/p of parameters, gradients and optimizer states each.  Per use, n(p-1)/p
+elements are sent to gather a weight of n, as many to gather it again for dx, as many to
+reduce-scatter its gradient: 3Ψ(p-1)/p in all.  `fsdp.py` gathers many weights at once, ahead of
+their use.  Rajbhandari et al. 2020, section 5.3.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ...autograd import GradientSlot, Tensor, saved_tensors_hooks
+from ...backend import Array, allocated, place_in, storage, view_of, zeros
+from ...comm import Communicator
+from ...comm.collectives import all_gather as gather_array
+from ...comm.collectives import broadcast, chunk_bounds
+from ...nn import Module, Parameter
+from ...nn.parameter import Absent
+from ...nn.slab import Segment
+from ..conjugate import all_gather
+from ..data.graph import check_uses
+from ..shards import Shard
+
+
+class ShardedParameters:
+    """Cuts every parameter of `model` into one piece a rank; `slabs` are the pieces.
+
+    From now on the model's parameters are shapes without numbers, and whoever uses one gathers it.
+    Rank 0's values are taken.
+    """
+
+    all_gather = staticmethod(all_gather)       # whoever sums gradients otherwise replaces it
+
+    def __init__(self, model: Module, comm: Communicator):
+        self.comm = comm
+        self.slabs: list[Shard] = []
+        self._leaves: dict[GradientSlot, tuple[str, Tensor]] = {}
+        self._uses: list[str] = []
+        self._gathered: dict[int, Tensor] = {}          # by the id of the gathered array
+        for name, parameter in model.named_parameters():
+            self._leaves[parameter.slot] = name, self._cut(name, parameter)
+        model.slabs = []
+        model.transform_parameters(self.gather, first=True)
+
+    def _cut(self, name: str, parameter: Parameter) -> Tensor:
+        """This rank's piece, a leaf of the graph; the parameter's own numbers go."""
+        comm, shape, size = self.comm, parameter.shape, parameter.size
+        layout = [Segment(name, 0, size, tuple((0, n) for n in shape), shape)]
+        bounds = chunk_bounds(size, comm.size)
+        whole = broadcast(comm, parameter.data)
+        data = allocated("parameters", whole.reshape(size)[slice(*bounds[comm.rank])].copy())
+        leaf, grad = Tensor(data), zeros("gradients", data)
+        leaf.edge = GradientSlot(weight_only=True)
+        leaf.slot.place = lambda: grad
+        parameter.data, parameter.slot.place = Absent(shape, parameter.dtype), None
+        self.slabs.append(LeafShard(leaf, layout, comm, bounds, grad))
+        return leaf
+
+    def gather(self, parameter: Parameter) -> Tensor:
+        """The whole weight, for one use."""
+        name, leaf = self._leaves[parameter.slot]
+        self._uses.append(name)
+        whole = self.all_gather(leaf, self.comm, total=parameter.size)
+        owner = allocated("communication", storage(whole.data))
+        self._gathered[id(owner)] = leaf
+        weakref.finalize(owner, self._gathered.pop, id(owner)).atexit = False
+        return whole.reshape(parameter.shape)
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Context in which a loss is computed: what is saved of a gathered weight is a note.
+
+        Raises RuntimeError at its end unless all ranks used the same weights.
+        """
+        self._uses.clear()
+        with saved_tensors_hooks(self._note, lambda kept: kept() if callable(kept) else kept):
+            yield
+        check_uses(self._uses, self.comm)
+
+    def _note(self, array: Array) -> Any:
+        owner = storage(array)
+        leaf = self._gathered.get(id(owner))
+        return array if leaf is None else self._gather_again(leaf, owner.size,
+                                                             place_in(array, owner))
+
+    def _gather_again(self, leaf: Tensor, size: int, place: tuple) -> Callable[[], Array]:
+        def gather() -> Array:
+            whole = gather_array(self.comm, leaf.data, total=size)
+            return view_of(allocated("communication", whole), place)
+        return gather
+
+
+class LeafShard(Shard):
+    """A piece of one parameter, whose gradient the graph itself brings."""
+
+    def __init__(self, leaf: Tensor, layout: list[Segment], comm: Communicator, bounds: list,
+                 grad: Array):
+        super().__init__([], layout, comm, bounds, leaf.data, grad)
+        self.leaf = leaf
+
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        self.leaf.grad = None
+
+    def complete_grad(self) -> Array:
+        """The gradient, zeros if there was no backward since `zero_grad`."""
+        if self.leaf.grad is None:
+            self.grad[...] = 0
+        return self.grad

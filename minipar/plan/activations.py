@@ -1,0 +1,88 @@
+"""Activation memory by formula: what a transformer layer keeps for backward, on each rank.
+
+b samples of t tokens, width d, h heads, p ranks; numbers of elements, masks of 1 byte apart:
+
+                               none      tensor      sequence     of the paper's 34 bytes (fp16)
+    norms: unit rows, scales   2btd+2bt  whole       1/p           4
+    taken by column layers     2btd      whole       whole or 1/p  4    (of attention, of the MLP)
+    q, k, v                    3btd      1/p         1/p           6
+    probabilities              b h t²/2  1/p         1/p           5 h t / d, with dropout, no half
+    taken by row layers        btd+4btd  1/p         1/p          10
+    slope of gelu              4btd      1/p         1/p           8    (there its input)
+    dropout's masks, bytes     2btd      whole       1/p           2
+
+So minipar keeps 16 btd elements where the paper has (34 - 2)/2 = 16, and differs in three places:
+an element has 4 bytes (NumPy computes no faster in fewer); the causal half of the probabilities
+that a block of queries cannot see is not kept; and attention's dropout keeps its mask, but not the
+probabilities after it, which are one multiplication away (5 bytes in the paper: 2 + 1 + 2).
+
+Selective rematerialization drops the probabilities and their mask, full keeps the input of a layer
+alone.  Korthikanti et al. 2022 (arXiv 2205.05198), section 4, table 2.
+"""
+
+from ..autograd.ops.attention import QUERIES
+from ..nn import GPTConfig
+
+PARALLEL = ("tensor", "sequence", "gathered again")     # as parallelize(model, tp, …) makes them
+REMAT = ("none", "selective", "full")
+
+
+def _check(parallel: str, remat: str) -> None:
+    for what, value, known in (("parallel", parallel, PARALLEL), ("remat", remat, REMAT)):
+        if value not in known:
+            raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
+
+
+def visible_pairs(time: int) -> int:
+    """Pairs of a query and a key that causal attention computes and keeps: little over t²/2."""
+    ends = [min(time, start + QUERIES) for start in range(0, time, QUERIES)]
+    return sum(end * (end - start) for start, end in zip([0, *ends], ends))
+
+
+def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str = "tensor",
+                      remat: str = "none", itemsize: int = 4) -> dict[str, int]:
+    """Bytes that one layer keeps on one of `tp` ranks from its forward to its backward, by what.
+
+    `config.dropout` says whether masks are among them.  Raises ValueError for unknown names.
+    """
+    _check(parallel, remat)
+    b, t, d, heads = batch, config.context, config.width, config.num_heads
+    kv_width = (config.num_kv_heads or heads) * (d // heads)
+    between = tp if parallel != "tensor" else 1         # who shares what is between the pairs
+    if remat == "full":
+        return {"input": itemsize * b * t * d // between}
+    columns = tp if parallel == "gathered again" else 1
+    masks = 1 if config.dropout else 0
+    kept = {"norms": itemsize * (2 * b * t * d + 2 * b * t) // between,
+            "taken by column layers": itemsize * 2 * b * t * d // columns,
+            "q, k, v": itemsize * b * t * (d + 2 * kv_width) // tp,
+            "probabilities": itemsize * b * heads * visible_pairs(t) // tp,
+            "their dropout mask": masks * b * heads * t * t // tp,
+            "taken by row layers": itemsize * 5 * b * t * d // tp,
+            "slope of gelu": itemsize * 4 * b * t * d // tp,
+            "dropout masks": masks * 2 * b * t * d // between}
+    if remat == "selective":
+        del kept["probabilities"], kept["their dropout mask"]
+    return kept
+
+
+def paper_layer_bytes(config: GPTConfig, batch: int, tp: int = 1, parallel: str = "tensor",
+                      remat: str = "none") -> float:
+    """The same in fp16, with dropout, by Korthikanti et al. 2022, table 2 (their s b h = b t d)."""
+    _check(parallel, remat)
+    whole = batch * config.context * config.width
+    attention = 5 * config.num_heads * config.context / config.width
+    if remat == "full":
+        return 2 * whole if parallel == "tensor" else 2 * whole / tp
+    rest = 10 + 24 / tp if parallel == "tensor" else 34 / tp
+    return whole * (rest + (0 if remat == "selective" else attention / tp))
+
+
+def gpt_activations(config: GPTConfig, batch: int, itemsize: int = 4) -> int:
+    """Bytes that wait for backward in one process: all layers, token ids (8 bytes each), the mask
+    of the embedding's dropout, the final norm, what the head takes, the gradient of the logits.
+    """
+    n, d = batch * config.context, config.width
+    ends = itemsize * (2 * n * d + n + n * config.vocab_size) + 8 * n
+    return (config.num_layers * sum(layer_activations(config, batch, itemsize=itemsize).values())
+            + ends + (n * d if config.dropout else 0))

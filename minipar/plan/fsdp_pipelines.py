@@ -1,0 +1,73 @@
+"""What a rank sends over dp and keeps when the stages of its pipeline have FSDP, on paper.
+
+    row       F0      F1      B0      F2      B1      …     one rank's, of any schedule
+    path      a b c   a b c   c b     a b c   c b           units in the order of their use: a has
+    gathers   a b c   a b c     b     a b c     b           no weight that its backward needs, and
+    reduces                   c b a           c b a         two units are there at a time
+
+With m microbatches of a stage of Ψ parameters at most 3 m Ψ (dp-1)/dp elements are sent, whatever
+the schedule: as FSDP of a stage.  These count what is sent in rings, and are exact.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from ..parallel.pipeline.schedule.schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action
+from .data_parallel import even, gathers, sent_to_know, sent_to_share, sent_to_sum, whole_gradients
+
+Uses = Mapping[int, Sequence[str]]      # of each stage, the names of its units
+
+
+def path_of(row: Sequence[Action], forward: Uses, backward: Uses) -> list[str]:
+    """The units that a row uses, in order; one that is used twice in a row once.
+
+    `forward` and `backward` are those that each stage uses, in that order.
+    """
+    uses = {FORWARD: forward, BACKWARD: backward, INPUT: backward}
+    path = [unit for action in row if action.kind in uses
+            for unit in uses[action.kind][action.stage]]
+    return [unit for unit, _ in groupby(path)]
+
+
+def bytes_over_dp(row: Sequence[Action], forward: Uses, backward: Uses,
+                  sizes: Mapping[str, Sequence[int]], dp: int, itemsize: int = 4) -> list[int]:
+    """Bytes that each of `dp` ranks with this row sends to the others in a batch.
+
+    Bookkeeping apart; `sizes[unit]`, in elements, of its runs: one, or two under tp.
+    """
+    sent = np.zeros(dp, np.int64)
+    for unit in gathers(path_of(row, forward, backward)):
+        sent += sum(sent_to_know(even(n, dp)) for n in sizes[unit])
+    for action in row:
+        if action.kind in (BACKWARD, WEIGHT):
+            sent += sum(sent_to_sum(even(n, dp)) for unit in {*forward[action.stage]}
+                        for n in sizes[unit])
+    return (sent * itemsize).tolist()
+
+
+def bytes_of_shared(size: int, dp: int, holders: int, itemsize: int = 4) -> np.ndarray:
+    """Bytes that are sent in a batch to sum the gradient of a tied weight: (dp, holders).
+
+    Each rank of dp has a piece of it, which it sums with the other stages that have it.
+    """
+    return itemsize * np.array([sent_to_share(n, holders) for n in even(size, dp)])
+
+
+def memory_of_row(row: Sequence[Action], forward: Uses, backward: Uses,
+                  sizes: Mapping[str, Sequence[int]], dp: int, rank: int, itemsize: int = 4,
+                  num_states: int = 2) -> dict[str, int]:
+    """Peak bytes by the ledger's kinds, activations apart, of one rank of dp.
+
+    Pieces of all units; the largest whole gradients of a microbatch at one time; two gathered
+    units that follow one another.  `num_states` is Adam's 2 or SGD's 0, 1.
+    """
+    psi = {unit: sum(runs) for unit, runs in sizes.items()}
+    pieces = sum(even(n, dp)[rank] for runs in sizes.values() for n in runs)
+    path = path_of(row, forward, backward)
+    pairs = [sum(psi[unit] for unit in {*pair}) for pair in zip(path, path[1:] or path)]
+    whole = max(whole_gradients(uses, psi) for uses in forward.values() if uses)
+    return {"parameters": pieces * itemsize, "gradients": (pieces + whole) * itemsize,
+            "optimizer states": num_states * pieces * itemsize,
+            "communication": max(pairs) * itemsize}

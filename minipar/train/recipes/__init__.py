@@ -1,0 +1,1 @@
+"""Training runs with a purpose beside the loss: pruning and distillation."""

@@ -1,0 +1,134 @@
+"""Thousands of ranks, unequal links, stragglers, delays by seed and losses, for every algorithm."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from minipar.comm import Cluster, collectives
+from minipar.comm.collectives import all_reduce, barrier
+from minipar.comm.simulated.faults import Faults, RankLost
+from minipar.comm.simulated.topology import Link, Links
+from tests.support.operation_table import ALL, NAMES, call, pieces
+
+each = pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)
+FAST, SLOW = Link(1e-6, 1e11), Link(1e-5, 1e10)
+
+
+def sum_on(cluster: Cluster, n: int, algorithm: str) -> float:
+    """All-reduce rank numbers, check every result, return the virtual seconds."""
+    p = cluster.num_ranks
+    results, seconds = cluster.run(
+        lambda comm: all_reduce(comm, comm.rank + np.arange(n), algorithm=algorithm))
+    right = p * (p - 1) // 2 + p * np.arange(n)
+    assert all(np.array_equal(result, right) for result in results)
+    return seconds
+
+
+def test_recursive_doubling_on_16384_ranks():
+    cluster = Cluster(1 << 14, latency=1.0, bandwidth=32.0)
+    assert sum_on(cluster, 4, "recursive_doubling") == 14 * (1 + 32 / 32)
+
+
+@pytest.mark.slow
+def test_a_ring_on_1024_ranks():
+    cluster = Cluster(1 << 10, latency=1.0, bandwidth=8.0)
+    assert sum_on(cluster, 1 << 10, "ring") == 2 * 1023 * (1 + 1)
+
+
+def test_hierarchical_on_2048_ranks_beats_who_does_not_know_of_nodes():
+    times = {algorithm: sum_on(Cluster(nodes=256, devices_per_node=8, links=Links(FAST, SLOW)),
+                               64, algorithm) for algorithm in ("hierarchical", "tree")}
+    assert times["hierarchical"] < times["tree"]
+
+
+@pytest.mark.slow
+def test_hierarchical_on_16384_ranks():
+    within, between = Link(1.0, 32.0), Link(100.0, 32.0)
+    cluster = Cluster(nodes=1 << 11, devices_per_node=8, links=Links(within, between))
+    seconds = sum_on(cluster, 4, "hierarchical")
+    # 3 rounds up and 3 down within a node; between nodes log₂ 2048 rounds of halving, of doubling.
+    assert 2 * 3 * 2 + 2 * 11 * 100 < seconds < 2 * 3 * 2 + 2 * 11 * 101
+
+
+@pytest.mark.slow
+def test_16384_ranks_with_a_straggler_delays_and_a_loss():
+    def main(comm):
+        for _ in range(3):
+            comm.work("compute", 10**9, 0, 0.0)
+            all_reduce(comm, np.ones(4), algorithm="recursive_doubling")
+    cluster = Cluster(1 << 14, flops_per_second=1e9, links=Links(FAST, SLOW, delay=1e-6, seed=1),
+                      faults=Faults(slow={5: 2.0}, lost={4711: 3.5}))
+    with pytest.raises(RankLost, match="rank 4711 of 16384 was lost at 3.5 s") as caught:
+        cluster.run(main)
+    assert "and 16367 more ranks" in str(caught.value)
+
+
+def on_floats(operation: str, algorithm: str, p: int, comm):
+    """A collective on numbers whose sum depends on its order."""
+    if operation == "barrier":
+        return barrier(comm, algorithm)
+    mine = np.random.default_rng(comm.rank).standard_normal(6 * p).astype(np.float32)
+    if operation in ("gather", "all_gather"):
+        mine = pieces(mine, p)[comm.rank]
+    return getattr(collectives, operation)(comm, mine, algorithm=algorithm)
+
+
+def check_seeds(operation: str, algorithm: str, p: int, seeds: range) -> None:
+    body = partial(on_floats, operation, algorithm, p)
+
+    def bits(results: list) -> list:
+        return [None if result is None else result.tobytes() for result in results]
+
+    draw = np.random.default_rng(p)
+    special = {(s, (s + 1) % p): Link(*draw.uniform(1e-6, 1e-3, 2) * (1, 1e9)) for s in range(p)}
+
+    def cluster_with(eager: int = 0, **delays) -> Cluster:
+        return Cluster(nodes=p, devices_per_node=1, eager=eager,
+                       links=Links(special=special, **delays))
+    right, times = bits(cluster_with().run(body)[0]), set()
+    for seed in seeds:
+        cluster = cluster_with(eager=seed % 2 * 64, delay=1e-4, seed=seed)
+        results, seconds = cluster.run(body)
+        assert bits(results) == right, (operation, algorithm, seed)
+        times.add(seconds)
+    assert len(times) == len(seeds)             # no two seeds are alike
+
+
+@each
+def test_fifty_seeds_of_delays_on_unequal_links_give_the_same_bits(operation, algorithm):
+    check_seeds(operation, algorithm, 5, range(50))
+
+
+@pytest.mark.slow
+@each
+def test_more_ranks_and_fifty_seeds(operation, algorithm):
+    for p in (2, 3, 8, 13, 16):
+        check_seeds(operation, algorithm, p, range(50))
+
+
+@each
+def test_a_rank_lost_in_the_midst_of_a_collective(operation, algorithm):
+    """All others end with a sentence that names it, whatever they were waiting for."""
+    p, ends = 6, {}
+
+    def body(comm):
+        for _ in range(4):
+            call(operation, algorithm, comm, 12)
+        barrier(comm)                       # so that nobody is through before the loss
+
+    def main(comm):
+        try:
+            body(comm)
+        except RankLost as error:
+            ends[comm.rank] = str(error)
+            raise
+    _, seconds = Cluster(p).run(body)
+    for lost in range(p):
+        for fraction in (0.1, 0.5, 0.8):
+            ends.clear()
+            when = fraction * seconds
+            with pytest.raises(RankLost, match=f"rank {lost} of 6 was lost at {when:g} s"):
+                Cluster(p, faults=Faults(lost={lost: when})).run(main)
+            assert set(ends) == {*range(p)} - {lost}
+            assert all(f"rank {lost} of 6 was lost" in said for said in ends.values())

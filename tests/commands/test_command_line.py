@@ -1,0 +1,75 @@
+"""Every option of every command: a value that is none is refused in one line."""
+
+import argparse
+
+import pytest
+
+from minipar.bench import table
+from minipar.commands import exercise as exercises
+from minipar.commands.main import main, make_parser
+from minipar.launch import UsageError, ranks_option
+
+
+def parsers_of(parser, words=()):
+    """Every parser of a command line, with the words that lead to it."""
+    yield words, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from parsers_of(inner, (*words, name))
+
+
+def options_with_values() -> list[tuple[str, ...]]:
+    """(command, …, option) for every option that takes a value."""
+    found = [*parsers_of(make_parser()[0])]
+    found += [(("exercise", *words), parser) for words, parser in parsers_of(exercises._parser())]
+    return [(*words, name) for words, parser in found for action in parser._actions
+            for name in action.option_strings if action.nargs != 0] \
+        + [("bench", name) for name in ("--rounds", "--out")]
+
+
+def run(capsys, *words) -> tuple[int, str]:
+    capsys.readouterr()
+    try:
+        status = main([*words])
+    except SystemExit as stop:
+        status = stop.code
+    said = capsys.readouterr()
+    assert not said.out
+    return status, said.err
+
+
+OPTIONS = options_with_values()
+
+
+def test_they_are_all_found():
+    commands = {words[0] for words in OPTIONS}
+    assert {"train", "evaluate", "quantize", "prune", "distill", "study", "collective", "schedule",
+            "calibrate", "exercise", "bench"} == commands
+    assert len(OPTIONS) > 100 and ("schedule", "-p") in OPTIONS
+
+
+@pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
+def test_two_dashes_are_no_value(capsys, words):
+    *command, option = words
+    forms = [f"{option}=--"] if option.startswith("--") else [f"{option}=--", f"{option}--"]
+    for form in forms:
+        status, said = run(capsys, *command, form)
+        assert status == 2 and said.count("\n") == 1 and "Traceback" not in said
+        assert f"{option} has the value --, which only ends the options" in said
+
+
+@pytest.mark.parametrize("words", [("--png",), ("--png", "--"), ("--ranks=",), ("--ranks", "--"),
+                                   ("--bytes",), ("--unknown=--",), ("--", "--png=--")])
+def test_the_like_is_one_line_too(capsys, words):
+    status, said = run(capsys, "collective", "all_reduce", *words)
+    assert status == 2 and said.count("\n") == 1 and "Traceback" not in said
+
+
+def test_what_is_no_option_may_have_dashes(capsys):
+    options = make_parser()[0].parse_args(["train", "--prompt", "a=--", "--data=b=--"])
+    assert (options.prompt, options.data) == ("a=--", "b=--")
+    assert run(capsys, "bench", "nothing")[0] == run(capsys, "bench", "--rounds", "x")[0] == 2
+    with pytest.raises(UsageError, match="--ranks takes a positive whole number, not '--'"):
+        ranks_option(["lesson.py", "--ranks=--"])
+    assert table.main(["--rounds=--"]) == 2

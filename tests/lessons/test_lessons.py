@@ -1,0 +1,139 @@
+"""Every lesson runs on simulated and on real ranks, shows its picture, keeps to its contract."""
+
+import re
+import runpy
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from minipar.comm import Cluster
+from minipar.environment import find_mpirun, mpirun_environment
+from minipar.launch import simulate
+from minipar.testing import worlds
+from minipar.testing.worlds import SimulatedWorld
+
+ROOT = Path(__file__).parents[2]
+LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
+TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21)      # lessons that predict seconds of simulated ranks
+ONE = 12                    # the lesson that the default suite also runs in its own processes
+EXERCISES = tomllib.loads((ROOT / "minipar" / "exercises.toml").read_text(encoding="utf-8"))
+
+
+def run(lesson: Path, *words: str, launcher: Sequence[str] = ()) -> subprocess.CompletedProcess:
+    return subprocess.run([*launcher, sys.executable, lesson, *map(str, words)], timeout=60,
+                          capture_output=True, encoding="utf-8", cwd=ROOT,
+                          env=mpirun_environment())
+
+
+def last_line(done: subprocess.CompletedProcess) -> str:
+    """Of standard error; before it matplotlib may announce its font cache."""
+    return done.stderr.strip().rpartition("\n")[2]
+
+
+def one_then_slow(lessons: list[Path]) -> list:
+    """In processes of their own: one lesson, and the rest under `slow`."""
+    return [pytest.param(lesson, id=lesson.stem, marks=[pytest.mark.slow] * (i != ONE))
+            for i, lesson in enumerate(lessons)]
+
+
+def test_there_are_lessons():
+    numbers = {int(lesson.name[:2]) for lesson in LESSONS}
+    assert {*range(16), 18, *range(20, 26)} <= numbers
+
+
+@worlds(3, mpi=(2,))
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
+    """In this process, whose ranks may be real ones, as launch() would run it."""
+    monkeypatch.syspath_prepend(lesson.parent)
+    monkeypatch.setattr(sys, "argv", [str(lesson), "--out", str(tmp_path)])
+    main = runpy.run_path(str(lesson))["main"]
+    if isinstance(world, SimulatedWorld):
+        ranks, kind = [0], "simulated"
+        simulate(main, Cluster(world.size))
+    else:
+        ranks, kind = world.run(lambda comm: (main(comm), comm.rank)[1]), "real MPI"
+    written, printed = {path.name for path in tmp_path.iterdir()}, capsys.readouterr().out
+    if 0 not in ranks:
+        assert not written and not printed, "more than one rank printed"
+        return
+    assert f"({world.size} {kind} ranks)" in printed
+    for part in ("predicted", "ratio", "Takeaway:", "Exercises"):
+        assert part in printed
+    assert "measured" in printed or "simulated ┃" in printed
+    assert printed.count("Takeaway:") == 1, "more than one rank printed"
+    assert written - {f"{lesson.stem}.html"} == {f"{lesson.stem}.png"}
+    assert all(f": {tmp_path / name}\n" in printed for name in written)
+    assert (tmp_path / f"{lesson.stem}.png").read_bytes().startswith(b"\x89PNG")
+    named = re.findall(r"exercise start (\w+)", printed)
+    assert set(named) <= set(EXERCISES), "an exercise that the manifest does not have"
+    number = int(lesson.stem[:2])
+    own = {name for name, entry in EXERCISES.items() if entry["lesson"] == number}
+    assert own <= set(named), "an exercise of this lesson that it does not name"
+    later = {name for name in named if EXERCISES[name]["lesson"] > number}
+    assert not later, "an exercise of a later lesson"
+    if kind == "simulated" and number in TIMED:
+        assert re.search("predicted ┃ +simulated", printed), "virtual seconds are not measured"
+
+
+@pytest.mark.parametrize("lesson", one_then_slow(LESSONS))
+def test_lesson_runs_alone(lesson, tmp_path):
+    done = run(lesson, "--ranks", 3, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "(3 simulated ranks)" in done.stdout and done.stdout.count("Takeaway:") == 1
+    assert (tmp_path / f"{lesson.stem}.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+@pytest.mark.parametrize("num_ranks", [1, 4])
+def test_lesson_on_other_worlds(lesson, num_ranks, tmp_path):
+    done = run(lesson, "--ranks", num_ranks, "--out", tmp_path)
+    if done.returncode == 2:                    # a lesson about messages needs somebody to talk to
+        assert re.match(r"minipar: this lesson needs at least \d+ ranks, not 1", last_line(done))
+        assert num_ranks == 1
+    else:
+        assert done.returncode == 0, done.stderr
+        assert list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
+@pytest.mark.parametrize("lesson", one_then_slow(LESSONS))
+def test_lesson_runs_on_real_ranks(lesson, tmp_path):
+    done = run(lesson, "--out", tmp_path, launcher=[find_mpirun(), "-n", "2"])
+    assert done.returncode == 0, done.stderr
+    assert "(2 real MPI ranks)" in done.stdout
+    assert done.stdout.count("Takeaway:") == 1
+    assert (tmp_path / f"{lesson.stem}.png").exists()
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_lesson_is_short_and_says_its_question(lesson):
+    text = lesson.read_text(encoding="utf-8")
+    assert text.endswith('\n\nif __name__ == "__main__":\n    launch(main)\n')
+    assert len(text.splitlines()) <= 170
+    assert text.startswith(f'"""Lesson {lesson.name[:2]}. ')
+    assert "?" in text.splitlines()[0]
+
+
+def test_a_wrong_option_is_one_line():
+    done = run(LESSONS[0], "--rank", 4)
+    assert done.returncode == 2
+    assert last_line(done).startswith("minipar: unrecognized arguments: --rank 4")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_row_that_does_not_hold_ends_the_lesson():
+    code = ("from support.kit import Lesson, Row; from minipar.launch import launch\n"
+            "launch(lambda comm: Lesson(comm, 'lessons/00_x.py', '?').table("
+            "[Row('bytes', 8, 9, 'B', {rule!r})]))")
+    for rule, holds in (("=", False), ("≤", False), ("≈", True)):
+        done = subprocess.run([sys.executable, "-c", code.format(rule=rule)], timeout=60,
+                              capture_output=True, cwd=ROOT / "lessons", encoding="utf-8",
+                              env=mpirun_environment())
+        assert (done.returncode == 0) == holds
+        assert holds or f"bytes: predicted {rule} 8, measured 9 B" in done.stderr

@@ -1,0 +1,103 @@
+"""An overflow in the piece of one rank, along any axis: all skip the step, or none does."""
+
+import numpy as np
+import pytest
+
+from minipar.comm.mesh import DeviceMesh
+from minipar.nn import GPT, GPTConfig
+from minipar.optim import AdamW
+from minipar.parallel.data.graph import ranks_that_differ
+from minipar.parallel.hybrid import make_hybrid
+from minipar.parallel.strategies import NAMES, make_strategy
+from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.precision.loss_scaler import LossScaler
+from minipar.precision.mixed import FP16, set_precision
+from minipar.precision.unscale import unscale
+from minipar.testing import worlds
+
+CONFIG = GPTConfig(11, context=4, num_layers=4, num_heads=2, width=8)
+MESHES = {"pp": ({"pp": 4}, "ddp"), "pp × dp": ({"pp": 2, "dp": 2}, "ddp"),
+          "pp × tp": ({"pp": 2, "tp": 2}, "ddp"), "dp × tp": ({"dp": 2, "tp": 2}, "ddp"),
+          "dp × tp zero1": ({"dp": 2, "tp": 2}, "zero1"),
+          "pp × dp fsdp": ({"pp": 2, "dp": 2}, "fsdp")}
+SLOW = pytest.mark.slow
+SETS = [*(name if name == "fsdp" else pytest.param(name, marks=SLOW) for name in NAMES),
+        *(name if "fsdp" in name or "zero1" in name else pytest.param(name, marks=SLOW)
+          for name in MESHES)]
+
+
+def make(name, model, comm):
+    if name in MESHES:
+        sizes, data_parallel = MESHES[name]
+        return make_hybrid(model, DeviceMesh(comm, **sizes), data_parallel=data_parallel)
+    return make_strategy(name, model, comm)
+
+
+def start(name, comm, scale):
+    strategy = make(name, set_precision(GPT(CONFIG), FP16).initialize(0), comm)
+    return strategy, AdamW(strategy.slabs, lr=0.01), LossScaler(scale, interval=2)
+
+
+def gradients(strategy, scaler, step):
+    draw = np.random.default_rng(step)
+    rows = np.arange(8)[list(strategy.rows(8))]
+    ids, targets = draw.integers(0, 11, (2, 8, 4))
+    batch = Microbatch(ids[rows], targets[rows], rows)
+    with np.errstate(over="ignore", invalid="ignore"):
+        accumulate(strategy, [batch], 0, step, scaler.scale)
+
+
+@worlds(4, mpi=(4,))
+@pytest.mark.parametrize("name", SETS)
+def test_one_number_on_one_rank_makes_all_skip(world, name):
+    """Whichever rank it is, its other pieces and everybody else's are finite."""
+    def body(comm):
+        strategy, _, scaler = start(name, comm, 2.0**8)
+        gradients(strategy, scaler, 0)
+        grads = [slab.complete_grad() for slab in strategy.slabs]
+        mine = next(g for g in grads if g.size)
+        for bad in range(comm.size):
+            good = mine[-1]
+            if comm.rank == bad:
+                mine[-1] = [np.inf, np.nan, -np.inf, np.inf][bad]
+            before = [g.copy() for g in grads]
+            assert not unscale(strategy, scaler.scale)
+            for was, g in zip(before, grads):
+                np.testing.assert_array_equal(was, g)       # as they were
+            mine[-1] = good
+        assert unscale(strategy, scaler.scale)
+    world.run(body)
+
+
+@worlds(4, mpi=(4,))
+@pytest.mark.parametrize("name", SETS)
+def test_all_ranks_skip_the_same_steps_and_have_the_same_scale(world, name):
+    """From a scale that overflows float16: down until it does not, up after two good steps."""
+    def run(comm, name):
+        strategy, optimizer, scaler = start(name, comm, 2.0**22)
+        history = []
+        for step in range(10):
+            optimizer.zero_grad()
+            gradients(strategy, scaler, step)
+            before = strategy.state_dict()
+            finite = unscale(strategy, scaler.scale)
+            scaler.update(not finite)
+            if finite:
+                strategy.clip_grad_norm(1.0)
+                strategy.step(optimizer)
+            after = strategy.state_dict()
+            if name != "dp" or comm.rank == 0:
+                assert finite != all((after[key] == before[key]).all() for key in after)
+            history.append((finite, scaler.scale))
+        if name != "dp":
+            state = strategy.state_dict()
+            assert not ranks_that_differ(comm, b"".join(state[k].tobytes() for k in sorted(state)))
+        assert optimizer.num_steps == sum(f for f, _ in history) or name == "dp" and comm.rank
+        return history
+
+    def body(comm):
+        history = run(comm, name)
+        assert not ranks_that_differ(comm, repr(history).encode())
+        assert {finite for finite, _ in history} == {True, False}
+        return history
+    world.run(body)

@@ -1,0 +1,109 @@
+"""The house rules: who may import whom, where the environment is read, how long a file may be."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "minipar"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+LOW = {"atomic_files", "backend", "number_formats", "random"}
+ALLOWED = {     # what each room may import, itself apart
+    "atomic_files": set(),
+    "environment": set(),
+    "random": set(),
+    "backend": set(),
+    "number_formats": {"backend"},
+    "autograd": LOW,
+    "nn": {*LOW, "autograd"},
+    "comm": {"atomic_files", "backend", "environment"},         # never sees a Tensor
+    "data": {"random", "comm"},                     # comm: the rule by which things are cut
+    "optim": {*LOW, "autograd", "nn", "comm"},      # comm: a norm of shards is a sum over ranks
+    "memory": {*LOW, "autograd", "nn", "optim"},
+    "parallel": {*LOW, "autograd", "nn", "optim", "comm", "memory"},
+    "precision": {*LOW, "autograd", "nn", "comm", "parallel"},
+    "plan": {*LOW, "autograd", "nn", "comm", "memory", "parallel"},
+    "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
+    "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
+    "inference": {*LOW, "autograd", "nn"},
+    "viz": {"atomic_files", "number_formats", "comm", "autograd", "memory", "parallel"},
+    "launch": {"autograd", "comm", "environment", "memory"},
+    "testing": {"comm", "environment"},
+    "exercises": {"environment"},                   # works while the rest does not even parse
+}
+# on top: whatever they need
+PROGRAMS = {"train", "bench", "commands", "compression_study", "__main__", "__init__"}
+
+
+def part_of(file: Path) -> str:
+    """The top-level part that a file belongs to: "nn", "launch", …"""
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_modules(file: Path) -> set[str]:
+    """The modules of minipar that a file imports, anywhere in it, as full dotted names."""
+    package = ["minipar", *file.relative_to(PACKAGE).parts[:-1]]
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names if name.name.startswith("minipar")}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[:len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            if not module.startswith("minipar"):
+                continue
+            found.add(module)
+            found |= {f"{module}.{name.name}" for name in node.names
+                      if path_of(f"{module}.{name.name}")}
+    return found
+
+
+def path_of(module: str) -> Path | None:
+    """The file of a module, if it is one."""
+    place = ROOT.joinpath(*module.split("."))
+    return next((p for p in (place.with_suffix(".py"), place / "__init__.py") if p.exists()), None)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_imports_go_down_only(file):
+    part = part_of(file)
+    if part in PROGRAMS:
+        return
+    assert part in ALLOWED, f"say in {__file__} what minipar/{part} may import"
+    others = {module.split(".")[1] for module in imported_modules(file) if "." in module} - {part}
+    assert others <= ALLOWED[part], f"{part} must not import {sorted(others - ALLOWED[part])}"
+
+
+def test_no_file_imports_itself_in_a_circle():
+    graph = {file: {path_of(m) for m in imported_modules(file)} - {None, file} for file in FILES}
+    # A package's __init__ gathers its files, which may name the package: no circle of their own.
+    graph = {file: {t for t in targets if t != file.parent / "__init__.py"}
+             for file, targets in graph.items()}
+    done: set[Path] = set()
+
+    def visit(file: Path, path: tuple[Path, ...]) -> None:
+        assert file not in path, " → ".join(p.name for p in (*path[path.index(file):], file))
+        if file not in done:
+            for target in graph[file]:
+                visit(target, (*path, file))
+            done.add(file)
+    for file in FILES:
+        visit(file, ())
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_the_environment_is_read_in_one_place_and_nothing_is_pickled(file):
+    names = {node.attr for node in ast.walk(ast.parse(file.read_text()))
+             if isinstance(node, ast.Attribute)}
+    if file.name != "environment.py":
+        assert not names & {"environ", "getenv"}, "read it in minipar/environment.py"
+    text = file.read_text()
+    assert "import pickle" not in text and "allow_pickle=True" not in text
+
+
+@pytest.mark.parametrize("file", [*FILES, *sorted((ROOT / "tests").rglob("*.py"))],
+                         ids=lambda f: str(f.relative_to(ROOT)))
+def test_a_file_is_one_idea_of_at_most_250_lines(file):
+    assert len(file.read_text().splitlines()) <= 250

@@ -1,0 +1,237 @@
+"""One training run for every strategy: the models, masks and microbatches, and what it returns.
+
+The batch is cut into microbatches first and every microbatch among the ranks, so that a mask hits
+the same targets whatever the number of ranks.
+"""
+
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from minipar.autograd import IGNORE_INDEX
+from minipar.comm import Cluster
+from minipar.comm.collectives import all_reduce
+from minipar.comm.mesh import DeviceMesh
+from minipar.memory.remat.plans import rematerialize, rematerialize_attention
+from minipar.memory.remat.policies import plan_policy
+from minipar.nn import GPT, MLP, GPTConfig
+from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, Group
+from minipar.parallel.data.ddp import DistributedDataParallel
+from minipar.parallel.data.graph import data_parallel, global_count, global_loss
+from minipar.parallel.hybrid import make_hybrid
+from minipar.parallel.pipeline import NAMES, make_schedule
+from minipar.parallel.pipeline.executor import Pipeline
+from minipar.parallel.pipeline.naive import NaiveModelParallel
+from minipar.parallel.strategies import BUCKETED, make_strategy, shard_all
+from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+
+VOCABULARY, TIME, WIDTH = 11, 6, 8
+NUM_STEPS, SEED = 2, 5
+
+
+def gpt(**changes):
+    """A GPT of three blocks, so that there is a unit that is neither the first nor the last."""
+    sizes = {"context": TIME, "num_layers": 3, "num_heads": 2, "width": WIDTH, **changes}
+    return lambda: GPT(GPTConfig(VOCABULARY, **sizes))
+
+
+MODELS = {
+    "gpt tied": gpt(), "gpt untied": gpt(tied=False), "gpt one block": gpt(num_layers=1),
+    "gpt grouped": gpt(num_heads=4, num_kv_heads=2), "gpt dropout": gpt(dropout=0.3),
+    "mlp": lambda: MLP([4, 7, 5, VOCABULARY]),
+    "mlp dropout": lambda: MLP([4, 7, 5, VOCABULARY], dropout=0.3),
+}
+DEEP = {        # for pipelines: parts for four ranks with two stages each
+    "mlp deep": lambda: MLP([4, 7, 5, 6, 7, 8, 5, 6, VOCABULARY], dropout=0.3),
+    "gpt deep tied": gpt(num_layers=6, dropout=0.3),
+    "gpt deep untied": gpt(num_layers=6, dropout=0.3, tied=False),
+}
+GROUPS = [NO_DECAY_FOR_VECTORS,
+          Group(lambda segment: segment.name.startswith(("1.", "h.1.attn")), lr_scale=0.5)]
+OPTIMIZERS = {
+    "sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
+    "adamw": lambda slabs: AdamW(slabs, lr=0.01, weight_decay=0.3, groups=GROUPS),
+}
+
+
+def _bucketed(name: str, model, comm, bucket_mb: float = 0.002) -> Strategy:
+    """Several buckets, the first one smaller."""
+    return BUCKETED[name](model, comm, bucket_mb, bucket_mb / 2)
+
+
+def _hybrid(model, comm) -> Strategy:
+    """Shards over two neighbours; over all where that does not fit."""
+    return shard_all(model, comm, None if comm.size % 2 else 2)
+
+
+STRATEGIES = {
+    "dp": lambda model, comm: make_strategy("dp", model, comm),
+    "ddp": lambda model, comm: _bucketed("ddp", model, comm),
+    "zero1": lambda model, comm: _bucketed("zero1", model, comm),
+    "zero2": lambda model, comm: _bucketed("zero2", model, comm),
+    "zero3": lambda model, comm: make_strategy("zero3", model, comm),
+    "fsdp": shard_all,
+    "fsdp hybrid": _hybrid,
+    "fsdp kept": lambda model, comm: shard_all(model, comm, reshard_after_forward=False),
+    "fsdp no prefetch": lambda model, comm: shard_all(model, comm, prefetch=False),
+}
+
+
+def _pipeline(name: str):
+    return lambda model, comm: Pipeline(model, comm, partial(make_schedule, name, comm.size))
+
+
+PIPELINES = {"naive": NaiveModelParallel, **{name: _pipeline(name) for name in NAMES}}
+
+
+def _hybrid_on(sizes: dict[str, int], **options):
+    return lambda model, comm: make_hybrid(model, DeviceMesh(comm, **sizes), **options)
+
+
+MESHES = {"pp 2 × dp 2": {"pp": 2, "dp": 2}, "pp 2 × tp 2": {"pp": 2, "tp": 2},
+          "dp 2 × tp 2": {"dp": 2, "tp": 2}}
+HOW = {"": {}, " zero1": {"data_parallel": "zero1"}, " fsdp": {"data_parallel": "fsdp"},
+       " sequence": {"sequence_parallel": True}}
+HYBRIDS = {mesh + how: _hybrid_on(sizes, **options)
+           for mesh, sizes in MESHES.items() for how, options in HOW.items()}
+ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES, **HYBRIDS,
+       "graph": lambda model, comm: Strategy(data_parallel(model, comm), comm),
+       "ddp one bucket": lambda model, comm: DistributedDataParallel(model, comm)}
+
+
+REMATS = ("selective", "full", "every:2", "sqrt", "nested", "optimal:40KB")
+
+
+def nested(parts: Sequence) -> tuple:
+    """A plan of two segments in a segment, and the last part for itself."""
+    numbers = tuple(range(len(parts)))
+    return (((numbers[0],), numbers[1:-1]), numbers[-1]) if len(numbers) > 2 else (numbers,)
+
+
+def with_remat(model, remat: str, name: str, comm):
+    """The model, changed; "optimal" plans are those of all ranks that have the same parts."""
+    if remat == "selective":
+        return rematerialize_attention(model)
+    pp = comm.size if name in PIPELINES else 2 if name.startswith("pp 2") else 1
+    agree = partial(all_reduce, comm.split(comm.rank * pp // comm.size), op="max")
+    return rematerialize(model, nested if remat == "nested" else plan_policy(remat, agree))
+
+
+def masked(targets: np.ndarray, mask: str, parts: Sequence[range]) -> np.ndarray:
+    """The targets (rows, time) with -100 where none counts; `parts` are the microbatches' rows."""
+    targets, rows = targets.copy(), len(targets)
+    if mask == "uneven":
+        targets[np.random.default_rng(1).random(targets.shape) < 0.6] = IGNORE_INDEX
+    elif mask == "one in the whole batch":
+        keep = targets[rows // 2, 2]
+        targets[...] = IGNORE_INDEX
+        targets[rows // 2, 2] = keep
+    elif mask == "none on the first rank":          # nor on the second, mostly
+        for part in parts:
+            targets[part.start:part.start + (len(part) + 1) // 2] = IGNORE_INDEX
+    elif mask == "none in one microbatch":
+        part = parts[len(parts) // 2]
+        targets[part.start:part.stop if len(parts) > 1 else part.start + 2] = IGNORE_INDEX
+    elif mask == "none at all":
+        targets[...] = IGNORE_INDEX
+    elif mask != "full":
+        raise ValueError(f"no mask {mask!r}")
+    return targets
+
+
+MASKS = ("full", "uneven", "one in the whole batch", "none on the first rank",
+         "none in one microbatch", "none at all")
+
+
+class Case(NamedTuple):
+    """A training run; `parts` are the numbers of rows of its microbatches."""
+
+    model: str = "gpt tied"
+    optimizer: str = "sgd"
+    mask: str = "uneven"
+    parts: tuple[int, ...] = (10,)
+    max_norm: float | None = None
+    remat: str = "none"
+
+    def rows_of_parts(self) -> list[range]:
+        """The rows of the batch that each microbatch has."""
+        stops = np.cumsum(self.parts).tolist()
+        return [range(stop - n, stop) for stop, n in zip(stops, self.parts)]
+
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """All inputs and targets of a step."""
+        rows, draw = sum(self.parts), np.random.default_rng(step)
+        targets = masked(draw.integers(0, VOCABULARY, (rows, TIME)), self.mask,
+                         self.rows_of_parts())
+        if self.model.startswith("mlp"):
+            return draw.standard_normal((rows, 4)), targets[:, 2]
+        return draw.integers(0, VOCABULARY, (rows, TIME)), targets
+
+    def build(self):
+        """The model, with numbers."""
+        return {**MODELS, **DEEP}[self.model]().initialize(0, np.float64)
+
+
+def accumulate_inside_no_sync(strategy: Strategy, batches: list[Microbatch], seed: int,
+                              step: int) -> float:
+    """`accumulate`, written out by hand."""
+    num_targets = global_count(strategy.comm, strategy.count(batches))
+    with strategy.no_sync():
+        loss = sum(strategy.loss_of(batch, num_targets, seed, step) for batch in batches[:-1])
+    loss += strategy.loss_of(batches[-1], num_targets, seed, step)
+    return global_loss(strategy.comm, loss)
+
+
+def train(comm, name: str, case: Case, at_once: bool = False,
+          inside_no_sync: bool = False) -> dict:
+    """Two steps: losses, norms, gradients of each step, parameters and optimizer states, by name.
+
+    `at_once`: the whole batch as one microbatch.  `inside_no_sync`: all microbatches but the last
+    insist on no_sync(), which `accumulate` only uses where there is room.
+    """
+    model = with_remat(case.build(), case.remat, name, comm)
+    strategy = ALL[name](model, comm)
+    optimizer = OPTIMIZERS[case.optimizer](strategy.slabs)
+    found: dict[str, np.ndarray] = {}
+    for step in range(NUM_STEPS):
+        inputs, targets = case.batch(step)
+        parts = [range(len(inputs))] if at_once else case.rows_of_parts()
+        batches = []
+        for part in parts:
+            mine = np.array(part)[list(strategy.rows(len(part)))].astype(int)
+            batches.append(Microbatch(inputs[mine], targets[mine], step * len(inputs) + mine))
+        optimizer.zero_grad()
+        run = accumulate_inside_no_sync if inside_no_sync else accumulate
+        found[f"loss {step}"] = run(strategy, batches, SEED, step)
+        if case.max_norm is not None:
+            found[f"norm {step}"] = strategy.clip_grad_norm(case.max_norm)
+        for slab in strategy.slabs:
+            for key, gradient in slab.named(slab.complete_grad()).items():
+                found[f"gradient {step} of {key}"] = gradient
+        strategy.step(optimizer)
+    return found | strategy.state_dict() | optimizer.state_dict()
+
+
+@cache
+def expected(case: Case) -> dict:
+    """The same on one process, the batch at once."""
+    return Cluster(1).run(lambda comm: train(comm, "alone", case, at_once=True))[0][0]
+
+
+def check(world, name: str, case: Case, **options: bool) -> None:
+    """The run of strategy `name` equals the one of a single process to 1e-10, on every rank."""
+    alone = expected(case)
+    world.run(lambda comm: compare(comm, name, train(comm, name, case, **options), alone))
+
+
+def compare(comm, name: str, found: dict, alone: dict) -> None:
+    """What strategy `name` found on this rank equals what a single process found, to 1e-10."""
+    if name == "dp" and comm.rank:              # only rank 0 has gradients and states
+        found = {key: value for key, value in found.items()
+                 if not key.startswith("gradient") and "/" not in key}
+    else:
+        assert found.keys() == alone.keys()
+    for key, value in found.items():
+        np.testing.assert_allclose(value, alone[key], rtol=1e-10, atol=1e-13, err_msg=key)

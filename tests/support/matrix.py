@@ -1,0 +1,173 @@
+"""The composition matrix: what goes with what.  Cells are tests, and the page is made of them.
+
+`test_matrix.py` runs every cell on simulated and on real ranks.  `python tests/support/matrix.py`
+writes docs/pages/composition.md.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from minipar.atomic_files import replace_file
+from minipar.parallel.pipeline import NAMES
+from tests.support.cases import Case, check
+from tests.support.cells import Matrix, Proven, Refused, no_sync_check, training_check
+from tests.support.matrix_memory import MEMORY
+from tests.support.matrix_offload import OFFLOAD
+from tests.support.matrix_precision import PRECISION
+from tests.support.matrix_quantized import QUANTIZED
+from tests.support.picky import check_picky
+
+PAGE = Path(__file__).parents[2] / "docs" / "pages" / "composition.md"
+
+
+def picky_check(name: str, apart: bool) -> Callable[[Any], None]:
+    """Ranks use different weights in one step."""
+    return lambda world: check_picky(world, name, apart)
+
+
+STRATEGIES = {
+    "dp": "DataParallel: rank 0 drives",
+    "ddp": "DistributedDataParallel: buckets of gradients",
+    "zero1": "ZeRO-1: optimizer states sharded",
+    "zero2": "ZeRO-2: and gradients",
+    "zero3": "ZeRO-3: and parameters, each weight gathered by itself",
+    "fsdp": "fully_shard: parameters gathered by block",
+    "fsdp kept": "the same with reshard_after_forward=False",
+    "fsdp hybrid": "the same, sharded over two ranks, replicated over the others",
+}
+FEATURES = {
+    "accumulation": "three uneven microbatches are the one big batch",
+    "tied weights": "a GPT's head shares the weights of its embedding",
+    "clipping": "by the global norm, the same on every rank",
+    "dropout": "the masks of one process, whatever the layout",
+    "no_sync": "microbatches that only add up on their rank",
+    "unused parameter": "different ranks use different weights of one block in one step",
+    "unused block": "different ranks (of those that share shards) use different blocks in one step",
+}
+CASES = {
+    "accumulation": Case("mlp", parts=(4, 3, 3)),
+    "tied weights": Case("gpt tied", "adamw"),
+    "clipping": Case("gpt untied", max_norm=0.1),
+    "dropout": Case("gpt dropout"),
+}
+NO_ROOM = "keeps no whole gradient that could add up: it reduces after every backward; " \
+          "leave no_sync() out"
+OTHER_WEIGHTS = "used other weights than rank 0, but sharded weights are gathered by all ranks " \
+                "together: use the same on every rank (times 0, where not wanted), or put them " \
+                "into one unit of FSDP, or choose ddp, zero1 or zero2"
+
+
+def data_parallel_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
+    """Every strategy with every feature."""
+    for name in STRATEGIES:
+        for feature, case in CASES.items():
+            yield (name, feature), Proven(training_check(name, case))
+        no_sync = no_sync_check(name)
+        keeps = name in ("dp", "ddp", "zero1")
+        yield (name, "no_sync"), Proven(no_sync) if keeps else Refused(no_sync, NO_ROOM)
+        for feature, apart in (("unused parameter", False), ("unused block", True)):
+            picky = picky_check(name, apart)
+            refused = name == "zero3" or apart and name.startswith("fsdp")
+            yield (name, feature), Refused(picky, OTHER_WEIGHTS) if refused else Proven(picky)
+
+
+SCHEDULES = {
+    "naive": "NaiveModelParallel: one rank works, the others wait",
+    **{name: f"Pipeline, {name}" for name in NAMES},
+}
+PIPELINE_FEATURES = {
+    "accumulation": "three uneven microbatches are the one big batch",
+    "tied weights": "a GPT's head, on the last stage, shares the weights of its embedding",
+    "clipping": "by the global norm, which counts a tied weight once",
+    "no_sync": "batches that only add up on their rank",
+}
+PIPELINE_CASES = {
+    "accumulation": Case("mlp deep", parts=(4, 3, 3)),
+    "tied weights": Case("gpt deep tied", "adamw"),
+    "clipping": Case("gpt deep untied", max_norm=0.1),
+}
+
+
+def pipeline_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
+    """Every schedule with every feature; the models have dropout."""
+    for name in SCHEDULES:
+        for feature, case in PIPELINE_CASES.items():
+            yield (name, feature), Proven(training_check(name, case))
+        yield (name, "no_sync"), Proven(
+            lambda world, name=name: check(world, name, Case("gpt deep tied", parts=(2, 1, 2)),
+                                           inside_no_sync=True))
+
+
+MESH_ROWS = {
+    "pp 2 × dp 2": "a 1F1B pipeline on each half of the rows",
+    "pp 2 × tp 2": "a 1F1B pipeline whose stages are tensor-parallel",
+    "dp 2 × tp 2": "tensor parallelism on each half of the rows",
+}
+MESH_FEATURES = {
+    **{feature: FEATURES[feature] for feature in (*CASES, "no_sync")},
+    "ZeRO-1": "optimizer states sharded over dp",
+    "FSDP": "parameters and gradients too, gathered and reduced for each microbatch",
+    "FSDP, no_sync": "microbatches that only add up on their rank",
+    "sequence parallelism": "tokens split over tp between the pairs of layers",
+}
+
+
+def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
+    """Every pair of axes with every feature."""
+    for mesh in MESH_ROWS:
+        for feature, case in CASES.items():
+            yield (mesh, feature), Proven(training_check(mesh, case))
+        yield (mesh, "no_sync"), Proven(no_sync_check(mesh))
+        tied = Case("gpt tied", "adamw", parts=(4, 3, 3), max_norm=0.1)
+        yield (mesh, "ZeRO-1"), Proven(training_check(f"{mesh} zero1", tied))
+        yield (mesh, "FSDP"), Proven(training_check(f"{mesh} fsdp", tied))
+        yield (mesh, "FSDP, no_sync"), Refused(no_sync_check(f"{mesh} fsdp"), NO_ROOM)
+        sequence = training_check(f"{mesh} sequence", tied)
+        yield (mesh, "sequence parallelism"), (
+            Proven(sequence) if "tp" in mesh else
+            Refused(sequence, "splits tokens over the ranks of tp, of which there is only one"))
+
+
+MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells())),
+            Matrix("Pipelines", SCHEDULES, PIPELINE_FEATURES, dict(pipeline_cells())),
+            Matrix("Two axes of a mesh", MESH_ROWS, MESH_FEATURES, dict(mesh_cells())),
+            *MEMORY, *OFFLOAD, *PRECISION, *QUANTIZED]
+
+
+def page() -> str:
+    """The matrices in Markdown."""
+    lines = ["# What goes with what", "",
+             "Made of the tests by `python tests/support/matrix.py`.  **proven**: a test shows "
+             "that the combination gives", "what one process gives, in float64 to 1e-10, on "
+             "simulated and on real ranks.  *refused*: it raises an error, and",
+             "a test reads its sentence.  An empty cell promises nothing.  (`make test-all` runs "
+             "all of them, `make test` most.)  In the", "last table messages are rounded: there "
+             "the error is that of rounding."]
+    for matrix in MATRICES:
+        refusals: list[str] = []
+        lines += ["", f"## {matrix.title}", "", "| | " + " | ".join(matrix.columns) + " |",
+                  "| --- " * (len(matrix.columns) + 1) + "|"]
+        for row in matrix.rows:
+            texts = [text_of(matrix.cells.get((row, column)), refusals)
+                     for column in matrix.columns]
+            lines.append(f"| {row} | " + " | ".join(texts) + " |")
+        lines += ["", *(f"{i}. refused: \"… {sentence}\"" for i, sentence in
+                        enumerate(refusals, 1)), ""]
+        for meanings in (matrix.rows, matrix.columns):
+            lines += [*(f"- {name}: {text}" for name, text in meanings.items() if text), ""]
+    return "\n".join(lines)
+
+
+def text_of(cell: Proven | Refused | None, refusals: list[str]) -> str:
+    """What the page says of a cell; a new sentence is added to `refusals`."""
+    if not isinstance(cell, Refused):
+        return "**proven**" if cell else ""
+    if cell.sentence not in refusals:
+        refusals.append(cell.sentence)
+    return f"*refused* ({refusals.index(cell.sentence) + 1})"
+
+
+if __name__ == "__main__":
+    replace_file(PAGE, lambda file: file.write(page().encode()))
+    print(PAGE)

@@ -1,0 +1,86 @@
+"""The composition matrix, mixed precision: beside every strategy, and with rematerialization."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests.parallel.test_low_precision import roundings
+from tests.support.cases import ALL, HYBRIDS, PIPELINES, with_remat
+from tests.support.cells import Matrix, Proven, Refused
+from tests.support.low_precision_runs import UNIT, alone, train
+from tests.support.matrix_memory import ROWS
+
+PARTS = 4           # microbatches: as many as ranks, which may have one each
+COLUMNS = {
+    "bf16": "what one process computes in this precision; beside tp, but for the rounding of sums",
+    "fp16": "the same, with a scaled loss",
+    "fp8": "the same, factors of products in 8 bits (beside tp only as far as bf16 shows it)",
+    "bf16, nested": "and segments inside segments computed again: the same to the last bit",
+    "fp16, full": "and every block computed again: the same to the last bit",
+    "fp8, selective": "and attention computed again: the same to the last bit",
+}
+QUICK = {("fsdp", "fp8, selective"), ("zb_h1", "fp16, full")}
+
+
+def run(comm: Any, name: str, precision: str, remat: str = "none") -> dict[str, np.ndarray]:
+    """Two steps of a strategy."""
+    return train(comm, model_of(name), precision, lambda model, comm: ALL[name](
+        with_remat(model, remat, name, comm), comm), PARTS if splits(name) else 1)
+
+
+def model_of(name: str) -> str:
+    """Deep enough for four ranks with two stages each."""
+    return "deep" if name in PIPELINES else "gpt"
+
+
+def splits(name: str) -> bool:
+    """Whether ranks have the same rows, cut into microbatches, and not each its own."""
+    return name in PIPELINES or name in HYBRIDS
+
+
+def check_again(world: Any, name: str, precision: str, remat: str) -> None:
+    """With and without rematerialization a run is the same to the last bit on every rank."""
+    def body(comm: Any) -> None:
+        plain, again = run(comm, name, precision), run(comm, name, precision, remat)
+        assert plain.keys() == again.keys()
+        for key, value in plain.items():
+            np.testing.assert_array_equal(again[key], value, err_msg=key)
+    world.run(body)
+
+
+def check_one_process(world: Any, name: str, precision: str) -> None:
+    """Gradients of the first step are those of one process, summed in another order.
+
+    As many microbatches as there are, over all ranks: then gradients are rounded alike.  Beside tp
+    rounded sums are rounded once more: by 4 √n u at most, n roundings on the way.
+    """
+    expected = alone(model_of(name), precision, parts=PARTS * (2 if "dp 2" in name else 1))
+    bound = 4 * roundings("gpt", precision)**0.5 * UNIT[precision] if "tp" in name else 2.0**-20
+
+    def body(comm: Any) -> None:
+        for key, value in run(comm, name, precision).items():
+            if name == "dp" and comm.rank:      # only rank 0 has gradients
+                continue
+            if key.startswith("gradient 0"):
+                distance = np.linalg.norm(value - expected[key]) / np.linalg.norm(expected[key])
+                assert distance < bound, key
+    world.run(body)
+
+
+def cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
+    """Every strategy in every precision; with fp8 beside tp nothing is left to compare with."""
+    for name in ROWS:
+        for column in COLUMNS:
+            precision, _, remat = column.partition(", ")
+            slow = (name, column) not in QUICK
+            if remat:
+                yield (name, column), Proven(partial(check_again, name=name, precision=precision,
+                                                     remat=remat), slow)
+            elif precision in UNIT or "tp" not in name:
+                yield (name, column), Proven(partial(check_one_process, name=name,
+                                                     precision=precision), slow)
+
+
+PRECISION = [Matrix("Mixed precision", ROWS, COLUMNS, dict(cells()))]

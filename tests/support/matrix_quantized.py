@@ -1,0 +1,35 @@
+"""The composition matrix, integers as messages: gradients, and weights, of every strategy."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from tests.support.cells import Matrix, Proven, Refused
+from tests.support.quantized_runs import check_gathers, check_gradients
+
+ROWS = dict.fromkeys(["dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp hybrid",
+                      "pp 2 × dp 2", "pp 2 × dp 2 zero1", "pp 2 × dp 2 fsdp", "dp 2 × tp 2",
+                      "dp 2 × tp 2 zero1", "dp 2 × tp 2 fsdp"], "")
+COLUMNS = {
+    "int8 gradients": "summed over two microbatches: off by at most 1/64 of the largest gradient "
+                      "for each rank, and the same bits on all ranks",
+    "int8 weights": "gathered for every use: gradients within 20 % of those of whole weights",
+}
+REFUSED = {"dp": "rank 0, one by one: for sums in another format choose ddp",
+           "zero3": "one use of a weight at a time: for sums of another kind choose fsdp"}
+QUICK = ("dp", "ddp", "zero1", "zero3", "fsdp", "fsdp hybrid", "dp 2 × tp 2 fsdp")
+
+
+def cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
+    """Every strategy with integers as messages."""
+    for name in ROWS:
+        slow = name not in QUICK
+        gradients = partial(check_gradients, name=name)
+        yield (name, "int8 gradients"), (Refused(gradients, REFUSED[name], slow)
+                                         if name in REFUSED else Proven(gradients, slow))
+        gathers = partial(check_gathers, name=name)
+        yield (name, "int8 weights"), (
+            Proven(gathers, slow) if "fsdp" in name else
+            Refused(gathers, "gathers no units of weights: choose fsdp", slow))
+
+
+QUANTIZED = [Matrix("Integers on the way", ROWS, COLUMNS, dict(cells()))]

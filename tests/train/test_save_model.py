@@ -1,0 +1,110 @@
+"""Checkpoints made in Python: one call writes what evaluate, quantize, prune, distill and train
+need."""
+
+import numpy as np
+import pytest
+
+from minipar import checkpoint as files
+from minipar.autograd import no_grad
+from minipar.comm import Cluster
+from minipar.commands.main import main
+from minipar.compress.pruning.masks import Masks, prunable
+from minipar.compress.pruning.prune import prune
+from minipar.compress.pruning.saliency import magnitude
+from minipar.compress.quantization.post_training import quantize
+from minipar.data import CharacterVocabulary
+from minipar.nn import GPT, MLP, GPTConfig
+from minipar.parallel.strategies import make_strategy
+from minipar.train import save_model
+from minipar.train.saved import open_model
+
+TEXT = "a fox and a dog and a fox and a cat. " * 40
+VOCABULARY = CharacterVocabulary.from_text(TEXT)
+CONFIG = GPTConfig(len(VOCABULARY), context=8, num_layers=1, num_heads=2, width=8, tied=False)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "my.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def run(*words) -> int:
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as stop:
+        return stop.code
+
+
+@pytest.mark.parametrize("kind", ["gpt", "mlp"])
+def test_every_command_takes_it(tmp_path, text, capsys, kind):
+    model = GPT(CONFIG) if kind == "gpt" else MLP([64, 8, 10])
+    model.initialize(3, np.float64)
+    made, out = tmp_path / "made", tmp_path / "out"
+    assert save_model(made, model, text if kind == "gpt" else "digits", seed=3) == \
+        made / files.NEWEST
+    assert files.load_description(made)["dtype"] == "float64"
+    _, _, found = open_model(made)
+    assert all(np.array_equal(found.state_dict()[name], array)
+               for name, array in model.state_dict().items())
+    for line in ("evaluate", f"quantize --out {out}", f"prune --amount 0.5 --out {out}",
+                 f"prune --steps 2 --out {out}", f"distill --steps 2 --out {out}"):
+        command, *words = line.split()
+        assert run(command, made, *words) == 0, line
+    assert run("train", "--resume", made, "--steps", 2) == 0
+    assert "resumed from" in capsys.readouterr().out
+    assert files.load_description(made)["step"] == 2
+    assert run("train", "--resume", made, "--steps", 3) == 0
+
+
+def test_what_is_loaded_draws_no_initial_values(tmp_path, monkeypatch):
+    save_model(tmp_path / "made", MLP([64, 8, 10]).initialize(), "digits")
+
+    def drawn(*names):
+        raise AssertionError(f"initial values of {names} are drawn")
+    monkeypatch.setattr("minipar.nn.module.generator", drawn)
+    for line in ("evaluate {made}", "quantize {made} --out {out}", "prune {made} --out {out}",
+                 "train --resume {made} --steps 2", "train --resume {made} --steps 3 --ranks 2"):
+        assert run(*line.format(made=tmp_path / "made", out=tmp_path / "out").split()) == 0
+    with pytest.raises(AssertionError, match="are drawn"):
+        MLP([64, 8, 10]).initialize()
+
+
+def test_what_is_quantized_pruned_or_sharded(tmp_path, text):
+    model = quantize(GPT(CONFIG).initialize())
+    save_model(tmp_path / "int8", model, text)
+    ids = np.zeros((1, 8), np.int64)
+    with no_grad():
+        assert np.array_equal(open_model(tmp_path / "int8")[2].logits(ids).data,
+                              model.logits(ids).data)
+    with pytest.raises(ValueError, match="leave state and masks out"):
+        save_model(tmp_path / "int8", model, text, state={})
+    model = MLP([64, 8, 10]).initialize()
+    masks = Masks(model, prune(model, magnitude(prunable(model)), 0.5))
+    masks.clear()
+    save_model(tmp_path / "pruned", model, "digits", masks=masks.named())
+    assert run("train", "--resume", tmp_path / "pruned", "--steps", 2) == 0
+    gone = ~masks.named()["0.weight"]
+    assert not open_model(tmp_path / "pruned")[2].state_dict()["0.weight"][gone].any()
+
+    def program(comm):
+        strategy = make_strategy("fsdp", MLP([64, 8, 10]).initialize(5), comm)
+        state = strategy.state_dict()
+        if comm.rank == 0:
+            save_model(tmp_path / "sharded", MLP([64, 8, 10]), "digits", state=state)
+    Cluster(2).run(program)
+    whole, found = MLP([64, 8, 10]).initialize(5), open_model(tmp_path / "sharded")[2]
+    assert np.array_equal(found.state_dict()["0.weight"], whole.state_dict()["0.weight"])
+
+
+@pytest.mark.parametrize("model, data, says", [
+    (MLP([64, 8, 10]), "docs", "a MLP does not go with data 'docs'"),
+    (GPT(CONFIG), "digits", "a GPT does not go with data 'digits'"),
+    (MLP([64, 8, 10], activation="tanh"), "digits", "have relu between their layers"),
+    (MLP([60, 8, 10]), "digits", "expected"), (GPT(CONFIG), "synthetic", "16"),
+    (GPT(CONFIG), "missing.txt", "no file missing.txt")])
+def test_what_no_command_could_read_is_refused(tmp_path, model, data, says):
+    with pytest.raises(ValueError, match=says):
+        save_model(tmp_path / "made", model.initialize(), data)
+    assert not (tmp_path / "made").exists()

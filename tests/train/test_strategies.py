@@ -1,0 +1,101 @@
+"""Every strategy in the training program: the same run; any other goes on from its checkpoint."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from minipar import checkpoint as files
+from minipar.commands.main import main
+from minipar.environment import find_mpirun, mpirun_environment
+from minipar.parallel.strategies import NAMES
+from tests.train.test_train import SMALL, losses, parse
+
+RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dropout", "0.2", "--dtype",
+       "float64", "--clip", "0.1", "--weight-decay", "0.5"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_strategy_is_one_rank(name):
+    alone = losses(1, parse(*RUN))
+    for words in (["--accumulate", "4"], ["--hybrid-shard", "2"] if name == "fsdp" else
+                  ["--bucket-mb", "0.002"] if name in ("ddp", "zero1", "zero2") else []):
+        options = parse(*RUN, "--strategy", name, *words)
+        np.testing.assert_allclose(losses(4, options), alone, rtol=1e-10)
+
+
+@pytest.mark.parametrize("first, num_ranks, then, other_num", [
+    ("ddp", 2, "fsdp", 3), ("fsdp", 4, "zero2", 1), ("zero1", 3, "zero3", 2),
+    ("zero2", 2, "dp", 3), ("zero3", 3, "zero1", 4), ("dp", 3, "ddp", 2)])
+def test_another_strategy_on_other_ranks_goes_on(first, num_ranks, then, other_num, tmp_path):
+    """With AdamW, so that both of its states, and the number of steps, must come along."""
+    whole = losses(1, parse(*RUN))
+    begun = losses(num_ranks, parse(*RUN, "--strategy", first, "--save-every", "2", "--out",
+                                    str(tmp_path)))
+    half = tmp_path / "checkpoint.previous.npz"             # after 2 steps
+    assert files.load(half).description["step"] == 2
+    resumed = losses(other_num, parse(*RUN, "--strategy", then, "--resume", str(half)))
+    np.testing.assert_allclose(begun, whole, rtol=1e-10)
+    np.testing.assert_allclose(resumed, whole, rtol=1e-10)
+
+
+def test_checkpoints_of_all_strategies_are_the_same_file(tmp_path):
+    for name in NAMES:
+        losses(3, parse(*RUN, "--strategy", name, "--out", str(tmp_path / name)))
+    expected = files.load(tmp_path / "ddp")
+    for name in NAMES:
+        saved = files.load(tmp_path / name)
+        for ours, theirs in ((saved.model, expected.model), (saved.optimizer, expected.optimizer)):
+            assert ours.keys() == theirs.keys()
+            for key, array in theirs.items():
+                np.testing.assert_allclose(ours[key], array, rtol=1e-9, atol=1e-13, err_msg=key)
+
+
+def test_resume_remembers_the_strategy_but_not_the_ranks(tmp_path, capsys):
+    out = str(tmp_path)
+    words = [*SMALL, *RUN, "--strategy", "fsdp", "--accumulate", "2", "--hybrid-shard", "2"]
+    assert main(["train", *words, "--ranks", "4", "--save-every", "2", "--out", out]) == 0
+    whole = json.loads((tmp_path / "checkpoint.json").read_text())
+    (tmp_path / "checkpoint.previous.npz").rename(tmp_path / "checkpoint.npz")
+    assert main(["train", "--resume", out, "--ranks", "3"]) == 0
+    resumed = json.loads((tmp_path / "checkpoint.json").read_text())
+    assert resumed["options"] == whole["options"]
+    assert (resumed["options"]["strategy"], resumed["options"]["accumulate"]) == ("fsdp", 2)
+    np.testing.assert_allclose(resumed["losses"], whole["losses"], rtol=1e-10)
+
+
+@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun: pip install '.[mpi]'")
+def test_sharded_under_mpirun(tmp_path):
+    """A sample, a summary and --verify of a model whose weights no rank has; one line on a NaN."""
+    def run(*more):
+        return subprocess.run([find_mpirun(), "-n", "4", sys.executable, "-m", "minipar", "train",
+                               *SMALL, "--data", "synthetic", "--strategy", "fsdp",
+                               "--hybrid-shard", "2", *more],
+                              env=mpirun_environment(), capture_output=True, text=True, timeout=120)
+    good = run("--steps", "4", "--accumulate", "2", "--sample", "5", "--verify", "2", "--out",
+               str(tmp_path))
+    assert good.returncode == 0, good.stderr
+    assert "the same: after 2 steps in float64, 4 MPI ranks" in good.stdout
+    assert "validation loss" in good.stdout and "a sample" in good.stdout
+    nan = run("--steps", "9", "--warmup", "0", "--optimizer", "sgd", "--lr", "1e30", "--clip", "0")
+    assert nan.returncode == 1 and nan.stderr.count("\n") == 1, nan.stderr
+    assert "the loss is" in nan.stderr and "at step 1" in nan.stderr
+
+
+def test_an_older_checkpoint_lets_everything_decay_as_it_did(tmp_path):
+    """One that does not say which parameters decay; and 1-D ones do not, unless that is said."""
+    words = [*SMALL, *RUN, "--warmup", "0"]
+    for name, more in (("all", ["--decay-all"]), ("some", [])):
+        assert main(["train", *words, *more, "--save-every", "2", "--out",
+                     str(tmp_path / name)]) == 0
+    everything, some = (files.load(tmp_path / name) for name in ("all", "some"))
+    older = files.load(tmp_path / "all" / "checkpoint.previous.npz")
+    del older.description["options"]["decay_all"]
+    files.save(tmp_path / "older", older)
+    assert main(["train", "--resume", str(tmp_path / "older")]) == 0
+    resumed = files.load(tmp_path / "older")
+    bias = "ln_f.bias"
+    np.testing.assert_array_equal(resumed.model[bias], everything.model[bias])
+    assert (resumed.model[bias] != some.model[bias]).any()
