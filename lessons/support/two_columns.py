@@ -15,7 +15,7 @@ from minipar.autograd import Tensor
 from minipar.backend.array_module import Array
 from minipar.comm import Communicator
 from minipar.nn import Linear, Module
-from minipar.nn.chain import Part, chain
+from minipar.nn.chain import ChainPart, chain
 from minipar.nn.convolution import Conv2d
 from minipar.parallel.conjugate import all_gather, reduce_from
 
@@ -69,11 +69,11 @@ class TwoColumns(Module):
 
 
 @chain.register
-def _(model: TwoColumns) -> list[Part]:
+def _(model: TwoColumns) -> list[ChainPart]:
     """For stages: what comes before the columns meet, and what comes after."""
-    return [Part("before", model.before,
+    return [ChainPart("before", model.before,
                  [layer for column in model.columns for layer in (column.conv1, column.conv2)]),
-            Part("after", model.after,
+            ChainPart("after", model.after,
                  [layer for column in model.columns for layer in (column.conv3, column.fc)])]
 
 

@@ -17,7 +17,7 @@ from .module import Module, Sequential
 from .parameter import Parameter
 
 
-class Part(NamedTuple):
+class ChainPart(NamedTuple):
     """One step of a model's forward; `modules` are those whose parameters it uses.
 
     The first part of a model takes an array, the others what the one before returned.  `is_block`:
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 @singledispatch
-def chain(model: Module) -> list[Part]:
+def chain(model: Module) -> list[ChainPart]:
     """The parts that make up `model.forward`, one after the other.
 
     For a model of your own register a function that lists them: @chain.register(MyModel).
@@ -53,22 +53,22 @@ def chain(model: Module) -> list[Part]:
 
 
 @chain.register
-def _(model: GPT) -> list[Part]:
+def _(model: GPT) -> list[ChainPart]:
     head = model.wte if model.config.tied else model.lm_head
-    return [Part("embed", model.embed, [model.wte, model.wpe], False),
-            *[Part(f"h.{i}", block, [block]) for i, block in enumerate(model.h)],
-            Part("head", model.head, [model.ln_f, head], False)]
+    return [ChainPart("embed", model.embed, [model.wte, model.wpe], False),
+            *[ChainPart(f"h.{i}", block, [block]) for i, block in enumerate(model.h)],
+            ChainPart("head", model.head, [model.ln_f, head], False)]
 
 
 @chain.register
-def _(model: Sequential) -> list[Part]:
+def _(model: Sequential) -> list[ChainPart]:
     """A layer with parameters and what follows it without any."""
     runs: list[list[Module]] = []
     for module in model:
         if not runs or module.parameters() and any(m.parameters() for m in runs[-1]):
             runs.append([])
         runs[-1].append(module)
-    parts = [Part(f"layer {i}", Sequential(*run), run) for i, run in enumerate(runs)]
+    parts = [ChainPart(f"layer {i}", Sequential(*run), run) for i, run in enumerate(runs)]
     first = parts[0]._replace(
         apply=lambda x: parts[0].apply(x if isinstance(x, Tensor) else Tensor(x)))
     return [first, *parts[1:]]

@@ -29,7 +29,7 @@ from ..comm import Communicator
 from ..comm.collectives import all_gather, broadcast, chunk_bounds
 from ..comm.mesh import DeviceMesh
 from ..nn import GPT, Module
-from ..nn.chain import Part
+from ..nn.chain import ChainPart
 from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
 from .pipeline import make_schedule
@@ -145,9 +145,9 @@ def send_pieces(pipeline: Pipeline, tp: Communicator) -> None:
     """
     for stage, parts in enumerate(pipeline.stages):
         if stage:
-            parts.insert(0, Part("gather", lambda x: gather_from(x, tp, -1), [], False))
+            parts.insert(0, ChainPart("gather", lambda x: gather_from(x, tp, -1), [], False))
         if stage + 1 < pipeline.num_stages:
-            parts.append(Part("scatter", lambda y: scatter_to(y, tp, -1), [], False))
+            parts.append(ChainPart("scatter", lambda y: scatter_to(y, tp, -1), [], False))
 
 
 def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",

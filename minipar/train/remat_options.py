@@ -26,7 +26,7 @@ from ..memory.remat.plans import Plan, Policy, rematerialize, rematerialize_atte
 from ..memory.remat.policies import Optimal, parse_bytes, plan_policy
 from ..memory.remat.profile import Costs, measure_parts
 from ..nn import MLP, Module
-from ..nn.chain import Part, chain
+from ..nn.chain import ChainPart, chain
 from ..parallel.hybrid import along
 from ..parallel.pipeline import make_schedule
 from ..parallel.pipeline.schedule.metrics import in_flight
@@ -133,7 +133,7 @@ class Noted:
     def __init__(self, policy: Policy):
         self.policy, self.plans = policy, {}
 
-    def __call__(self, parts: Sequence[Part]) -> Plan:
+    def __call__(self, parts: Sequence[ChainPart]) -> Plan:
         """See the policy."""
         plan = self.plans[tuple([part.name for part in parts])] = self.policy(parts)
         return plan
@@ -157,7 +157,7 @@ class Budget(Optimal):
         with self.peers.labelled("control"):
             return all_reduce(self.peers, array, op="max")
 
-    def see(self, model: Module, parts: Sequence[Part], x: Any) -> None:
+    def see(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
         """See Optimal.  Raises UsageError."""
         try:
             super().see(model, parts, x)

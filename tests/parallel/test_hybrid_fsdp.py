@@ -9,7 +9,7 @@ from minipar.autograd import Tensor, no_grad
 from minipar.comm import Cluster
 from minipar.memory.remat.plans import every, rematerialize
 from minipar.nn import MLP
-from minipar.nn.chain import Part, chain
+from minipar.nn.chain import ChainPart, chain
 from minipar.optim import SGD, AdamW
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.pipeline import NAMES
@@ -198,8 +198,8 @@ class Loop(MLP):
 @chain.register
 def _(model: Loop):
     first, _, second = model
-    return [Part("both", lambda x: second(first(x if isinstance(x, Tensor) else Tensor(x))),
-                 [first, second]), Part("first", first, [first]), Part("second", second, [second])]
+    return [ChainPart("both", lambda x: second(first(Tensor(x))), [first, second]),
+            ChainPart("first", first, [first]), ChainPart("second", second, [second])]
 
 
 def small_step(strategy, optimizer, number):

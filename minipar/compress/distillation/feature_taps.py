@@ -21,7 +21,7 @@ from ... import autograd as ag
 from ...autograd import Tensor
 from ...backend import Array
 from ...nn import GPT, MLP, Module
-from ...nn.chain import Part, chain
+from ...nn.chain import ChainPart, chain
 from ...nn.gpt import Attention
 
 
@@ -97,7 +97,7 @@ def watching(layers: Sequence[Attention]) -> Iterator[dict[Attention, Tensor]]:
             vars(layer).pop("mix", None)        # the method of its class is there again
 
 
-def attention_of(part: Part) -> Attention:
+def attention_of(part: ChainPart) -> Attention:
     """The attention layer of a part.  Raises ValueError if there is none."""
     for module in part.modules:
         for _, found in module.named_modules():
@@ -106,7 +106,7 @@ def attention_of(part: Part) -> Attention:
     raise ValueError(f"{part.name} has no attention whose map could be matched: only a GPT has")
 
 
-def run_noting(parts: Sequence[Part], x: Tensor | Array, hidden: Sequence[int],
+def run_noting(parts: Sequence[ChainPart], x: Tensor | Array, hidden: Sequence[int],
                attention: Sequence[int]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Apply `parts`: (the result, what these parts returned, the attention maps inside those)."""
     layers = [attention_of(parts[i]) for i in attention]

@@ -26,7 +26,7 @@ import numpy as np
 from ...autograd import no_grad
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
-from ...nn.chain import Part, chain
+from ...nn.chain import ChainPart, chain
 from .affine import INT8, Grid
 from .gptq import gptq, hessian
 from .granularity import CHANNEL, Per
@@ -112,7 +112,8 @@ def without(layers: list[tuple[str, Linear | Embedding]],
     return left
 
 
-def _gptq_by_parts(parts: Sequence[Part], chosen: Container[Module], calibration: Sequence[Array],
+def _gptq_by_parts(parts: Sequence[ChainPart], chosen: Container[Module],
+                   calibration: Sequence[Array],
                    quantized: Callable[[Linear, Array], Quantized]) -> None:
     with no_grad():
         batches = list(calibration)
@@ -124,7 +125,7 @@ def _gptq_by_parts(parts: Sequence[Part], chosen: Container[Module], calibration
             batches = [part(x) for x in batches]
 
 
-def _hessian_of(layer: Linear, part: Part, batches: Sequence) -> Array:
+def _hessian_of(layer: Linear, part: ChainPart, batches: Sequence) -> Array:
     """That of the inputs that `layer` gets when `part` is applied to batches, as a mean of them."""
     total = np.zeros_like(layer.weight.data, shape=(layer.weight.shape[0],) * 2, dtype=np.float64)
 

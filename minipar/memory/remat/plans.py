@@ -15,11 +15,11 @@ from typing import Any
 from ...autograd import Tensor
 from ...autograd.function import is_recording
 from ...nn import GPT, Module
-from ...nn.chain import Part, chain
+from ...nn.chain import ChainPart, chain
 from .recompute import checkpoint
 
 Plan = tuple["int | Plan", ...]
-Policy = Callable[[Sequence[Part]], Plan]
+Policy = Callable[[Sequence[ChainPart]], Plan]
 
 
 def run_plan(plan: Plan, parts: Sequence[Callable], x: Any) -> Tensor:
@@ -35,12 +35,12 @@ def parts_of(plan: Plan) -> list[int]:
     return [i for item in plan for i in ([item] if isinstance(item, int) else parts_of(item))]
 
 
-def keep_all(parts: Sequence[Part]) -> Plan:
+def keep_all(parts: Sequence[ChainPart]) -> Plan:
     """Nothing is computed again."""
     return tuple(range(len(parts)))
 
 
-def every(num_blocks: int, parts: Sequence[Part]) -> Plan:
+def every(num_blocks: int, parts: Sequence[ChainPart]) -> Plan:
     """Segments of so many blocks, the last one perhaps shorter; what is no block keeps all."""
     plan: list[Any] = []
     for i, part in enumerate(parts):
@@ -53,7 +53,7 @@ def every(num_blocks: int, parts: Sequence[Part]) -> Plan:
     return tuple(plan)
 
 
-def square_root(parts: Sequence[Part]) -> Plan:
+def square_root(parts: Sequence[ChainPart]) -> Plan:
     """About √L segments of L blocks: k + ⌈L/k⌉ are live at most, least at k = √L.  Chen 2016."""
     num_blocks = sum(part.is_block for part in parts)
     return every(math.ceil(num_blocks / max(1, round(math.sqrt(num_blocks)))), parts)
@@ -65,7 +65,7 @@ def rematerialize(model: Module, policy: Policy) -> Module:
     Before a strategy takes the model.  A pipeline's stage asks for a plan of its own parts.  A
     policy that has a method `see(model, parts, x)` is shown the batch first.
     """
-    def run_parts(parts: Sequence[Part], x: Any) -> Tensor:
+    def run_parts(parts: Sequence[ChainPart], x: Any) -> Tensor:
         if not is_recording():                  # nothing will be kept, there is nothing to plan
             return run_plan(keep_all(parts), parts, x)
         if hasattr(policy, "see"):

@@ -16,7 +16,7 @@ import numpy as np
 from ...autograd import tanh
 from ...backend import Array
 from ...nn import Module
-from ...nn.chain import Part, chain
+from ...nn.chain import ChainPart, chain
 from .optimal import optimal
 from .plans import Plan, Policy, every, keep_all, square_root
 from .profile import Costs, PartCost, measure_parts
@@ -60,7 +60,7 @@ class Optimal:
         self.budget, self.agree = budget, agree
         self.plans: dict[tuple[str, ...], Plan] = {}
 
-    def see(self, model: Module, parts: Sequence[Part], x: Any) -> None:
+    def see(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
         """Measure the parts with their input x, unless they were.
 
         Raises ValueError if the budget is too small for any plan, naming the least that is not.
@@ -71,7 +71,7 @@ class Optimal:
             costs = measure_parts(parts, x, tanh if is_end else None, model.parameters())
             self.plans[names] = optimal(agreed(costs, self.agree), self.budget).plan
 
-    def __call__(self, parts: Sequence[Part]) -> Plan:
+    def __call__(self, parts: Sequence[ChainPart]) -> Plan:
         """The plan of parts that were seen."""
         return self.plans[tuple([part.name for part in parts])]
 

@@ -80,7 +80,7 @@ class Staged(Strategy):
         lost = [name for name, parameter in model.named_parameters() if parameter not in ranks_of]
         if lost:
             raise ValueError(f"no part of the chain has {', '.join(lost)}: list the module of "
-                             "every parameter in its Part")
+                             "every parameter in its ChainPart")
         self.slabs: list[StageSlab] = []
         self.shared: list[tuple[Communicator, StageSlab]] = []
         for slab in model.slabs:

@@ -8,7 +8,7 @@ import pytest
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP, Linear, Module
-from minipar.nn.chain import Part, chain
+from minipar.nn.chain import ChainPart, chain
 from minipar.optim import clip_grad_norm, grad_norm
 from minipar.parallel.pipeline.measure import of_stages, seconds_of_parts
 from minipar.parallel.pipeline.schedule.simulate import Times
@@ -72,7 +72,7 @@ def test_models_without_a_chain_are_refused():
 def test_a_forgotten_parameter_is_named():
     @chain.register
     def _(model: Twice):
-        return [Part("a", lambda x: model.a(Tensor(x)), [model.a])]
+        return [ChainPart("a", lambda x: model.a(Tensor(x)), [model.a])]
     with pytest.raises(ValueError, match="no part of the chain has b.weight, b.bias"):
         Cluster(1).run(lambda comm: Staged(Twice().initialize(), comm, [0]))
 
