@@ -197,9 +197,9 @@ class Loop(MLP):
 
 @chain.register
 def _(model: Loop):
-    first, _, second = model
-    return [ChainPart("both", lambda x: second(first(Tensor(x))), [first, second]),
-            ChainPart("first", first, [first]), ChainPart("second", second, [second])]
+    first, _, last = model
+    return [ChainPart("both", lambda x: last(first(x if isinstance(x, Tensor) else Tensor(x))),
+                      [first, last]), *(ChainPart("again", again, [again]) for again in (first, last))]
 
 
 def small_step(strategy, optimizer, number):
