@@ -199,7 +199,7 @@ class Loop(MLP):
 def _(model: Loop):
     first, _, last = model
     return [ChainPart("both", lambda x: last(first(x if isinstance(x, Tensor) else Tensor(x))),
-                      [first, last]), *(ChainPart("again", again, [again]) for again in (first, last))]
+                      [first, last]), *(ChainPart("one", one, [one]) for one in (first, last))]
 
 
 def small_step(strategy, optimizer, number):
