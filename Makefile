@@ -79,7 +79,7 @@ test-with: $(READY)
 	  mpi4py && touch $(VENV)/.built; },:)
 	@echo "== $(WITH): $$($(PY) -c 'from mpi4py import MPI; print(MPI.Get_library_version())' | head -1)"
 	$(PY) -m pytest -m "mpi and not slow"
-	$(PY) -m pytest tests/test_launch.py tests/commands/test_doctor_ranks.py tests/comm/mpi_ranks/test_guardian.py \
+	$(PY) -m pytest tests/test_launcher.py tests/commands/test_doctor_ranks.py tests/comm/mpi_ranks/test_guardian.py \
 	  tests/testing
 
 test-peers: $(READY)  ## PyTorch (a CPU build, installed now) as oracle

@@ -23,7 +23,7 @@ from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum
 from minipar.data import shard_range
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW

@@ -20,7 +20,7 @@ from support.kit import Lesson, Row
 
 from minipar.comm import Cluster, Communicator, Deadlock
 from minipar.comm.cost import fit
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.viz import Run, draw_space_time, waits_of
 
 SIZES = [8 * 4**k for k in range(9)]        # bytes: 8 … 512 Ki

@@ -25,7 +25,7 @@ from minipar.comm.collectives.broadcast_algorithms import pipelined_chain
 from minipar.comm.collectives.further import ALGORITHMS
 from minipar.comm.cost import predict
 from minipar.comm.cost.auto import chooser
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.viz import draw_rounds, record_rounds
 
 SEGMENTS, P = 4, 8          # of the pipelined chain; ranks of the picture and the second table

@@ -22,7 +22,7 @@ from minipar.comm.collectives import all_gather, chunk_bounds, reduce_scatter
 from minipar.comm.collectives.further import ALGORITHMS
 from minipar.comm.cost import predict
 from minipar.comm.cost.auto import chooser
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.viz import draw_rounds, record_rounds, write_steps
 
 WAYS = {"all_gather": ("ring", "recursive_doubling", "bruck"),

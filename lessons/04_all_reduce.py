@@ -31,7 +31,7 @@ from minipar.commands.measure_links import (
     measure_links,
     rows_of,
 )
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.viz import Curves, draw_crossovers
 
 NAMES = ["ring", "recursive_doubling", "rabenseifner", "hierarchical", "torus"]

@@ -25,7 +25,7 @@ from support.measuring import counted, crossing, path_of, rounds_of, seconds, si
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import agree_on_sum, all_to_all, barrier, exscan, scan
 from minipar.comm.cost import predict
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.viz import draw_permutations, record_rounds, write_steps
 
 WAYS = [("all_to_all", "pairwise"), ("all_to_all", "bruck"), ("barrier", "dissemination"),

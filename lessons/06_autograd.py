@@ -16,7 +16,7 @@ from minipar.autograd import Tensor, gradcheck
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum
 from minipar.data import shard_range
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.parallel.data.graph import all_reduce_gradients, data_parallel, global_count

@@ -23,7 +23,7 @@ from support.one_step import ring
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import agree_on_sum, all_gather, chunk_bounds
 from minipar.comm.trace import Trace
-from minipar.launch import launch, simulate
+from minipar.launcher import launch, simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.data.data_parallel import DataParallel

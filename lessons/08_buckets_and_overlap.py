@@ -18,7 +18,7 @@ from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import agree_on_sum
 from minipar.comm.cost import predict
 from minipar.comm.trace import Trace
-from minipar.launch import launch, simulate
+from minipar.launcher import launch, simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate

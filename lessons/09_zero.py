@@ -16,7 +16,7 @@ from support.kit import Lesson, Row, number
 from support.one_step import STATES, Step, observe, ring, total
 
 from minipar.comm import Communicator
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig, Linear
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.zero.zero1 import ZeRO1, ZeRO2, ZeRO3

@@ -21,7 +21,7 @@ from support.kit import Lesson, Row, number
 from support.one_step import STATES, observe, ring
 
 from minipar.comm import Communicator
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategies import shard_all

@@ -31,7 +31,7 @@ from support.two_columns import CLASSES, MEETING, SIZE, TwoColumns, loss_in_colu
 from minipar.autograd import backward
 from minipar.comm import Communicator, Trace
 from minipar.comm.collectives import agree_on_sum, gather_trace
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.nn import MLP, Module
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.strategy import Microbatch

@@ -22,7 +22,7 @@ from support.stage_runs import distance, from_rank_0, gradients, run, serial, ti
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_objects
 from minipar.comm.simulated.topology import Link
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.nn import MLP
 from minipar.parallel.pipeline import (
     Action,

@@ -21,7 +21,7 @@ from support.stage_runs import Run, distance, from_rank_0, gradients, run, seria
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum
 from minipar.comm.simulated.topology import Link
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.nn import MLP
 from minipar.parallel.pipeline import FREE, Timeline, Times, make_schedule, simulate
 from minipar.parallel.pipeline.schedule.dependencies import PARTS, needs

@@ -20,7 +20,7 @@ from support.measuring import counted
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum, all_reduce
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.tensor.apply import parallelize

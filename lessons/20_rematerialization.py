@@ -23,7 +23,7 @@ from support.kit import Lesson, Row, number
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.memory.remat.optimal import frontier, optimal
 from minipar.memory.remat.plans import Plan, every, keep_all, square_root
 from minipar.memory.remat.policies import agreed

@@ -29,7 +29,7 @@ from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.simulated.copy_lane import copy_lanes
 from minipar.comm.simulated.topology import Link
 from minipar.inference import generate
-from minipar.launch import launch, simulate
+from minipar.launcher import launch, simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.offload import Offload
 from minipar.nn import GPT, GPTConfig

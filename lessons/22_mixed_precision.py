@@ -23,7 +23,7 @@ from support.narrow_step import (
 )
 
 from minipar.comm import Communicator
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.nn import GPT
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.optim import AdamW

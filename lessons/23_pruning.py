@@ -27,7 +27,7 @@ from minipar.compress.pruning.saliency import magnitude, random
 from minipar.compress.pruning.shrink import plain, shrink
 from minipar.compress.pruning.structured import unit_masks
 from minipar.data import Batches, digits
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.nn import MLP
 from minipar.optim import AdamW
 from minipar.parallel.data.ddp import DistributedDataParallel

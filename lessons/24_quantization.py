@@ -23,7 +23,7 @@ from minipar.compress.quantization.layers import ACTIVATIONS, rows_of
 from minipar.compress.quantization.observers import fit
 from minipar.compress.quantization.post_training import quantize
 from minipar.data import Batches, digits
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel

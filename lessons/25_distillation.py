@@ -34,7 +34,7 @@ from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum, chunk_bounds
 from minipar.compress.distillation.soft_targets import soft_cross_entropy
 from minipar.compress.distillation.teacher_parallel import LABEL, Announced, SpreadTeacher
-from minipar.launch import launch
+from minipar.launcher import launch
 from minipar.nn import MLP, Module
 from minipar.viz import draw_softened
 

@@ -1,3 +1,71 @@
-"""minipar: distributed training from scratch, in NumPy/CuPy and MPI.  Start at docs/spine.txt."""
+"""minipar: distributed training from scratch, in NumPy/CuPy and MPI.
 
-__version__ = "0.1.0"
+    import minipar as mp
+
+    mp.launch(main)                                     main(comm) on every rank there is
+    mp.DeviceMesh(comm, dp=2, tp=2)                     the ranks as a grid
+    mp.make_strategy("zero1", model, mesh)              how the ranks share the work
+
+A name is imported when it is first used, so `import minipar` is fast and loads neither MPI nor
+matplotlib.  To read the source, start at docs/spine.txt.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:       # what a type checker and an editor see; `_MODULES` says the same
+    from . import data as data
+    from .autograd import Tensor, backward, no_grad
+    from .comm import Cluster, Communicator
+    from .comm.collectives import (
+        all_gather,
+        all_reduce,
+        all_to_all,
+        barrier,
+        broadcast,
+        exscan,
+        gather,
+        reduce,
+        reduce_scatter,
+        scan,
+        scatter,
+    )
+    from .comm.mesh import DeviceMesh
+    from .launcher import launch, simulate
+    from .nn import GPT, MLP, GPTConfig, Module
+    from .optim import SGD, Adam, AdamW, warmup_cosine
+    from .parallel.strategies import make_strategy
+
+__version__ = "0.2.0"
+
+__all__ = [
+    "GPT", "MLP", "SGD", "Adam", "AdamW", "Cluster", "Communicator", "DeviceMesh", "GPTConfig",
+    "Module", "Tensor", "all_gather", "all_reduce", "all_to_all", "backward", "barrier",
+    "broadcast", "data", "exscan", "gather", "launch", "make_strategy", "no_grad", "reduce",
+    "reduce_scatter", "scan", "scatter", "simulate", "warmup_cosine"]
+_MODULES = {
+    "autograd": ("Tensor", "backward", "no_grad"),
+    "comm": ("Cluster", "Communicator"),
+    "comm.collectives": ("all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "exscan",
+                         "gather", "reduce", "reduce_scatter", "scan", "scatter"),
+    "comm.mesh": ("DeviceMesh",),
+    "launcher": ("launch", "simulate"),
+    "nn": ("GPT", "MLP", "GPTConfig", "Module"),
+    "optim": ("SGD", "Adam", "AdamW", "warmup_cosine"),
+    "parallel.strategies": ("make_strategy",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use (PEP 562)."""
+    if name == "data":
+        return import_module(".data", __name__)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module 'minipar' has no attribute {name!r}: it offers "
+                         f"{', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -29,7 +29,7 @@ from minipar.comm import Communicator
 from minipar.comm.collectives import gather_objects
 from minipar.environment import cores, minipar_command
 from minipar.exercises import manifest
-from minipar.launch import UsageError
+from minipar.launcher import UsageError
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out"

@@ -9,7 +9,7 @@ import numpy as np
 from minipar.backend.array_module import Array
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum, all_reduce
-from minipar.launch import metered
+from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.optim import AdamW

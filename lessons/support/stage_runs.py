@@ -11,7 +11,7 @@ import numpy as np
 from minipar.autograd import backward
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.collectives import agree_on_sum, all_reduce
-from minipar.launch import metered
+from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import Module
 from minipar.parallel.pipeline import Timeline, Times, make_schedule

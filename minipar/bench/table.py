@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_info
 
 from ..commands.parser import ArgumentParser
 from ..environment import find_mpirun, mpirun_environment, num_cores
-from ..launch import UsageError, launch, report_usage
+from ..launcher import UsageError, launch, report_usage
 from .timing import Row
 
 NAMES = ("gpt", "gpt-stock-malloc", "mlp", "data-parallel", "data-parallel-peers", "pipeline",

@@ -22,7 +22,7 @@ from ..comm.cost import Fit, Network, candidates, choose, crossings, seconds_on
 from ..comm.cost.auto import network_of
 from ..comm.cost.calibration import BUILT_IN, Calibration, file_of, read, write
 from ..environment import launched, minipar_command
-from ..launch import UsageError, launch
+from ..launcher import UsageError, launch
 from .measure_links import (
     LINK_SIZES,
     SIZES,

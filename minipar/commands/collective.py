@@ -24,7 +24,7 @@ from ..comm.cost import Cost, Network, choose, network_of_cluster, predict, seco
 from ..comm.simulated.replay import replay
 from ..comm.simulated.topology import Link, Links
 from ..environment import launched
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..viz import Run, draw_in_terminal, draw_space_time, draw_timeline, write_perfetto
 from ..viz.figure import in_bytes, time_unit
 from ..viz.rounds import record_rounds

@@ -28,7 +28,7 @@ from ..environment import (
     minipar_command,
     num_cores,
 )
-from ..launch import launch
+from ..launcher import launch
 from .doctor_ranks import try_two_ranks, work_together
 
 BYTES_PER_RANK = 10 << 20       # of shared memory: MPICH's 5 MiB, and our window of 3

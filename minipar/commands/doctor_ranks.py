@@ -16,7 +16,7 @@ from ..comm import Communicator
 from ..comm.collectives import all_reduce
 from ..comm.work import start
 from ..environment import launched, mpirun_environment
-from ..launch import launch
+from ..launcher import launch
 
 LIMIT = 60      # seconds for two ranks to start and work; for one wait, a third of that
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ..compress.load import compression_of
 from ..environment import launched
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..nn import Module
 from ..train.corpus import NoText
 from ..train.precision_options import of_score

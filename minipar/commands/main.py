@@ -30,7 +30,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> None:
         """Called by argparse for a wrong command line."""
-        from ..launch import UsageError, report_usage
+        from ..launcher import UsageError, report_usage
         sys.exit(report_usage(UsageError(f"{message} ({self.prog} --help lists the options)")))
 
 
@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv[:1] == ["exercise"]:        # first: it must work while a learner's file does not parse
         from . import exercise
         return exercise.main(argv[1:])
-    from ..launch import INTERRUPTED, UsageError, report_usage
+    from ..launcher import INTERRUPTED, UsageError, report_usage
     try:
         if argv[:1] == ["bench"]:
             from .. import bench

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..comm.simulated.topology import Link
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..parallel.pipeline import (
     FREE,
     NAMES,

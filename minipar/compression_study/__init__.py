@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from ..environment import launched
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..viz.figure import write_text
 from ..viz.pareto import Panel, draw_pareto
 from .findings import paragraphs

@@ -8,7 +8,7 @@ from rich.console import Console
 from ..backend import keep_freed_memory
 from ..comm import Cluster, Communicator
 from ..environment import launched
-from ..launch import UsageError, launch, on_first_rank
+from ..launcher import UsageError, launch, on_first_rank
 from . import flags as choices
 from .loop import Run, begin, distance_to_one_rank, train
 from .memory_options import explained, process_limit

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..data import CharacterVocabulary, documentation_text, read_text, synthetic_sequence
-from ..launch import UsageError
+from ..launcher import UsageError
 
 NAMED = ("docs", "synthetic", "digits")
 SYNTHETIC_LETTERS, SYNTHETIC_NOISE, SYNTHETIC_LENGTH = "ABCDEFGHIJKLMNOP", 0.2, 200_000

@@ -14,7 +14,7 @@ import numpy as np
 from ..backend import Array
 from ..comm import Communicator
 from ..environment import launched
-from ..launch import UsageError
+from ..launcher import UsageError
 
 DEVICES = ("cpu", "cuda")
 

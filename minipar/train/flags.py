@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..environment import launched
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..nn import GPTConfig
 from ..parallel.strategies import BUCKETED, NAMES
 from .device_options import add_device_argument, check_device

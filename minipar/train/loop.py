@@ -24,7 +24,7 @@ from ..comm.collectives import chunk_bounds, gather_trace
 from ..compress.load import check_size, compression_of
 from ..compress.pruning.files import compact
 from ..compress.pruning.masks import Masks
-from ..launch import UsageError, metered, on_first_rank
+from ..launcher import UsageError, metered, on_first_rank
 from ..nn import Module
 from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
 from ..parallel.pipeline import Timeline

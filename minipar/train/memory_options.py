@@ -23,7 +23,7 @@ from ..backend import making
 from ..backend.host_memory import MappedFile, NoRoom
 from ..comm import Communicator
 from ..comm.simulated.copy_lane import copy_lanes
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..memory.ledger import Ledger, OutOfMemory, megabytes
 from ..memory.offload.offload import LEAST_BYTES, Offload
 from ..memory.remat.policies import parse_bytes

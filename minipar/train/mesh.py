@@ -5,7 +5,7 @@ import argparse
 
 from ..comm import Communicator, Trace
 from ..comm.mesh import DeviceMesh
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..nn import Module
 from ..parallel.hybrid import AXES, DATA_PARALLEL, Hybrid, make_hybrid
 from ..parallel.pipeline import NAMES, Timeline, make_schedule

@@ -5,7 +5,7 @@ import argparse
 from ..compress.distillation.distill import Distillation
 from ..compress.messages.block_codec import BlockCodec
 from ..compress.messages.quantized_collectives import QuantizedSums
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..nn import Module
 from ..number_formats import BFLOAT16, FLOAT16, Format
 from ..parallel.low_precision import gather_in, reduce_in, send_in

@@ -20,7 +20,7 @@ from ..backend.shape_array import ShapeArray
 from ..comm import Communicator
 from ..comm.collectives import all_reduce, chunk_bounds
 from ..comm.mesh import DeviceMesh
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..memory.remat.optimal import DoesNotFit, optimal
 from ..memory.remat.plans import Plan, Policy, rematerialize, rematerialize_attention
 from ..memory.remat.policies import Optimal, parse_bytes, plan_policy

@@ -20,7 +20,7 @@ from ..compress.pruning.files import KIND as PRUNED
 from ..compress.pruning.files import compact, expand
 from ..compress.quantization.layers import QuantizedWeight
 from ..data import CharacterVocabulary
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..nn import MLP, Activation, Module
 from .description import (
     check_description,

@@ -11,7 +11,7 @@ from ..autograd import no_grad
 from ..checkpoint import Checkpoint
 from ..data import Batches, CharacterVocabulary, TextBatches, digits
 from ..inference import generate
-from ..launch import UsageError
+from ..launcher import UsageError
 from ..nn import GPT, MLP, Module
 from .corpus import Corpus, data_seed, place_of, read_corpus
 from .flags import gpt_config, hidden_sizes

@@ -8,7 +8,7 @@ import pytest
 from minipar.bench import bubbles, pipeline
 from minipar.bench.pipeline import BATCH, NUM_MICROBATCHES, SIZES
 from minipar.comm import Cluster
-from minipar.launch import metered
+from minipar.launcher import metered
 from minipar.parallel.pipeline import Times, make_schedule, simulate
 from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.strategy import Microbatch, Strategy

@@ -13,7 +13,7 @@ from minipar import checkpoint as files
 from minipar.autograd import no_grad
 from minipar.comm import Cluster
 from minipar.commands.main import main, make_parser
-from minipar.launch import UsageError
+from minipar.launcher import UsageError
 from minipar.nn import GPT, GPTConfig
 from minipar.train import choices, saved
 from minipar.train.loop import begin

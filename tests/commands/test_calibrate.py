@@ -16,7 +16,7 @@ import numpy as np
 from minipar.comm.collectives import all_reduce
 from minipar.comm.cost.auto import chooser
 from minipar.comm.collectives.further import ALGORITHMS
-from minipar.launch import launch
+from minipar.launcher import launch
 
 def main(comm):
     names = [chooser(comm, ALGORITHMS)("all_reduce", n) for n in (64, 1 << 22)]

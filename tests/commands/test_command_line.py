@@ -7,7 +7,7 @@ import pytest
 from minipar.bench import table
 from minipar.commands import exercise as exercises
 from minipar.commands.main import main, make_parser
-from minipar.launch import UsageError, ranks_option
+from minipar.launcher import UsageError, ranks_option
 
 
 def parsers_of(parser, words=()):

@@ -64,7 +64,7 @@ def test_a_rank_of_srun_can_start_another_world(variables):
 
 
 PROGRAM = """
-from minipar.launch import launch
+from minipar.launcher import launch
 launch(lambda comm: print("rank", comm.rank, "of", comm.size))
 """
 

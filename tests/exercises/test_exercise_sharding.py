@@ -11,7 +11,7 @@ import pytest
 from minipar.backend.array_module import storage
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Parameter
 from minipar.nn.parameter import ones

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minipar.comm import Cluster
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.testing import worlds
 
 ROOT = Path(__file__).parents[2]

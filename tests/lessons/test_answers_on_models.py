@@ -13,7 +13,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.topology import Link
 from minipar.comm.traffic import bytes_by_axis
 from minipar.compress.quantization.int_product import EXACT, LARGEST
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.memory.remat.plans import every, rematerialize
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.hybrid import make_hybrid

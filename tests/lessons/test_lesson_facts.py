@@ -10,7 +10,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.collectives import agree_on_sum
 from minipar.comm.traffic import bytes_by_axis
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.parallel.pipeline import Timeline, Times
 from minipar.parallel.pipeline.schedule.timeline import Interval
 from minipar.testing import worlds

@@ -12,7 +12,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.testing import worlds
 from minipar.testing.worlds import SimulatedWorld
 
@@ -128,7 +128,7 @@ def test_a_wrong_option_is_one_line():
 
 
 def test_a_row_that_does_not_hold_ends_the_lesson():
-    code = ("from support.kit import Lesson, Row; from minipar.launch import launch\n"
+    code = ("from support.kit import Lesson, Row; from minipar.launcher import launch\n"
             "launch(lambda comm: Lesson(comm, 'lessons/00_x.py', '?').table("
             "[Row('bytes', 8, 9, 'B', {rule!r})]))")
     for rule, holds in (("=", False), ("≤", False), ("≈", True)):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from minipar.launch import UsageError
+from minipar.launcher import UsageError
 from minipar.testing import worlds
 from tests.support.matrix import MATRICES, PAGE, Refused, page
 

@@ -15,7 +15,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.copy_lane import copy_lanes
 from minipar.inference import generate
-from minipar.launch import metered
+from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.offload import Offload
 from minipar.nn import GPT, GPTConfig

@@ -22,7 +22,7 @@ from minipar.comm import Cluster, Communicator, chunks
 from minipar.comm.collectives import all_reduce
 from minipar.comm.cost import Cost, predict
 from minipar.environment import launched
-from minipar.launch import launch
+from minipar.launcher import launch
 from tests.support.operation_table import ALL, call, check, expected
 
 COMM: ContextVar = ContextVar("COMM")           # the communicator of the rank that runs

@@ -10,7 +10,7 @@ from minipar.comm import Cluster
 from minipar.commands.main import main
 from minipar.compress.messages.block_codec import BlockCodec
 from minipar.compress.messages.quantized_collectives import QuantizedSums
-from minipar.launch import UsageError
+from minipar.launcher import UsageError
 from minipar.parallel.low_precision import reduce_in
 from minipar.precision.loss_scaler import LossScaler
 from minipar.train import precision_options

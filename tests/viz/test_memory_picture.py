@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from minipar.comm import Cluster, Trace
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW

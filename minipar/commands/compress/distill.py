@@ -20,7 +20,7 @@ from ...compress.distillation.distill import recipe_for
 from ...compress.distillation.feature_loss import DISTANCES
 from ...compress.distillation.teacher_parallel import SPLITS
 from ...environment import launched
-from ...launch import UsageError, launch
+from ...launcher import UsageError, launch
 from ...precision.mixed import NAMES as PRECISIONS
 from ...train import flags as choices
 from ...train.description import training_options

@@ -21,7 +21,7 @@ from ...compress.footprint import Version, measure, model_bytes, sparse_versions
 from ...compress.pruning.prune import METHODS, SCOPES, check_amount
 from ...compress.pruning.shrink import plain
 from ...environment import launched
-from ...launch import UsageError, launch
+from ...launcher import UsageError, launch
 from ...nn import Module
 from ...train.corpus import NoText
 from ...train.loop import Run

@@ -23,7 +23,7 @@ from ...compress.load import compression_of
 from ...compress.quantization.gptq import ORDERS
 from ...compress.quantization.observers import NAMES
 from ...compress.quantization.post_training import METHODS, quantize
-from ...launch import UsageError
+from ...launcher import UsageError
 from ...train.saved import open_model
 from ...train.tasks import Task
 from ...viz.figure import in_bytes

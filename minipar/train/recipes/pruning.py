@@ -23,7 +23,7 @@ from ...compress.pruning.saliency import Scores, calibrate, magnitude, random, t
 from ...compress.pruning.schedules import Gradual
 from ...compress.pruning.shrink import plain, shrink
 from ...compress.pruning.structured import unit_masks
-from ...launch import UsageError
+from ...launcher import UsageError
 from ...nn import Module
 from ..description import describe_model, sizes_as_options, training_options
 from ..flags import check

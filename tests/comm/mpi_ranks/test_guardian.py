@@ -23,7 +23,7 @@ import numpy as np
 from minipar.comm.mpi import watchdog
 from minipar.comm.collectives import all_reduce, barrier, reduce
 from minipar.comm.work import start
-from minipar.launch import launch
+from minipar.launcher import launch
 
 watchdog.GRACE = %s
 

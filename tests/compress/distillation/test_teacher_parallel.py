@@ -9,7 +9,7 @@ from minipar.comm import Cluster, Deadlock
 from minipar.comm.collectives import agree_on_sum, chunk_bounds
 from minipar.compress.distillation.distill import Distillation, LocalTeacher, recipe_for
 from minipar.compress.distillation.teacher_parallel import INSIDE, LABEL, Announced, SpreadTeacher
-from minipar.launch import metered
+from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.strategies import make_strategy

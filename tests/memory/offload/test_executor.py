@@ -12,7 +12,7 @@ from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Cluster
 from minipar.comm.simulated.copy_lane import COPY_IN, COPY_OUT, copy_lanes
 from minipar.comm.simulated.topology import Link
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.executor import Blockwise, parts_and_loss, run_blockwise
 from minipar.memory.offload.search import choose

@@ -10,7 +10,7 @@ from minipar.backend.host_memory import MappedFile
 from minipar.comm import Cluster
 from minipar.comm.simulated.copy_lane import COPY_IN, COPY_OUT, copy_lanes
 from minipar.comm.simulated.topology import Link
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.memory.offload.offload import Offload
 from minipar.nn import GPT, GPTConfig
 

@@ -8,7 +8,7 @@ import pytest
 from minipar import autograd as ag
 from minipar.autograd import Meter, Tensor, backward
 from minipar.comm import Cluster
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import (
     every,

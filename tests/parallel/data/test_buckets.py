@@ -5,7 +5,7 @@ import pytest
 
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
-from minipar.launch import metered
+from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.data.buckets import assign_buckets, bucket_runs, byte_limits
 from minipar.parallel.data.ddp import DistributedDataParallel

@@ -11,7 +11,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
-from minipar.launch import simulate
+from minipar.launcher import simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategies import shard_all

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.launch import metered
+from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.pipeline import NAMES, Times, from_csv, in_a_loop, make_schedule, simulate

@@ -7,7 +7,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import agree_on_sum, chunk_bounds
-from minipar.launch import metered
+from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn.chain import chain
 from minipar.optim import SGD

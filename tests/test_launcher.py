@@ -12,7 +12,7 @@ import pytest
 from minipar.autograd import Tensor
 from minipar.comm import Cluster, Deadlock
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.launch import UsageError, launch, ranks_option, simulate
+from minipar.launcher import UsageError, launch, ranks_option, simulate
 from minipar.testing.board import wait_until
 
 needs_mpi = pytest.mark.skipif(find_mpirun() is None,
@@ -23,7 +23,7 @@ PROGRAM = """
 import sys
 import numpy as np
 from minipar.comm.collectives import all_reduce
-from minipar.launch import UsageError, launch
+from minipar.launcher import UsageError, launch
 
 def main(comm):
 {body}
@@ -93,7 +93,7 @@ def test_a_deadlock_ends_a_program_and_is_raised_where_somebody_types(monkeypatc
 
 def test_an_interactive_session_survives_a_deadlock(tmp_path):
     (tmp_path / "typed").write_text(
-        "import numpy as np\nfrom minipar.launch import launch\n"
+        "import numpy as np\nfrom minipar.launcher import launch\n"
         "launch(lambda comm: comm.recv(np.zeros(1), 1 - comm.rank), 2)\n"
         "print('still', 'here')\n")
     with open(tmp_path / "typed") as typed:
@@ -107,7 +107,7 @@ def test_an_interactive_session_survives_a_deadlock(tmp_path):
 def test_a_rank_that_cannot_begin_ends_all(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("from minipar.comm.mpi import guardian\n"
-                       "from minipar.launch import launch\n"
+                       "from minipar.launcher import launch\n"
                        "guardian.subprocess = None         # no process to be had\n"
                        "launch(lambda comm: None)\n")
     done = subprocess.run([find_mpirun(), "-n", "3", sys.executable, str(program)], text=True,
