@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.repository.test_layering import ROOT, imported_modules, path_of
 
 SPINE = ROOT / "docs" / "spine.txt"
-BUDGET = 3230
+BUDGET = 3240
 
 
 def files() -> list[Path]:
