@@ -16,8 +16,8 @@ from ..environment import launched
 from ..launcher import UsageError
 from ..nn import Module
 from ..train.corpus import NoText
-from ..train.precision_options import of_score
-from ..train.saved import open_model
+from ..train.model_checkpoints import open_model
+from ..train.setup.precision import of_score
 from ..train.tasks import Score, Task
 from ..viz.figure import in_bytes
 

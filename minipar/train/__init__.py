@@ -10,12 +10,12 @@ from ..comm import Cluster, Communicator
 from ..environment import launched
 from ..launcher import UsageError, launch, on_first_rank
 from . import flags as choices
-from .loop import Run, begin, distance_to_one_rank, train
-from .memory_options import explained, process_limit
-from .precision_options import narrow_model, of_score, outcome
-from .remat_options import check_budget, plans_of
+from .loop import TrainState, begin, distance_to_one_rank, train
+from .model_checkpoints import load_checkpoint, remembered, save_model
 from .report import ProgressBar, draw, introduce
-from .saved import load_checkpoint, remembered, save_model
+from .setup.memory import explained, process_limit
+from .setup.precision import narrow_model, of_score, outcome
+from .setup.remat import check_budget, plans_of
 from .tasks import make_task
 
 add_arguments = choices.add_arguments
@@ -57,7 +57,7 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
         finish(comm, run, console)
 
 
-def finish(comm: Communicator, run: Run, console: Console) -> None:
+def finish(comm: Communicator, run: TrainState, console: Console) -> None:
     """Train, and show what came of it."""
     options = run.options
     kind = "MPI" if launched() else "simulated"

@@ -10,10 +10,10 @@ from ..environment import launched
 from ..launcher import UsageError
 from ..nn import GPTConfig
 from ..parallel.strategies import BUCKETED, NAMES
-from .device_options import add_device_argument, check_device
-from .memory_options import add_memory_arguments, check_memory
-from .mesh import BUCKET_MB, add_mesh_arguments, check_mesh, parse_mesh
-from .precision_options import add_precision_arguments, check_precision
+from .setup.device import add_device_argument, check_device
+from .setup.memory import add_memory_arguments, check_memory
+from .setup.precision import add_precision_arguments, check_precision
+from .setup.strategy import BUCKET_MB, add_mesh_arguments, check_mesh, parse_mesh
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one process

@@ -31,18 +31,18 @@ from ..parallel.pipeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy, accumulate
 from ..precision.loss_scaler import LossScaler
 from ..precision.unscale import unscale
-from .device_options import device_array
 from .flags import REMEMBERED
-from .memory_options import Memory, explained
-from .mesh import num_microbatches, pipeline_of, strategy_of
-from .precision_options import ALONE, make_scaler, narrow_messages, narrow_model
-from .remat_options import rematerialized, wider
-from .saved import load_checkpoint
+from .model_checkpoints import load_checkpoint
+from .setup.device import device_array
+from .setup.memory import Memory, explained
+from .setup.precision import ALONE, make_scaler, narrow_messages, narrow_model
+from .setup.remat import rematerialized, wider
+from .setup.strategy import num_microbatches, pipeline_of, strategy_of
 from .tasks import Task
 
 
 @dataclass
-class Run:
+class TrainState:
     """A training run: what it is made of, and what came of it."""
 
     options: argparse.Namespace
@@ -82,7 +82,7 @@ def make_optimizer(options: argparse.Namespace, strategy: Strategy) -> Optimizer
 
 
 def begin(comm: Communicator, options: argparse.Namespace, task: Task,
-          found: tuple[files.Checkpoint, dict[str, np.ndarray]] | None = None) -> Run:
+          found: tuple[files.Checkpoint, dict[str, np.ndarray]] | None = None) -> TrainState:
     """A run from the start, or from the checkpoint, with its masks, that was `found` at --resume.
     """
     memory = Memory(options, comm)
@@ -102,8 +102,8 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task,
             masks = Masks(model, kept) if kept else None
             strategy = strategy_of(options, rematerialized(options, model, comm), comm)
             narrow_messages(options, strategy)
-            run = Run(options, task, strategy, make_optimizer(options, strategy), memory, array,
-                      make_scaler(options), masks=masks, kept=kept)
+            run = TrainState(options, task, strategy, make_optimizer(options, strategy), memory,
+                             array, make_scaler(options), masks=masks, kept=kept)
             if saved is not None:
                 run.first_step = saved.description["step"]
                 run.losses = list(saved.description["losses"])
@@ -124,7 +124,7 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task,
     return run
 
 
-def save(comm: Communicator, run: Run, step: int, also: dict[str, Any] | None = None,
+def save(comm: Communicator, run: TrainState, step: int, also: dict[str, Any] | None = None,
          others: dict[str, np.ndarray] | None = None) -> None:
     """Write a checkpoint after `step` steps: rank 0 writes, but every rank must call it.
 
@@ -145,7 +145,7 @@ def save(comm: Communicator, run: Run, step: int, also: dict[str, Any] | None = 
     on_first_rank(comm, write)
 
 
-def train(comm: Communicator, run: Run,
+def train(comm: Communicator, run: TrainState,
           progress: Callable[[int, float], None] = lambda step, loss: None,
           keep: Callable[[int], None] | None = None) -> None:
     """Take the steps that are left; `progress(step, loss)` is called after each.
@@ -170,7 +170,7 @@ def train(comm: Communicator, run: Run,
         keep(options.steps)
 
 
-def take_step(run: Run, step: int) -> float:
+def take_step(run: TrainState, step: int) -> float:
     """One step of the optimizer on the batch of `step`; returns the loss of the whole batch."""
     options, strategy, optimizer = run.options, run.strategy, run.optimizer
     optimizer.zero_grad()
@@ -194,7 +194,7 @@ def take_step(run: Run, step: int) -> float:
     return loss
 
 
-def microbatches(run: Run, step: int) -> list[Microbatch]:
+def microbatches(run: TrainState, step: int) -> list[Microbatch]:
     """This rank's rows of the batch of `step`, in as many parts as the options say."""
     batch = run.task.batches.batch(step)
     rows = run.strategy.rows(len(batch[0]))
@@ -204,7 +204,7 @@ def microbatches(run: Run, step: int) -> list[Microbatch]:
             for start, stop in chunk_bounds(len(rows), num_microbatches(run.options))]
 
 
-def observed_step(comm: Communicator, run: Run, step: int) -> float:
+def observed_step(comm: Communicator, run: TrainState, step: int) -> float:
     """`take_step`, with the messages, computations and memory of it kept for the pictures."""
     begun = comm.now()
     comm.start_trace()

@@ -19,10 +19,10 @@ from ..viz.curves import draw_loss
 from ..viz.memory import MemoryStep, draw_memory, phases_of
 from ..viz.pipeline import draw_pipeline
 from ..viz.timeline import draw_timeline
-from .loop import Run
-from .memory_options import described_memory
-from .mesh import described
-from .precision_options import described as precision_of
+from .loop import TrainState
+from .setup.memory import described_memory
+from .setup.precision import described as precision_of
+from .setup.strategy import described
 
 
 def terminal() -> Console | None:
@@ -40,7 +40,7 @@ class ProgressBar:
     Where nobody sits at a terminal, a line now and then instead.
     """
 
-    def __init__(self, comm: Communicator, run: Run, console: Console):
+    def __init__(self, comm: Communicator, run: TrainState, console: Console):
         self.run, self.console, batches = run, console, run.task.batches
         self.per_step = batches.batch_size * getattr(batches, "context", 1)
         self.unit = "tokens" if hasattr(batches, "context") else "images"
@@ -75,7 +75,7 @@ class ProgressBar:
                                f"{seconds * (total - step - 1):.0f} s left", highlight=False)
 
 
-def introduce(run: Run, world: str, console: Console) -> None:
+def introduce(run: TrainState, world: str, console: Console) -> None:
     """What is trained, on what, where; rank 0 only."""
     options = run.options
     description, model = run.task.describe()["model"], run.task.build()     # not this rank's part
@@ -91,7 +91,7 @@ def introduce(run: Run, world: str, console: Console) -> None:
                       highlight=False, markup=False)
 
 
-def draw(run: Run, world: str, out: Path) -> list[Path]:
+def draw(run: TrainState, world: str, out: Path) -> list[Path]:
     """The loss curve; one step's timeline, this rank's memory, its pipeline; rank 0 only."""
     steps = np.arange(1, len(run.losses) + 1)
     name = f"{type(run.task.build()).__name__} on {run.options.data}"

@@ -15,7 +15,8 @@ from minipar.comm import Cluster
 from minipar.commands.main import main, make_parser
 from minipar.launcher import UsageError
 from minipar.nn import GPT, GPTConfig
-from minipar.train import choices, saved
+from minipar.train import flags as choices
+from minipar.train import model_checkpoints as saved
 from minipar.train.loop import begin
 from minipar.train.tasks import make_task
 

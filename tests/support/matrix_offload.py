@@ -12,7 +12,7 @@ from minipar.backend.array_module import making
 from minipar.backend.host_memory import MappedFile
 from minipar.comm.simulated.copy_lane import copy_lanes
 from minipar.memory.offload.offload import Offload
-from minipar.train.memory_options import MEANING, add_memory_arguments, check_memory
+from minipar.train.setup.memory import MEANING, add_memory_arguments, check_memory
 from tests.support.cases import ALL, compare, expected, train, with_remat
 from tests.support.cells import Matrix, Proven, Refused
 from tests.support.low_precision_runs import train as train_narrow

@@ -8,8 +8,8 @@ import pytest
 from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main
-from minipar.train import device_options
 from minipar.train.loop import begin, microbatches
+from minipar.train.setup import device as device_options
 from minipar.train.tasks import make_task
 from tests.support.strict_array import CUDARuntimeError, Device, StrictArray, as_cupy
 from tests.train.test_train import SMALL, losses, parse

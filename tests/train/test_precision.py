@@ -13,8 +13,8 @@ from minipar.compress.messages.quantized_collectives import QuantizedSums
 from minipar.launcher import UsageError
 from minipar.parallel.low_precision import reduce_in
 from minipar.precision.loss_scaler import LossScaler
-from minipar.train import precision_options
 from minipar.train.loop import begin, take_step, train
+from minipar.train.setup import precision as precision_options
 from minipar.train.tasks import make_task
 from tests.train.test_train import SMALL, losses, parse
 

@@ -11,7 +11,7 @@ from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main, make_parser
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.train import choices
+from minipar.train import flags as choices
 from minipar.train.loop import begin, train
 from minipar.train.tasks import make_task
 

@@ -23,10 +23,10 @@ from ...environment import launched
 from ...launcher import UsageError, launch
 from ...precision.mixed import NAMES as PRECISIONS
 from ...train import flags as choices
-from ...train.description import training_options
+from ...train.checkpoint_schema import training_options
+from ...train.model_checkpoints import read, read_to_train
 from ...train.recipes.distillation import KIND, Found, Plan, run_on
 from ...train.recipes.teacher import build_teacher, check_split, load_teacher
-from ...train.saved import read, read_to_train
 from ...train.tasks import check_resume, make_task
 
 OF_GPT, OF_MLP = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",)

@@ -24,7 +24,7 @@ from ...environment import launched
 from ...launcher import UsageError, launch
 from ...nn import Module
 from ...train.corpus import NoText
-from ...train.loop import Run
+from ...train.loop import TrainState
 from ...train.recipes.pruning import SPARE, open_run, prune_run, resume_run, train_on
 from ...train.tasks import Task
 from ...viz.figure import in_bytes, time_unit
@@ -147,7 +147,7 @@ def summary(task: Task, model: Module) -> str:
         return f"not scored: {error}"
 
 
-def layers(run: Run) -> Table:
+def layers(run: TrainState) -> Table:
     """What is left of each weight."""
     table = Table("weight", title="what is kept", title_justify="left")
     for header in ("of", "kept", "share"):
@@ -159,7 +159,7 @@ def layers(run: Run) -> Table:
     return table
 
 
-def costs(versions: dict[str, Version], run: Run) -> Table:
+def costs(versions: dict[str, Version], run: TrainState) -> Table:
     """Bytes, FLOPs and time of one forward of a batch, each by itself."""
     inputs = run.task.example_inputs()
     found = measure(versions, inputs)

@@ -24,7 +24,7 @@ from ...compress.quantization.gptq import ORDERS
 from ...compress.quantization.observers import NAMES
 from ...compress.quantization.post_training import METHODS, quantize
 from ...launcher import UsageError
-from ...train.saved import open_model
+from ...train.model_checkpoints import open_model
 from ...train.tasks import Task
 from ...viz.figure import in_bytes
 from ..evaluate import check_alone, scored, size_of

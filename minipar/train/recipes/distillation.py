@@ -21,9 +21,9 @@ from ...comm import Communicator
 from ...compress.distillation.distill import Distillation, LocalTeacher, Recipe, without_projections
 from ...compress.distillation.teacher_parallel import Announced, SpreadTeacher
 from ...nn import GPT
-from ..loop import Run, begin, save, train
-from ..precision_options import described as precision_of
+from ..loop import TrainState, begin, save, train
 from ..report import ProgressBar
+from ..setup.precision import described as precision_of
 from ..tasks import Task, make_task
 from .teacher import build_teacher, load_teacher
 
@@ -80,7 +80,7 @@ class OfStudent:
         return without_projections(self.state)
 
 
-def keep(comm: Communicator, run: Run, plan: Plan, out: Path, step: int) -> None:
+def keep(comm: Communicator, run: TrainState, plan: Plan, out: Path, step: int) -> None:
     """Collective.  Write the student's checkpoint, with its projections beside it."""
     states = {"model": run.strategy.state_dict(), "optimizer": run.optimizer.state_dict()}
     others = {f"{KIND}/{part}/{name}": array for part, state in states.items()

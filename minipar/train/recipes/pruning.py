@@ -25,11 +25,11 @@ from ...compress.pruning.shrink import plain, shrink
 from ...compress.pruning.structured import unit_masks
 from ...launcher import UsageError
 from ...nn import Module
-from ..description import describe_model, sizes_as_options, training_options
+from ..checkpoint_schema import describe_model, sizes_as_options, training_options
 from ..flags import check
-from ..loop import Run, begin, save, take_step
+from ..loop import TrainState, begin, save, take_step
+from ..model_checkpoints import read_description
 from ..report import ProgressBar
-from ..saved import read_description
 from ..tasks import make_task
 
 SPARE = 3               # the last third of --gradual's steps prunes no more
@@ -69,7 +69,7 @@ class Pruning:
 class Work:
     """A run that is being pruned; `before` are the options it had, and will have again."""
 
-    run: Run
+    run: TrainState
     plan: Pruning
     before: argparse.Namespace
 
@@ -154,7 +154,7 @@ def mask_run(work: Work) -> None:
                            masks))
 
 
-def gradual(run: Run, plan: Pruning) -> Gradual:
+def gradual(run: TrainState, plan: Pruning) -> Gradual:
     """Prunes the run's model step by step, from where it is."""
     num_steps = plan.last_step - plan.first_step
     length = num_steps - num_steps // SPARE
@@ -165,7 +165,7 @@ def gradual(run: Run, plan: Pruning) -> Gradual:
     return made
 
 
-def scores(run: Run, plan: Pruning, parameters: dict) -> Scores:
+def scores(run: TrainState, plan: Pruning, parameters: dict) -> Scores:
     """By the method's name; gradients are those of the first batches."""
     if plan.method == "magnitude":
         return magnitude(parameters)
@@ -178,7 +178,7 @@ def scores(run: Run, plan: Pruning, parameters: dict) -> Scores:
     return found
 
 
-def smaller_run(comm: Communicator, run: Run, amount: float) -> Run:
+def smaller_run(comm: Communicator, run: TrainState, amount: float) -> TrainState:
     """The run, of a model without the `amount` of its neurons and heads."""
     model = plain(run.strategy.model)
     Masks(model, unit_masks(model, amount))

@@ -15,7 +15,7 @@ from ...nn import Module
 from ...nn.chain import chain
 from ...parallel.pipeline.stages import cut_evenly
 from ...parallel.tensor.apply import parallelize
-from ..saved import task_of
+from ..model_checkpoints import task_of
 
 
 def check_split(saved: Checkpoint, options: argparse.Namespace) -> None:

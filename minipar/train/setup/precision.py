@@ -2,17 +2,17 @@
 
 import argparse
 
-from ..compress.distillation.distill import Distillation
-from ..compress.messages.block_codec import BlockCodec
-from ..compress.messages.quantized_collectives import QuantizedSums
-from ..launcher import UsageError
-from ..nn import Module
-from ..number_formats import BFLOAT16, FLOAT16, Format
-from ..parallel.low_precision import gather_in, reduce_in, send_in
-from ..parallel.strategy import Strategy
-from ..parallel.wire import Sums
-from ..precision.loss_scaler import LARGEST, LossScaler
-from ..precision.mixed import NAMES, preset, set_precision
+from ...compress.distillation.distill import Distillation
+from ...compress.messages.block_codec import BlockCodec
+from ...compress.messages.quantized_collectives import QuantizedSums
+from ...launcher import UsageError
+from ...nn import Module
+from ...number_formats import BFLOAT16, FLOAT16, Format
+from ...parallel.low_precision import gather_in, reduce_in, send_in
+from ...parallel.strategy import Strategy
+from ...parallel.wire import Sums
+from ...precision.loss_scaler import LARGEST, LossScaler
+from ...precision.mixed import NAMES, preset, set_precision
 
 WIRES = {"bf16": BFLOAT16, "fp16": FLOAT16}
 INTEGERS = {"int8": 8, "int4": 4}           # bits of codes, 256 of which share a scale

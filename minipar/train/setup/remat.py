@@ -14,26 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd import Tensor, tanh
-from ..backend import Array
-from ..backend.shape_array import ShapeArray
-from ..comm import Communicator
-from ..comm.collectives import all_reduce, chunk_bounds
-from ..comm.mesh import DeviceMesh
-from ..launcher import UsageError
-from ..memory.remat.optimal import DoesNotFit, optimal
-from ..memory.remat.plans import Plan, Policy, rematerialize, rematerialize_attention
-from ..memory.remat.policies import Optimal, parse_bytes, plan_policy
-from ..memory.remat.profile import Costs, measure_parts
-from ..nn import MLP, Module
-from ..nn.chain import ChainPart, chain
-from ..parallel.hybrid import along
-from ..parallel.pipeline import make_schedule
-from ..parallel.pipeline.schedule.metrics import in_flight
-from ..parallel.pipeline.stages import cut_evenly
-from ..plan.rematerialization import layer_messages, layer_messages_again
-from ..random import training_step
-from .mesh import num_microbatches, sizes_of
+from ...autograd import Tensor, tanh
+from ...backend import Array
+from ...backend.shape_array import ShapeArray
+from ...comm import Communicator
+from ...comm.collectives import all_reduce, chunk_bounds
+from ...comm.mesh import DeviceMesh
+from ...launcher import UsageError
+from ...memory.remat.optimal import DoesNotFit, optimal
+from ...memory.remat.plans import Plan, Policy, rematerialize, rematerialize_attention
+from ...memory.remat.policies import Optimal, parse_bytes, plan_policy
+from ...memory.remat.profile import Costs, measure_parts
+from ...nn import MLP, Module
+from ...nn.chain import ChainPart, chain
+from ...parallel.hybrid import along
+from ...parallel.pipeline import make_schedule
+from ...parallel.pipeline.schedule.metrics import in_flight
+from ...parallel.pipeline.stages import cut_evenly
+from ...plan.rematerialization import layer_messages, layer_messages_again
+from ...random import training_step
+from .strategy import num_microbatches, sizes_of
 
 NAMES = "none, selective, full, every:2, sqrt or optimal:64MB"
 

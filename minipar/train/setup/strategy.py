@@ -3,14 +3,14 @@
 
 import argparse
 
-from ..comm import Communicator, Trace
-from ..comm.mesh import DeviceMesh
-from ..launcher import UsageError
-from ..nn import Module
-from ..parallel.hybrid import AXES, DATA_PARALLEL, Hybrid, make_hybrid
-from ..parallel.pipeline import NAMES, Timeline, make_schedule
-from ..parallel.strategies import make_strategy
-from ..parallel.strategy import Strategy
+from ...comm import Communicator, Trace
+from ...comm.mesh import DeviceMesh
+from ...launcher import UsageError
+from ...nn import Module
+from ...parallel.hybrid import AXES, DATA_PARALLEL, Hybrid, make_hybrid
+from ...parallel.pipeline import NAMES, Timeline, make_schedule
+from ...parallel.strategies import make_strategy
+from ...parallel.strategy import Strategy
 
 BUCKET_MB = 25.0        # PyTorch's default
 MEANING = "pp (pipeline), dp (data) and tp (tensor parallel)"

@@ -1,6 +1,6 @@
 """`minipar train --offload … --memory-limit …`: what can be told about memory, and what it means.
 
-    --remat sqrt              backward computes again what is not kept (`remat_options.py`)
+    --remat sqrt              backward computes again what is not kept (`remat.py`)
     --offload activations     what is saved for backward waits in a file (`memory/offload.py`)
               optimizer       so do the optimizer's states, of which a block at a time is resident
               parameters      so do FSDP's shards of parameters and gradients, unit by unit
@@ -19,18 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
-from ..backend import making
-from ..backend.host_memory import MappedFile, NoRoom
-from ..comm import Communicator
-from ..comm.simulated.copy_lane import copy_lanes
-from ..launcher import UsageError
-from ..memory.ledger import Ledger, OutOfMemory, megabytes
-from ..memory.offload.offload import LEAST_BYTES, Offload
-from ..memory.remat.policies import parse_bytes
-from ..memory.temporaries import StepLedger
-from ..nn import Module
-from .remat_options import add_remat_argument, check_remat
-from .remat_options import described as remat_of
+from ...backend import making
+from ...backend.host_memory import MappedFile, NoRoom
+from ...comm import Communicator
+from ...comm.simulated.copy_lane import copy_lanes
+from ...launcher import UsageError
+from ...memory.ledger import Ledger, OutOfMemory, megabytes
+from ...memory.offload.offload import LEAST_BYTES, Offload
+from ...memory.remat.policies import parse_bytes
+from ...memory.temporaries import StepLedger
+from ...nn import Module
+from .remat import add_remat_argument, check_remat
+from .remat import described as remat_of
 
 MEANING = {"activations": (), "optimizer": ("optimizer states",),
            "parameters": ("parameters", "gradients")}

@@ -11,10 +11,10 @@ import argparse
 
 import numpy as np
 
-from ..backend import Array
-from ..comm import Communicator
-from ..environment import launched
-from ..launcher import UsageError
+from ...backend import Array
+from ...comm import Communicator
+from ...environment import launched
+from ...launcher import UsageError
 
 DEVICES = ("cpu", "cuda")
 

@@ -22,7 +22,7 @@ from ..compress.quantization.layers import QuantizedWeight
 from ..data import CharacterVocabulary
 from ..launcher import UsageError
 from ..nn import MLP, Activation, Module
-from .description import (
+from .checkpoint_schema import (
     check_description,
     check_layers,
     check_run,

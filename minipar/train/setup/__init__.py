@@ -1,0 +1,1 @@
+"""What the configuration of a run means: the objects that it is made of."""
