@@ -1,9 +1,9 @@
-"""The manifest: what `exercises.toml` says of each exercise.
+"""The catalog: what `catalog/TOPIC.toml` says of each exercise.
 
     [softmax_backward]                          the name
     title, lesson, points, task                 what to write, with shapes
-    topic, kind, minutes, needs                 for choosing: one of TOPICS, one of KINDS, how long
-                                                it takes, names of exercises to do before
+    kind, minutes, needs                        for choosing: one of KINDS, how long it takes, names
+                                                of exercises to do before
     file, function                              what is cut: minipar/….py, Class.method
     hints                                       from gentle to almost the answer
     tests                                       pytest node ids, serial, a few seconds together
@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 from ..environment import minipar_command
 
-MANIFEST = "minipar/exercises.toml"
+CATALOG = "minipar/exercises/catalog"
 MIN_MUTANTS = 3
+# In course order; catalog/ has one file for each.
 TOPICS = ("collectives", "costs", "autograd", "optimizers", "data parallelism", "sharding",
           "pipelines", "tensor parallelism", "meshes", "memory", "precision", "pruning",
           "quantization", "distillation")
@@ -80,32 +81,50 @@ class Exercise:
         return Cut(self.file, self.function), *self.hidden
 
 
-_FIELDS = {"title": str, "lesson": int, "points": int, "topic": str, "kind": str, "minutes": int,
-           "needs": list, "file": str, "function": str, "task": str, "hints": list, "tests": list,
+_FIELDS = {"title": str, "lesson": int, "points": int, "kind": str, "minutes": int, "needs": list,
+           "file": str, "function": str, "task": str, "hints": list, "tests": list,
            "mutants": dict}
 _OPTIONAL = {"hidden": list, "solution": str}
 
 
-def load(root: Path) -> dict[str, Exercise]:
-    """The exercises of the work tree `root` by name, in the order of the manifest.
+def catalog_file(topic: str) -> str:
+    """The file with the exercises on a topic, relative to the work tree."""
+    return f"{CATALOG}/{topic.replace(' ', '_')}.toml"
 
-    Raises Refusal, naming the entry, where the manifest is not as this module's docstring says.
+
+def load(root: Path) -> dict[str, Exercise]:
+    """The exercises of the work tree `root` by name: topic by topic, each in course order.
+
+    Raises Refusal, naming the file and the entry, if the catalog breaks this module's rules.
     """
-    try:
-        entries = tomllib.loads((root / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Refusal(f"there is no {MANIFEST} in {root}: exercises need a source checkout "
-                      "(git clone, then pip install -e '.[dev]')") from None
-    except tomllib.TOMLDecodeError as error:
-        raise Refusal(f"{MANIFEST} is no TOML: {error}") from None
+    files = {catalog_file(topic): topic for topic in TOPICS}
+    for path in sorted((root / CATALOG).glob("*.toml")):
+        if f"{CATALOG}/{path.name}" not in files:
+            raise Refusal(f"{CATALOG}/{path.name}: no topic has this file; the files are "
+                          f"{', '.join(name.rpartition('/')[2] for name in files)}")
     exercises: dict[str, Exercise] = {}
-    for name, entry in entries.items():
-        exercises[name] = _exercise(name, entry, exercises)
+    for file, topic in files.items():
+        for name, entry in _entries(root, file).items():
+            if name in exercises:
+                raise Refusal(f"{file}, [{name}]: {catalog_file(exercises[name].topic)} has an "
+                              "exercise of this name; choose another")
+            exercises[name] = _exercise(f"{file}, [{name}]", name, topic, entry, exercises)
     return exercises
 
 
-def _exercise(name: str, entry: dict, before: dict[str, Exercise]) -> Exercise:
-    where, fields = f"{MANIFEST}, [{name}]", _FIELDS | _OPTIONAL
+def _entries(root: Path, file: str) -> dict[str, dict]:
+    try:
+        return tomllib.loads((root / file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Refusal(f"there is no {file} in {root}: exercises need a source checkout "
+                      "(git clone, then pip install -e '.[dev]')") from None
+    except tomllib.TOMLDecodeError as error:
+        raise Refusal(f"{file} is no TOML: {error}") from None
+
+
+def _exercise(where: str, name: str, topic: str, entry: dict,
+              before: dict[str, Exercise]) -> Exercise:
+    fields = _FIELDS | _OPTIONAL
     for key in entry:
         if key not in fields:
             raise Refusal(f"{where}: unknown key {key!r}; there are {', '.join(fields)}")
@@ -115,9 +134,8 @@ def _exercise(name: str, entry: dict, before: dict[str, Exercise]) -> Exercise:
         if not isinstance(entry.get(key), kind) or entry[key] in ("", []) and key != "needs":
             raise Refusal(f"{where}: {key} must be of type {kind.__name__} and not empty, not "
                           f"{entry.get(key)!r}")
-    for key, known in (("topic", TOPICS), ("kind", KINDS)):
-        if entry[key] not in known:
-            raise Refusal(f"{where}: {key} must be one of {', '.join(known)}, not {entry[key]!r}")
+    if entry["kind"] not in KINDS:
+        raise Refusal(f"{where}: kind must be one of {', '.join(KINDS)}, not {entry['kind']!r}")
     for key in ("points", "minutes"):
         if entry[key] < 1:
             raise Refusal(f"{where}: {key} must be at least 1, not {entry[key]}")
@@ -135,7 +153,7 @@ def _exercise(name: str, entry: dict, before: dict[str, Exercise]) -> Exercise:
             raise Refusal(f"{where}: mutant {mutant} has {', '.join(parts)}; a mutant has why and "
                           "body, and is not called reference, solution or stub")
     return Exercise(**{
-        **entry, "name": name, "task": _flow(entry["task"]), "tests": tuple(entry["tests"]),
+        **entry, "name": name, "topic": topic, "task": _flow(entry["task"]), "tests": tuple(entry["tests"]),
         "hints": tuple(_flow(hint) for hint in entry["hints"]), "needs": tuple(entry["needs"]),
         "hidden": tuple(Cut(*cut.split("::")) for cut in entry.get("hidden", ())),
         "mutants": tuple(Mutant(mutant, _flow(parts["why"]), parts["body"])

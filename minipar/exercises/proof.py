@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from .. import environment
 from .judge import Outcome, judge
-from .manifest import MANIFEST, Exercise, Refusal
+from .manifest import Exercise, Refusal, catalog_file
 from .surgery import as_block, parse_block, stub_body
 from .workbench import Workbench
 
@@ -50,8 +50,8 @@ def prove_one(bench: Workbench, exercise: Exercise) -> list[Finding]:
         try:
             parse_block(block)
         except SyntaxError as error:
-            raise Refusal(f"{MANIFEST}, [{exercise.name}.mutants.{name}]: line {error.lineno} of "
-                          f"the body and its def: {error.msg}") from None
+            raise Refusal(f"{catalog_file(exercise.topic)}, [{exercise.name}.mutants.{name}]: line "
+                          f"{error.lineno} of the body and its def: {error.msg}") from None
     variants = {}
     for name, block in blocks.items():
         others = bench.grafts(exercise, hide=name != "reference" or not exercise.solution)

@@ -216,14 +216,16 @@ def test_a_function_that_is_gone_is_refused(learner):
 def test_an_installation_without_tests_is_refused(learner):
     shutil.rmtree(learner.tree / "tests")
     assert "need a source checkout" in learner("list")[1]
-    (learner.tree / manifest.MANIFEST).unlink()
+    shutil.rmtree(learner.tree / manifest.CATALOG)
     assert "need a source checkout" in learner("list")[1]
 
 
 @pytest.mark.parametrize("old, new, said", [
     ("points = 2", "points = 'two'", "points must be of type int"),
     ("lesson = 6", "lessons = 6", "unknown key 'lessons'"),
-    ('topic = "autograd"', 'topic = "calculus"', "topic must be one of collectives, costs, auto"),
+    ("[unbroadcast]", "[matmul_backward]", "catalog/autograd.toml is no TOML: Cannot declare"),
+    ("[unbroadcast]", "[binomial_broadcast]", "catalog/autograd.toml, [binomial_broadcast]: minipar/"
+                                              "exercises/catalog/collectives.toml has an exercise"),
     ('kind = "core"', 'kind = "fun"', "kind must be one of core, plumbing, not 'fun'"),
     ("minutes = 15", "minutes = 0", "minutes must be at least 1, not 0"),
     ("minutes = 15\n", "", "minutes must be of type int"),
@@ -234,15 +236,22 @@ def test_an_installation_without_tests_is_refused(learner):
     ("[unbroadcast]", "[unbroadcast", "is no TOML"),
     ("mutants.averages]", "mutants.stub]", "not called reference, solution or stub")])
 def test_a_wrong_manifest_is_refused(learner, old, new, said):
-    path = learner.tree / manifest.MANIFEST
+    path = learner.tree / manifest.catalog_file("autograd")
     head, tail = path.read_text().split("[unbroadcast]")
     path.write_text(head + ("[unbroadcast]" + tail).replace(old, new, 1))
     with pytest.raises(Refusal, match=re.escape(said)):
         manifest.load(learner.tree)
 
 
+def test_a_file_without_a_topic_is_refused(learner):
+    (learner.tree / manifest.CATALOG / "calculus.toml").touch()
+    with pytest.raises(Refusal, match="catalog/calculus.toml: no topic has this file; the files "
+                                      "are collectives.toml, costs.toml"):
+        manifest.load(learner.tree)
+
+
 def test_a_manifest_with_too_few_mutants_is_refused(learner):
-    path = learner.tree / manifest.MANIFEST
+    path = learner.tree / manifest.catalog_file("autograd")
     sections = path.read_text().split("\n\n[")
     path.write_text("\n\n[".join(s for s in sections if not s.startswith("unbroadcast.mutants.")
                                 or s.startswith("unbroadcast.mutants.averages")))

@@ -75,7 +75,7 @@ def test_what_was_written_into_a_hidden_function_is_kept(learner):
 
 
 def test_a_mutant_must_not_fail_by_what_is_hidden(learner):
-    path = learner.tree / manifest.MANIFEST
+    path = learner.tree / manifest.catalog_file("collectives")
     head, tail = path.read_text().split("[ring_all_reduce.mutants.whole_arrays]")
     path.write_text(head + "[ring_all_reduce.mutants.whole_arrays]" + tail.replace(
         "body = '''\n", "body = '''\nring_all_gather(comm, [flat])\n", 1))

@@ -4,7 +4,6 @@ import re
 import runpy
 import subprocess
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
+from minipar.exercises import manifest
 from minipar.launcher import simulate
 from minipar.testing import worlds
 from minipar.testing.worlds import SimulatedWorld
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21)      # lessons that predict seconds of simulated ranks
 ONE = 12                    # the lesson that the default suite also runs in its own processes
-EXERCISES = tomllib.loads((ROOT / "minipar" / "exercises.toml").read_text(encoding="utf-8"))
+EXERCISES = manifest.load(ROOT)
 
 
 def run(lesson: Path, *words: str, launcher: Sequence[str] = ()) -> subprocess.CompletedProcess:
@@ -72,9 +72,9 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
     named = re.findall(r"exercise start (\w+)", printed)
     assert set(named) <= set(EXERCISES), "an exercise that the manifest does not have"
     number = int(lesson.stem[:2])
-    own = {name for name, entry in EXERCISES.items() if entry["lesson"] == number}
+    own = {name for name, entry in EXERCISES.items() if entry.lesson == number}
     assert own <= set(named), "an exercise of this lesson that it does not name"
-    later = {name for name in named if EXERCISES[name]["lesson"] > number}
+    later = {name for name in named if EXERCISES[name].lesson > number}
     assert not later, "an exercise of a later lesson"
     if kind == "simulated" and number in TIMED:
         assert re.search("predicted ┃ +simulated", printed), "virtual seconds are not measured"

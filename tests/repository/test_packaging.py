@@ -50,5 +50,6 @@ def test_the_source_distribution_is_whole(tmp_path):
         names = {name.partition("/")[2] for name in packed.getnames()}
     assert there <= names, f"missing: {sorted(there - names)[:9]}"
     assert {"Makefile", "MANIFEST.in", "tests/conftest.py", "lessons/support/kit.py",
-            "docs/mkdocs.yml", "docs/pages/images/timeline.png", "minipar/exercises.toml"} <= there
+            "docs/mkdocs.yml", "docs/pages/images/timeline.png",
+            "minipar/exercises/catalog/collectives.toml"} <= there
     assert not [name for name in names if name.endswith(".pyc")]
