@@ -153,7 +153,8 @@ def _exercise(where: str, name: str, topic: str, entry: dict,
             raise Refusal(f"{where}: mutant {mutant} has {', '.join(parts)}; a mutant has why and "
                           "body, and is not called reference, solution or stub")
     return Exercise(**{
-        **entry, "name": name, "topic": topic, "task": _flow(entry["task"]), "tests": tuple(entry["tests"]),
+        **entry, "name": name, "topic": topic, "task": _flow(entry["task"]),
+        "tests": tuple(entry["tests"]),
         "hints": tuple(_flow(hint) for hint in entry["hints"]), "needs": tuple(entry["needs"]),
         "hidden": tuple(Cut(*cut.split("::")) for cut in entry.get("hidden", ())),
         "mutants": tuple(Mutant(mutant, _flow(parts["why"]), parts["body"])

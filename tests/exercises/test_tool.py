@@ -224,8 +224,8 @@ def test_an_installation_without_tests_is_refused(learner):
     ("points = 2", "points = 'two'", "points must be of type int"),
     ("lesson = 6", "lessons = 6", "unknown key 'lessons'"),
     ("[unbroadcast]", "[matmul_backward]", "catalog/autograd.toml is no TOML: Cannot declare"),
-    ("[unbroadcast]", "[binomial_broadcast]", "catalog/autograd.toml, [binomial_broadcast]: minipar/"
-                                              "exercises/catalog/collectives.toml has an exercise"),
+    ("[unbroadcast]", "[binomial_broadcast]",
+     "catalog/autograd.toml, [binomial_broadcast]: minipar/exercises/catalog/collectives.toml has"),
     ('kind = "core"', 'kind = "fun"', "kind must be one of core, plumbing, not 'fun'"),
     ("minutes = 15", "minutes = 0", "minutes must be at least 1, not 0"),
     ("minutes = 15\n", "", "minutes must be of type int"),
