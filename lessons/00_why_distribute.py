@@ -29,7 +29,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.data.graph import all_reduce_gradients
 from minipar.plan.activations import gpt_activations
-from minipar.viz.wall import Need, draw_wall
+from minipar.viz.device_limits import Requirement, draw_device_limits
 
 # The device of this lesson: 80 GB of memory and 312 TFLOP/s (16-bit), of which a good program
 # reaches 40 %.  Tokens: 20 for each parameter (Hoffmann et al. 2022).  Change them and run again.
@@ -101,11 +101,12 @@ def count_large(lesson: Lesson) -> None:
     lesson.grid(["", "Ψ", "16 Ψ", "activations", "devices of 80 GB", "6 Ψ · 20 Ψ FLOPs",
                  "days on one", "days on 1024"], grid)
     sizes = {name: size for name, (size, _, _) in needs.items()}
-    lesson.picture(lambda path: draw_wall(sizes, [
-        Need("memory: 16 Ψ bytes + activations of one sequence", "GB on one device",
-             [b / 1e9 for _, b, _ in needs.values()], {"one device: 80 GB": MEMORY / 1e9}),
-        Need("compute: 6 Ψ · 20 Ψ FLOPs", "days on one device", [d for _, _, d in needs.values()],
-             {"a month": 30, "a month, on 1024 devices": 30 * 1024}),
+    lesson.picture(lambda path: draw_device_limits(sizes, [
+        Requirement("memory: 16 Ψ bytes + activations of one sequence", "GB on one device",
+                    [b / 1e9 for _, b, _ in needs.values()], {"one device: 80 GB": MEMORY / 1e9}),
+        Requirement("compute: 6 Ψ · 20 Ψ FLOPs", "days on one device",
+                    [d for _, _, d in needs.values()],
+                    {"a month": 30, "a month, on 1024 devices": 30 * 1024}),
     ], path, "Where one device stops"))
 
 

@@ -21,7 +21,7 @@ from support.kit import Lesson, Row
 from minipar.comm import Cluster, Communicator, Deadlock
 from minipar.comm.cost import fit
 from minipar.launcher import launch
-from minipar.viz import Run, draw_space_time, waits_of
+from minipar.viz import TracedRun, draw_space_time, waits_of
 
 SIZES = [8 * 4**k for k in range(9)]        # bytes: 8 … 512 Ki
 LARGE, REPEATS, EAGER = 1 << 22, 20, 64
@@ -86,8 +86,8 @@ def hang_safely(lesson: Lesson) -> None:
                   Row("messages", 3, mended.trace.num_sent())], found="simulated")
     waits = waits_of(report, [rank.clock for rank in hung.ranks])
     lesson.picture(lambda path: draw_space_time(
-        path, Run("Everyone sends first: it hangs", hung.trace, waits),
-        Run("The same ring with sendrecv", mended.trace)))
+        path, TracedRun("Everyone sends first: it hangs", hung.trace, waits),
+        TracedRun("The same ring with sendrecv", mended.trace)))
 
     rows = []
     for num_bytes in (8, EAGER - 8, EAGER, 8 * EAGER):

@@ -23,7 +23,7 @@ from minipar.comm.collectives.further import ALGORITHMS
 from minipar.comm.cost import predict
 from minipar.comm.cost.auto import chooser
 from minipar.launcher import launch
-from minipar.viz import draw_rounds, record_rounds, write_steps
+from minipar.viz import draw_rounds, record_rounds, write_rounds_page
 
 WAYS = {"all_gather": ("ring", "recursive_doubling", "bruck"),
         "reduce_scatter": ("ring", "pairwise", "recursive_halving")}
@@ -132,7 +132,7 @@ def main(comm: Communicator) -> None:
                      f"from ranks 0 … {P // 2 - 1} to the others, n = {N_CROSSING:,} B")
     lesson.picture(lambda path: draw_rounds(path, record_rounds("all_gather", "ring", 4),
                                             record_rounds("reduce_scatter", "ring", 4)))
-    lesson.page(lambda path: write_steps(
+    lesson.page(lambda path: write_rounds_page(
         path, *(record_rounds(operation, algorithm, min(comm.size, P))
                 for operation, algorithms in WAYS.items() for algorithm in algorithms),
         title=f"All-gather and reduce-scatter on {min(comm.size, P)} ranks"))

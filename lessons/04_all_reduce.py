@@ -32,7 +32,7 @@ from minipar.commands.measure_links import (
     rows_of,
 )
 from minipar.launcher import launch
-from minipar.viz import Curves, draw_crossovers
+from minipar.viz import CostCurves, draw_crossovers
 
 NAMES = ["ring", "recursive_doubling", "rabenseifner", "hierarchical", "torus"]
 SIZES = [64 * 4**k for k in range(9)]                           # bytes: 64 … 4 Mi
@@ -154,9 +154,9 @@ def compare(lesson: Lesson, p: int, network: Network, times: dict, simulated: bo
             f", **{name}** from {start:,} bytes" for start, name in crossed) + ".")
     kind, found_by = ("simulated", "its clock") if simulated else ("real", "measured")
     lesson.picture(lambda path: draw_crossovers([
-        Curves(f"{p} {kind} ranks: the model", lines_of(p, network), {}, here),
-        Curves(f"{p} {kind} ranks: {found_by}", {}, dots_of(times), found),
-        Curves("4 nodes of 6 simulated ranks", lines_of(q, its_network), dots_of(its_times),
+        CostCurves(f"{p} {kind} ranks: the model", lines_of(p, network), {}, here),
+        CostCurves(f"{p} {kind} ranks: {found_by}", {}, dots_of(times), found),
+        CostCurves("4 nodes of 6 simulated ranks", lines_of(q, its_network), dots_of(its_times),
                there)], path, "All-reduce: which wins when?"))
 
 

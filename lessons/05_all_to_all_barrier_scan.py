@@ -26,7 +26,7 @@ from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import agree_on_sum, all_to_all, barrier, exscan, scan
 from minipar.comm.cost import predict
 from minipar.launcher import launch
-from minipar.viz import draw_permutations, record_rounds, write_steps
+from minipar.viz import draw_permutations, record_rounds, write_rounds_page
 
 WAYS = [("all_to_all", "pairwise"), ("all_to_all", "bruck"), ("barrier", "dissemination"),
         ("barrier", "tree"), ("scan", "linear"), ("scan", "recursive_doubling"),
@@ -121,7 +121,7 @@ def main(comm: Communicator) -> None:
         lesson.table(compare(), f"{P} ranks, α = 5 µs, β = 0.1 ns/B", "simulated")
     lesson.picture(lambda path: draw_permutations(path, *(
         record_rounds(operation, algorithm, P) for operation, algorithm in WAYS[:3])))
-    lesson.page(lambda path: write_steps(
+    lesson.page(lambda path: write_rounds_page(
         path, *(record_rounds(operation, algorithm, min(comm.size, P),
                               None if operation == "all_to_all" else 1)
                 for operation, algorithm in WAYS[:-1]),

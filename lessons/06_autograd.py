@@ -20,7 +20,7 @@ from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.parallel.data.graph import all_reduce_gradients, data_parallel, global_count
-from minipar.viz.tape import draw_tape, tape
+from minipar.viz.autograd_graph import draw_autograd_graph, graph_nodes
 
 TINY = GPTConfig(vocab_size=5, context=4, num_layers=1, num_heads=2, width=4)
 SMALL = GPTConfig(vocab_size=64, context=32, num_layers=3, num_heads=4, width=32)
@@ -39,8 +39,9 @@ def draw_and_count(lesson: Lesson) -> list[Row]:
         y = ag.linear(h, w2, b2)
         loss = ag.cross_entropy(y, np.zeros(16, np.int64))
     names.update(x=x, a=a, h=h, y=y, loss=loss)
-    drawn = sum(box.num_bytes for box in tape(loss, names))
-    lesson.picture(lambda path: draw_tape(loss, names, path, "The tape of a two-layer MLP"))
+    drawn = sum(box.num_bytes for box in graph_nodes(loss, names))
+    lesson.picture(lambda path: draw_autograd_graph(
+        loss, names, path, "The tape of a two-layer MLP"))
     return [Row("MLP: x 16 × 32, h 16 × 64, dy 16 × 10", 4 * 16 * (32 + 64 + 10), ledger.live, "B"),
             Row("… the same, added up in the picture", ledger.live, drawn, "B")]
 

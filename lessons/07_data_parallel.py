@@ -29,7 +29,7 @@ from minipar.optim import SGD
 from minipar.parallel.data.data_parallel import DataParallel
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
-from minipar.viz import draw_traffic
+from minipar.viz import draw_rank_traffic
 
 CONFIG = GPTConfig(vocab_size=32, context=8, num_layers=2, num_heads=2, width=32)
 EXCHANGES = ("scatter inputs", "broadcast parameters", "gather outputs",
@@ -144,8 +144,9 @@ def main(comm: Communicator) -> None:
     if comm.rank == 0:
         share_an_interpreter(lesson)
         growth = grow(lesson)
-        lesson.picture(lambda path: draw_traffic(through, path, "DataParallel sends all through "
-                                                 "rank 0, DDP the same through every rank", growth))
+        lesson.picture(lambda path: draw_rank_traffic(
+            through, path, "DataParallel sends all through rank 0, DDP the same through every rank",
+            growth))
     lesson.takeaway("Both take the same steps. With one driver everything passes through rank 0, "
                     "and its threads through one GIL; with a process each, a ring carries less "
                     "than 4n through any.")

@@ -21,7 +21,7 @@ from minipar.nn import GPT, GPTConfig, Linear
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.zero.zero1 import ZeRO1, ZeRO2, ZeRO3
 from minipar.plan.data_parallel import paper_bytes
-from minipar.viz.memory import draw_memory
+from minipar.viz.memory_timeline import draw_memory_timeline
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=4, num_heads=4, width=48, tied=False)
 BUCKET_MB, M = 0.1, 3           # megabytes of a bucket of gradients; microbatches
@@ -101,7 +101,7 @@ def main(comm: Communicator) -> None:
     pictures = [step.memory._replace(title=name, predicted=(
         (same + cut / p) * psi + passing(name, step), formula(same, cut, passes.get(name, ""))))
         for (name, step), (same, cut) in zip(steps.items(), KEPT.values())]
-    lesson.picture(lambda path: draw_memory(
+    lesson.picture(lambda path: draw_memory_timeline(
         pictures, path, f"One step of a GPT on {p} ranks, rank 0, activations apart", STATES, psi))
     lesson.takeaway("What all ranks hold alike is held p − 1 times too often: ZeRO cuts it into p "
                     "pieces. For optimizer states that costs no traffic, and for gradients none "

@@ -27,7 +27,7 @@ from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategies import shard_all
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel, fully_shard
 from minipar.plan.data_parallel import bytes_per_step, memory_per_rank, paper_bytes, units_of
-from minipar.viz.memory import draw_memory
+from minipar.viz.memory_timeline import draw_memory_timeline
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=6, num_heads=4, width=48, tied=False)
 
@@ -118,7 +118,7 @@ def main(comm: Communicator) -> None:
     lesson.say("The picture of *by block* is no sawtooth but a **plateau**: as one block goes the "
                "next but one comes, so that two are always there. Units of unequal sizes, as the "
                "halves of a block, make it a battlement.")
-    lesson.picture(lambda path: draw_memory(
+    lesson.picture(lambda path: draw_memory_timeline(
         pictures[:-1], path, f"FSDP: one step of a GPT on {p} ranks, rank 0, activations apart",
         STATES, PSI))
     lesson.takeaway("Gather a unit just before its use, free it just after, ask for the next one "

@@ -25,7 +25,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.parallel.tensor.apply import parallelize
 from minipar.parallel.tensor.layers import TensorSplit
 from minipar.parallel.types import check_types
-from minipar.viz import draw_pair
+from minipar.viz import draw_sharded_pair
 
 B, T, V, SIZE = 2, 16, 50, 8        # samples, tokens, words, bytes of a float64
 IDS = np.random.default_rng(0).integers(0, V, (B, T + 1))
@@ -131,7 +131,7 @@ def main(comm: Communicator) -> None:
     total = box.global_shape[1]
     bounds = chunk_bounds(total, p)
     assert bounds[comm.rank] == box.box[1]
-    lesson.picture(lambda path: draw_pair(
+    lesson.picture(lambda path: draw_sharded_pair(
         path, bounds, total, f"z = gelu(x A) B on {p} ranks: messages at its ends only"))
     lesson.takeaway("Columns, then rows: f where ranks begin to differ, g where they are summed, "
                     "two all-reduces forward and two backward for each layer, none in between.")

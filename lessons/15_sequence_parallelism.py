@@ -26,7 +26,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.activations import layer_activations
 from minipar.random import training_step
-from minipar.viz import draw_stacked
+from minipar.viz import draw_stacked_bars
 
 B, V, SIZE = 2, 50, 8               # samples, words, bytes of a float64
 MODES = {"one process": None, "tensor": {}, "sequence": {"sequence_parallel": True},
@@ -114,7 +114,7 @@ def main(comm: Communicator) -> None:
         scales = 2 * SIZE * B * t // (1 if mode in ("one process", "tensor") else p)
         two_byte = (whole * q + split) * n + 2 * h * t * n // d
         assert measured[mode] - scales == two_byte // (2 * q), mode
-    lesson.picture(lambda path: draw_stacked(
+    lesson.picture(lambda path: draw_stacked_bars(
         path, {mode: parts(mode, p) for mode in MODES}, measured,
         f"What a rank keeps of one layer, {p} ranks", "bytes kept for backward"))
     lesson.takeaway("Between the pairs tokens need nothing of each other: split them there, and an "

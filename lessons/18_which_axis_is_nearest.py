@@ -26,7 +26,7 @@ from minipar.comm.collectives import agree_on_sum
 from minipar.comm.simulated.topology import Link, Links
 from minipar.comm.traffic import Traffic, between_nodes, bytes_by_axis
 from minipar.launcher import launch, simulate
-from minipar.viz.cube import MeshTraffic, draw_mesh_traffic
+from minipar.viz.mesh_traffic import MeshTraffic, draw_mesh_traffic
 
 SIZES = {"pp": 2, "dp": 2, "tp": 2}
 NESTINGS = [("pp", "dp", "tp"), ("dp", "pp", "tp"), ("tp", "pp", "dp")]     # slowest … fastest

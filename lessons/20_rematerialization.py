@@ -31,7 +31,7 @@ from minipar.memory.remat.predict import predict, run_steps
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.viz.figure import in_bytes
-from minipar.viz.tradeoff import draw_rematerialization
+from minipar.viz.remat_tradeoff import draw_remat_tradeoff
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=9, num_heads=4, width=32, dropout=0.1)
 ROWS = 2                            # sequences of a rank
@@ -93,7 +93,7 @@ def main(comm: Communicator) -> None:
     counted = [(run.peak, (run.forward - runs[NONE].forward) / forward) for run in runs.values()]
     steps = {name: list(run_steps(plan, costs)) for name, plan in (
         (ROOT, plans[ROOT]), ("optimal within the bytes of √L", within.plan))}
-    lesson.picture(lambda path: draw_rematerialization(
+    lesson.picture(lambda path: draw_remat_tradeoff(
         [point(choice.plan) for choice in frontier(costs)], rules, counted, growth, steps,
         [part.name for part in parts], path,
         f"A GPT of {CONFIG.num_layers} blocks; above at the right: chains of equal layers"))

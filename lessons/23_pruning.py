@@ -32,7 +32,7 @@ from minipar.nn import MLP
 from minipar.optim import AdamW
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, accumulate
-from minipar.viz.masks import Point, draw_masks
+from minipar.viz.pruning_masks import PrunedModel, draw_pruning_masks
 
 SIZES, BATCH, STEPS, MORE = (64, 128, 64, 10), 64, 200, 80
 ROWS, LAYER, CORNER = 512, "2.weight", (slice(48), slice(48))   # timed; drawn
@@ -148,12 +148,12 @@ def main(comm: Communicator) -> None:
         quality = {name: q for name, (_, _, q) in results.items()}
         lesson.grid(["test set", "recognized", "÷ dense"], [
             (name, f"{q:.1%}", f"{q / quality['dense']:.3f}") for name, q in quality.items()])
-        points = [Point(name, 100 * quality[name.partition(":")[0]], tuple(cost))
+        points = [PrunedModel(name, 100 * quality[name.partition(":")[0]], tuple(cost))
                   for name, cost in costs.items()]
         corners = {name: masks[LAYER][CORNER] for name, (_, masks, _) in results.items()
                    if masks and name != "90 % gone"}
         kept = unit_masks(dense, 0.5)[LAYER][CORNER]
-        lesson.picture(lambda path: draw_masks(
+        lesson.picture(lambda path: draw_pruning_masks(
             {**corners, SMALL: kept}, points,
             ("size ÷ dense", "FLOPs ÷ dense", "time ÷ dense"), "digits recognized, %", path,
             f"Masks of the middle layer (a corner), and what pruned models cost, {ROWS} samples"))

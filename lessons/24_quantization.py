@@ -28,7 +28,7 @@ from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, accumulate
-from minipar.viz.grids import OnGrid, draw_grids
+from minipar.viz.quantization_grids import GridPanel, draw_quantization_grids
 
 SIZES, STEPS, MORE = [64, 96, 48, 10], 150, 60
 PERS = [Per("tensor"), Per("channel"), Per("group", 32)]
@@ -145,10 +145,11 @@ def main(comm: Communicator) -> None:
 
     narrow = w[np.abs(w).max(axis=1).argmin()]
     common, own = (fit(some.reshape(1, -1), Grid(4))[0][0, 0] for some in (w, narrow))
-    panels = [OnGrid(name, some, np.arange(-7, 8) * scale) for name, some, scale in (
+    panels = [GridPanel(name, some, np.arange(-7, 8) * scale) for name, some, scale in (
         ("All channels on one grid", w, common), ("The narrowest channel on it", narrow, common),
         ("The narrowest channel on its own", narrow, own))]
-    lesson.picture(lambda path: draw_grids(panels, path, "First layer of the MLP in 4 bits"))
+    lesson.picture(lambda path: draw_quantization_grids(
+        panels, path, "First layer of the MLP in 4 bits"))
     lesson.takeaway("The error is half a step, the step is set by the largest number that shares "
                     "the scale: so let few share it, and let the other weights, or training, make "
                     "up for the rest.")

@@ -36,7 +36,7 @@ from minipar.compress.distillation.soft_targets import soft_cross_entropy
 from minipar.compress.distillation.teacher_parallel import LABEL, Announced, SpreadTeacher
 from minipar.launcher import launch
 from minipar.nn import MLP, Module
-from minipar.viz import draw_softened
+from minipar.viz import draw_soft_targets
 
 FLOAT, SHORT = 8, 30        # bytes; steps with a teacher on other ranks
 TAUGHT = {"temperature": 4.0, "alpha": 0.9}
@@ -137,7 +137,7 @@ def main(comm: Communicator) -> None:
     i, softened = telling(teacher)
     truth = int(DATA.test_y[i])
     bars = {"the label": np.eye(10)[truth]} | softened
-    lesson.picture(lambda path: draw_softened(
+    lesson.picture(lambda path: draw_soft_targets(
         path, DATA.test_x[i].reshape(8, 8), bars, truth,
         f"A {truth}, as its label says it and as the teacher does: softmax(z / T)"))
     lesson.takeaway("Soft targets tell what else it might have been: T lets it be seen, T² keeps "

@@ -14,7 +14,7 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.optim import AdamW
 from minipar.parallel.strategy import Microbatch, Strategy, accumulate
-from minipar.viz.memory import MemoryStep, peak_of, phases_of
+from minipar.viz.memory_timeline import MemoryStep, peak_of, phase_starts
 
 STATES = ("parameters", "optimizer states", "gradients", "communication")   # not activations
 ROWS = 2                    # of a microbatch, on each rank
@@ -59,7 +59,7 @@ def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Commu
     with ledger.recording():
         metered(step)(comm)
     trace, ended = comm.stop_trace(), comm.now()
-    memory = MemoryStep("", ledger.history, begun, ended, phases=phases_of(trace, comm.rank))
+    memory = MemoryStep("", ledger.history, begun, ended, phases=phase_starts(trace, comm.rank))
     return Step(strategy, kept, peak_of(memory, STATES)[1], total(comm, trace.bytes_sent()),
                 median(times[1:] or times), memory)
 

@@ -152,7 +152,7 @@ def _short(number: float) -> str:
 
 
 def _draw(path: Path, measured: dict, p: int, network: Network, rows: dict) -> None:
-    from ..viz import Curves, draw_crossovers
+    from ..viz import CostCurves, draw_crossovers
     panels = []
     for operation, (sizes, times) in measured.items():
         if len(sizes) < 2:
@@ -160,7 +160,7 @@ def _draw(path: Path, measured: dict, p: int, network: Network, rows: dict) -> N
         lines = {name: [(n, predicted(operation, name, p, n, network)) for n in sizes]
                  for name in times if name in candidates(operation, network)}
         dots = {name: list(zip(sizes, seconds)) for name, seconds in times.items()}
-        panels.append(Curves(operation, lines, dots,
+        panels.append(CostCurves(operation, lines, dots,
                              [(at, names[0]) for at, names in rows[operation] if at]))
     if panels:
         draw_crossovers(panels, path, f"Collectives on {p} ranks: model and measured")

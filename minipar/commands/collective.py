@@ -25,10 +25,10 @@ from ..comm.simulated.replay import replay
 from ..comm.simulated.topology import Link, Links
 from ..environment import launched
 from ..launcher import UsageError
-from ..viz import Run, draw_in_terminal, draw_space_time, draw_timeline, write_perfetto
+from ..viz import TracedRun, draw_space_time, draw_timeline, timeline_in_terminal, write_perfetto
 from ..viz.figure import in_bytes, time_unit
 from ..viz.rounds import record_rounds
-from ..viz.steps import write_steps
+from ..viz.rounds_page import write_rounds_page
 
 LINKS = Links(within=Link(1e-6, 1e11), between=Link(1e-5, 1e10))    # if there are several nodes
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -84,7 +84,8 @@ def _run(options: argparse.Namespace) -> None:
     counted = count(trace, p, nodes, program(operation, algorithm, n, Combining))
     expected = seconds_on(operation, algorithm, p, n * DTYPE.itemsize, network)
     console.print(cost_table(title, predicted, counted, expected, took))
-    console.print(draw_in_terminal(trace, console.width, p) if trace.messages else "no messages")
+    console.print(timeline_in_terminal(trace, console.width, p) if trace.messages
+                  else "no messages")
     if options.png is not None:
         console.print(f"wrote {draw(trace, options.png, title, p)}")
     if options.html is not None:
@@ -99,7 +100,7 @@ def write_page(operation: str, algorithm: str, p: int, nodes: int, n: int, path:
         raise ValueError(f"--html shows at most {MOST_LINES} ranks, not {p}: give -p {MOST_LINES}")
     film = record_rounds(operation, algorithm, p, chunk_bytes=max(1, n * DTYPE.itemsize // p),
                          ranks_per_node=p // nodes)
-    return write_steps(path, film, title=f"{operation} by {algorithm}, {p} ranks")
+    return write_rounds_page(path, film, title=f"{operation} by {algorithm}, {p} ranks")
 
 
 def new_cluster(p: int, nodes: int, **options) -> Cluster:
@@ -194,4 +195,4 @@ def draw(trace: Trace, path: str, title: str, num_ranks: int) -> Path:
     """A space-time diagram if there is room for its arrows, else a timeline."""
     if len(trace.messages) > MOST_ARROWS or num_ranks > MOST_LINES:
         return draw_timeline(trace, path, title, num_ranks=num_ranks)
-    return draw_space_time(path, Run(title, trace, num_ranks=num_ranks))
+    return draw_space_time(path, TracedRun(title, trace, num_ranks=num_ranks))

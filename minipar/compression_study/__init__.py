@@ -22,7 +22,7 @@ from rich.console import Console
 from ..environment import launched
 from ..launcher import UsageError
 from ..viz.figure import write_text
-from ..viz.pareto import Panel, draw_pareto
+from ..viz.pareto import ParetoPanel, draw_pareto
 from .findings import paragraphs
 from .measure import ROWS
 from .subjects import FULL, QUICK, Subject
@@ -95,7 +95,7 @@ def write(out: Path, subjects: tuple[Subject, ...], results: Results, seeds: int
                f"![Quality against bytes](study.png)\n\n{findings}")
 
 
-def panel(subject: Subject, results: Results) -> Panel:
+def panel(subject: Subject, results: Results) -> ParetoPanel:
     """The points of a subject: one for each file."""
     points, scale = {}, 100 if subject.more_is_better else 1
     for row in ROWS:
@@ -104,5 +104,5 @@ def panel(subject: Subject, results: Results) -> Panel:
             quality = Spread.of(column(rows, "quality"))
             points[row.name] = (Spread.of(column(rows, "num_bytes")).mean, scale * quality.mean,
                                 scale * (quality.deviation or 0.0))
-    return Panel(subject.name, subject.quality + ", %" * subject.more_is_better, points,
+    return ParetoPanel(subject.name, subject.quality + ", %" * subject.more_is_better, points,
                  subject.more_is_better)

@@ -15,8 +15,8 @@ from rich.progress import (
 
 from ..comm import Communicator
 from ..environment import launched, launcher_terminal
-from ..viz.curves import draw_loss
-from ..viz.memory import MemoryStep, draw_memory, phases_of
+from ..viz.loss import draw_loss
+from ..viz.memory_timeline import MemoryStep, draw_memory_timeline, phase_starts
 from ..viz.pipeline import draw_pipeline
 from ..viz.timeline import draw_timeline
 from .loop import TrainState
@@ -100,8 +100,8 @@ def draw(run: TrainState, world: str, out: Path) -> list[Path]:
     if run.trace is not None and (run.trace.spans or run.trace.messages):
         pictures.append(draw_timeline(run.trace, out / "timeline.png", arrows=False,
                                       title=f"One training step: {name}, {world}"))
-    step = MemoryStep("", run.memory.ledger.history, *run.traced, phases=phases_of(run.trace, 0))
-    pictures.append(draw_memory([step], out / "memory.png",
+    step = MemoryStep("", run.memory.ledger.history, *run.traced, phases=phase_starts(run.trace, 0))
+    pictures.append(draw_memory_timeline([step], out / "memory.png",
                                 f"Memory of rank 0: {name}, {world}\n{described(run.options)}"
                                 f"{described_memory(run.options)}"))
     if run.pipeline is not None:

@@ -38,7 +38,7 @@ class Bar(NamedTuple):
     end: float
 
 
-def lanes(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0,
+def timeline_bars(trace: Trace, num_ranks: int | None = None, resolution: float = 0.0,
           apart: bool = False) -> list[Bar]:
     """The rectangles of the timeline; time 0 is the first event.
 

@@ -27,7 +27,7 @@ ANGLES = np.radians(np.arange(0, 360, 30))
 GAP, POINT = 6.0, 5.0                       # pixels between two labels; half of a point
 
 
-class Panel(NamedTuple):
+class ParetoPanel(NamedTuple):
     """One pair of axes: by name (bytes, quality, its spread), and which way is better."""
 
     title: str
@@ -36,7 +36,7 @@ class Panel(NamedTuple):
     more_is_better: bool = True
 
 
-def front(panel: Panel) -> list[str]:
+def front(panel: ParetoPanel) -> list[str]:
     """The names of the points that no other beats in both (Pareto's front), by bytes."""
     sign = 1 if panel.more_is_better else -1
     best, names = -np.inf, []
@@ -48,7 +48,7 @@ def front(panel: Panel) -> list[str]:
     return names
 
 
-def draw_pareto(panels: Sequence[Panel], path: str | Path, title: str = "") -> Path:
+def draw_pareto(panels: Sequence[ParetoPanel], path: str | Path, title: str = "") -> Path:
     """Draw the panels side by side; return the path written."""
     figure = Figure(figsize=(6.4 * len(panels), 5.4), layout="constrained", dpi=110)
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
@@ -63,7 +63,7 @@ def draw_pareto(panels: Sequence[Panel], path: str | Path, title: str = "") -> P
     return save(figure, path)
 
 
-def _draw_points(axes: Axes, panel: Panel) -> None:
+def _draw_points(axes: Axes, panel: ParetoPanel) -> None:
     best = front(panel)
     unit, size = byte_unit(max(x for x, _, _ in panel.points.values()))
     for name, (x, y, spread) in panel.points.items():
@@ -88,7 +88,7 @@ def _draw_points(axes: Axes, panel: Panel) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _place_labels(axes: Axes, panel: Panel) -> None:
+def _place_labels(axes: Axes, panel: ParetoPanel) -> None:
     """Each label where it first overlaps nothing, from near to far; a thin line leads to it.
 
     Where all places are taken it has the nearest.

@@ -16,7 +16,7 @@ from ..parallel.pipeline import Timeline
 from ..parallel.pipeline.schedule.metrics import peak_memory
 from .colors import DARK
 from .pipeline import COLORS, IDLE, WORDS, Box, boxes
-from .terminal import COLUMNS, NARROWEST, axis
+from .timeline_terminal import COLUMNS, NARROWEST, axis
 
 MARKS = {kind: (mark, COLORS[kind]) for kind, mark in zip("FBIW", "─═≈~")} | {IDLE: ("·", DARK)}
 PEAK = " peak "         # right of each row: most microbatches in flight

@@ -54,7 +54,7 @@ def states(trace: Trace, num_ranks: int | None = None, waits: Sequence[Wait] = (
     under way, up to its last event; a rank with a `Wait` is blocked from then on, here up to the
     last event of all.
     """
-    last, bars = _last(Run("", trace, waits)), []
+    last, bars = _last(TracedRun("", trace, waits)), []
     spans, transfers = defaultdict(list), defaultdict(list)
     for rank, _, start, end in trace.spans:
         spans[rank].append((start, end, COMPUTING))
@@ -71,7 +71,7 @@ def states(trace: Trace, num_ranks: int | None = None, waits: Sequence[Wait] = (
     return bars
 
 
-class Run(NamedTuple):
+class TracedRun(NamedTuple):
     """One run to draw: its trace and, if it hung, what its ranks wait for."""
 
     title: str
@@ -80,7 +80,7 @@ class Run(NamedTuple):
     num_ranks: int | None = None
 
 
-def from_zero(run: Run) -> Run:
+def from_zero(run: TracedRun) -> TracedRun:
     """The same run with its first event at time 0, where a clock of real ranks never stands."""
     trace = run.trace
     starts = [trace.first()] if trace.messages or trace.spans else []
@@ -91,7 +91,7 @@ def from_zero(run: Run) -> Run:
                         waits=[w._replace(since=w.since - first) for w in run.waits])
 
 
-def draw_space_time(path: str | Path, *runs: Run) -> Path:
+def draw_space_time(path: str | Path, *runs: TracedRun) -> Path:
     """Draw the runs one below the other, each from its first event; return the path written."""
     runs = [from_zero(run) for run in runs]
     sizes = [_count(run) for run in runs]
@@ -110,18 +110,18 @@ def draw_space_time(path: str | Path, *runs: Run) -> Path:
     return save(figure, path)
 
 
-def _count(run: Run) -> int:
+def _count(run: TracedRun) -> int:
     peers = [number for wait in run.waits for number in (wait.rank, wait.peer)]
     return max([count_ranks(run.trace, run.num_ranks), *(number + 1 for number in peers)])
 
 
-def _last(run: Run) -> float:
+def _last(run: TracedRun) -> float:
     """The time of the last event."""
     ends = [event[-1] for event in (*run.trace.messages, *run.trace.spans)]
     return max(ends + [wait.since for wait in run.waits], default=0.0)
 
 
-def _draw_run(axes: Axes, run: Run, end: float) -> set[str]:
+def _draw_run(axes: Axes, run: TracedRun, end: float) -> set[str]:
     """Fill one panel, from 0 to `end` seconds; return the states that it shows."""
     num_ranks, bars = _count(run), states(run.trace, run.num_ranks, run.waits)
     unit, scale = time_unit(end)

@@ -5,7 +5,7 @@
               ▂▂▂▂▂▂▂                        and copies to its host memory,
                             ▂▂▂▂▂▂           and back from there
 
-What is drawn is `lanes(trace)` (bars.py), a list of rectangles as plain data.
+What is drawn is `timeline_bars(trace)` (bars.py), a list of rectangles as plain data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,16 @@ from matplotlib.patches import Patch
 
 from ..comm.simulated.copy_lane import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
-from .bars import COMPUTE, COPIES, MESSAGES, WAITING, Bar, count_ranks, lanes, refuse_empty
+from .bars import (
+    COMPUTE,
+    COPIES,
+    MESSAGES,
+    WAITING,
+    Bar,
+    count_ranks,
+    refuse_empty,
+    timeline_bars,
+)
 from .colors import (
     BLACK,
     COPY,
@@ -86,14 +95,15 @@ def _draw_panel(axes: Axes, trace: Trace, num_ranks: int, until: float, arrows: 
                 runs: Sequence[str] | None = None) -> dict[tuple[str, str], str]:
     """Draw one trace, from 0 to `until` seconds; return the colours that were used."""
     until = until or 1e-9                        # if nothing took time
-    bars = lanes(trace, num_ranks, resolution=until / 1000, apart=bool(runs))
+    bars = timeline_bars(trace, num_ranks, resolution=until / 1000, apart=bool(runs))
     unit, scale = time_unit(until)
     colors = _colors(bars)
     _draw_bars(axes, bars, colors, scale)
     if arrows and trace.messages and _can_tell_apart(trace):
         _draw_arrows(axes, trace, scale)
     if num_ranks <= 16:
-        _write_shares(axes, lanes(trace, num_ranks, apart=bool(runs)), until, num_ranks, scale)
+        _write_shares(axes, timeline_bars(trace, num_ranks, apart=bool(runs)), until, num_ranks,
+                      scale)
     axes.set_xlim(0, until * scale)
     axes.set_ylim(num_ranks - 0.5, -0.5)
     step = max(1, num_ranks // 16)

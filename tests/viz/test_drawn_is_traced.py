@@ -8,7 +8,15 @@ import pytest
 
 from minipar.comm import Trace
 from minipar.testing import worlds
-from minipar.viz import Run, Wait, draw_space_time, draw_timeline, lanes, space_time, timeline
+from minipar.viz import (
+    TracedRun,
+    Wait,
+    draw_space_time,
+    draw_timeline,
+    space_time,
+    timeline,
+    timeline_bars,
+)
 from minipar.viz.figure import in_bytes, time_unit
 from minipar.viz.timeline import ROWS, WAITING
 from tests.support.traced import trace_of
@@ -80,7 +88,7 @@ def test_space_time(world, figures):
     def body(comm):
         trace = trace_of(comm)
         if comm.rank == 0:
-            draw_space_time("unused.png", Run("a run", trace))
+            draw_space_time("unused.png", TracedRun("a run", trace))
             assert_space_time(figures.pop(), trace)
     world.run(body)
 
@@ -89,7 +97,8 @@ def test_space_time_of_two_runs_starts_each_at_zero(figures):
     late = Trace([(0, 1, 8, "", 7.0, 7.5, 9.0)], [(0, "x", 7.0, 7.25)])
     early = Trace([(0, 1, 8, "", 0.0, 0.5, 2.0)], [(0, "x", 0.0, 0.25)])
     waits = [Wait(0, "send to", 1, "tag 0, 8 bytes", 9.0)]
-    draw_space_time("unused.png", Run("", late), Run("", early), Run("", late, waits))
+    draw_space_time("unused.png", TracedRun("", late), TracedRun("", early),
+                    TracedRun("", late, waits))
     first, second, third = figures.pop().axes
     assert arrows_of(first) == arrows_of(second) == Counter([near(0.5, 0, 2.0, 1)])
     assert near(2.0, 0) in {arrow[:2] for arrow in arrows_of(third)}     # the dashed one
@@ -98,8 +107,8 @@ def test_space_time_of_two_runs_starts_each_at_zero(figures):
 def test_sizes_are_written_where_they_do_not_cover_each_other(figures):
     apart = Trace([(0, 1, 8 + i, "", i, i, i + 1) for i in range(5)])
     close = Trace([(0, 1, 8 + i, "", i, i, i + 1) for i in range(50)])
-    draw_space_time("unused.png", Run("", apart))
-    draw_space_time("unused.png", Run("", close))
+    draw_space_time("unused.png", TracedRun("", apart))
+    draw_space_time("unused.png", TracedRun("", close))
     for figure, shown in zip(figures, (range(5), range(0, 50, 4))):
         texts = [t.get_text() for t in figure.axes[0].texts if not hasattr(t, "xyann")]
         assert texts == [f"{8 + i} B" for i in shown]
@@ -107,7 +116,7 @@ def test_sizes_are_written_where_they_do_not_cover_each_other(figures):
 
 def test_many_messages_have_no_labels(figures):
     trace = Trace([(0, 1, 8, "", i, i, i + 1) for i in range(space_time.MOST_LABELS + 1)])
-    draw_space_time("unused.png", Run("", trace))
+    draw_space_time("unused.png", TracedRun("", trace))
     axes, = figures.pop().axes
     assert sum(arrows_of(axes).values()) == len(axes.texts) == len(trace.messages)
 
@@ -130,14 +139,14 @@ def assert_timeline(figure, trace) -> None:
         for path in collection.get_paths():
             (left, top), (right, bottom) = path.get_extents().get_points()
             drawn[near(left, right, top, bottom)] += 1
-    bars = lanes(trace, resolution=trace.duration() / 1000)
+    bars = timeline_bars(trace, resolution=trace.duration() / 1000)
     assert drawn == Counter(
         near(b.start * scale, b.end * scale, b.rank + ROWS[b.row][0], b.rank + sum(ROWS[b.row]))
         for b in bars)
 
     messages = trace.select() + trace.select(label="control")
     # Bars are the events: their union, when nothing short is left out.
-    exact = lanes(trace)
+    exact = timeline_bars(trace)
     for row, events in (("compute", [(s.rank, s.start, s.end) for s in trace.named_spans()]),
                         ("messages", [(m.source, m.start, m.end) for m in messages])):
         of_row = [(b.rank, b.start * scale, b.end * scale) for b in exact

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster, Deadlock, Trace
-from minipar.viz import Run, Wait, draw_space_time, waits_of
+from minipar.viz import TracedRun, Wait, draw_space_time, waits_of
 from minipar.viz.space_time import BLOCKED, COMPUTING, TRANSFER, states
 
 
@@ -48,12 +48,12 @@ def test_a_hung_run_has_its_waits(tmp_path):
     assert clocks[0] > 0
     bars = states(cluster.trace, waits=waits)
     assert spans_of(bars, 0, BLOCKED) == [(clocks[0], clocks[2])]
-    path = draw_space_time(tmp_path / "hung.svg", Run("It hangs", cluster.trace, waits))
+    path = draw_space_time(tmp_path / "hung.svg", TracedRun("It hangs", cluster.trace, waits))
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_text().startswith("<?xml")
 
 
 def test_a_hang_before_anything_happened(tmp_path):
     waits = [Wait(0, "send to", 1, "tag 0, 8 bytes", 0.0)]
-    runs = Run("nothing", Trace(), waits), Run("empty", Trace(), num_ranks=2)
+    runs = TracedRun("nothing", Trace(), waits), TracedRun("empty", Trace(), num_ranks=2)
     assert draw_space_time(tmp_path / "start.png", *runs).read_bytes().startswith(b"\x89PNG")

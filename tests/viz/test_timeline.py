@@ -7,7 +7,7 @@ import pytest
 
 from minipar.comm import Cluster, Trace
 from minipar.comm.collectives import all_reduce, broadcast
-from minipar.viz import Bar, draw_timeline, draw_timelines, lanes, side_by_side, timeline
+from minipar.viz import Bar, draw_timeline, draw_timelines, side_by_side, timeline, timeline_bars
 from minipar.viz.timeline import _colors
 
 SIGNATURE = {".png": b"\x89PNG", ".svg": b"<?xml"}
@@ -29,7 +29,7 @@ def trace():
 
 
 def bars_of(trace, rank, row, **options):
-    return [bar for bar in lanes(trace, **options) if (bar.rank, bar.row) == (rank, row)]
+    return [bar for bar in timeline_bars(trace, **options) if (bar.rank, bar.row) == (rank, row)]
 
 
 def test_computed_time_is_the_trace_s(trace):
@@ -80,7 +80,7 @@ def test_message_bars_lie_where_messages_are(trace):
 def test_time_starts_at_the_first_event():
     trace = Trace(messages=[(0, 1, 8, "", 100.0, 100.5, 101.0)],
                   spans=[(1, "Linear forward", 101.0, 103.0)])
-    assert lanes(trace, num_ranks=3) == [
+    assert timeline_bars(trace, num_ranks=3) == [
         Bar(0, "compute", "waiting", 0.0, 2.5), Bar(0, "messages", "message", 0.0, 0.5),
         Bar(1, "compute", "forward", 0.5, 2.5), Bar(1, "compute", "waiting", 0.0, 0.5),
         Bar(2, "compute", "waiting", 0.0, 2.5)]
@@ -89,7 +89,7 @@ def test_time_starts_at_the_first_event():
 def test_messages_under_way_together_share_the_row():
     trace = Trace(messages=[(0, 1, 8, "a", 0.0, 0.0, 2.0), (0, 2, 8, "b", 1.0, 1.0, 3.0),
                             (0, 3, 8, "b", 2.5, 2.5, 4.0)])
-    assert [bar[2:] for bar in lanes(trace) if bar.row == "messages"] == [
+    assert [bar[2:] for bar in timeline_bars(trace) if bar.row == "messages"] == [
         ("a", 0.0, 2.0), ("b", 2.0, 4.0)]
 
 
@@ -97,17 +97,17 @@ def test_what_a_pipeline_s_messages_carry_is_the_kind_not_which_action_made_it()
     labels = ["0F0", "0F12", "1B0", "1I3", "all_reduce", "2F0 of mine"]
     trace = Trace(messages=[(0, 1, 8, label, 2 * i, 2 * i, 2 * i + 1)
                             for i, label in enumerate(labels)])
-    assert [bar.kind for bar in lanes(trace) if bar.row == "messages"] == [
+    assert [bar.kind for bar in timeline_bars(trace) if bar.row == "messages"] == [
         "activations", "activations", "gradients", "gradients", "all_reduce", "2F0 of mine"]
 
 
 def test_gaps_are_closed_up_to_the_resolution():
     trace = Trace(spans=[(0, "x forward", 0.0, 1.0), (0, "y forward", 1.01, 2.0),
                          (0, "z forward", 3.0, 4.0)])
-    assert lanes(trace, resolution=0.02) == [
+    assert timeline_bars(trace, resolution=0.02) == [
         Bar(0, "compute", "forward", 0.0, 2.0), Bar(0, "compute", "forward", 3.0, 4.0),
         Bar(0, "compute", "waiting", 2.0, 3.0)]
-    assert len(lanes(trace)) == 5
+    assert len(timeline_bars(trace)) == 5
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
@@ -140,12 +140,12 @@ def test_each_kind_has_a_colour_of_its_own():
     kinds = ["x forward", "x backward", "x optimizer", "sweep"]
     trace = Trace(messages=[(0, 1, 8, label, i, i, i + 1) for i, label in enumerate(("", "other"))],
                   spans=[(0, name, i, i + 0.5) for i, name in enumerate(kinds)])
-    colors = _colors(lanes(trace))
+    colors = _colors(timeline_bars(trace))
     assert len(colors) == len(set(colors.values())) == 7            # waiting is the seventh
     mesh = ["0F0", "1I0", "control", "all_reduce", "all_gather", "reduce_scatter", "broadcast"]
     trace.spans.pop()                                               # a step has phases alone
     trace.messages = [(0, 1, 8, label, i, i, i + 1) for i, label in enumerate(mesh)]
-    colors = _colors(lanes(trace))
+    colors = _colors(timeline_bars(trace))
     assert len(colors) == len(set(colors.values())) == 11
 
 
@@ -166,7 +166,7 @@ def test_runs_side_by_side_begin_together_and_end_apart(trace, tmp_path):
                  spans=[(2, "Linear forward", 5.0, 6.0), (2, "Linear backward", 6.0, 7.0)])
     early = Trace(spans=[(2, "Linear forward", 0.0, 0.25)])
     together = side_by_side([late, early])
-    assert lanes(together, apart=True) == [
+    assert timeline_bars(together, apart=True) == [
         Bar(0, "compute", "forward", 0.0, 1.0), Bar(0, "compute", "backward", 1.0, 2.0),
         Bar(0, "compute", "waiting", 2.0, 2.5), Bar(0, "messages", "message", 2.0, 2.5),
         Bar(1, "compute", "forward", 0.0, 0.25)]

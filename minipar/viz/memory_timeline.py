@@ -1,0 +1,174 @@
+"""Live memory over one training step: areas stacked by kind, strategies side by side.
+
+    bytes  ┌ peak                      optimizer states and parameters at the bottom, as they last;
+           ├──╮  ╭╮╭╮                  above them what comes and goes: gradients, messages,
+           │▒▒╰──╯╰╯╰──╮               activations, temporaries
+           │░░░░░░░░░░░░ time
+
+What is drawn is `live_levels(history, …)`, arrays as plain data, so that a test can compare the
+picture with the ledger.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from ..comm.trace import Trace
+from .bars import PHASES
+from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, PURPLE, SKY, YELLOW
+from .figure import byte_unit, in_bytes, save, time_unit
+
+# From the bottom of the stack to its top, and the colour of each; the kinds are the ledger's.
+COLORS = {"parameters": BLUE, "optimizer states": GREEN, "gradients": ORANGE,
+          "communication": SKY, "activations": GREY, "temporaries": YELLOW}
+OFFLOADED = "offloaded"                         # a line of its own: elsewhere, not on the stack
+CAPTIONS = {"communication": "gathered weights, messages",
+            "temporaries": "temporaries of operations"}
+
+
+class MemoryStep(NamedTuple):
+    """What one rank's ledger saw from `start` to `end`, on the clock of its `history`.
+
+    `predicted`: the bytes that the peak should be, and the formula.  `phases`: when "forward", …
+    began, in order of time, as often as there are microbatches (`phase_starts`).
+    """
+
+    title: str
+    history: Sequence[tuple[float, str, int]]
+    start: float
+    end: float
+    predicted: tuple[float, str] | None = None
+    phases: Sequence[tuple[float, str]] = ()
+
+
+def live_levels(history: Sequence[tuple[float, str, int]], start: float,
+           end: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """(times (n,), live bytes (n,) of each kind from each time on), from `start` to `end`.
+
+    Changes at one moment keep their order: each is a time of its own.
+    """
+    now = {kind: 0 for _, kind, _ in history}
+    within = []
+    for time, kind, live in history:
+        if time < start:
+            now[kind] = live
+        elif time <= end:
+            within.append((time, kind, live))
+    times, rows = [start], [dict(now)]
+    for time, kind, live in within:
+        now[kind] = live
+        times.append(time)
+        rows.append(dict(now))
+    times.append(end)
+    rows.append(now)
+    return np.array(times), {kind: np.array([row[kind] for row in rows]) for kind in now}
+
+
+def peak_of(step: MemoryStep, kinds: Sequence[str] = tuple(COLORS)) -> tuple[float, int]:
+    """(when, how many bytes) the kinds together were at their most, for the first time."""
+    times, live = live_levels(step.history, step.start, step.end)
+    total = sum((live[kind] for kind in kinds if kind in live), np.zeros(len(times), int))
+    return float(times[np.argmax(total)]), int(np.max(total))
+
+
+def phase_starts(trace: Trace, rank: int) -> list[tuple[float, str]]:
+    """When each phase of a step began on a rank: forward, backward, forward of the next microbatch,
+    …, optimizer.  What backward computes again is a part of it."""
+    phases = {**PHASES, "again": "backward"}
+    spans = sorted((span.start, phase) for span in trace.named_spans() if span.rank == rank
+                   and (phase := phases.get(span.name.rpartition(" ")[2])) is not None)
+    return [(when, phase) for i, (when, phase) in enumerate(spans)
+            if i == 0 or spans[i - 1][1] != phase]
+
+
+def draw_memory_timeline(steps: Sequence[MemoryStep], path: str | Path, title: str = "",
+                kinds: Sequence[str] = tuple(COLORS),
+                num_parameters: int | None = None) -> Path:
+    """One panel for each step, all with one axis of bytes and one of time; return the path written.
+
+    `kinds` are what is stacked, and what the peak is of.  With `num_parameters` the y axis at the
+    right counts in bytes per parameter.  Raises ValueError if there is nothing to draw.
+    """
+    if not steps or not any(peak_of(step, kinds)[1] for step in steps):
+        raise ValueError("no memory to draw: record with Ledger(now=comm.now), entered before the "
+                         "model is made")
+    figure = Figure(figsize=(max(8.5, 3.9 * len(steps)), 4.6), layout="constrained", dpi=130)
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    panels = figure.subplots(1, len(steps), squeeze=False, sharey=True)[0]
+    top = 1.22 * max(max(peak_of(step, kinds)[1], peak_of(step, [OFFLOADED])[1],
+                         step.predicted[0] if step.predicted else 0) for step in steps)
+    longest = max(step.end - step.start for step in steps)
+    for axes, step in zip(panels, steps):
+        draw_step(axes, step, kinds, top, longest)
+    unit, size = byte_unit(top)
+    panels[0].set_ylabel(f"live memory of one rank in {unit}")
+    if num_parameters:
+        right = panels[-1].secondary_yaxis("right", functions=(
+            lambda y: y * size / num_parameters, lambda y: y * num_parameters / size))
+        right.set_ylabel("bytes per parameter of the model")
+        right.yaxis.set_major_locator(MaxNLocator(steps=[2, 4], nbins=8))
+    seen = {kind for step in steps for _, kind, live in step.history if live}
+    handles = [Patch(facecolor=COLORS[kind], label=CAPTIONS.get(kind, kind))
+               for kind in COLORS if kind in kinds and kind in seen]
+    if OFFLOADED in seen:
+        handles.append(Line2D([], [], color=PURPLE, label="offloaded, not in memory"))
+    if any(step.predicted for step in steps):
+        handles.append(Line2D([], [], color=BLACK, linestyle="--", label="predicted peak"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False,
+                  fontsize=9)
+    return save(figure, path)
+
+
+def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float,
+              duration: float) -> None:
+    """One panel of `duration` seconds and `top` bytes: the areas, the peak with its figure, the
+    predicted peak as a line."""
+    (unit, scale), (_, size) = time_unit(duration), byte_unit(top)
+    times, live = live_levels(step.history, step.start, step.end)
+    x, floor = (times - step.start) * scale, np.zeros(len(times))
+    for kind in COLORS:
+        if kind in kinds and kind in live:
+            ceiling = floor + live[kind] / size
+            axes.fill_between(x, floor, ceiling, step="post", color=COLORS[kind],
+                              linewidth=0.5)        # what lived for an instant is a hairline
+            floor = ceiling
+    if OFFLOADED in live:
+        axes.step(x, live[OFFLOADED] / size, where="post", color=PURPLE, linewidth=1.4)
+    when, peak = peak_of(step, kinds)
+    if step.predicted is not None:
+        axes.axhline(step.predicted[0] / size, color=BLACK, linestyle="--", linewidth=1.2)
+    at = (when - step.start) * scale, peak / size
+    axes.plot(*at, "o", color=BLACK, markersize=5, clip_on=False)
+    late = at[0] > 0.6 * duration * scale
+    axes.annotate(f"peak {in_bytes(peak)}", at, xytext=(-4 if late else 4, 5),
+                  textcoords="offset points", ha="right" if late else "left", fontsize=9.5,
+                  fontweight="bold")
+    _mark_phases(axes, step, scale, top / size, duration)
+    axes.set_xlim(0, duration * scale)
+    axes.set_ylim(0, top / size)
+    formula = step.predicted[1] if step.predicted else ""
+    axes.set_title("\n".join(filter(None, (step.title, formula))), loc="left", fontsize=10.5)
+    axes.set_xlabel(f"time in {unit}")
+    axes.grid(axis="y", color=LIGHT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _mark_phases(axes: Axes, step: MemoryStep, scale: float, top: float, duration: float) -> None:
+    """A line where each phase begins, and its name where there is room for it."""
+    width = axes.get_position().width * axes.figure.get_figwidth()          # in inches
+    for i, (when, name) in enumerate(step.phases):
+        until = step.phases[i + 1][0] if i + 1 < len(step.phases) else step.end
+        x = (when - step.start) * scale
+        if i:
+            axes.axvline(x, color=DARK, linestyle=":", linewidth=1)
+        if (until - when) / duration * width > 0.55:
+            axes.text(x, 0.98 * top, f" {name}", va="top", fontsize=9, color=DARK)

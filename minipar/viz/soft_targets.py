@@ -1,0 +1,59 @@
+"""What a teacher says of one picture, softened more and more: bars of probabilities, side by side.
+
+    ▒▓▒ │      █      │      █      │      █      │     ▂█▁▃▁     all that is not the answer
+    the │   label     │    T = 1    │    T = 2    │     T = 4     grows out of nothing
+
+The probabilities are those of softmax(logits / T).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from .colors import BLUE, DARK, LIGHT, ORANGE
+from .figure import save
+
+TELL = 0.01     # probabilities from here on are written above their bars
+
+
+def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Sequence[float]],
+                  truth: int, title: str = "") -> Path:
+    """Draw `image` (height, width), and beside it for each of `bars` the probabilities of classes
+    0, 1, …, that of the true one in its colour.  Returns the path written.
+
+    Raises ValueError unless all have the same number of classes, `truth` one of them.
+    """
+    sizes = {len(values) for values in bars.values()}
+    if len(sizes) != 1 or not 0 <= truth < min(sizes):
+        raise ValueError(f"bars of one number of classes were expected, and truth {truth} one of "
+                         f"them, not {sorted(sizes)} classes")
+    figure = Figure(figsize=(2.0 + 2.5 * len(bars), 3.1), layout="constrained", dpi=130)
+    shown, *rest = figure.subplots(1, 1 + len(bars), width_ratios=[0.8, *[1.0] * len(bars)])
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    shown.imshow(image, cmap="gray_r")
+    shown.set_title("input", fontsize=10)
+    shown.set_xticks([])
+    shown.set_yticks([])
+    for axes, (name, values) in zip(rest, bars.items()):
+        classes = range(len(values))
+        axes.bar(classes, values, color=[ORANGE if c == truth else BLUE for c in classes])
+        for c, value in zip(classes, values):
+            if value >= TELL:
+                axes.text(c, value + 0.015, f"{value:.0%}", ha="center", fontsize=7, color=DARK)
+        axes.set_title(name, fontsize=10)
+        axes.set_ylim(0, 1.08)
+        axes.set_xticks(classes)
+        axes.tick_params(labelsize=8)
+        axes.set_xlabel("class", fontsize=9)
+        axes.grid(axis="y", color=LIGHT, linewidth=0.8)
+        axes.set_axisbelow(True)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        if axes is not rest[0]:
+            axes.set_yticklabels([])
+    rest[0].set_ylabel("probability", fontsize=9)
+    rest[0].bar([0], [0], color=ORANGE, label="the true class")
+    rest[0].legend(frameon=False, fontsize=8, loc="upper right" if truth < 5 else "upper left")
+    return save(figure, path)

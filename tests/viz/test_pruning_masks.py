@@ -1,0 +1,25 @@
+"""Masks drawn, and what pruned models cost."""
+
+import numpy as np
+import pytest
+
+from minipar.viz.pruning_masks import PrunedModel, draw_pruning_masks, pareto_front
+
+POINTS = [PrunedModel("dense", 98, (1, 1)), PrunedModel("half", 97, (0.5, 9)),
+          PrunedModel("bad", 90, (0.6, 1.2)), PrunedModel("small", 80, (0.1, 0.9))]
+
+
+def test_the_front_is_whom_none_beats():
+    assert [p.name for p in pareto_front(POINTS, 0)] == ["small", "half", "dense"]
+    assert [p.name for p in pareto_front(POINTS, 1)] == ["small", "dense"]
+
+
+def test_it_is_drawn(tmp_path):
+    masks = {"2 of 4": np.arange(64).reshape(8, 8) % 4 < 2, "none": np.zeros((4, 4), bool)}
+    path = draw_pruning_masks(masks, POINTS, ("size", "time"), "right, %", tmp_path / "a.png",
+                              "Masks")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="with 3 costs each"):
+        draw_pruning_masks(masks, POINTS, ("size", "FLOPs", "time"), "right, %", path)
+    with pytest.raises(ValueError, match="at least one mask"):
+        draw_pruning_masks({}, POINTS, ("size", "time"), "right, %", path)

@@ -1,0 +1,69 @@
+"""Plans being executed, and compute against memory: what is drawn is what was given."""
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from minipar.memory.remat.predict import predict, run_steps
+from minipar.memory.remat.profile import Costs, PartCost
+from minipar.viz.remat_steps import COLORS, boxes, draw_remat_steps
+from minipar.viz.remat_tradeoff import draw_remat_tradeoff
+
+COSTS = Costs((PartCost(10, (60, 60), (60, 60), 3, 0, 1000, 900, 0, 2000),) * 4, 25)
+PLAN = (0, (1, 2), 3)
+STEPS = list(run_steps(PLAN, COSTS))
+NAMES = ["one", "two", "three", "four"]
+
+
+@pytest.fixture
+def saved(monkeypatch):
+    """The figures that are saved."""
+    figures, save = [], Figure.savefig
+    monkeypatch.setattr(Figure, "savefig",
+                        lambda self, *args, **options: figures.append(self) or
+                        save(self, *args, **options))
+    return figures
+
+
+def test_boxes_are_the_steps_one_after_the_other():
+    found = boxes(STEPS)
+    assert [(box.kind, box.part) for box in found] == [
+        *[("forward", i) for i in range(4)], ("loss", 4), ("backward", 3), ("again", 1),
+        ("again", 2), ("backward", 2), ("backward", 1), ("backward", 0)]
+    assert all(a.end == b.start for a, b in zip(found, found[1:]))
+    assert found[-1].end == sum(step.flops for step in STEPS) == 4000 + 4 * 2000 + 1900
+    assert max(box.live for box in found) == predict(PLAN, COSTS).peak == 190
+
+
+def test_what_is_drawn_are_the_boxes(tmp_path, saved):
+    path = draw_remat_steps({"a plan": STEPS, "again": STEPS}, NAMES, tmp_path / "plan.png",
+                            "Plans")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    expected = [(box.start / 1e6, (box.end - box.start) / 1e6, box.kind) for box in boxes(STEPS)
+                if box.kind in COLORS]
+    for axes in saved[0].axes[:2]:
+        drawn = [(p.get_x(), p.get_width(), p.get_gid()) for p in axes.patches
+                 if isinstance(p, Rectangle)]
+        assert drawn == expected
+    for axes in saved[0].axes[2:]:
+        assert [text.get_text() for text in axes.texts] == ["peak 190 B"]
+
+
+def test_points_and_curves_are_drawn_as_they_are(tmp_path, saved):
+    best, counted = [(100, 5.0), (200, 1.0), (400, 0.0)], [(200, 1.0)]
+    draw_remat_tradeoff(best, {"none": [(400, 0.0)]}, counted,
+                           {"L": ([(4, 5), (9, 10)], [(4, 5), (9, 10)])}, {"a plan": STEPS}, NAMES,
+                           tmp_path / "both.png", "Both")
+    left, right = saved[0].subfigs[0].axes
+    assert [tuple(zip(*line.get_data())) for line in left.lines] == [
+        ((200, 1.0), (400, 0.0)), ((400, 0.0),), ((200, 1.0),)], "5 forwards are out of the picture"
+    assert [tuple(zip(*line.get_data())) for line in right.lines] == [((4, 5), (9, 10))] * 2
+
+
+def test_nothing_to_draw_is_refused(tmp_path):
+    for runs in ({}, {"empty": []}):
+        with pytest.raises(ValueError, match="no steps to draw"):
+            draw_remat_steps(runs, NAMES, tmp_path / "plan.png")
+    with pytest.raises(ValueError, match="nothing to draw"):
+        draw_remat_tradeoff([], {}, [], {}, {"a plan": STEPS}, NAMES, tmp_path / "both.png")
+    assert not list(tmp_path.iterdir())
