@@ -23,8 +23,8 @@ import numpy as np
 from support.kit import Lesson, Row
 
 from minipar.autograd import backward
-from minipar.backend.array_module import making
-from minipar.backend.host_memory import MappedFile
+from minipar.backend import allocating_with
+from minipar.backend.mapped_file import MappedFile
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.simulated.copy_lane import copy_lanes
 from minipar.comm.simulated.topology import Link
@@ -100,7 +100,8 @@ def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
     """(Whether a model in a file generates the same; bytes of weights at the peak; of units)."""
     prompt, ledger, file = np.arange(5), Ledger(), MappedFile()
     expected = list(generate(GPT(CONFIG).initialize(), prompt, 3))
-    with ledger.recording(), making(dict.fromkeys(("parameters", "gradients"), file.zeros)):
+    in_file = dict.fromkeys(("parameters", "gradients"), file.zeros)
+    with ledger.recording(), allocating_with(in_file):
         model = GPT(CONFIG).initialize()
         strategy = shard_all(model, comm.split(comm.rank))      # of one rank: nothing is sent
         same = list(generate(model, prompt, 3)) == expected
@@ -110,7 +111,7 @@ def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
 def states_in_file() -> tuple[int, int]:
     """Bytes of AdamW's states here, and in the file."""
     ledger, file = Ledger(), MappedFile()
-    with ledger.recording(), making({"optimizer states": file.zeros}):
+    with ledger.recording(), allocating_with({"optimizer states": file.zeros}):
         optimizer = AdamW(GPT(CONFIG).initialize().slabs)
         optimizer.step()
     return ledger.live_of["optimizer states"], ledger.live_of["offloaded"]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minipar.backend.array_module import Array
+from minipar.backend import Array
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum, all_reduce
 from minipar.launcher import metered

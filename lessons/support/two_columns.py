@@ -12,7 +12,7 @@ them: a neuron there sees all of the layer before (Krizhevsky, Sutskever & Hinto
 
 from minipar import autograd as ag
 from minipar.autograd import Tensor
-from minipar.backend.array_module import Array
+from minipar.backend import Array
 from minipar.comm import Communicator
 from minipar.nn import Linear, Module
 from minipar.nn.chain import ChainPart, chain

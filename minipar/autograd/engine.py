@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backend import Array, allocated
+from ..backend import Array, record_allocation
 from .meter import Meter, current_meter
 from .tensor import Edge, GradientSlot, Node, Tensor
 
@@ -52,7 +52,7 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
             edge, piece, charge = todo.pop()    # last in, first out: weights, then x, then upstream
             if callable(piece):
                 start = meter.start() if charge else None
-                piece = allocated("temporaries", piece())
+                piece = record_allocation("temporaries", piece())
                 if charge:
                     meter.stop(start, *charge[:3], (*charge[3], piece))
             waiting[edge] -= 1

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, allocated
+from ..backend import Array, record_allocation
 from .meter import current_meter
 from .tensor import Node, Tensor
 
@@ -145,7 +145,7 @@ class Function:
         try:
             dtype = _common_dtype(arrays)
             start = meter.start() if meter else None
-            out = Tensor(allocated("temporaries", cls.forward(ctx, *arrays, **options)))
+            out = Tensor(record_allocation("temporaries", cls.forward(ctx, *arrays, **options)))
             if dtype not in (None, out.dtype) and out.dtype.kind == "f" and "dtype" not in options:
                 raise TypeError(f"{dtype} became {out.dtype}: convert with astype what is mixed in")
         except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:

@@ -1,29 +1,31 @@
-"""Arrays: NumPy or CuPy, arrays without numbers, and where their memory comes from."""
+"""Arrays: NumPy or CuPy, arrays without numbers, and where their memory comes from.
 
-from .array_module import (
+    arrays.py         the seam between NumPy and CuPy
+    allocation.py     who makes the arrays that live long, and who is told of memory
+    views.py          the storage behind a view
+    malloc.py         a setting of the C library
+    mapped_file.py    arrays in a file, of which only what is in use is resident
+    copy_stream.py    copies between memories, beside what a GPU computes
+    shape_array.py    arrays without numbers (their views in shape_layout.py, NumPy's functions of
+                      them in shape_rules.py)
+"""
+
+from .allocation import allocate_zeros, allocating_with, observing_allocations, record_allocation
+from .arrays import (
     Array,
     add_at,
-    allocated,
-    beside,
-    blocks,
+    asarray_like,
+    cache_blocks,
     check_ids,
-    flat_view,
     is_gpu,
     is_host,
-    keep_freed_memory,
-    like,
-    making,
-    observing_allocations,
-    place_in,
     scatter_add,
-    storage,
+    to_device_of,
     to_host,
-    view_of,
-    zeros,
 )
 
 __all__ = [
-    "Array", "add_at", "allocated", "beside", "blocks", "check_ids", "flat_view", "is_gpu",
-    "is_host", "keep_freed_memory", "like", "making", "observing_allocations", "place_in",
-    "scatter_add", "storage", "to_host", "view_of", "zeros",
+    "Array", "add_at", "allocate_zeros", "allocating_with", "asarray_like", "cache_blocks",
+    "check_ids", "is_gpu", "is_host", "observing_allocations", "record_allocation", "scatter_add",
+    "to_device_of", "to_host",
 ]

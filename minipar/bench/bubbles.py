@@ -16,7 +16,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from ..backend import keep_freed_memory
+from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
 from ..nn import GPT
 from ..parallel.pipeline import Timeline, Times, make_schedule, simulate

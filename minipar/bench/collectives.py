@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backend import keep_freed_memory
+from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
 from ..comm.collectives import all_reduce
 from ..comm.collectives.further import ALGORITHMS

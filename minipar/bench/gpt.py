@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backend import keep_freed_memory
+from ..backend.malloc import keep_freed_memory
 from ..memory.ledger import Ledger
 from ..nn import GPT, GPTConfig
 from ..optim import AdamW

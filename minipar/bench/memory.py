@@ -6,8 +6,8 @@ One process.  The peak is that of activations, counted by the ledger in a step o
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from ..backend import keep_freed_memory
-from ..backend.host_memory import MappedFile
+from ..backend.malloc import keep_freed_memory
+from ..backend.mapped_file import MappedFile
 from ..memory.ledger import Ledger
 from ..memory.offload.offload import Offload
 from ..memory.remat.plans import rematerialize, rematerialize_attention

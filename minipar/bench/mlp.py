@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backend import keep_freed_memory
+from ..backend.malloc import keep_freed_memory
 from ..nn import MLP
 from ..optim import SGD, Adam
 from .timing import Row, check_same, import_torch, interleave, medians, milliseconds

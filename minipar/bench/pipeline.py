@@ -22,7 +22,7 @@ from types import ModuleType
 import numpy as np
 
 from ..autograd import Tensor, backward, cross_entropy
-from ..backend import keep_freed_memory
+from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce
 from ..nn import MLP, Sequential

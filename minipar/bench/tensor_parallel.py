@@ -12,7 +12,8 @@ What `tp = 2` takes more than `silent` is the price of its messages.
 import numpy as np
 
 from ..autograd import Tensor
-from ..backend import Array, keep_freed_memory
+from ..backend import Array
+from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
 from ..comm.collectives import all_reduce
 from ..nn import GPT

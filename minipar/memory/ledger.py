@@ -6,7 +6,7 @@
     offloaded                                                     elsewhere: counted by itself
 
 Nothing but `ctx.save` keeps an activation alive, so who hooks into it sees them all; the other
-kinds live in a few long arrays, and their makers say so (`backend.allocated`).  Storages are
+kinds live in a few long arrays, and their makers say so (`record_allocation`).  Storages are
 counted, each once, until they are freed: two views of one array are one storage.  Temporaries are
 counted by a `StepLedger` (`temporaries.py`); what an operation makes and drops inside of it, and
 the optimizer's scratch block, are not seen.
@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from ..autograd import Tensor, saved_tensors_hooks
-from ..backend import Array, observing_allocations, storage
+from ..backend import Array, observing_allocations
+from ..backend.views import storage
 
 OFFLOADED, TEMPORARIES = "offloaded", "temporaries"
 KINDS = ("parameters", "gradients", "optimizer states", "communication", "activations", TEMPORARIES,

@@ -7,7 +7,7 @@
 
 They last for an operation or two, but a few large ones are there at the peak of a step: 2 % of it
 in float32 for a GPT of six layers, 11 to 33 % where less is kept (docs/pages/memory.md).
-Operations and pullbacks report what they return to `backend.allocated`, which costs nothing unless
+Operations and pullbacks report what they return to `record_allocation`, which costs nothing unless
 a ledger listens.
 
 Not seen are arrays that an operation makes and drops inside of it, for which its code would have to
@@ -16,7 +16,8 @@ say so: 2 to 12 % of the same peaks, by Python's allocator (tests/memory/test_te
 
 import weakref
 
-from ..backend import Array, storage
+from ..backend import Array
+from ..backend.views import storage
 from .ledger import TEMPORARIES, Ledger
 
 

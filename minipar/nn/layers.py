@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import autograd as ag
 from ..autograd import Tensor
-from ..backend import Array, is_gpu, is_host, like
+from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import current_step, dropout_mask
 from .module import Module
 from .parameter import Initializer, Parameter, normal, ones, zeros
@@ -86,7 +86,7 @@ class Dropout(Module):
             return np.empty_like(x, shape=(x.shape[0], *part, *shape[len(part):]), dtype=bool)
         keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate,
                             box)
-        return like(keep, x)
+        return asarray_like(keep, x)
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""

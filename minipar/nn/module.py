@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import IGNORE_INDEX, Tensor
-from ..backend import Array, is_gpu, is_host, like, to_host
+from ..backend import Array, asarray_like, is_gpu, is_host, to_host
 from ..random import generator
 from .parameter import Parameter
 from .slab import Slab
@@ -155,7 +155,8 @@ class Module:
         for name, parameter in self.named_parameters():
             if is_host(parameter.data) or is_gpu(parameter.data):
                 values = parameter.initial(generator(seed, name), parameter.global_shape)
-                parameter.data[...] = like(parameter.take(values).astype(dtype), parameter.data)
+                values = parameter.take(values).astype(dtype)
+                parameter.data[...] = asarray_like(values, parameter.data)
         return self
 
     def to_empty(self, dtype: Any = np.float32, array: Array = None):
@@ -209,8 +210,8 @@ class Module:
         if wrong:
             raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
         for name, parameter in own.items():
-            values = parameter.take(state[name])
-            parameter.data[...] = like(values.astype(parameter.dtype, copy=False), parameter.data)
+            values = parameter.take(state[name]).astype(parameter.dtype, copy=False)
+            parameter.data[...] = asarray_like(values, parameter.data)
 
 
 class ModuleList(Module):

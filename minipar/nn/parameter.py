@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..autograd import GradientSlot, Tensor
-from ..backend import Array, like
+from ..backend import Array, asarray_like
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -29,7 +29,7 @@ def normal(std: float) -> Initializer:
 def part_of(values: Array, box: tuple[tuple[int, int], ...],
             order: tuple[int, ...] | None = None) -> Array:
     """The box of `values` whose last axis is first brought into `order`, if one is given."""
-    values = values if order is None else np.take(values, like(order, values), axis=-1)
+    values = values if order is None else np.take(values, asarray_like(order, values), axis=-1)
     return values[tuple(slice(*bounds) for bounds in box)]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backend import Array, to_host, zeros
+from ..backend import Array, allocate_zeros, to_host
 from .parameter import Parameter, part_of
 
 
@@ -72,8 +72,8 @@ class Slab:
                                          parameter.replicated, order=parameter.order))
             self.parameters.append(parameter)
             start = stop
-        self.data: Array = zeros("parameters", like, start)
-        self.grad: Array = zeros("gradients", like, start)
+        self.data: Array = allocate_zeros("parameters", like, start)
+        self.grad: Array = allocate_zeros("gradients", like, start)
         for segment, parameter in zip(self.segments, self.parameters):
             view = self.data[segment.start:segment.stop].reshape(segment.shape)
             if parameter.initialized:

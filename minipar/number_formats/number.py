@@ -27,7 +27,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..backend import Array, blocks, is_host, like
+from ..backend import Array, asarray_like, cache_blocks, is_host
 from .rounding import FLOATS, nearest_by_adder, nearest_by_bits, scale_of, step_by_chance
 
 FLOAT32 = np.dtype(np.float32)
@@ -51,7 +51,7 @@ def as_floats(array: Array) -> Array:
 def by_pieces(function: Callable[[Array], Array], array: Array, dtype: np.dtype) -> Array:
     """The numbers function(piece), one for one, of pieces of `array` that stay in the cache."""
     out = np.empty_like(array, dtype=dtype, order="C")
-    for piece, result in blocks(array.reshape(array.size), out.reshape(out.size)):
+    for piece, result in cache_blocks(array.reshape(array.size), out.reshape(out.size)):
         result[...] = function(piece)
     return out
 
@@ -217,7 +217,7 @@ class Format:
             return (codes.astype(np.uint32) << (23 - self.mantissa_bits)).view(FLOAT32)
         if self.bits > 16:
             return self._number(codes)
-        table = like(self._table, codes)
+        table = asarray_like(self._table, codes)
         return by_pieces(lambda piece: np.take(table, piece), codes, FLOAT32)
 
     @cached_property

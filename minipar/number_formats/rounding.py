@@ -23,7 +23,7 @@ applications (2022).
 
 import numpy as np
 
-from ..backend import Array, like
+from ..backend import Array, asarray_like
 
 # Of the floats that are rounded: digits after the point, and an integer type for their bits.
 FLOATS = {np.dtype(np.float32): (23, np.dtype(np.uint32)),
@@ -72,7 +72,7 @@ def step_by_chance(size: Array, nearest: Array, spacing: Array,
     # the neighbour with probability d = |size - nearest| / spacing
     away = size - nearest                       # exact
     away /= spacing
-    chance = like(random.random(size.shape, dtype=size.dtype), size)
+    chance = asarray_like(random.random(size.shape, dtype=size.dtype), size)
     step = np.copysign(spacing, away)
     step *= chance < np.abs(away)
     step += nearest

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import Array, blocks, is_host
-from ..backend.host_memory import page_out
+from ..backend import Array, cache_blocks, is_host
+from ..backend.mapped_file import page_out
 from ..comm.collectives import agree_on_sum
 from ..nn.slab import Slab
 
@@ -26,7 +26,7 @@ def squared_norm(slabs: Sequence[Slab]) -> Array:
 def sum_of_squares(flat: Array) -> Array:
     """Σ g² over an array (n,), one float64."""
     total = 0.0
-    for (g,) in blocks(flat):
+    for (g,) in cache_blocks(flat):
         total = total + np.einsum("i,i->", g, g, dtype=np.float64)
     page_out(flat)
     return total

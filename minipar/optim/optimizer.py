@@ -6,9 +6,10 @@
 Decay and learning rate may differ from one span of a slab to the next (`groups.py`).
 
 A block of parameters, gradients and states goes through all the passes of the update while it is
-in the L2 cache; a scratch block serves every step, so a step allocates nothing.  States made inside
-`backend.making` may be in a file, of which one block at a time is resident, or on the host beside a
-GPU, where the step is then taken: ZeRO-Offload, Ren et al. 2021.
+in the L2 cache; a scratch block serves every step, so a step allocates nothing.
+
+States made inside `backend.allocating_with` may be in a file, of which one block at a time is
+resident, or on the host beside a GPU, where the step is then taken: ZeRO-Offload, Ren et al. 2021.
 """
 
 import math
@@ -18,8 +19,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from ..autograd.meter import current_meter
-from ..backend import Array, beside, blocks, like, zeros
-from ..backend.host_memory import is_mapped, page_out
+from ..backend import Array, allocate_zeros, asarray_like, cache_blocks, to_device_of
+from ..backend.mapped_file import is_mapped, page_out
 from ..nn.slab import Slab
 from .groups import Group, Span, spans_of, within
 
@@ -49,9 +50,9 @@ class Optimizer:
                 raise ValueError(f"{name} is a number >= 0, not {value}")
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
         self.states: list[dict[str, Array]] = [
-            {name: zeros("optimizer states", slab.data) for name in self.state_names}
+            {name: allocate_zeros("optimizer states", slab.data) for name in self.state_names}
             for slab in slabs]
-        sizes = [[block.shape[0] for (block,) in blocks(slab.data)] for slab in slabs]
+        sizes = [[block.shape[0] for (block,) in cache_blocks(slab.data)] for slab in slabs]
         self._scratch = np.empty_like(next(iter(self.states[0].values()), slabs[0].data),
                                       shape=(2, max(max(of, default=0) for of in sizes)))
         self._spans: list[list[list[Span]]] = []        # of each slab, of each block
@@ -81,7 +82,7 @@ class Optimizer:
             grad = slab.complete_grad()
             arrays = slab.data, grad, *state.values()
             mapped, done = [array for array in arrays if is_mapped(array)], 0
-            for spans_here, block in zip(spans, blocks(*arrays)):
+            for spans_here, block in zip(spans, cache_blocks(*arrays)):
                 self._update_block(spans_here, *block)
                 done += block[0].shape[0]
                 page_out(*[array[:done] for array in mapped])   # all: neighbours come with a page
@@ -93,7 +94,7 @@ class Optimizer:
         """One step of a block, where the states are: on the host, if they were made there
         (ZeRO-Offload).  `spans` are those of it that decay, or have another learning rate."""
         place = states[0] if states else p
-        here, g = beside(p, place), beside(g, place)
+        here, g = to_device_of(p, place), to_device_of(g, place)
         scratch, decayed = self._scratch[:, :p.shape[0]]
         if spans and not self.decoupled:
             if spans[0][:2] != (0, p.shape[0]):
@@ -111,7 +112,7 @@ class Optimizer:
                 p_here *= 1 - self.lr * span.lr_scale * span.weight_decay
         here -= step
         if here is not p:
-            p[...] = beside(here, p)
+            p[...] = to_device_of(here, p)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -143,5 +144,5 @@ class Optimizer:
                                          f"which the checkpoint does not have: resume with the "
                                          "optimizer that wrote it")
                     part = values[segment.start:segment.stop]
-                    part[...] = like(segment.take(state[key]).astype(values.dtype), values)
+                    part[...] = asarray_like(segment.take(state[key]).astype(values.dtype), values)
         self.num_steps = num_steps

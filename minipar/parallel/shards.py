@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backend import Array, beside, to_host
+from ..backend import Array, to_device_of, to_host
 from ..comm import Communicator, collectives
 from ..nn import Parameter
 from ..nn.slab import Segment
@@ -38,7 +38,7 @@ class Shard:
 
     def add(self, piece: Array) -> None:
         """Add to the gradient: what the ranks summed up for this one."""
-        piece = beside(piece, self.grad)
+        piece = to_device_of(piece, self.grad)
         if self.has_grad:
             self.grad += piece
         else:

@@ -10,7 +10,7 @@ the number of ranks: the loss was divided before.)
 
 from collections.abc import Hashable, Sequence
 
-from ..backend import Array, allocated
+from ..backend import Array, record_allocation
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, reduce_scatter
 from ..number_formats import Format
@@ -48,7 +48,7 @@ class Narrow(Sums):
         self.fmt = fmt
 
     def _codes(self, numbers: Array) -> Array:
-        return allocated("communication", self.fmt.encode(numbers))
+        return record_allocation("communication", self.fmt.encode(numbers))
 
     def all_reduce(self, comm: Communicator, flat: Array, of: Hashable = None) -> Array:
         """See Sums."""
@@ -70,7 +70,8 @@ class Narrow(Sums):
     def all_gather(self, comm: Communicator, piece: Array, counts: Sequence[int],
                    out: Array) -> Array:
         """See Sums: all pieces are rounded, this rank's too."""
-        codes = allocated("communication", all_gather(comm, self.fmt.encode(piece), counts=counts))
+        codes = all_gather(comm, self.fmt.encode(piece), counts=counts)
+        record_allocation("communication", codes)
         out[...] = self.fmt.decode(codes)
         return out
 

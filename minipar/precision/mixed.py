@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from ..autograd import Tensor, saved_tensors_hooks
 from ..autograd.function import Enough, after_operations, saved_hooks
 from ..autograd.ops.rounding import round_to
-from ..backend import Array, allocated
+from ..backend import Array, record_allocation
 from ..nn import GPT, Linear, Module
 from ..nn.chain import chain
 from ..number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, Format
@@ -222,7 +222,7 @@ class _Call:
             if found := self._master_of(array):
                 array, widen = found[0], partial(_rounded, found[1])
             elif array.ndim and array.shape[-1] != 1:
-                array, widen = fmt.encode(allocated("temporaries", array)), fmt.decode
+                array, widen = fmt.encode(record_allocation("temporaries", array)), fmt.decode
         token = _decided.set(True)
         try:
             item = self.outside[0](array) if self.outside else array
@@ -233,7 +233,7 @@ class _Call:
     def bring_back(self, kept: _Kept) -> Array:
         """A hook: the array that `keep` was given, rounded."""
         array = self.outside[1](kept.item) if self.outside else kept.item
-        return allocated("temporaries", kept.widen(array)) if kept.widen else array
+        return record_allocation("temporaries", kept.widen(array)) if kept.widen else array
 
     def _master_of(self, array: Array) -> tuple[Array, Format] | None:
         """The master of a rounded weight, or of its transpose, and the weight's format."""

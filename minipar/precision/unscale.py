@@ -10,7 +10,7 @@ over all ranks, along whatever axes, says whether anyone found something.
 
 import numpy as np
 
-from ..backend import blocks
+from ..backend import cache_blocks
 from ..comm.collectives import agree_on_sum
 from ..parallel.strategy import Strategy
 
@@ -22,7 +22,7 @@ def unscale(strategy: Strategy, scale: float) -> bool:
     the norm of the gradients themselves.
     """
     grads = [slab.complete_grad() for slab in strategy.slabs]
-    num_bad = sum(not np.isfinite(g).all() for grad in grads for (g,) in blocks(grad))
+    num_bad = sum(not np.isfinite(g).all() for grad in grads for (g,) in cache_blocks(grad))
     if agree_on_sum(strategy.comm, float(num_bad)):
         return False
     for grad in grads:

@@ -5,7 +5,7 @@ import argparse
 import numpy as np
 from rich.console import Console
 
-from ..backend import keep_freed_memory
+from ..backend.malloc import keep_freed_memory
 from ..comm import Cluster, Communicator
 from ..environment import launched
 from ..launcher import UsageError, launch, on_first_rank

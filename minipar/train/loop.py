@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import checkpoint as files
-from ..backend import Array, like
+from ..backend import Array, asarray_like
 from ..comm import Communicator, Trace
 from ..comm.collectives import chunk_bounds, gather_trace
 from ..compress.load import check_size, compression_of
@@ -199,8 +199,9 @@ def microbatches(run: TrainState, step: int) -> list[Microbatch]:
     batch = run.task.batches.batch(step)
     rows = run.strategy.rows(len(batch[0]))
     inputs, targets, samples = (array[rows.start:rows.stop] for array in batch)
-    return [Microbatch(like(inputs[start:stop].copy(), run.array),      # freed one by one
-                       like(targets[start:stop].copy(), run.array), samples[start:stop].copy())
+    return [Microbatch(asarray_like(inputs[start:stop].copy(), run.array),      # freed one by one
+                       asarray_like(targets[start:stop].copy(), run.array),
+                       samples[start:stop].copy())
             for start, stop in chunk_bounds(len(rows), num_microbatches(run.options))]
 
 

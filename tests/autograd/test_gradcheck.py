@@ -11,7 +11,7 @@ import pytest
 import minipar.autograd as ag
 from minipar.autograd import Function, Tensor, gradcheck
 from minipar.autograd.ops import attention
-from minipar.backend import array_module
+from minipar.backend import arrays
 
 NOT_OPERATIONS = {"IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "backward",
                   "count_targets", "current_meter", "gradcheck", "no_grad", "saved_tensors_hooks",
@@ -191,7 +191,7 @@ def test_derivative(number):
 
 @pytest.mark.parametrize("op", ["gelu", "scaled_dot_product_attention", "fused_attention"])
 def test_derivatives_do_not_depend_on_how_work_is_cut_into_blocks(op, monkeypatch):
-    monkeypatch.setattr(array_module, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", 64)
     monkeypatch.setattr(attention, "QUERIES", 2)
     checked = [gradcheck(f, *inputs, **options) for name, f, inputs, options in CASES if name == op]
     assert checked

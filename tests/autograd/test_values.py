@@ -8,7 +8,7 @@ import pytest
 
 import minipar.autograd as ag
 from minipar.autograd import Tensor
-from minipar.backend import array_module
+from minipar.backend import arrays
 
 rng = np.random.default_rng(0)
 
@@ -197,7 +197,7 @@ def test_causal_attention_over_several_blocks_of_queries(queries, keys):
 @pytest.mark.parametrize("heads, kv", [(4, 4), (4, 2), (6, 1)])
 @pytest.mark.parametrize("block_bytes", [64, 1 << 18])
 def test_fused_attention_is_attention(causal, rate, heads, kv, block_bytes, monkeypatch):
-    monkeypatch.setattr(array_module, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)
     b, time, d = 3, 5, 2
     keep = rng.random((b, heads, time, time)) < 0.6 if rate else None
     qkv, upstream = t(b, time, (heads + 2 * kv) * d), rng.standard_normal((b, time, heads * d))

@@ -7,16 +7,24 @@ import types
 import numpy as np
 import pytest
 
-from minipar.backend import array_module
-from minipar.backend.array_module import (
+from minipar.backend import (
+
     add_at,
-    blocks,
+
+    arrays,
+
+    cache_blocks,
+
     check_ids,
+
     is_gpu,
+
     is_host,
-    like,
+
     scatter_add,
+
     to_host,
+
 )
 from minipar.backend.shape_array import ShapeArray
 
@@ -60,11 +68,11 @@ def test_who_owns_the_numbers():
 
 def test_like_moves_host_values_to_where_an_array_lives(cupy):
     values = np.arange(6).reshape(2, 3)
-    assert like(values, np.ones(1)) is values
-    there = like(values, DeviceArray([1.0]))
+    assert asarray_like(values, np.ones(1)) is values
+    there = asarray_like(values, DeviceArray([1.0]))
     assert isinstance(there, DeviceArray) and there.dtype == values.dtype
     np.testing.assert_array_equal(there.get(), values)
-    shape = like(values > 2, ShapeArray((), np.float32))
+    shape = asarray_like(values > 2, ShapeArray((), np.float32))
     assert isinstance(shape, ShapeArray) and (shape.shape, shape.dtype) == ((2, 3), bool)
 
 
@@ -80,10 +88,10 @@ def test_to_host_copies_only_what_lives_elsewhere():
 @pytest.mark.parametrize("width", [1, 3, 40])
 @pytest.mark.parametrize("block_bytes", [8, 64, 1 << 18])
 def test_blocks_cover_every_row_once_and_in_order(num_rows, width, block_bytes, monkeypatch):
-    monkeypatch.setattr(array_module, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)
     x = np.arange(num_rows * width, dtype=np.float64).reshape(num_rows, width)
     y = -np.arange(num_rows)
-    pieces = list(blocks(x, y))
+    pieces = list(cache_blocks(x, y))
     assert sum(len(a) for a, _ in pieces) == num_rows
     start = 0
     for a, b in pieces:
@@ -97,9 +105,9 @@ def test_blocks_cover_every_row_once_and_in_order(num_rows, width, block_bytes, 
 
 
 def test_what_is_not_on_the_host_is_one_block(monkeypatch):
-    monkeypatch.setattr(array_module, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", 8)
     for x in (ShapeArray((100, 8), np.float64), DeviceArray(np.ones((100, 8)))):
-        ((piece,),) = blocks(x)
+        ((piece,),) = cache_blocks(x)
         assert piece.shape == (100, 8)
 
 
@@ -137,7 +145,7 @@ def test_ids_are_checked_where_they_can_be_looked_at():
 FAULTS = """
 import resource
 import numpy as np
-from minipar.backend.array_module import keep_freed_memory
+from minipar.backend.malloc import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -4,7 +4,8 @@ import numpy as np
 
 from minipar import autograd as ag
 from minipar.autograd import Tensor, backward
-from minipar.backend.host_memory import CopyLane, MappedFile
+from minipar.backend.copy_stream import CopyStream
+from minipar.backend.mapped_file import MappedFile
 from minipar.memory.offload.offload import Offload, staying
 from minipar.memory.remat.recompute import checkpoint
 from minipar.nn import GPT, GPTConfig
@@ -72,7 +73,7 @@ def test_it_looks_back_only_so_far():
     assert len(items) == 70
 
 
-class Tape(CopyLane):
+class Tape(CopyStream):
     """A lane that writes down what was asked of it."""
 
     def __init__(self, name, tape):

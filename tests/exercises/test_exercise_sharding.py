@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from minipar.backend.array_module import storage
+from minipar.backend.views import storage
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.launcher import simulate

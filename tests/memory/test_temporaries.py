@@ -8,7 +8,7 @@ import pytest
 
 import minipar.autograd as ag
 from minipar.autograd import Tensor, backward, no_grad
-from minipar.backend.array_module import allocated
+from minipar.backend import record_allocation
 from minipar.backend.shape_array import ShapeArray
 from minipar.memory.ledger import TEMPORARIES, Ledger, OutOfMemory
 from minipar.memory.temporaries import StepLedger
@@ -79,7 +79,7 @@ def test_memory_of_another_kind_is_no_temporary():
         view = ag.reshape(Tensor(layer), (5, 10))
         assert ledger.live == 0
         y = ag.exp(Tensor(layer))
-        allocated("communication", y.data)      # said later, by who knows better
+        record_allocation("communication", y.data)      # said later, by who knows better
         assert ledger.live_of["communication"] == ledger.live == 400
         y = None
     assert ledger.live == 0 and view.size == 50

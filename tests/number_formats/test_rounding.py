@@ -4,7 +4,7 @@ probability."""
 import numpy as np
 import pytest
 
-from minipar.backend.array_module import BLOCK_BYTES
+from minipar.backend.arrays import BLOCK_BYTES
 from minipar.number_formats import BFLOAT16, FLOAT4_E2M1, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.random import generator
 from tests.support.by_definition import ALL, FEW_CODES, Rounding, name, neighbours_and_ties

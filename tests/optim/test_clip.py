@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from minipar.backend import array_module
+from minipar.backend import arrays
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import clip_grad_norm, grad_norm
 
@@ -26,7 +26,7 @@ def model_with_gradients(fill=None, dtype=np.float64):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("block_bytes", [64, 1 << 18])
 def test_gradients_of_one_have_the_norm_root_of_their_number(dtype, block_bytes, monkeypatch):
-    monkeypatch.setattr(array_module, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)
     models, slabs = model_with_gradients(1.0, dtype)
     assert grad_norm(slabs) == math.sqrt(sum(model.num_parameters() for model in models))
 

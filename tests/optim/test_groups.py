@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.backend import array_module
+from minipar.backend import arrays
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, Group
 from minipar.optim.groups import Span, spans_of, within
@@ -28,7 +28,7 @@ def gpt(dtype=np.float64):
 @pytest.mark.parametrize("kind, plain, options", CASES, ids=IDS)
 def test_every_parameter_decays_and_learns_as_the_first_rule_says(kind, plain, options, block_bytes,
                                                                   monkeypatch):
-    monkeypatch.setattr(array_module, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)
     model, default = gpt(), 0.01 if plain is plain_adamw else 0.0
     optimizer = kind(model.slabs, lr=0.05, groups=GROUPS, **options)
     expected, states = model.state_dict(), {name: {} for name, _ in model.named_parameters()}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Meter, Tensor
-from minipar.backend import array_module
+from minipar.backend import arrays
 from minipar.nn import MLP, Dropout, Module, Parameter, Sequential, normal
 from minipar.optim import SGD, Adam, AdamW, Optimizer
 
@@ -102,7 +102,7 @@ def test_a_parameter_without_gradient_counts_as_gradient_zero(kind, plain, optio
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 15, 16, 17, 24, 25, 100])
 @pytest.mark.parametrize("kind, plain, options", [CASES[4], CASES[6], CASES[8]])
 def test_blocks_of_eight_numbers_tile_slabs_of_any_size(size, kind, plain, options, monkeypatch):
-    monkeypatch.setattr(array_module, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", 64)
     model = Parameters((size,)).initialize(0, np.float64)
     assert worst_difference(kind, plain, options, model, num_steps=3) < 1e-14
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.autograd import no_grad
-from minipar.backend.array_module import observing_allocations
+from minipar.backend import observing_allocations
 from minipar.comm import Cluster
 from minipar.nn import GPT
 from minipar.optim import SGD

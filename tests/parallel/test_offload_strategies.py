@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from minipar.autograd import no_grad
-from minipar.backend.array_module import making
-from minipar.backend.host_memory import MappedFile, is_mapped
+from minipar.backend import allocating_with
+from minipar.backend.mapped_file import MappedFile, is_mapped
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.copy_lane import copy_lanes
@@ -31,7 +31,7 @@ CONFIG = GPTConfig(23, context=16, num_layers=4, num_heads=2, width=16, dropout=
 def train(comm, name, kinds=(), activations=False, num_steps=3):
     """Losses and final parameters; whatever the strategy allocates of `kinds` is in a file."""
     file, ledger = MappedFile(), Ledger()
-    with ledger.recording(), making(dict.fromkeys(kinds, file.zeros)):
+    with ledger.recording(), allocating_with(dict.fromkeys(kinds, file.zeros)):
         model = GPT(CONFIG).initialize(1, np.float64)
         strategy = make_strategy(name, model, comm, bucket_mb=0.01)
         optimizer = AdamW(strategy.slabs, lr=1e-2)
@@ -91,7 +91,8 @@ def test_nothing_stays_resident_after_a_step():
 
     def body(comm):
         file = MappedFile()
-        with making(dict.fromkeys(("parameters", "gradients", "optimizer states"), file.zeros)):
+        kinds = "parameters", "gradients", "optimizer states"
+        with allocating_with(dict.fromkeys(kinds, file.zeros)):
             strategy = make_strategy("fsdp", GPT(config).initialize(), comm)
             optimizer = AdamW(strategy.slabs)
         ids = np.random.default_rng(0).integers(0, 64, (2, 17))
@@ -113,7 +114,8 @@ def test_weights_of_one_block_at_a_time_generate_the_same():
     expected = list(generate(plain, prompt, 5))
 
     def body(comm):
-        with ledger.recording(), making(dict.fromkeys(["parameters", "gradients"], file.zeros)):
+        in_file = dict.fromkeys(["parameters", "gradients"], file.zeros)
+        with ledger.recording(), allocating_with(in_file):
             model = GPT(CONFIG).initialize(1)
             strategy = make_strategy("fsdp", model, comm)
             assert list(generate(model, prompt, 5)) == expected

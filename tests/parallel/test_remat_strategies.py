@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from minipar.backend.array_module import observing_allocations
+from minipar.backend import observing_allocations
 from minipar.comm import Cluster
 from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import Optimal

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from minipar.backend.array_module import making
-from minipar.backend.host_memory import MappedFile
+from minipar.backend import allocating_with
+from minipar.backend.mapped_file import MappedFile
 from minipar.comm.simulated.copy_lane import copy_lanes
 from minipar.memory.offload.offload import Offload
 from minipar.train.setup.memory import MEANING, add_memory_arguments, check_memory
@@ -34,7 +34,7 @@ def offloading(comm: Any, names: Sequence[str]) -> Iterator[None]:
     file = MappedFile()
     kinds = [kind for name in names for kind in MEANING[name]]
     with ExitStack() as stack:
-        stack.enter_context(making(dict.fromkeys(kinds, file.zeros)))
+        stack.enter_context(allocating_with(dict.fromkeys(kinds, file.zeros)))
         if "activations" in names:
             offload = Offload(file.empty, (), *copy_lanes(comm), least_bytes=1)
             stack.enter_context(offload.recording())

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import numpy as np
 
-from ...backend import keep_freed_memory
+from ...backend.malloc import keep_freed_memory
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, broadcast
 from ...nn import GPT

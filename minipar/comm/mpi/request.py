@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from ...backend import Array, like
+from ...backend import Array, asarray_like
 from ..communicator import Communicator
 from ..trace import POLL
 from .library import import_mpi
@@ -102,4 +102,4 @@ class MPIRequest:
             return
         check_size(status.Get_count(comm.MPI.BYTE), self.description)
         if self.buffer is not self.out:
-            self.out[...] = like(self.buffer, self.out)
+            self.out[...] = asarray_like(self.buffer, self.out)

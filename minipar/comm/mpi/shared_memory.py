@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from ...backend import Array, is_host, like, to_host
+from ...backend import Array, asarray_like, is_host, to_host
 from ..chunks import chunk_bounds, find_operator
 from ..collectives.all_reduce import ring
 from ..collectives.all_reduce_algorithms import blocked_ring
@@ -44,7 +44,7 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
     if not is_host(flat):
         work = to_host(flat)
         in_blocks(comm, memory, work, op)
-        flat[...] = like(work, flat)
+        flat[...] = asarray_like(work, flat)
     elif flat.nbytes <= SHORT and memory.num_lanes == comm.size:
         all_sum_all(memory, flat, find_operator(op))
     else:

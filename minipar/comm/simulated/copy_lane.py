@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any
 
 from ...backend import Array
-from ...backend.host_memory import CopyLane
+from ...backend.copy_stream import CopyStream
 from ..communicator import Communicator
 from .communicator import SimulatedCommunicator
 from .topology import Link
@@ -32,7 +32,7 @@ class Copy:
         self.source, self.posted, self.end = source, posted, None
 
 
-class TimedLane(CopyLane):
+class TimedLane(CopyStream):
     """A lane in the virtual time of a simulated rank.  What leaves is held until it has left."""
 
     def __init__(self, comm: SimulatedCommunicator, name: str, link: Link):
@@ -41,31 +41,31 @@ class TimedLane(CopyLane):
         self.under_way: deque[Copy] = deque()
 
     def copy(self, source: Array, dest: Array) -> Copy:
-        """See CopyLane."""
+        """See CopyStream."""
         super().copy(source, dest)
-        self.let_go()
+        self.release_finished()
         self.under_way.append(copy := Copy(source, self.comm.now()))
         if self.name == COPY_IN:
             self._begin(copy)
         return copy
 
     def begin(self) -> None:
-        """See CopyLane."""
+        """See CopyStream."""
         for copy in self.under_way:
             self._begin(copy)
 
     def wait(self, copy: Copy) -> None:
-        """See CopyLane."""
+        """See CopyStream."""
         for other in self.under_way:
             self._begin(other)
             if other is copy:
                 break
         if copy.end > self.comm.now():
             self.comm.me.compute_until(copy.end)
-        self.let_go()
+        self.release_finished()
 
-    def let_go(self) -> None:
-        """See CopyLane."""
+    def release_finished(self) -> None:
+        """See CopyStream."""
         now = self.comm.now()
         for copy in self.under_way:
             if copy.posted < now:               # the operation that it was posted in has ended
@@ -83,14 +83,14 @@ class TimedLane(CopyLane):
                 me.trace.spans.append((me.number, self.name, start, copy.end))
 
 
-class TracedLane(CopyLane):
+class TracedLane(CopyStream):
     """A lane of a real rank: the copy is done when `copy` returns."""
 
     def __init__(self, comm: Communicator, name: str):
         self.comm, self.name = comm, name
 
     def copy(self, source: Array, dest: Array) -> Any:
-        """See CopyLane."""
+        """See CopyStream."""
         begun = time.perf_counter()
         super().copy(source, dest)
         if self.comm.trace is not None:
@@ -98,7 +98,7 @@ class TracedLane(CopyLane):
                                           time.perf_counter()))
 
 
-def copy_lanes(comm: Communicator, link: Link = HOST_LINK) -> tuple[CopyLane, CopyLane]:
+def copy_lanes(comm: Communicator, link: Link = HOST_LINK) -> tuple[CopyStream, CopyStream]:
     """(out, in) of this rank; `link`, of each direction, counts where time is virtual."""
     if isinstance(comm, SimulatedCommunicator):
         return TimedLane(comm, COPY_OUT, link), TimedLane(comm, COPY_IN, link)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import checkpoint as files
-from ...backend import keep_freed_memory
+from ...backend.malloc import keep_freed_memory
 from ...comm import Cluster
 from ...compress.distillation.distill import recipe_for
 from ...compress.distillation.feature_loss import DISTANCES

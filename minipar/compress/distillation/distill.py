@@ -22,7 +22,7 @@ import numpy as np
 
 from ... import autograd as ag
 from ...autograd import Tensor, count_targets, no_grad
-from ...backend import Array, like
+from ...backend import Array, asarray_like
 from ...nn import GPT, MLP, Dropout, Linear, Module, ModuleList
 from .feature_loss import DISTANCES, distance, layer_pairs
 from .feature_taps import Outputs, hidden_parts, observe, part_widths
@@ -117,7 +117,7 @@ class AveragedTeacher(LocalTeacher):
     def follow(self, state: dict[str, np.ndarray]) -> None:
         """Take in the student's whole parameters, `strategy.state_dict()`, after a step."""
         for name, parameter in self.model.named_parameters():
-            values = like(state[name].astype(parameter.dtype), parameter.data)
+            values = asarray_like(state[name].astype(parameter.dtype), parameter.data)
             parameter.data *= self.decay
             parameter.data += (1 - self.decay) * values
 

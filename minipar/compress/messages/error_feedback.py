@@ -16,7 +16,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from ...backend import Array, allocated
+from ...backend import Array, record_allocation
 from .block_codec import BlockCodec
 
 
@@ -48,5 +48,5 @@ class Debts:
     def message(self, key: Hashable, numbers: Array, codec: BlockCodec) -> Array:
         """The message of `numbers` and what is owed of them; see `compensated`."""
         if key not in self.owed:
-            self.owed[key] = allocated("communication", np.zeros_like(numbers))
+            self.owed[key] = record_allocation("communication", np.zeros_like(numbers))
         return compensated(numbers, self.owed[key], codec, self.scale)

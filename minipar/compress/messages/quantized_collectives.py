@@ -25,7 +25,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ...backend import Array, allocated
+from ...backend import Array, record_allocation
 from ...comm import Communicator
 from ...comm.collectives import all_gather, all_to_all, chunk_bounds
 from ...parallel.wire import Sums
@@ -65,9 +65,10 @@ class QuantizedSums(Sums):
         sizes = [self.codec.num_bytes(n) for n in counts]
         table = [[0 if d == s else sizes[d] for d in range(p)] for s in range(p)]
         outgoing = np.concatenate([self._message(pieces[d], of, d) for d in range(p) if d != r])
-        arrived = all_to_all(comm, allocated("communication", outgoing), algorithm="pairwise",
+        record_allocation("communication", outgoing)
+        arrived = all_to_all(comm, outgoing, algorithm="pairwise",
                              counts=table)
-        for message in allocated("communication", arrived).reshape(p - 1, sizes[r]):
+        for message in record_allocation("communication", arrived).reshape(p - 1, sizes[r]):
             pieces[r] += self.codec.decode(message, counts[r])
         return pieces[r]
 
@@ -90,7 +91,7 @@ class QuantizedSums(Sums):
     def _gather(self, comm: Communicator, message: Array, counts: Sequence[int],
                 out: Array) -> Array:
         sizes = [self.codec.num_bytes(n) for n in counts]
-        messages = allocated("communication",
+        messages = record_allocation("communication",
                              all_gather(comm, message, algorithm="ring", counts=sizes))
         for n, size, stop, end in zip(counts, sizes, accumulate(counts), accumulate(sizes)):
             out[stop - n:stop] = self.codec.decode(messages[end - size:end], n)

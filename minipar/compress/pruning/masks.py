@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...autograd import Function, Tensor
-from ...backend import Array, like
+from ...backend import Array, asarray_like
 from ...nn import Linear, Module, Parameter
 
 
@@ -81,7 +81,7 @@ class Masks:
                              "on before the strategy is made, and choose fsdp, not zero3")
         if value.slot not in self._masks:
             return value
-        return ApplyMask.apply(value, like(self.here(value), value.data))
+        return ApplyMask.apply(value, asarray_like(self.here(value), value.data))
 
     def here(self, parameter: Parameter) -> np.ndarray:
         """The mask of what this rank has of a parameter; whole masks are cut when that was."""
@@ -107,7 +107,7 @@ class Masks:
     def clear(self) -> None:
         """Set the parameters themselves to 0 where they are masked, for those who read them."""
         for parameter in self.parameters.values():
-            parameter.data[...] *= like(self.here(parameter), parameter.data)
+            parameter.data[...] *= asarray_like(self.here(parameter), parameter.data)
 
     def kept(self) -> int:
         """How many masked parameters' elements are kept here."""

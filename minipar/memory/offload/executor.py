@@ -21,8 +21,9 @@ import numpy as np
 
 from ...autograd import Tensor, saved_tensors_hooks
 from ...autograd.function import Function, Saved, is_recording, saved_hooks
-from ...backend import Array, allocated, flat_view, is_gpu, is_host, place_in, storage, view_of
-from ...backend.host_memory import CopyLane
+from ...backend import Array, is_gpu, is_host, record_allocation
+from ...backend.copy_stream import CopyStream
+from ...backend.views import flat_view, storage, view_from_spec, view_spec
 from ...nn import Module
 from ...nn.chain import chain
 from ..remat.recompute import checkpoint
@@ -80,7 +81,7 @@ class Load:
         owner = storage(array)
         if self.open and (is_host(array) or is_gpu(array)) and id(owner) not in self.how.stays:
             flat = flat_view(owner)
-            place = place_in(array, flat)
+            place = view_spec(array, flat)
             if place is not None:                       # else its memory has gaps
                 moved = self.found.get(id(owner))       # which holds the owner, so the id is its
                 if moved is None:
@@ -90,14 +91,14 @@ class Load:
 
     def unpack(self, item: View | Saved) -> Array:
         """A hook: the array."""
-        return item() if isinstance(item, Saved) else view_of(item.moved.here(), item.place)
+        return item() if isinstance(item, Saved) else view_from_spec(item.moved.here(), item.place)
 
     def leave(self) -> None:
         """Begin to copy out."""
         self.open = False
         for moved in list(self.found.values()):
             flat = moved.here()
-            moved.outside = allocated("offloaded", self.how.empty(flat.shape, flat.dtype))
+            moved.outside = record_allocation("offloaded", self.how.empty(flat.shape, flat.dtype))
             self.leaving.append((moved, self.how.out.copy(flat, moved.outside)))
         self.how.out.begin()
 
@@ -135,10 +136,10 @@ class Blockwise:
     """
 
     def __init__(self, decisions: Sequence[str], empty: Callable[[Any, Any], Array],
-                 stays: Iterable[Tensor] = (), out: CopyLane | None = None,
-                 back: CopyLane | None = None, ahead: int = 1):
+                 stays: Iterable[Tensor] = (), out: CopyStream | None = None,
+                 back: CopyStream | None = None, ahead: int = 1):
         self.decisions, self.empty, self.ahead = tuple(decisions), empty, ahead
-        self.out, self.back = out or CopyLane(), back or CopyLane()
+        self.out, self.back = out or CopyStream(), back or CopyStream()
         self.stays = {id(owner): owner for owner in (storage(p.data) for p in stays)}
 
     def run_parts(self, parts: Sequence[Callable], x: Any) -> Tensor:

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...autograd import Tensor, saved_tensors_hooks
-from ...backend import Array, allocated, flat_view, is_gpu, is_host, place_in, storage, view_of
-from ...backend.host_memory import CopyLane
+from ...backend import Array, is_gpu, is_host, record_allocation
+from ...backend.copy_stream import CopyStream
+from ...backend.views import flat_view, storage, view_from_spec, view_spec
 from ..remat.recompute import is_computing_again
 
 LEAST_BYTES = 1 << 16       # smaller arrays stay: their bytes are few, each copy costs something
@@ -65,12 +66,12 @@ class Offload:
     """
 
     def __init__(self, empty: Callable[[Any, Any], Array], stays: Iterable[Tensor] = (),
-                 out: CopyLane | None = None, back: CopyLane | None = None, ahead: int = 4,
+                 out: CopyStream | None = None, back: CopyStream | None = None, ahead: int = 4,
                  least_bytes: int = LEAST_BYTES):
         if ahead < 0:
             raise ValueError(f"ahead is a number of arrays >= 0, not {ahead}")
         self.empty, self.ahead, self.least_bytes = empty, ahead, least_bytes
-        self.out, self.back = out or CopyLane(), back or CopyLane()
+        self.out, self.back = out or CopyStream(), back or CopyStream()
         self.stays = {id(owner): owner for owner in (storage(p.data) for p in stays)}
         self.bytes_out = self.bytes_in = self.num_out = self.num_in = self.num_late = 0
         self._by_storage: dict[int, weakref.ref[Moved]] = {}
@@ -98,14 +99,14 @@ class Offload:
             return array
         owner = storage(array)
         flat, known = flat_view(owner), self._by_storage.get(id(owner))
-        place, moved = place_in(array, flat), known() if known else None
+        place, moved = view_spec(array, flat), known() if known else None
         if place is None:                           # memory with gaps, from elsewhere
             return array
         return View(moved or self._move_out(owner, flat), place)
 
     def _move_out(self, owner: Array, flat: Array) -> Moved:
-        allocated("activations", owner)             # until it is freed, it is still here
-        outside = allocated("offloaded", self.empty(flat.shape, flat.dtype))
+        record_allocation("activations", owner)             # until it is freed, it is still here
+        outside = record_allocation("offloaded", self.empty(flat.shape, flat.dtype))
         moved = Moved(self.num_out, owner, flat, outside)
         self._leaving.append(self.out.copy(flat, outside))
         if len(self._leaving) > self.ahead:
@@ -121,7 +122,7 @@ class Offload:
     def _unpack(self, item: Any) -> Array:
         if not isinstance(item, View):
             return item
-        self.out.let_go()
+        self.out.release_finished()
         moved = item.moved
         if moved.here is None and self._begin(moved):
             self.num_late += 1
@@ -135,7 +136,7 @@ class Offload:
             self.back.wait(moved.coming[0])
             moved.coming = None
         moved.outside = None
-        return view_of(moved.here, item.place)
+        return view_from_spec(moved.here, item.place)
 
     def next_ones(self, number: int) -> list[Moved]:
         """What backward is expected to ask for after array `number`, the soonest first: those that
@@ -150,7 +151,8 @@ class Offload:
         if owner is not None:
             moved.here = flat_view(owner)
             return False
-        moved.here = allocated("activations", np.empty_like(moved.like, shape=moved.outside.shape))
+        moved.here = np.empty_like(moved.like, shape=moved.outside.shape)
+        record_allocation("activations", moved.here)
         moved.coming = (self.back.copy(moved.outside, moved.here),)
         self.num_in += 1
         self.bytes_in += moved.outside.nbytes

@@ -12,7 +12,8 @@ from ...autograd import Meter, Tensor, saved_tensors_hooks
 from ...autograd.engine import count_consumers
 from ...autograd.function import Enough
 from ...autograd.tensor import GradientSlot, Node
-from ...backend import Array, storage
+from ...backend import Array
+from ...backend.views import storage
 from ...nn.parameter import Parameter
 from ..ledger import Ledger
 

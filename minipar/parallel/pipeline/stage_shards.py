@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...backend import Array, zeros
+from ...backend import Array, allocate_zeros
 from ...comm import Communicator
 from ...comm.collectives import all_gather, chunk_bounds
 from ...nn.slab import Segment
@@ -68,8 +68,8 @@ class StageRuns(OfStage):
         spans = [(slab.segments[a].start, slab.segments[b - 1].stop) for a, b in cuts]
         bounds = [chunk_bounds(stop - start, dp.size) for start, stop in spans]
         size = sum(of[dp.rank][1] - of[dp.rank][0] for of in bounds)
-        self.data = zeros("parameters", slab.data, size)
-        self.grad = zeros("gradients", self.data)
+        self.data = allocate_zeros("parameters", slab.data, size)
+        self.grad = allocate_zeros("gradients", self.data)
         self.runs: list[Run] = []
         self.segments: list[Segment] = []
         here = 0                                    # where the run's piece begins in `data`

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ...autograd import Tensor
-from ...backend import Array, allocated
-from ...backend.host_memory import page_out
+from ...backend import Array, record_allocation
+from ...backend.mapped_file import page_out
 from ...comm import Communicator
 from ...comm.collectives import broadcast
 from ...nn import Module
@@ -71,7 +71,7 @@ class FullyShardedDataParallel(ShardedGradients):
         if self.replicate is None or self.replicate.size == 1:
             super().keep(shard, piece)
         else:
-            self.pieces.append((shard, allocated("communication", piece.copy())))
+            self.pieces.append((shard, record_allocation("communication", piece.copy())))
 
     def finish(self) -> None:
         """See Strategy."""

@@ -3,16 +3,17 @@
     released   ▁▁▁ piece: this rank's part of a run   parameters are shapes without numbers
     gathered   ███████████ full: everyone's pieces    parameters are views of it
 
-Made inside `backend.making`, pieces and their gradients are elsewhere: in a file, or on the host
-beside a GPU.  What is gathered is where the parameters were.
+Made inside `backend.allocating_with`, pieces and their gradients are elsewhere: in a file, or on
+the host beside a GPU.  What is gathered is where the parameters were.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...backend import Array, allocated, beside, place_in, view_of, zeros
-from ...backend.host_memory import page_out
+from ...backend import Array, allocate_zeros, record_allocation, to_device_of
+from ...backend.mapped_file import page_out
+from ...backend.views import view_from_spec, view_spec
 from ...comm import Communicator
 from ...comm.work import Work, start
 from ...nn import Parameter
@@ -48,9 +49,9 @@ def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> Ru
     bounds = [(min(r * length, size), min((r + 1) * length, size)) for r in range(comm.size)]
     begin, end = bounds[comm.rank]
     flat = np.concatenate([p.data.reshape(p.size) for _, p in named])
-    padded = zeros("parameters", flat, length)
+    padded = allocate_zeros("parameters", flat, length)
     padded[:end - begin] = flat[begin:end]
-    grad = zeros("gradients", padded)
+    grad = allocate_zeros("gradients", padded)
     shard = Shard([p for _, p in named], layout, comm, bounds, padded[:end - begin],
                   grad[:end - begin])
     return Run(shard, padded, [length] * comm.size, flat)
@@ -85,7 +86,7 @@ class Unit:
         """Begin to gather, unless that is done."""
         if self.full is None:
             arrays = [np.empty_like(run.like, shape=sum(run.lengths)) for run in self.runs]
-            self.full = [allocated("communication", array) for array in arrays]
+            self.full = [record_allocation("communication", array) for array in arrays]
             self.coming = start(_gather_all, comm, self.sums, self.runs, self.full)
 
     def gather(self, comm: Communicator) -> None:
@@ -109,7 +110,7 @@ class Unit:
     def find(self, array: Array) -> tuple | None:
         """Where in the gathered parameters `array` is; None if it is no view of them."""
         for i, full in enumerate(self.full or ()):
-            place = place_in(array, full)
+            place = view_spec(array, full)
             if place is not None:
                 return i, place
         return None
@@ -117,12 +118,12 @@ class Unit:
     def view(self, found: tuple) -> Array:
         """What `find` found, now that the parameters are here again."""
         i, place = found
-        return view_of(self.full[i], place)
+        return view_from_spec(self.full[i], place)
 
 
 def _gather_all(comm: Communicator, sums: Sums, runs: Sequence[Run], out: Sequence[Array]) -> None:
     for run, whole in zip(runs, out):
-        sums.all_gather(comm, beside(run.piece, run.like), run.lengths, whole)
+        sums.all_gather(comm, to_device_of(run.piece, run.like), run.lengths, whole)
         page_out(run.piece)
 
 

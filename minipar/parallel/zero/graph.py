@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...autograd import GradientSlot, Tensor, saved_tensors_hooks
-from ...backend import Array, allocated, place_in, storage, view_of, zeros
+from ...backend import Array, allocate_zeros, record_allocation
+from ...backend.views import storage, view_from_spec, view_spec
 from ...comm import Communicator
 from ...comm.collectives import all_gather as gather_array
 from ...comm.collectives import broadcast, chunk_bounds
@@ -54,8 +55,9 @@ class ShardedParameters:
         layout = [Segment(name, 0, size, tuple((0, n) for n in shape), shape)]
         bounds = chunk_bounds(size, comm.size)
         whole = broadcast(comm, parameter.data)
-        data = allocated("parameters", whole.reshape(size)[slice(*bounds[comm.rank])].copy())
-        leaf, grad = Tensor(data), zeros("gradients", data)
+        data = whole.reshape(size)[slice(*bounds[comm.rank])].copy()
+        record_allocation("parameters", data)
+        leaf, grad = Tensor(data), allocate_zeros("gradients", data)
         leaf.edge = GradientSlot(weight_only=True)
         leaf.slot.place = lambda: grad
         parameter.data, parameter.slot.place = Absent(shape, parameter.dtype), None
@@ -67,7 +69,7 @@ class ShardedParameters:
         name, leaf = self._leaves[parameter.slot]
         self._uses.append(name)
         whole = self.all_gather(leaf, self.comm, total=parameter.size)
-        owner = allocated("communication", storage(whole.data))
+        owner = record_allocation("communication", storage(whole.data))
         self._gathered[id(owner)] = leaf
         weakref.finalize(owner, self._gathered.pop, id(owner)).atexit = False
         return whole.reshape(parameter.shape)
@@ -87,12 +89,12 @@ class ShardedParameters:
         owner = storage(array)
         leaf = self._gathered.get(id(owner))
         return array if leaf is None else self._gather_again(leaf, owner.size,
-                                                             place_in(array, owner))
+                                                             view_spec(array, owner))
 
     def _gather_again(self, leaf: Tensor, size: int, place: tuple) -> Callable[[], Array]:
         def gather() -> Array:
             whole = gather_array(self.comm, leaf.data, total=size)
-            return view_of(allocated("communication", whole), place)
+            return view_from_spec(record_allocation("communication", whole), place)
         return gather
 
 

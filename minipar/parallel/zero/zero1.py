@@ -15,7 +15,7 @@ Every bucket is cut into p pieces, so that all ranks take part in all reductions
 """
 
 
-from ...backend import zeros
+from ...backend import allocate_zeros
 from ...comm import Communicator
 from ...comm.collectives import all_gather, chunk_bounds
 from ...comm.work import Work, start
@@ -75,7 +75,7 @@ class ZeRO2(ShardedGradients):
         for run in self.buckets:
             bounds = chunk_bounds(run.stop - run.start, comm.size)
             data = run.data[slice(*bounds[comm.rank])]
-            grad = zeros("gradients", data)
+            grad = allocate_zeros("gradients", data)
             self.slabs.append(Shard(run.parameters, run.layout, comm, bounds, data, grad))
             gradients.append(PassingGradient(run.parameters, run.layout, data))
         for slab in model.slabs:

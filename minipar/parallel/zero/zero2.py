@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from ...autograd import Tensor
-from ...backend import Array, allocated
-from ...backend.host_memory import page_out
+from ...backend import Array, record_allocation
+from ...backend.mapped_file import page_out
 from ...comm import Communicator
 from ...comm.work import Work, start
 from ...nn import Parameter
@@ -44,7 +44,7 @@ class PassingGradient:
         """The flat array; a parameter's first contribution is written to its place, not added."""
         if self.flat is None:
             self.before()
-            self.flat = allocated("gradients", np.empty_like(self.like, shape=self.size))
+            self.flat = record_allocation("gradients", np.empty_like(self.like, shape=self.size))
         return self.flat
 
     def take(self) -> Array:

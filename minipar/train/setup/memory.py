@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...backend import making
-from ...backend.host_memory import MappedFile, NoRoom
+from ...backend import allocating_with
+from ...backend.mapped_file import DiskFull, MappedFile
 from ...comm import Communicator
 from ...comm.simulated.copy_lane import copy_lanes
 from ...launcher import UsageError
@@ -145,7 +145,7 @@ class Memory:
     def building(self) -> AbstractContextManager:
         """Context in which what is made of a kind to be offloaded is made in the file."""
         kinds = [kind for name in self.names for kind in MEANING[name]]
-        return making(dict.fromkeys(kinds, self.file.zeros)) if kinds else nullcontext()
+        return allocating_with(dict.fromkeys(kinds, self.file.zeros)) if kinds else nullcontext()
 
     def watch(self, model: Module) -> None:
         """Before the first step: these parameters are no activations."""
@@ -178,7 +178,7 @@ def explained(ledger: Ledger | None = None) -> Iterator[None]:
     """Context in which a lack of memory ends the run with one sentence, a UsageError."""
     try:
         yield
-    except (OutOfMemory, NoRoom) as error:
+    except (OutOfMemory, DiskFull) as error:
         raise UsageError(str(error), status=1) from error
     except MemoryError as error:
         what = str(error).removeprefix("Unable to allocate ").split(" and data")[0]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Tensor, backward, no_grad
-from minipar.backend.host_memory import MappedFile
+from minipar.backend.mapped_file import MappedFile
 from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Cluster
 from minipar.comm.simulated.copy_lane import COPY_IN, COPY_OUT, copy_lanes

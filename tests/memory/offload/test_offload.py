@@ -8,7 +8,8 @@ import pytest
 
 from minipar import autograd as ag
 from minipar.autograd import Tensor, backward
-from minipar.backend.host_memory import CopyLane, MappedFile
+from minipar.backend.copy_stream import CopyStream
+from minipar.backend.mapped_file import MappedFile
 from minipar.memory.ledger import Ledger, OutOfMemory
 from minipar.memory.offload.offload import Offload, staying
 from minipar.memory.remat.plans import (
@@ -141,7 +142,7 @@ def test_the_next_ones_are_those_saved_before():
     assert offload.next_ones(0) == [] and offload.num_late == 1
 
 
-class Tape(CopyLane):
+class Tape(CopyStream):
     """A lane that writes down what was asked of it."""
 
     def __init__(self, name, tape):

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from minipar.autograd import backward
-from minipar.backend.host_memory import MappedFile
+from minipar.backend.mapped_file import MappedFile
 from minipar.comm import Cluster
 from minipar.comm.simulated.copy_lane import COPY_IN, COPY_OUT, copy_lanes
 from minipar.comm.simulated.topology import Link
@@ -64,7 +64,7 @@ def test_a_copy_out_begins_when_the_operation_that_makes_it_has_ended():
         assert (first.end, second.end) == (8.0, None)           # 5 + 1 + 16 / 8; not yet begun
         out.wait(second)
         assert comm.now() == second.end == 8.0 + 1 + 4
-        out.let_go()
+        out.release_finished()
         assert not out.under_way
     Cluster(1).run(main)
 

@@ -10,16 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minipar.backend import beside, host_memory, making, storage, zeros
-from minipar.backend.host_memory import (
-    PAGE,
-    CopyStream,
-    MappedFile,
-    NoRoom,
-    is_mapped,
-    page_out,
-    pinned,
-)
+from minipar.backend import allocate_zeros, allocating_with, mapped_file, to_device_of
+from minipar.backend.copy_stream import CudaCopyStream, empty_pinned
+from minipar.backend.mapped_file import DiskFull, MappedFile, PAGE, is_mapped, page_out
+from minipar.backend.views import storage
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.offload import Offload
 from minipar.optim import AdamW
@@ -82,8 +76,8 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
 
     def full(*place):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(host_memory, "_reserve", full)
-    with pytest.raises(NoRoom, match=r"^no room for 4,001,792 bytes more in .*No space left.*"
+    monkeypatch.setattr(mapped_file, "_reserve", full)
+    with pytest.raises(DiskFull, match=r"^no room for 4,001,792 bytes more in .*No space left.*"
                                      r"--offload-dir$"):
         file.empty(1_000_000, np.float32)
 
@@ -97,8 +91,9 @@ def test_without_fallocate_the_blocks_are_written(tmp_path, monkeypatch):
 
 def test_what_is_made_elsewhere_is_counted_as_offloaded():
     ledger, file = Ledger(), MappedFile()
-    with ledger.recording(), making({"gradients": file.zeros}):
-        inside, outside = zeros("gradients", np.ones(4)), zeros("parameters", np.ones(4), (2, 3))
+    with ledger.recording(), allocating_with({"gradients": file.zeros}):
+        inside = allocate_zeros("gradients", np.ones(4))
+        outside = allocate_zeros("parameters", np.ones(4), (2, 3))
     assert is_mapped(inside) and not is_mapped(outside) and inside.sum() == outside.sum() == 0
     assert ledger.live == ledger.live_of["parameters"] == 48 and ledger.live_of["offloaded"] == 32
     del inside
@@ -145,8 +140,8 @@ def cupy(monkeypatch):
 
 
 def test_saved_arrays_leave_a_gpu_on_a_stream_and_come_back_ahead_of_their_use(cupy):
-    out, back = CopyStream(), CopyStream(in_order=True)
-    offload = Offload(pinned, (), out, back, ahead=2, least_bytes=64)
+    out, back = CudaCopyStream(), CudaCopyStream(in_order=True)
+    offload = Offload(empty_pinned, (), out, back, ahead=2, least_bytes=64)
     values = [np.random.default_rng(i).random((8, 6)) for i in range(6)]
     items = []
     for i, v in enumerate(values):
@@ -168,11 +163,11 @@ def test_saved_arrays_leave_a_gpu_on_a_stream_and_come_back_ahead_of_their_use(c
 
 
 def test_what_a_stream_copies_is_held_until_it_is_done(cupy):
-    lane, source = CopyStream(), StrictArray(np.arange(4.0))
-    host = pinned(4, np.float64)
+    lane, source = CudaCopyStream(), StrictArray(np.arange(4.0))
+    host = empty_pinned(4, np.float64)
     event = lane.copy(source, host)
     assert lane.held[0][1] is source and np.isnan(host).all()
-    lane.let_go()
+    lane.release_finished()
     assert lane.held
     lane.wait(event)
     assert not lane.held and host.tolist() == [0, 1, 2, 3]
@@ -195,5 +190,6 @@ def test_a_shard_on_the_host_beside_a_gpu_is_optimized_there(cupy):
     optimizer.step()
     np.testing.assert_array_equal(p.get(), data)
     np.testing.assert_allclose(data, [-0.5, 1.5, 1.5], rtol=1e-7)
-    assert beside(p, p) is p and beside(data, grad) is data
-    assert isinstance(beside(data, p), StrictArray) and isinstance(beside(p, data), np.ndarray)
+    assert to_device_of(p, p) is p and to_device_of(data, grad) is data
+    assert isinstance(to_device_of(data, p), StrictArray)
+    assert isinstance(to_device_of(p, data), np.ndarray)

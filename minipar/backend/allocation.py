@@ -1,0 +1,68 @@
+"""Where arrays that live long are made, and who is told of memory.
+
+    zeros = allocate_zeros("gradients", like=data)      the strategy, the optimizer, the slab
+        │ `allocating_with`: a file, or the host beside a GPU, instead of NumPy
+        ▼
+    record_allocation("gradients", zeros)               a ledger counts it, if one listens
+
+Both settings are context variables: every simulated rank has its own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from .arrays import Array
+
+Allocators = Mapping[str, Callable[[Array, Any], Array]]
+
+_observer: ContextVar[Callable[[str, Array], None] | None] = ContextVar("observer", default=None)
+_allocators: ContextVar[Allocators] = ContextVar("allocators", default=MappingProxyType({}))
+
+
+def record_allocation(kind: str, array: Array) -> Array:
+    """Report the new `array` as memory of this kind to the observer, if there is one; return it.
+
+    Kinds: "parameters", "gradients", "optimizer states", "communication", "offloaded", and
+    "temporaries", which operations hand on.  `ctx.save` sees the saved activations.
+    """
+    observer = _observer.get()
+    if observer is not None:
+        observer(kind, array)
+    return array
+
+
+@contextmanager
+def observing_allocations(observer: Callable[[str, Array], None]) -> Iterator[None]:
+    """Context in which `record_allocation` calls `observer(kind, array)`."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def allocate_zeros(kind: str, like: Array, shape: Any = None) -> Array:
+    """A new array of zeros, memory of this kind: as `like`, but perhaps of another shape.
+
+    Inside `allocating_with` it may be in a file, or on the host beside a GPU.
+    """
+    if kind in _allocators.get():
+        return _allocators.get()[kind](like, shape)
+    # np.zeros, unlike np.zeros_like, takes no page of memory before it is written to.
+    zeros = np.zeros(like.shape if shape is None else shape, like.dtype, like=like)
+    return record_allocation(kind, zeros)
+
+
+@contextmanager
+def allocating_with(allocators: Allocators) -> Iterator[None]:
+    """Context in which allocators[kind](like, shape) makes the zeros of that kind."""
+    token = _allocators.set(allocators)
+    try:
+        yield
+    finally:
+        _allocators.reset(token)

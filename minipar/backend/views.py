@@ -1,0 +1,58 @@
+"""Views and the storage behind them: which array owns the memory, and where in it a view lies.
+
+    storage  [ · · · ▒ ▒ ▒ ▒ · · ]      ViewSpec: offset, shape and strides, in bytes
+                     └ view
+
+A strategy or an offloader that moves a storage rebuilds the views of it elsewhere.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .arrays import Array, is_gpu
+
+
+class ViewSpec(NamedTuple):
+    """Where a view lies in its base: offset and strides in bytes."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def storage(array: Array) -> Array:
+    """The array that owns the memory that `array` is a view of."""
+    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
+        array = array.base
+    return array
+
+
+def flat_view(owner: Array) -> Array:
+    """The whole memory of an array that owns it, as a view (n,) in the order of memory."""
+    order = sorted(range(owner.ndim), key=lambda axis: -owner.strides[axis])
+    return owner.transpose(order).reshape(owner.size)
+
+
+def view_spec(view: Array, base: Array) -> ViewSpec | None:
+    """Where `view` lies in the contiguous `base`; None if it is no view of it.
+
+    `view_from_spec(base, spec)` is the inverse.
+    """
+    if storage(view) is not storage(base):
+        return None
+    return ViewSpec(_address(view) - _address(base), view.shape, view.strides)
+
+
+def view_from_spec(base: Array, spec: ViewSpec) -> Array:
+    """The view of `base` that `view_spec` described."""
+    offset, shape, strides = spec
+    tail = base.reshape(base.size)[offset // base.itemsize:]
+    if is_gpu(base):
+        import cupy
+        return cupy.lib.stride_tricks.as_strided(tail, shape, strides)
+    return np.ndarray(shape, base.dtype, tail, strides=strides)     # as_strided hides whose it is
+
+
+def _address(array: Array) -> int:
+    return array.data.ptr if is_gpu(array) else array.__array_interface__["data"][0]
