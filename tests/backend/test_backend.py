@@ -8,23 +8,15 @@ import numpy as np
 import pytest
 
 from minipar.backend import (
-
     add_at,
-
     arrays,
-
+    asarray_like,
     cache_blocks,
-
     check_ids,
-
     is_gpu,
-
     is_host,
-
     scatter_add,
-
     to_host,
-
 )
 from minipar.backend.shape_array import ShapeArray
 

@@ -12,7 +12,7 @@ import pytest
 
 from minipar.backend import allocate_zeros, allocating_with, mapped_file, to_device_of
 from minipar.backend.copy_stream import CudaCopyStream, empty_pinned
-from minipar.backend.mapped_file import DiskFull, MappedFile, PAGE, is_mapped, page_out
+from minipar.backend.mapped_file import PAGE, DiskFull, MappedFile, is_mapped, page_out
 from minipar.backend.views import storage
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.offload import Offload
