@@ -28,7 +28,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.data.data_parallel import DataParallel
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.viz import draw_rank_traffic
 
 CONFIG = GPTConfig(vocab_size=32, context=8, num_layers=2, num_heads=2, width=32)
@@ -59,7 +59,7 @@ def train(comm: Communicator, make, num_rows: int, num_steps: int = 3):
             comm.start_trace()
         optimizer.zero_grad()
         batch = Microbatch(ids[mine, :-1], targets[mine], samples + mine)
-        losses.append(accumulate(strategy, [batch], step=step))
+        losses.append(strategy.forward_backward([batch], step=step))
         strategy.step(optimizer)
     trace = comm.stop_trace()
     return losses, strategy.state_dict(), trace

@@ -21,7 +21,7 @@ from minipar.comm.trace import Trace
 from minipar.launcher import launch, simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.viz import draw_timeline, side_by_side
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=5, num_heads=2, width=32)
@@ -58,7 +58,7 @@ def count_messages(lesson: Lesson) -> None:
     for bucket_mb in SIZES_MB:
         strategy = ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)
         comm.start_trace()
-        accumulate(strategy, [draw_batch(range(10))])
+        strategy.forward_backward([draw_batch(range(10))])
         trace = comm.stop_trace()
         messages = sum(predict("all_reduce", "ring", p, run.stop - run.start).messages
                        for run in strategy.buckets)
@@ -71,7 +71,7 @@ def count_messages(lesson: Lesson) -> None:
         for slab in strategy.slabs:
             slab.zero_grad()
         comm.start_trace()
-        accumulate(strategy, batches)
+        strategy.forward_backward(batches)
         sent = int(agree_on_sum(comm, comm.stop_trace().bytes_sent()))
         grads.append(strategy.slabs[0].complete_grad().copy())
     lesson.table([

@@ -31,7 +31,7 @@ from minipar.launcher import launch
 from minipar.nn import MLP
 from minipar.optim import AdamW
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.viz.pruning_masks import PrunedModel, draw_pruning_masks
 
 SIZES, BATCH, STEPS, MORE = (64, 128, 64, 10), 64, 200, 80
@@ -50,7 +50,7 @@ def train(comm: Communicator, model: MLP, steps: range) -> float:
     for step in steps:
         optimizer.zero_grad()
         rows, batch = strategy.rows(BATCH), batches.batch(step)
-        accumulate(strategy, [Microbatch(*(a[rows.start:rows.stop] for a in batch))], 0, step)
+        strategy.forward_backward([Microbatch(*(a[rows.start:rows.stop] for a in batch))], 0, step)
         strategy.step(optimizer)
     with no_grad():
         return float(np.mean(model.logits(DATA.test_x).data.argmax(1) == DATA.test_y))

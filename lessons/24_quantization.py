@@ -27,7 +27,7 @@ from minipar.launcher import launch
 from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.viz.quantization_grids import GridPanel, draw_quantization_grids
 
 SIZES, STEPS, MORE = [64, 96, 48, 10], 150, 60
@@ -42,7 +42,7 @@ def train(comm: Communicator, model: MLP, first: int, last: int, lr: float = 0.1
         optimizer.zero_grad()
         batch = batches.batch(step)
         rows = strategy.rows(len(batch[0]))
-        accumulate(strategy, [Microbatch(*(a[rows.start:rows.stop] for a in batch))], 0, step)
+        strategy.forward_backward([Microbatch(*(a[rows.start:rows.stop] for a in batch))], 0, step)
         strategy.step(optimizer)
     return model
 

@@ -9,7 +9,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 
 V, T, D, L, M, SIZE = 50, 16, 64, 6, 2, 8       # M microbatches; bytes of a float64
 ROWS = 8                                        # of a microbatch, all ranks of dp together
@@ -40,7 +40,7 @@ def step(comm: Communicator, sizes: dict[str, int] | None = None,
     batches = [Microbatch(part[rows, :-1], part[rows, 1:], np.array(rows)) for part in ids]
     begun = comm.now()
     comm.start_trace()
-    loss = accumulate(strategy, batches)
+    loss = strategy.forward_backward(batches)
     trace, seconds = comm.stop_trace(), comm.now() - begun
     norm, optimizer = strategy.clip_grad_norm(np.inf), SGD(strategy.slabs, lr=0.1)
     comm.start_trace()

@@ -15,7 +15,7 @@ from minipar.number_formats import BFLOAT16
 from minipar.optim import AdamW
 from minipar.parallel.low_precision import reduce_in
 from minipar.parallel.strategies import make_strategy
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.precision.loss_scaler import LossScaler
 from minipar.precision.mixed import FP16, set_precision
 from minipar.precision.unscale import unscale
@@ -92,7 +92,7 @@ def one_overflow(comm: Communicator) -> tuple[bool, LossScaler]:
     strategy = make_strategy("zero1", set_precision(GPT(CONFIG), FP16).initialize(), comm)
     optimizer, scaler = AdamW(strategy.slabs), LossScaler()
     optimizer.zero_grad()
-    accumulate(strategy, [batch(comm.rank)], scale=scaler.scale)
+    strategy.forward_backward([batch(comm.rank)], scale=scaler.scale)
     if comm.rank == comm.size - 1:
         strategy.slabs[-1].complete_grad()[0] = np.inf
     finite = unscale(strategy, scaler.scale)
@@ -106,5 +106,5 @@ def reduced_bytes(comm: Communicator, narrow: bool) -> int:
     if narrow:
         reduce_in(strategy, BFLOAT16)
     comm.start_trace()
-    accumulate(strategy, [batch(comm.rank)])
+    strategy.forward_backward([batch(comm.rank)])
     return comm.stop_trace().bytes_sent(comm.rank, "reduce_scatter")

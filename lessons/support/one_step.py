@@ -13,7 +13,7 @@ from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.optim import AdamW
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.viz.memory_timeline import MemoryStep, peak_of, phase_starts
 
 STATES = ("parameters", "optimizer states", "gradients", "communication")   # not activations
@@ -50,7 +50,7 @@ def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Commu
     def step(comm: Communicator) -> float:
         begun = comm.now()
         optimizer.zero_grad()
-        accumulate(strategy, batches)
+        strategy.forward_backward(batches)
         strategy.step(optimizer)
         return comm.now() - begun
     times = [step(comm) for _ in range(1 + num_timed)]      # the first makes plans

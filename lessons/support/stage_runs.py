@@ -16,7 +16,7 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import Module
 from minipar.parallel.pipeline import Timeline, Times, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 
 
 class Observed(NamedTuple):
@@ -69,7 +69,7 @@ def step_of(strategy: Strategy, batches: Sequence[Microbatch]) -> Callable[[], f
     def batch() -> float:
         for slab in strategy.slabs:
             slab.zero_grad()
-        return accumulate(strategy, batches)
+        return strategy.forward_backward(batches)
     return batch
 
 

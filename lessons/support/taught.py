@@ -10,7 +10,7 @@ from minipar.data import Batches, digits
 from minipar.nn import MLP, Module
 from minipar.optim import AdamW
 from minipar.parallel.strategies import make_strategy
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 
 DATA, SIZES, SMALL = digits(), [64, 64, 10], [64, 16, 10]
 FEW, BATCH, STEPS = 60, 20, 120         # images that the students see
@@ -24,7 +24,7 @@ def fit(comm: Communicator, model: Module, batches: Batches, num_steps: int, lr:
         optimizer.zero_grad()
         batch = batches.batch(step)
         start, stop = chunk_bounds(len(batch[0]), comm.size)[comm.rank]
-        losses.append(accumulate(strategy, [Microbatch(*(a[start:stop] for a in batch))]))
+        losses.append(strategy.forward_backward([Microbatch(*(a[start:stop] for a in batch))]))
         strategy.step(optimizer)
     return losses
 

@@ -22,7 +22,7 @@ from ..nn import GPT
 from ..parallel.pipeline import Timeline, Times, make_schedule, simulate
 from ..parallel.pipeline.executor import Pipeline
 from ..parallel.pipeline.schedule.metrics import bubble
-from ..parallel.strategy import Microbatch, accumulate
+from ..parallel.strategy import Microbatch
 from ..viz.pipeline import draw_pipelines
 from .data_parallel import meet
 from .gpt import CONFIG, make_batch
@@ -70,7 +70,7 @@ def make_step(comm: Communicator, kind: str, batches: list[Microbatch], seen: li
         for slab in strategy.slabs:
             slab.zero_grad()
         comm.start_trace()
-        accumulate(strategy, batches)
+        strategy.forward_backward(batches)
         timeline = strategy.timeline(comm.stop_trace())
         if timeline is not None:
             seen.append(timeline)

@@ -19,7 +19,7 @@ from ..comm.collectives import all_reduce
 from ..nn import GPT
 from ..optim import AdamW
 from ..parallel.strategies import make_strategy
-from ..parallel.strategy import Microbatch, Strategy, accumulate
+from ..parallel.strategy import Microbatch, Strategy
 from .gpt import BATCH, CONFIG, make_batch
 from .timing import Row, interleave, medians, milliseconds
 
@@ -36,14 +36,14 @@ def make_step(comm: Communicator, name: str, batch: Microbatch) -> Callable[[], 
         optimizer.zero_grad()
         if name == "none":
             return _without_messages(strategy, optimizer, batch)
-        loss = accumulate(strategy, [batch])
+        loss = strategy.forward_backward([batch])
         strategy.step(optimizer)
         return loss
     return step
 
 
 def _without_messages(strategy: Strategy, optimizer: AdamW, batch: Microbatch) -> float:
-    loss = strategy.loss_of(batch, batch.targets.size)
+    loss = strategy.run_microbatch(batch, batch.targets.size)
     strategy.step(optimizer)
     return loss
 

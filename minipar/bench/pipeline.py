@@ -30,7 +30,7 @@ from ..optim import SGD
 from ..parallel.pipeline import Times, make_schedule, simulate
 from ..parallel.pipeline.executor import Pipeline
 from ..parallel.pipeline.stages import chain, cut_evenly
-from ..parallel.strategy import Microbatch, Strategy, accumulate
+from ..parallel.strategy import Microbatch, Strategy
 from .data_parallel import meet
 from .peers.data_parallel import connect
 from .timing import Row, check_same, import_torch, interleave, medians, milliseconds
@@ -149,7 +149,7 @@ def make_step(strategy: Strategy, batches: list[Microbatch]) -> Callable[[], flo
 
     def step() -> float:
         optimizer.zero_grad()
-        loss = accumulate(strategy, batches)
+        loss = strategy.forward_backward(batches)
         strategy.step(optimizer)
         return loss
     return step

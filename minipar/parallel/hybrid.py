@@ -67,7 +67,7 @@ class Hybrid(Strategy):
         for slab in self.pipeline.slabs:
             slab.comm = along(mesh, *(("pp", "tp") if slab.tp else ("pp",)))
             broadcast(self.dp, slab.data, out=slab.data)
-        self.data_parallel, self.keeps_gradients = data_parallel, self.pipeline.keeps_gradients
+        self.data_parallel, self.can_accumulate = data_parallel, self.pipeline.can_accumulate
         if data_parallel == "fsdp":
             self.pipeline.shard(self.dp, self._all_parts)
         self.stage_slabs = self.slabs = self.pipeline.slabs
@@ -79,42 +79,43 @@ class Hybrid(Strategy):
         """The ranks that have the other parts of a slab that is cut over dp."""
         return along(self.mesh, *(AXES if slab.tp else AXES[:2]))
 
-    def forward(self) -> AbstractContextManager:
+    def forward_context(self) -> AbstractContextManager:
         """See Strategy.  Raises ValueError where a batch is computed as a whole: with pp or fsdp.
         """
         if self.pp.size > 1 or self.data_parallel == "fsdp":
             raise ValueError(AT_ONCE if self.pp.size > 1 else MENDED)
-        return super().forward()
+        return super().forward_context()
 
     def backward(self, loss: Tensor) -> None:
         """See Strategy, and `forward`."""
-        with self.forward():
+        with self.forward_context():
             super().backward(loss)
 
     def rows(self, num_rows: int) -> range:
         """See Strategy: ranks that differ along dp are given different rows."""
         return range(*chunk_bounds(num_rows, self.dp.size)[self.dp.rank])
 
-    def count(self, microbatches: Sequence[Microbatch]) -> int:
+    def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
         """See Strategy: the last stage counts, by one of its tp ranks, which all have the same."""
-        return self.pipeline.count(microbatches) if self.tp.rank == 0 else 0
+        return self.pipeline.count_targets(microbatches) if self.tp.rank == 0 else 0
 
-    def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
         if self._reduced and any(slab.has_grad for slab in self.stage_slabs):
             raise ValueError("these gradients were reduced already, and would be again: call "
                              "zero_grad() first, or add up microbatches inside no_sync()")
-        with nullcontext() if self.synchronizing else self.pipeline.no_sync():
-            loss = self.pipeline.run(microbatches, num_targets, seed, step)
+        with nullcontext() if self.is_synchronizing else self.pipeline.no_sync():
+            loss = self.pipeline.run_batch(microbatches, num_targets, seed, step)
         self._synchronize()
         return loss if self.tp.rank == 0 else 0.0
 
-    def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
+    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+                       step: int = 0) -> float:
         """See Strategy: a batch of one microbatch."""
-        return self.run([batch], num_targets, seed, step)
+        return self.run_batch([batch], num_targets, seed, step)
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """See Strategy: sum over dp what the schedule, and tied weights over pp, have summed."""
         for slab, shard in zip(self.stage_slabs, self.slabs):
             if self.data_parallel == "ddp":

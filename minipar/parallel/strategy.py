@@ -2,7 +2,7 @@
 
     strategy = DistributedDataParallel(model, comm)
     optimizer = AdamW(strategy.slabs)                   what this rank optimizes: slabs, or shards
-    loss = accumulate(strategy, microbatches)           gradients of the whole batch, in the slabs
+    loss = strategy.forward_backward(microbatches)      gradients of the whole batch, in the slabs
     clip_grad_norm(strategy.slabs, 1.0)
     strategy.step(optimizer)                            and everyone has the new parameters
 
@@ -42,7 +42,7 @@ class Microbatch(NamedTuple):
 class Strategy:
     """One way of training `model` on the ranks of `comm`; this one computes on a single rank."""
 
-    keeps_gradients = True      # whether several backwards may add up before they are reduced
+    can_accumulate = True       # whether several backwards may add up before they are reduced
     sums: Sums = EXACT          # how gradients travel
 
     def __init__(self, model: Module, comm: Communicator):
@@ -55,7 +55,7 @@ class Strategy:
 
     def _take(self, model: Module, comm: Communicator) -> None:
         self.model, self.comm = model, comm
-        self.synchronizing, self._asked = True, None
+        self.is_synchronizing, self._asked = True, None
         self._reduced = False       # whether no gradient came since the last reduction
 
     def _watch_gradients(self) -> None:
@@ -74,27 +74,27 @@ class Strategy:
         """Which rows of a batch of so many this rank is given."""
         return range(*chunk_bounds(num_rows, self.comm.size)[self.comm.rank])
 
-    def forward(self) -> AbstractContextManager:
+    def forward_context(self) -> AbstractContextManager:
         """Context in which a loss is computed that `backward` will be called with."""
         return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
         """Gradients of `loss`; reduced over the ranks, unless inside `no_sync`."""
-        if self.synchronizing:
-            self.begin(loss)
+        if self.is_synchronizing:
+            self.before_backward(loss)
         backward(loss, between=self._move_on)
         self._synchronize()
 
     def _synchronize(self) -> None:
         """After every backward, by whatever way: reduce, unless inside `no_sync`."""
-        if self.synchronizing:
-            self.finish()
+        if self.is_synchronizing:
+            self.after_backward()
             self._reduced = True
 
-    def begin(self, loss: Tensor) -> None:
+    def before_backward(self, loss: Tensor) -> None:
         """Before a backward whose gradients are to be reduced."""
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """After it: wait until they are."""
 
     def step(self, optimizer: Optimizer) -> None:
@@ -120,32 +120,45 @@ class Strategy:
 
         Raises ValueError for a strategy that has no room for them.
         """
-        if not self.keeps_gradients:
+        if not self.can_accumulate:
             raise ValueError(f"{type(self).__name__} keeps no whole gradient that could add up: "
                              "it reduces after every backward; leave no_sync() out")
-        before, self.synchronizing = self.synchronizing, False
+        before, self.is_synchronizing = self.is_synchronizing, False
         try:
             yield
         finally:
-            self.synchronizing = before
+            self.is_synchronizing = before
 
-    def count(self, microbatches: Sequence[Microbatch]) -> int:
+    def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
         """This rank's share of the number of targets: over all ranks the shares add up."""
         return sum(count_targets(batch.targets, self.model.ignore_index) for batch in microbatches)
 
-    def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0, step: int = 0,
+                         scale: float = 1.0) -> float:
+        """Compute the gradients of the whole batch; return its loss.  Collective.
+
+        Each rank passes the same number of microbatches, with its own rows; a microbatch may have
+        no target or no row.  Afterwards `slabs` hold the gradients of the batch, times `scale`.
+        """
+        num_targets = agree_on_batch(self.comm, self.count_targets(microbatches), len(microbatches))
+        self.sums.begin(scale)
+        loss = self.run_batch(microbatches, num_targets / scale, seed, step)
+        return global_loss(self.comm, loss) / scale
+
+    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """Forward and backward of all microbatches; this rank's share of the loss."""
         loss, last = 0.0, len(microbatches) - 1
         for i, batch in enumerate(microbatches):
-            waits = self.keeps_gradients and i < last
+            waits = self.can_accumulate and i < last
             with self.no_sync() if waits else nullcontext():
-                loss += self.loss_of(batch, num_targets, seed, step)
+                loss += self.run_microbatch(batch, num_targets, seed, step)
         return loss
 
-    def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
+    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+                       step: int = 0) -> float:
         """Forward and backward of one microbatch; this rank's share of the loss."""
-        with training_step(seed, step, batch.samples), self.forward():
+        with training_step(seed, step, batch.samples), self.forward_context():
             loss = self.model.loss(batch.inputs, batch.targets, num_targets)
         self.backward(loss)
         return float(loss.data)
@@ -179,16 +192,3 @@ def agree_on_batch(comm: Communicator, num_local: int, num_microbatches: int) ->
     if not num_microbatches:
         raise ValueError("no microbatches: give at least one (it may have no rows)")
     return float(np.sum(counts[:, 0])) or 1.0
-
-
-def accumulate(strategy: Strategy, microbatches: Sequence[Microbatch], seed: int = 0,
-               step: int = 0, scale: float = 1.0) -> float:
-    """Forward and backward of all microbatches: the loss of the whole batch, over all ranks.
-
-    Afterwards the gradients of the whole batch, times `scale`, are in `strategy.slabs`.  Every rank
-    gives as many microbatches, each of any size; one may have no target at all, or no row.
-    """
-    num_targets = agree_on_batch(strategy.comm, strategy.count(microbatches), len(microbatches))
-    getattr(strategy, "sums", EXACT).begin(scale)       # a strategy by hand may have none
-    loss = strategy.run(microbatches, num_targets / scale, seed, step)
-    return global_loss(strategy.comm, loss) / scale

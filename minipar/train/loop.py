@@ -28,7 +28,7 @@ from ..launcher import UsageError, metered, on_first_rank
 from ..nn import Module
 from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
 from ..parallel.pipeline import Timeline
-from ..parallel.strategy import Microbatch, Strategy, accumulate
+from ..parallel.strategy import Microbatch, Strategy
 from ..precision.loss_scaler import LossScaler
 from ..precision.unscale import unscale
 from .flags import REMEMBERED
@@ -176,7 +176,7 @@ def take_step(run: TrainState, step: int) -> float:
     optimizer.zero_grad()
     scale = run.scaler.scale if run.scaler else 1.0
     with run.memory.step():
-        loss = accumulate(strategy, microbatches(run, step), options.seed, step, scale)
+        loss = strategy.forward_backward(microbatches(run, step), options.seed, step, scale)
     is_finite = math.isfinite(loss)
     if not is_finite and not (run.scaler and run.scaler.can_shrink):
         scaled = f" with loss scale {scale:g}" if run.scaler else ""

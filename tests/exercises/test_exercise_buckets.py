@@ -127,7 +127,7 @@ def accumulated(comm, make, cuts):
         batches.append(strategy.Microbatch(IMAGES[rows], LABELS[rows], rows))
         first += length
     before = comm.trace.bytes_sent() if comm.trace else 0
-    loss = strategy.accumulate(trained, batches)
+    loss = trained.forward_backward(batches)
     sent = comm.trace.bytes_sent() - before if comm.trace else 0
     return loss, [slab.complete_grad().copy() for slab in trained.slabs], sent
 

@@ -10,7 +10,7 @@ from minipar.comm.traffic import bytes_by_axis
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 
 # mesh_groups
 
@@ -116,7 +116,7 @@ def trained(comm, shape=None, **options):
     mesh = DeviceMesh(comm, **shape) if shape else None
     strategy = make_hybrid(gpt(), mesh, **options) if shape else Strategy(gpt(), comm)
     comm.start_trace()
-    accumulate(strategy, batches(strategy))
+    strategy.forward_backward(batches(strategy))
     trace = comm.stop_trace()
     strategy.step(SGD(strategy.slabs, lr=0.5))
     return strategy.state_dict(), trace, mesh, sum(slab.data.size for slab in strategy.slabs)

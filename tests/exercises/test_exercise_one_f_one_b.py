@@ -52,7 +52,7 @@ def check(make, p, m):
     def body(comm):
         model = make()
         pipeline = OneFOneB(model, comm, WIDTH)
-        found = pipeline.run(batches_of(model, m), num_targets)
+        found = pipeline.run_batch(batches_of(model, m), num_targets)
         assert found == pytest.approx(loss if comm.rank == p - 1 else 0)
         for slab in pipeline.slabs:
             for name, gradient in slab.named(slab.grad).items():
@@ -79,7 +79,7 @@ def test_no_more_than_p_minus_s_microbatches_are_in_flight(p, m):
         batches = [batches_of(model, 1)[0] for _ in range(m)]
         ledger = Ledger(p for slab in pipeline.slabs for p in slab.parameters)
         with ledger.recording():
-            pipeline.run(batches, 10.0)
+            pipeline.run_batch(batches, 10.0)
         return ledger.peak_of["activations"]
     one, all_of_them = (Cluster(p).run(lambda comm, n=n: peak(comm, n))[0] for n in (1, m))
     assert all_of_them == [min(p - s, m) * each for s, each in enumerate(one)]

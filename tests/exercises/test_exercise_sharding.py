@@ -19,7 +19,7 @@ from minipar.nn.slab import Segment
 from minipar.optim import SGD
 from minipar.parallel.shards import _overlap
 from minipar.parallel.strategies import shard_all
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero import zero1 as zero
 from minipar.parallel.zero.prefetch import Gathering
 from minipar.parallel.zero.zero2 import PassingGradient
@@ -176,7 +176,8 @@ def train(comm, **options):
             begun, ledger.peak_of["communication"] = comm.now(), 0
             comm.start_trace()
             optimizer.zero_grad()
-            accumulate(strategy, [Microbatch(ids[:, :-1], ids[:, 1:], np.arange(8))], step=step)
+            batch = Microbatch(ids[:, :-1], ids[:, 1:], np.arange(8))
+            strategy.forward_backward([batch], step=step)
             strategy.step(optimizer)
             sent = comm.stop_trace().bytes_sent()
     return ledger.peak_of["communication"], sent, comm.now() - begun

@@ -14,7 +14,7 @@ from minipar.parallel.pipeline import Action, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.p2p import Exchange
 from minipar.parallel.pipeline.stages import Staged, cut_evenly
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 
 WEIGHTS = [[5, 1, 1, 1, 5], [1, 2, 3, 4, 5, 6, 7], [9, 0, 0, 1], [2, 2, 2, 2, 2, 2], [1, 1, 8, 1]]
 
@@ -133,7 +133,7 @@ def test_pipelines_train(name):
         for _ in range(2):
             for slab in strategy.slabs:
                 slab.zero_grad()
-            accumulate(strategy, batches_of(3))
+            strategy.forward_backward(batches_of(3))
         return [slab.named(slab.grad) for slab in strategy.slabs][0]
 
     def model():
@@ -155,7 +155,7 @@ def ids_of(m):
 
 
 def tied_gradients(comm, strategy):
-    accumulate(strategy, ids_of(3))
+    strategy.forward_backward(ids_of(3))
     return strategy.model.wte.weight.grad
 
 
@@ -172,7 +172,7 @@ def finished(fill):
     def body(comm):
         staged = Staged(gpt(), comm, [0, 1, 2])
         fill(comm.rank, staged)
-        staged.finish()
+        staged.after_backward()
         return staged
     return Cluster(3).run(body)[0]
 
@@ -198,6 +198,6 @@ def test_it_is_noted():
     def body(comm):
         strategy = Pipeline(gpt(), comm, partial(make_schedule, "1f1b", 2))
         for _ in range(2):
-            accumulate(strategy, ids_of(2))
+            strategy.forward_backward(ids_of(2))
     with pytest.raises(ValueError, match="summed already"):
         Cluster(2).run(body)

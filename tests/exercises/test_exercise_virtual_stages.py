@@ -9,7 +9,7 @@ from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.parallel.pipeline import Action, Times, interleaved, make_schedule, simulate
 from minipar.parallel.pipeline.executor import Pipeline, Run
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 
 SIZES = [(1, 3, 2), (2, 2, 2), (2, 4, 3), (2, 5, 2), (3, 7, 2), (4, 8, 2), (4, 10, 2), (4, 11, 3)]
 
@@ -128,7 +128,7 @@ def test_messages_move_on_during_i():
 def test_zero_bubble_schedules_train(name):
     def body(comm, name):
         strategy = pipeline(comm, name)
-        accumulate(strategy, batches_of(3))
+        strategy.forward_backward(batches_of(3))
         return gradients(strategy)
     expected = Cluster(1).run(lambda comm: body(comm, "gpipe"))[0][0]
     found = Cluster(2).run(lambda comm: body(comm, name))[0][0]

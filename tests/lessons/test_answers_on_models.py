@@ -19,7 +19,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline import FREE, Times, make_schedule
 from minipar.parallel.pipeline import simulate as play
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.activations import gpt_activations, layer_activations
 from minipar.plan.data_parallel import bytes_per_step, memory_per_rank, units_of
@@ -120,7 +120,7 @@ def test_18_pp_under_sequence_parallelism(sequence_parallel):
         rows = np.array(strategy.rows(mesh_step.ROWS))
         ids = np.zeros((len(rows), mesh_step.T + 1), int)
         comm.start_trace()
-        accumulate(strategy, [Microbatch(ids[:, :-1], ids[:, 1:], rows)] * mesh_step.M)
+        strategy.forward_backward([Microbatch(ids[:, :-1], ids[:, 1:], rows)] * mesh_step.M)
         return mesh, comm.stop_trace()
     seen, _ = simulate(main, Cluster(8))
     traffic = bytes_by_axis(Trace.merged(trace for _, trace in seen), seen[0][0])

@@ -1,4 +1,4 @@
-"""A training loop of one's own, without `accumulate`: as lessons and learners write it."""
+"""A training loop of one's own, without `forward_backward`: as lessons and learners write it."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -14,12 +14,14 @@ from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.strategies import NAMES, make_strategy
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate, agree_on_batch
+from minipar.parallel.strategy import Microbatch, Strategy, agree_on_batch
 from minipar.testing import worlds
 from tests.support.cases import ALL, HYBRIDS, PIPELINES, Case
 
 DRAW = np.random.default_rng(0)
 X, LABELS = DRAW.standard_normal((3, 8, 4)), DRAW.integers(0, 3, (3, 8))
+
+INSTEAD = r"strategy\.forward_backward\(microbatches\), instead of"
 
 
 def train(comm, make, mesh=None):
@@ -30,7 +32,7 @@ def train(comm, make, mesh=None):
     mine = slice(*chunk_bounds(8, part.size)[part.rank])
     for x, labels in zip(X, LABELS):
         optimizer.zero_grad()
-        with strategy.forward():
+        with strategy.forward_context():
             loss = strategy.model.loss(x[mine], labels[mine], num_targets=8)
         strategy.backward(loss)
         strategy.step(optimizer)
@@ -64,15 +66,15 @@ WHOLE_BATCHES = [name for name in (*PIPELINES, *HYBRIDS) if "sequence" not in na
 
 @pytest.mark.parametrize("name", WHOLE_BATCHES)
 def test_where_a_batch_is_computed_as_a_whole_one_is_told_so(name):
-    """With strategy.forward() and without it."""
+    """With strategy.forward_context() and without it."""
     def body(comm):
         strategy = ALL[name](Case("mlp deep").build(), comm)
         x, labels = Case("mlp deep").batch(0)
-        for context, error in ((strategy.forward, ValueError), (nullcontext, Exception)):
-            with pytest.raises(error, match=r"accumulate\(strategy, microbatches\), instead of"), \
+        for context, error in ((strategy.forward_context, ValueError), (nullcontext, Exception)):
+            with pytest.raises(error, match=INSTEAD), \
                     context():
                 strategy.model.loss(x, labels, num_targets=10)
-        with pytest.raises(ValueError, match=r"accumulate\(strategy, microbatches\), instead of"):
+        with pytest.raises(ValueError, match=INSTEAD):
             strategy.backward(Tensor(np.ones(()), requires_grad=True))
     Cluster(4).run(body)
 
@@ -86,7 +88,7 @@ def test_different_numbers_of_microbatches_are_refused_on_every_rank(world, name
         batch = Microbatch(*Case("gpt deep tied").batch(0), np.arange(10))
         sentence = f"^rank 0 has 1 microbatches, but rank 2 has {other}: .* as many on each"
         with pytest.raises(ValueError, match=sentence):
-            accumulate(strategy, [batch] * (other if comm.rank == 2 else 1))
+            strategy.forward_backward([batch] * (other if comm.rank == 2 else 1))
     world.run(body)
 
 

@@ -11,7 +11,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW, clip_grad_norm
 from minipar.parallel.hybrid import DATA_PARALLEL, make_hybrid
 from minipar.parallel.strategies import make_strategy
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.parallel.tensor.apply import parallelize
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case
@@ -24,7 +24,7 @@ def clipped(comm, make, model, batch) -> tuple[float, dict]:
     """The norm, and this rank's gradients after they were clipped to a tenth of it."""
     strategy = make(model, comm)
     rows = list(strategy.rows(len(batch[0])))
-    accumulate(strategy, [Microbatch(*(array[rows] for array in batch))])
+    strategy.forward_backward([Microbatch(*(array[rows] for array in batch))])
     norm = clip_grad_norm(strategy.slabs, 1e9)
     assert clip_grad_norm(strategy.slabs, float(norm) / 10) == norm
     has_some = not (type(strategy).__name__ == "DataParallel" and comm.rank)

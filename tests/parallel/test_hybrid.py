@@ -14,7 +14,7 @@ from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline import NAMES
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 
 VOCABULARY, TIME, ROWS = 11, 8, 12
@@ -65,8 +65,8 @@ def train(comm, name, make=Strategy, parts=1, optimizer="sgd"):
     stepper, found = OPTIMIZERS[optimizer](strategy.slabs), {}
     for step in range(2):
         stepper.zero_grad()
-        found[f"loss {step}"] = accumulate(strategy, microbatches(strategy, name, step, parts), 3,
-                                           step)
+        found[f"loss {step}"] = strategy.forward_backward(
+            microbatches(strategy, name, step, parts), 3, step)
         found[f"norm {step}"] = strategy.clip_grad_norm(0.1)
         strategy.step(stepper)
     return found | strategy.state_dict() | stepper.state_dict()
@@ -159,7 +159,7 @@ def test_what_several_ranks_hold_stays_the_same_to_the_last_bit(world, data_para
         stepper = AdamW(strategy.slabs, lr=0.01)
         for step in range(3):
             stepper.zero_grad()
-            accumulate(strategy, microbatches(strategy, "tied", step, 2), 3, step)
+            strategy.forward_backward(microbatches(strategy, "tied", step, 2), 3, step)
             strategy.step(stepper)
         mesh = strategy.mesh
         for slab in strategy.stage_slabs:
@@ -204,13 +204,13 @@ def test_gradients_add_up_inside_no_sync_and_never_after():
         batches = microbatches(strategy, "tied", 0, 4)
         if by_hand:
             with strategy.no_sync():
-                strategy.run(batches[:3], 10.0, 3)
+                strategy.run_batch(batches[:3], 10.0, 3)
             with pytest.raises(ValueError, match="those of this rank alone.*outside no_sync"):
                 strategy.step(SGD(strategy.slabs, lr=0.1))
-        strategy.run(batches[3:] if by_hand else batches, 10.0, 3)
+        strategy.run_batch(batches[3:] if by_hand else batches, 10.0, 3)
         found = [slab.grad.copy() for slab in strategy.slabs]
         with pytest.raises(ValueError, match="reduced already, and would be again"):
-            strategy.run(batches, 10.0, 3)
+            strategy.run_batch(batches, 10.0, 3)
         return found
     at_once, by_hand = (Cluster(8).run(partial(body, by_hand=b))[0] for b in (False, True))
     for one, other in zip(at_once, by_hand):

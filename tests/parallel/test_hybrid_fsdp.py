@@ -13,7 +13,7 @@ from minipar.nn.chain import ChainPart, chain
 from minipar.optim import SGD, AdamW
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.pipeline import NAMES
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from tests.parallel import test_hybrid
 from tests.parallel.test_hybrid import MESHES, OPTIMIZERS, build, microbatches, named, on
@@ -93,15 +93,15 @@ def test_a_batch_is_reduced_once_and_has_no_room_for_more():
     def body(comm):
         strategy = fsdp(MESH)(build("tied"), comm)
         batches = microbatches(strategy, "tied", 0, 2)
-        strategy.run(batches, 10.0, 3)
+        strategy.run_batch(batches, 10.0, 3)
         with pytest.raises(ValueError, match="reduced already, and would be again"):
-            strategy.run(batches, 10.0, 3)
+            strategy.run_batch(batches, 10.0, 3)
         with pytest.raises(ValueError, match="keeps no whole gradient"), strategy.no_sync():
             pass
         for slab in strategy.slabs:
             slab.zero_grad()
             assert not slab.complete_grad().any()
-        strategy.run(batches, 10.0, 3)
+        strategy.run_batch(batches, 10.0, 3)
     Cluster(8).run(body)
 
 
@@ -121,7 +121,7 @@ def test_gradients_of_1_have_the_norm_of_the_number_of_parameters(mesh):
 
 def step(strategy, optimizer, number):
     optimizer.zero_grad()
-    loss = accumulate(strategy, microbatches(strategy, "tied", number, 2), 3, number)
+    loss = strategy.forward_backward(microbatches(strategy, "tied", number, 2), 3, number)
     strategy.clip_grad_norm(0.1)
     strategy.step(optimizer)
     return loss
@@ -207,7 +207,7 @@ def small_step(strategy, optimizer, number):
     rows = np.arange(6)[list(strategy.rows(6))]
     x, labels = draw.standard_normal((6, 5))[rows], draw.integers(0, 5, 6)[rows]
     optimizer.zero_grad()
-    accumulate(strategy, [Microbatch(x, labels, rows)])
+    strategy.forward_backward([Microbatch(x, labels, rows)])
     return strategy.clip_grad_norm(0.1)
 
 

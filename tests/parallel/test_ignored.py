@@ -9,7 +9,7 @@ from minipar.autograd import IGNORE_INDEX, cross_entropy
 from minipar.comm import Cluster
 from minipar.compress.distillation.distill import Distillation, LocalTeacher, recipe_for
 from minipar.nn import MLP
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from tests.support.cases import ALL, TIME, VOCABULARY, gpt
 
@@ -25,7 +25,7 @@ def trained(comm, name, targets, ignored):
     model.ignore_index = ignored
     strategy = ALL[name](model, comm)
     rows = list(strategy.rows(len(IDS)))
-    loss = accumulate(strategy, [Microbatch(IDS[rows], targets[rows], np.array(rows, int))])
+    loss = strategy.forward_backward([Microbatch(IDS[rows], targets[rows], np.array(rows, int))])
     knows = not (name == "dp" and comm.rank)
     return loss, {key: gradient for slab in strategy.slabs * knows
                   for key, gradient in slab.named(slab.complete_grad()).items()}

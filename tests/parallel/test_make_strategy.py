@@ -7,7 +7,7 @@ from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, Activation, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.strategies import NAMES, make_strategy, shard_all
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import fully_shard
 
 
@@ -43,7 +43,8 @@ def test_what_does_not_exist_or_fit_is_refused():
     refused(4, "parts are sharded over 2 ranks, MLP over 4: give every call the same", mixed)
     refused(2, "Activation has no parameters to shard",
             lambda comm: fully_shard(Activation("relu").initialize(0), comm))
-    refused(2, "no microbatches", lambda comm: accumulate(make_strategy("ddp", mlp(), comm), []))
+    refused(2, "no microbatches",
+            lambda comm: make_strategy("ddp", mlp(), comm).forward_backward([]))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +75,7 @@ def test_parameters_come_from_rank_0():
         optimizer = SGD(strategy.slabs, lr=0.0)
         rows = np.array(strategy.rows(2), int)
         x = np.ones((2, 4), np.float32)
-        accumulate(strategy, [Microbatch(x[rows], np.zeros(2, int)[rows], rows)])
+        strategy.forward_backward([Microbatch(x[rows], np.zeros(2, int)[rows], rows)])
         strategy.step(optimizer)                # dp: the others learn them in the next forward
         return strategy.state_dict()
     expected = MLP([4, 5, 3]).initialize(0).state_dict()

@@ -9,7 +9,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.hybrid import DATA_PARALLEL, make_hybrid
 from minipar.parallel.pipeline import NAMES
-from minipar.parallel.strategy import NOT_REDUCED, Microbatch, accumulate
+from minipar.parallel.strategy import NOT_REDUCED, Microbatch
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case
 
@@ -31,21 +31,21 @@ def check_refused(comm, strategy, batch):
     rows = list(strategy.rows(len(batch[0])))
     mine = Microbatch(*(array[rows] for array in batch))
     optimizer = SGD(strategy.slabs, lr=0.1)
-    if not strategy.keeps_gradients:
+    if not strategy.can_accumulate:
         with pytest.raises(ValueError, match="keeps no whole gradient"), strategy.no_sync():
             pass
         return
     for _ in range(2):
         before = strategy.state_dict()
         with strategy.no_sync():
-            strategy.loss_of(mine, 10.0)
+            strategy.run_microbatch(mine, 10.0)
         with pytest.raises(ValueError) as refused:
             strategy.step(optimizer)
         assert str(refused.value) == NOT_REDUCED
         for name, values in strategy.state_dict().items():
             assert np.array_equal(values, before[name]), name
         optimizer.zero_grad()
-        accumulate(strategy, [mine, mine])
+        strategy.forward_backward([mine, mine])
         strategy.step(optimizer)
         optimizer.zero_grad()
 
@@ -74,12 +74,12 @@ def test_loss_backward_instead_of_the_strategy_s(world, name):
         strategy = ALL[name](case.build(), comm)
         optimizer, (x, labels) = SGD(strategy.slabs, lr=0.1), case.batch(0)
         for _ in range(2):
-            with strategy.forward():
+            with strategy.forward_context():
                 strategy.model.loss(x, labels).backward()
             with pytest.raises(ValueError, match=r"call strategy.backward\(loss\) instead of"):
                 strategy.step(optimizer)
             optimizer.zero_grad()
-            with strategy.forward():
+            with strategy.forward_context():
                 loss = strategy.model.loss(x, labels)
             strategy.backward(loss)
             strategy.step(optimizer)

@@ -22,7 +22,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.strategies import NAMES, make_strategy
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.testing.worlds import worlds
 
 CONFIG = GPTConfig(23, context=16, num_layers=4, num_heads=2, width=16, dropout=0.1)
@@ -42,7 +42,7 @@ def train(comm, name, kinds=(), activations=False, num_steps=3):
     for i in range(num_steps):
         optimizer.zero_grad()
         with ledger.recording(), offload.recording() if activations else nullcontext():
-            losses.append(accumulate(strategy, batches, 5, i))
+            losses.append(strategy.forward_backward(batches, 5, i))
         strategy.clip_grad_norm(0.5)
         strategy.step(optimizer)
     assert (offload.num_in > 0) == activations
@@ -99,7 +99,7 @@ def test_nothing_stays_resident_after_a_step():
         before = resident()
         for i in range(2):
             optimizer.zero_grad()
-            accumulate(strategy, [Microbatch(ids[:, :-1], ids[:, 1:], np.arange(2))], 0, i)
+            strategy.forward_backward([Microbatch(ids[:, :-1], ids[:, 1:], np.arange(2))], 0, i)
             strategy.clip_grad_norm(0.01)
             strategy.step(optimizer)
             assert resident() - before < 200_000 < sum(slab.data.nbytes for slab in strategy.slabs)
@@ -138,7 +138,7 @@ def test_pipelines_move_what_waits_for_backward():
                    for i in range(0, 8, 2)]
         optimizer = SGD(strategy.slabs, 0.1)
         with offload.recording() if offloads else nullcontext():
-            loss = accumulate(strategy, batches, 5, 0)
+            loss = strategy.forward_backward(batches, 5, 0)
         strategy.step(optimizer)
         assert (offload.num_in > 20) == offloads
         return loss, strategy.state_dict()

@@ -61,7 +61,7 @@ def test_a_part_costs_what_it_costs_alone(name):
         strategy = STRATEGIES[name](rematerialize(CASE.build(), policy), comm)
         ids, targets = CASE.batch(0)
         with observing_allocations(watcher):
-            strategy.loss_of(Microbatch(ids[:4], targets[:4], np.arange(4)), 1.0)
+            strategy.run_microbatch(Microbatch(ids[:4], targets[:4], np.arange(4)), 1.0)
         assert watcher.most <= (5 if name == "fsdp kept" else 2)
         return seen[0]
     alone = Cluster(1).run(partial(costs, name="ddp"))[0][0]

@@ -11,7 +11,7 @@ import pytest
 
 from minipar.autograd import no_grad
 from minipar.optim import SGD
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import MASKS, MODELS, OPTIMIZERS, STRATEGIES, Case, check
 
@@ -77,7 +77,7 @@ def test_an_evaluation_sees_the_newest_parameters(world, name):
             with no_grad():
                 return model.loss(inputs, targets).item()
         mine = list(strategy.rows(len(inputs)))
-        accumulate(strategy, [Microbatch(inputs[mine], targets[mine], np.array(mine))])
+        strategy.forward_backward([Microbatch(inputs[mine], targets[mine], np.array(mine))])
         before = evaluate(strategy.model)
         strategy.step(SGD(strategy.slabs, lr=0.3))
         plain = Case().build()

@@ -7,7 +7,7 @@ samples, losses and what is saved are the host's.
 import numpy as np
 import pytest
 
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import ALL, DEEP, MODELS, OPTIMIZERS, PIPELINES, Case
 from tests.support.strict_array import StrictArray, as_cupy
@@ -40,7 +40,7 @@ def train(comm, name, case, place) -> dict:
             mine = np.array(part)[list(strategy.rows(len(part)))].astype(int)
             batches.append(Microbatch(place(inputs[mine]), place(targets[mine]), mine))
         optimizer.zero_grad()
-        found[f"loss {step}"] = accumulate(strategy, batches, 3, step)
+        found[f"loss {step}"] = strategy.forward_backward(batches, 3, step)
         found[f"norm {step}"] = strategy.clip_grad_norm(0.1)
         strategy.step(optimizer)
     for slab in strategy.slabs:

@@ -21,7 +21,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategies import shard_all
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 
 ROOT, PROGRAM = Path(__file__).parents[2], Path(__file__).with_name("torch_ranks.py")
 NUM_STEPS, BATCH, RATE, BUCKET_MB = 4, 6, 0.1, 0.002
@@ -55,7 +55,7 @@ def minipar(make, tied):
                 comm.start_trace()
             optimizer.zero_grad()
             batch = Microbatch(ids[mine, :-1], ids[mine, 1:], mine)
-            losses.append(accumulate(strategy, [batch]))
+            losses.append(strategy.forward_backward([batch]))
             strategy.step(optimizer)
         return losses, comm.stop_trace(), strategy.state_dict()
     ranks, _ = Cluster(2).run(main)

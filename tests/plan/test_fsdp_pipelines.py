@@ -11,7 +11,6 @@ from minipar.nn.chain import chain
 from minipar.optim import AdamW
 from minipar.parallel.pipeline import NAMES, make_schedule
 from minipar.parallel.pipeline.stages import cut_evenly
-from minipar.parallel.strategy import accumulate
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.fsdp_pipelines import bytes_of_shared, bytes_over_dp, memory_of_row, path_of
 from tests.parallel.test_hybrid import microbatches, on
@@ -63,7 +62,7 @@ def trained(comm, mesh, schedule, m, ledger):
             ledger.forget_peaks()
             comm.start_trace()
             optimizer.zero_grad()
-            accumulate(strategy, microbatches(strategy, "tied", step, m), 3, step)
+            strategy.forward_backward(microbatches(strategy, "tied", step, m), 3, step)
             strategy.step(optimizer)
             trace = comm.stop_trace()
     return strategy, trace

@@ -19,7 +19,7 @@ from minipar.optim import SGD
 from minipar.parallel.pipeline import make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.strategies import make_strategy, shard_all
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.data_parallel import (
     gathers,
@@ -68,8 +68,8 @@ def gathered_bytes(strategy, num_steps=3):
     for _ in range(num_steps):
         comm.start_trace()
         optimizer.zero_grad()
-        accumulate(strategy, [Microbatch(ids[comm.rank:comm.rank + 1], ids[comm.rank:comm.rank + 1],
-                                         np.array([comm.rank]))])
+        mine = ids[comm.rank:comm.rank + 1]
+        strategy.forward_backward([Microbatch(mine, mine, np.array([comm.rank]))])
         strategy.step(optimizer)
         trace = comm.stop_trace()
     return sum(message.num_bytes for message in trace.select())
@@ -220,7 +220,7 @@ def test_a_stage_keeps_inputs_in_flight_and_one_that_is_computed_again(name, sch
                 slab.zero_grad()
             ledger.forget_peaks()
             with ledger.recording():
-                accumulate(strategy, batches)
+                strategy.forward_backward(batches)
         assert ledger.live_of["activations"] == 0
         return ledger.peak_of["activations"], strategy.cuts
     found = Cluster(p).run(body)[0]

@@ -9,7 +9,7 @@ from minipar.optim import AdamW
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.strategies import NAMES, make_strategy
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.precision.loss_scaler import LossScaler
 from minipar.precision.mixed import FP16, set_precision
 from minipar.precision.unscale import unscale
@@ -44,7 +44,7 @@ def gradients(strategy, scaler, step):
     ids, targets = draw.integers(0, 11, (2, 8, 4))
     batch = Microbatch(ids[rows], targets[rows], rows)
     with np.errstate(over="ignore", invalid="ignore"):
-        accumulate(strategy, [batch], 0, step, scaler.scale)
+        strategy.forward_backward([batch], 0, step, scaler.scale)
 
 
 @worlds(4, mpi=(4,))

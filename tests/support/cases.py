@@ -25,7 +25,7 @@ from minipar.parallel.pipeline import NAMES, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.strategies import BUCKETED, make_strategy, shard_all
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 
 VOCABULARY, TIME, WIDTH = 11, 6, 8
 NUM_STEPS, SEED = 2, 5
@@ -174,13 +174,14 @@ class Case(NamedTuple):
         return {**MODELS, **DEEP}[self.model]().initialize(0, np.float64)
 
 
-def accumulate_inside_no_sync(strategy: Strategy, batches: list[Microbatch], seed: int,
+def forward_backward_inside_no_sync(strategy: Strategy, batches: list[Microbatch], seed: int,
                               step: int) -> float:
-    """`accumulate`, written out by hand."""
-    num_targets = global_count(strategy.comm, strategy.count(batches))
+    """`forward_backward`, written out by hand."""
+    num_targets = global_count(strategy.comm, strategy.count_targets(batches))
     with strategy.no_sync():
-        loss = sum(strategy.loss_of(batch, num_targets, seed, step) for batch in batches[:-1])
-    loss += strategy.loss_of(batches[-1], num_targets, seed, step)
+        loss = sum(strategy.run_microbatch(batch, num_targets, seed, step)
+                   for batch in batches[:-1])
+    loss += strategy.run_microbatch(batches[-1], num_targets, seed, step)
     return global_loss(strategy.comm, loss)
 
 
@@ -189,7 +190,7 @@ def train(comm, name: str, case: Case, at_once: bool = False,
     """Two steps: losses, norms, gradients of each step, parameters and optimizer states, by name.
 
     `at_once`: the whole batch as one microbatch.  `inside_no_sync`: all microbatches but the last
-    insist on no_sync(), which `accumulate` only uses where there is room.
+    insist on no_sync(), which `forward_backward` only uses where there is room.
     """
     model = with_remat(case.build(), case.remat, name, comm)
     strategy = ALL[name](model, comm)
@@ -203,7 +204,7 @@ def train(comm, name: str, case: Case, at_once: bool = False,
             mine = np.array(part)[list(strategy.rows(len(part)))].astype(int)
             batches.append(Microbatch(inputs[mine], targets[mine], step * len(inputs) + mine))
         optimizer.zero_grad()
-        run = accumulate_inside_no_sync if inside_no_sync else accumulate
+        run = forward_backward_inside_no_sync if inside_no_sync else Strategy.forward_backward
         found[f"loss {step}"] = run(strategy, batches, SEED, step)
         if case.max_norm is not None:
             found[f"norm {step}"] = strategy.clip_grad_norm(case.max_norm)

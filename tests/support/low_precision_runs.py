@@ -8,7 +8,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.precision.loss_scaler import LossScaler
 from minipar.precision.mixed import preset, set_precision
 from minipar.precision.unscale import unscale
@@ -49,7 +49,7 @@ def train(comm, model, precision, make=Strategy, parts=1, change=None):
         optimizer.zero_grad()
         batches = [batch(model, step, part[list(strategy.rows(len(part)))])
                    for part in np.split(np.arange(ROWS), parts)]
-        found[f"loss {step}"] = accumulate(strategy, batches, 1, step, scaler.scale)
+        found[f"loss {step}"] = strategy.forward_backward(batches, 1, step, scaler.scale)
         finite = unscale(strategy, scaler.scale)
         scaler.update(not finite)
         assert finite
@@ -80,6 +80,6 @@ def one_step(comm, model, precision, make, change):
     strategy = make(build(model, precision), comm)
     change(strategy)
     rows = np.arange(ROWS)[list(strategy.rows(ROWS))]
-    accumulate(strategy, [batch(model, 0, rows)], 1, 0)
+    strategy.forward_backward([batch(model, 0, rows)], 1, 0)
     return {name: gradient for slab in strategy.slabs
             for name, gradient in slab.named(slab.complete_grad()).items()}

@@ -9,7 +9,7 @@ from minipar.comm.collectives import further
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from tests.support.cases import ALL
 
 TIME = 4
@@ -31,7 +31,7 @@ def step(comm, strategy, optimizer, k: int = 1, rows: int = 2) -> None:
     ids = draw.integers(0, 11, (total, TIME))
     mine = np.array(strategy.rows(total), dtype=int)
     optimizer.zero_grad()
-    accumulate(strategy, [Microbatch(ids[mine], ids[mine], mine)] * k)
+    strategy.forward_backward([Microbatch(ids[mine], ids[mine], mine)] * k)
     strategy.step(optimizer)
 
 

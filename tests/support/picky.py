@@ -10,7 +10,7 @@ from minipar.autograd import Tensor, cross_entropy
 from minipar.comm import Cluster
 from minipar.nn import Linear, Module
 from minipar.optim import SGD
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from tests.support.cases import ALL
 
 ROWS, NUM_CLASSES = 12, 3
@@ -58,7 +58,7 @@ def train_picky(comm, name: str, num_groups: int, apart: bool = False) -> dict:
     for step in range(3):
         (x, labels), mine = batch(step, num_groups), list(strategy.rows(ROWS))
         optimizer.zero_grad()
-        found[f"loss {step}"] = accumulate(strategy, [Microbatch(x[mine], labels[mine], mine)])
+        found[f"loss {step}"] = strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])
         for slab in strategy.slabs:
             found |= {f"gradient {step} of {key}": gradient
                       for key, gradient in slab.named(slab.complete_grad()).items()}

@@ -8,7 +8,7 @@ from minipar.compress.messages.block_codec import INT8 as CODEC
 from minipar.compress.messages.quantized_collectives import QuantizedSums
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.low_precision import gather_in, reduce_in
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from tests.support.cases import ALL, MODELS, Case
 
 
@@ -25,7 +25,7 @@ def one_batch(strategy, case, step=0, scale=1.0):
         inputs = inputs.astype(np.float32)
     parts = np.split(np.arange(8), 2)
     rows = [part[list(strategy.rows(len(part)))] for part in parts]
-    accumulate(strategy, [Microbatch(inputs[r], targets[r], r) for r in rows], 1, step, scale)
+    strategy.forward_backward([Microbatch(inputs[r], targets[r], r) for r in rows], 1, step, scale)
     return {name: gradient for slab in strategy.slabs
             for name, gradient in slab.named(slab.complete_grad()).items()}
 

@@ -10,7 +10,7 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.strategies import make_strategy
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.viz import memory_timeline as memory
 from minipar.viz.memory_timeline import (
     COLORS,
@@ -51,7 +51,7 @@ def record(name, num_ranks=4):
             optimizer = AdamW(strategy.slabs)
             comm.start_trace()
             ledger.peak, start = ledger.live, comm.now()
-            accumulate(strategy, [Microbatch(ids[:, :-1], ids[:, 1:], np.arange(2))])
+            strategy.forward_backward([Microbatch(ids[:, :-1], ids[:, 1:], np.arange(2))])
             strategy.step(optimizer)
         return ledger, (start, comm.now()), comm.stop_trace()
     return simulate(main, Cluster(num_ranks))[0][0]

@@ -38,12 +38,13 @@ class DataParallel(Strategy):
         """See Strategy."""
         return range(num_rows if self.comm.rank == 0 else 0)
 
-    def forward(self) -> AbstractContextManager:
+    def forward_context(self) -> AbstractContextManager:
         """See Strategy; a loss that every rank computes of rows of its own will do as well."""
         self._send_parameters()
         return nullcontext()
 
-    def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
+    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+                       step: int = 0) -> float:
         """The five exchanges; afterwards the gradients are on rank 0, which knows the loss."""
         comm, is_root = self.comm, self.comm.rank == 0
         with comm.labelled("control"):
@@ -51,7 +52,7 @@ class DataParallel(Strategy):
         counts = [stop - start for start, stop in chunk_bounds(num_rows, comm.size)]
         inputs = self._deal("scatter inputs", batch.inputs, counts)
         samples = self._deal("control", np.asarray(batch.samples, np.int64), counts)
-        with training_step(seed, step, samples), self.forward():
+        with training_step(seed, step, samples), self.forward_context():
             outputs = self.model.logits(inputs)
         with comm.labelled("gather outputs"):
             together = gather(comm, outputs.data, counts=counts, algorithm="linear")
@@ -65,7 +66,7 @@ class DataParallel(Strategy):
         self._synchronize()
         return loss
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """The fifth exchange: the sum of all ranks' gradients, on rank 0; the others keep none."""
         with self.comm.labelled("reduce gradients"):
             for slab in self.model.slabs:

@@ -59,11 +59,11 @@ class Bucketed(Strategy):
                              "zero_grad() first, or add up microbatches inside no_sync()")
         super().backward(loss)
 
-    def begin(self, loss: Tensor) -> None:
+    def before_backward(self, loss: Tensor) -> None:
         """See Strategy."""
         self.order.begin(loss)
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """See Strategy."""
         self.order.finish()
         for _, work in self.works:

@@ -77,7 +77,7 @@ class Pipeline(Staged):
             self._plans[num_microbatches] = schedule[self.comm.rank], names
         return self._plans[num_microbatches]
 
-    def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy."""
         row, names = self.plan(len(microbatches))
@@ -88,9 +88,10 @@ class Pipeline(Staged):
         self._synchronize()
         return run.loss
 
-    def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
+    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+                       step: int = 0) -> float:
         """See Strategy: a batch of one microbatch."""
-        return self.run([batch], num_targets, seed, step)
+        return self.run_batch([batch], num_targets, seed, step)
 
     def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
         """Context in which gradients of a stage's weights come, from the graph behind `y`.

@@ -30,7 +30,8 @@ class NaiveModelParallel(Staged):
     def __init__(self, model: Module, comm: Communicator, cuts: Sequence[int] | None = None):
         super().__init__(model, comm, list(range(comm.size)), cuts)
 
-    def loss_of(self, batch: Microbatch, num_targets: float, seed: int = 0, step: int = 0) -> float:
+    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+                       step: int = 0) -> float:
         """See Strategy."""
         rank = self.comm.rank
         self.check_fresh()

@@ -35,7 +35,7 @@ import numpy as np
 from ...autograd import Tensor, backward, count_targets
 from ...backend import Array
 from ...comm import Communicator, Request
-from ...comm.collectives import all_reduce, chunk_bounds
+from ...comm.collectives import agree_on_sum, all_reduce, chunk_bounds
 from ...nn import Module, Parameter, Slab
 from ...nn.chain import chain
 from ...nn.parameter import Absent
@@ -120,12 +120,18 @@ class OneFOneB:
                 parameter.data = Absent(parameter.shape, parameter.dtype)
                 parameter.slot.place = None
 
-    def count(self, microbatches: Sequence[Microbatch]) -> int:
+    def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
         """This rank's share of the number of targets: all are the last stage's."""
         last = self.comm.rank == self.comm.size - 1
         return last * sum(count_targets(y, self.model.ignore_index) for _, y, _ in microbatches)
 
-    def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0,
+                         step: int = 0) -> float:
+        """Compute the gradients of the whole batch; return its loss.  Collective."""
+        num_targets = agree_on_sum(self.comm, self.count_targets(microbatches)) or 1.0
+        return agree_on_sum(self.comm, self.run_batch(microbatches, num_targets, seed, step))
+
+    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """Forward and backward of all microbatches; this rank's share of the loss.
 

@@ -43,15 +43,15 @@ from .slab import StageSlab
 from .stage_shards import StageRuns
 
 MENDED = ("beside pp and tp, fsdp gathers and reduces while a whole batch is computed: give its "
-          "microbatches to accumulate(strategy, microbatches), instead of calling model.loss and "
-          "strategy.backward")
+          "microbatches to strategy.forward_backward(microbatches), instead of calling "
+          "model.loss and strategy.backward")
 Users = tuple[tuple[int, int], ...]     # the (stage, part) of this rank that use a parameter
 
 
 class FullyShardedPipeline(Pipeline):
     """A Pipeline whose slabs `shard` cuts over dp; before that it is one."""
 
-    keeps_gradients = False
+    can_accumulate = False
 
     def shard(self, dp: Communicator, comm_of: Callable[[StageSlab], Communicator]) -> None:
         """Keep this rank's pieces, alone of `dp`; parts of a slab are summed over comm_of(slab)."""
@@ -93,12 +93,12 @@ class FullyShardedPipeline(Pipeline):
             self.orders[stage] = InOrder([runs[i][1].shard.parameters for i in order],
                                          lambda n, order=order: self.reductions.launch(order[n]))
 
-    def run(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy.  Raises RuntimeError unless all ranks of dp used the same units."""
         self.gathering.begin()
         with self.gathering.during("both"):
-            return super().run(microbatches, num_targets, seed, step)
+            return super().run_batch(microbatches, num_targets, seed, step)
 
     def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
         """See Pipeline: a gradient that becomes whole in it is reduced."""
@@ -112,13 +112,13 @@ class FullyShardedPipeline(Pipeline):
         yield
         order.finish()
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """See Strategy: wait for the last reduction; what several stages have is summed in pieces.
         """
         self.reductions.settle()
         self.gathering.check_uses()
         self.gathering.end()
-        super().finish()
+        super().after_backward()
 
     def update(self, optimizer: Optimizer) -> None:
         """See Strategy."""

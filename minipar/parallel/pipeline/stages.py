@@ -25,8 +25,8 @@ from .schedule.schedules import Placement
 from .slab import StageSlab
 
 AT_ONCE = ("the stages of a pipeline compute a batch together, each of them in its turn: give its "
-           "microbatches to accumulate(strategy, microbatches), instead of calling model.loss and "
-           "strategy.backward")
+           "microbatches to strategy.forward_backward(microbatches), instead of calling "
+           "model.loss and strategy.backward")
 
 
 def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
@@ -106,7 +106,7 @@ class Staged(Strategy):
                 parameter.slot.place = parameter.slot.grad = None
         self._summed = False
 
-    def forward(self) -> AbstractContextManager:
+    def forward_context(self) -> AbstractContextManager:
         """Raise ValueError: one rank alone cannot; it says what to call instead."""
         raise ValueError(AT_ONCE)
 
@@ -118,9 +118,9 @@ class Staged(Strategy):
         """See Strategy: all ranks are given all rows."""
         return range(num_rows)
 
-    def count(self, microbatches: Sequence[Microbatch]) -> int:
+    def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
         """See Strategy: the last stage counts."""
-        return super().count(microbatches) if self.has_last else 0
+        return super().count_targets(microbatches) if self.has_last else 0
 
     def forward_of(self, stage: int, x: Tensor | Array) -> Tensor:
         """What one of this rank's stages makes of its input."""
@@ -134,7 +134,7 @@ class Staged(Strategy):
                              "again: call zero_grad() first, or add up inside no_sync()")
         self._summed = False
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """See Strategy: sum the gradients of what several ranks hold, by one message each."""
         for slab in self.slabs:
             slab.complete_grad()

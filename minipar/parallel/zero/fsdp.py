@@ -43,7 +43,7 @@ class FullyShardedDataParallel(ShardedGradients):
         self.pieces: list[tuple[Shard, Array]] = []
 
     @contextmanager
-    def forward(self) -> Iterator[None]:
+    def forward_context(self) -> Iterator[None]:
         """See Strategy.  Raises RuntimeError at its end unless all ranks used the same units."""
         if self.reductions is None:
             self._watch_gradients()
@@ -73,9 +73,9 @@ class FullyShardedDataParallel(ShardedGradients):
         else:
             self.pieces.append((shard, record_allocation("communication", piece.copy())))
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """See Strategy."""
-        super().finish()
+        super().after_backward()
         for shard, piece in self.pieces:
             whole = self.sums.all_reduce(self.replicate, piece, of=(shard, "replicas"))
             super().keep(shard, whole)

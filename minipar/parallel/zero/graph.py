@@ -75,7 +75,7 @@ class ShardedParameters:
         return whole.reshape(parameter.shape)
 
     @contextmanager
-    def forward(self) -> Iterator[None]:
+    def forward_context(self) -> Iterator[None]:
         """Context in which a loss is computed: what is saved of a gathered weight is a note.
 
         Raises RuntimeError at its end unless all ranks used the same weights.

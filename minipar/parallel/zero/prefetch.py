@@ -27,7 +27,8 @@ class Place(NamedTuple):
     place: tuple
 
 
-BY_HAND = ("compute the loss inside `with strategy.forward():` and call strategy.backward(loss)")
+BY_HAND = ("compute the loss inside `with strategy.forward_context():` and call "
+           "strategy.backward(loss)")
 
 
 class Gathering:

@@ -91,11 +91,11 @@ class ZeRO2(ShardedGradients):
 class ZeRO3(Strategy):
     """Everything is sharded; every weight is gathered by itself."""
 
-    keeps_gradients = False
+    can_accumulate = False
 
     def __init__(self, model: Module, comm: Communicator):
         check_whole(model.named_parameters())
         super().__init__(model, comm)
         self.sharded = ShardedParameters(model, comm)
         self.slabs = self.sharded.slabs
-        self.forward = self.sharded.forward
+        self.forward_context = self.sharded.forward_context

@@ -90,7 +90,7 @@ class ShardedGradients(Strategy):
     """A run's gradient exists only until it is reduced, in the order in which backward fills them.
     """
 
-    keeps_gradients = False
+    can_accumulate = False
     reductions: Reductions | None = None
 
     def watch(self, shards: Sequence[Shard], gradients: Sequence[PassingGradient],
@@ -105,11 +105,11 @@ class ShardedGradients(Strategy):
         shard.add(piece)
         page_out(shard.grad)
 
-    def begin(self, loss: Tensor) -> None:
+    def before_backward(self, loss: Tensor) -> None:
         """See Strategy."""
         self.order.begin(loss)
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """See Strategy."""
         self.order.finish()
         self.reductions.settle()

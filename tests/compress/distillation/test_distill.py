@@ -19,7 +19,7 @@ from minipar.compress.distillation.feature_taps import hidden_parts, observe
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.strategies import NAMES, make_strategy
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.random import training_step
 from minipar.testing.worlds import worlds
@@ -61,7 +61,7 @@ def train(comm, name, make=taught, optimizer=PLAIN, num_steps=2, begin=0):
     tuned, losses = optimizer(strategy.slabs), []
     for step in range(begin, begin + num_steps):
         tuned.zero_grad()
-        losses.append(accumulate(strategy, batches(strategy.rows, step), 0, step))
+        losses.append(strategy.forward_backward(batches(strategy.rows, step), 0, step))
         strategy.clip_grad_norm(0.5)
         strategy.step(tuned)
     return losses, strategy.state_dict(), tuned.state_dict()
@@ -218,7 +218,7 @@ def test_a_teacher_that_follows_a_sharded_student(name, num_ranks):
         optimizer, losses = PLAIN(strategy.slabs), []
         for step in range(3):
             optimizer.zero_grad()
-            losses.append(accumulate(strategy, batches(strategy.rows, step), 0, step))
+            losses.append(strategy.forward_backward(batches(strategy.rows, step), 0, step))
             strategy.step(optimizer)
             teacher.follow(strategy.state_dict())
         return losses, teacher.model.state_dict()

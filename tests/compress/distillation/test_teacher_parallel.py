@@ -13,7 +13,7 @@ from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.strategies import make_strategy
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.testing.worlds import worlds
 
 V, T, B, STEPS = 11, 6, 5, 3
@@ -56,7 +56,7 @@ def train(strategy, batches, parts):
         batch = batches.batch(step)
         rows = strategy.rows(len(batch[0]))
         mine = [array[rows.start:rows.stop] for array in batch]
-        losses.append(accumulate(strategy, [
+        losses.append(strategy.forward_backward([
             Microbatch(*(array[start:stop] for array in mine))
             for start, stop in chunk_bounds(len(rows), parts)], 0, step))
         strategy.step(optimizer)
@@ -173,7 +173,7 @@ def test_one_batch_ahead_hides_the_teacher_s_time():
                     batch = batches.batch(step)
                     teacher.announce(batch[0])
                 model.zero_grad()
-                accumulate(strategy, [Microbatch(*batch)])
+                strategy.forward_backward([Microbatch(*batch)])
                 if not ahead:
                     comm.send(np.empty(1), 0)
     took = [Cluster(2, flops_per_second=1e8).run(metered(partial(body, ahead=ahead)))[1]

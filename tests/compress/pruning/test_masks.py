@@ -18,7 +18,7 @@ from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, Adam, AdamW
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.strategies import make_strategy
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 
 CONFIG = GPTConfig(11, context=6, num_layers=2, num_heads=2, width=8)
 X, LABELS = np.random.default_rng(0).standard_normal((8, 6)), np.arange(8) % 4
@@ -108,7 +108,7 @@ def train(model, strategy, make=lambda slabs: AdamW(slabs, 0.01)):
         optimizer.zero_grad()
         halves = [Microbatch(IDS[mine][part], IDS[mine][part], np.array(rows)[part])
                   for part in (slice(0, len(rows) // 2), slice(len(rows) // 2, None))]
-        accumulate(strategy, halves, 0, i)
+        strategy.forward_backward(halves, 0, i)
         strategy.step(optimizer)
     return strategy.state_dict()
 

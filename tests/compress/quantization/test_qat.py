@@ -12,7 +12,7 @@ from minipar.compress.quantization.straight_through import fake_quantize
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.strategies import make_strategy
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.testing import worlds
 
@@ -83,7 +83,7 @@ def train(model, comm=None, strategy="ddp", tensor=False, freeze_after=None, **o
         else:
             rows = wrapped.rows(len(inputs[0]))
             mine = [a[rows.start:rows.stop] for a in (*inputs, np.arange(len(inputs[0])))]
-            losses.append(accumulate(wrapped, [Microbatch(*mine)], 0, step))
+            losses.append(wrapped.forward_backward([Microbatch(*mine)], 0, step))
             wrapped.step(optimizer)
         if step == freeze_after:
             freeze(model)

@@ -7,7 +7,7 @@ from minipar.comm.collectives import all_gather
 from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.hooks import compressed
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import Case
 
@@ -66,7 +66,7 @@ def test_gradients_of_a_model(world):
         inputs, targets = case.batch(0)
         mine = list(strategy.rows(8))
         comm.start_trace()
-        accumulate(strategy, [Microbatch(inputs[mine], targets[mine], mine)])
+        strategy.forward_backward([Microbatch(inputs[mine], targets[mine], mine)])
         return strategy.slabs[0].grad, comm.stop_trace().bytes_sent()
 
     def body(comm):

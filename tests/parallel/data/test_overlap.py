@@ -37,7 +37,7 @@ def train(make, p, num_bytes_per_second, num_steps=1):
             for slab in strategy.slabs:
                 slab.zero_grad()
             start = comm.now()
-            with strategy.forward():
+            with strategy.forward_context():
                 loss = model.loss(ids[:, :-1], ids[:, 1:], 100)
             middle = comm.now()
             strategy.backward(loss)

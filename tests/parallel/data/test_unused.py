@@ -10,7 +10,7 @@ from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel, check_replicas
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import fully_shard
 from minipar.testing import worlds
 from tests.support.cases import ALL, STRATEGIES
@@ -108,7 +108,7 @@ def test_a_step_on_gradients_of_one_rank_is_refused(world, name):
             strategy.backward(model.loss(x, labels))
             strategy.step(optimizer)
             optimizer.zero_grad()
-        if strategy.keeps_gradients:
+        if strategy.can_accumulate:
             with strategy.no_sync():
                 strategy.backward(model.loss(x, labels))
             with pytest.raises(ValueError, match=r"outside no_sync\(\)"):
@@ -149,8 +149,8 @@ def test_a_failed_step_leaves_no_hang(world, name):
         mine = list(strategy.rows(4))
         x, labels = np.ones((4, 4)), np.array([0, 1, 2, 0])
         with pytest.raises(ValueError):
-            accumulate(strategy, [Microbatch(x[mine][:, :3], labels[mine], mine)])
-        loss = accumulate(strategy, [Microbatch(x[mine], labels[mine], mine)])
+            strategy.forward_backward([Microbatch(x[mine][:, :3], labels[mine], mine)])
+        loss = strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])
         assert np.isfinite(loss)
     world.run(body)
 

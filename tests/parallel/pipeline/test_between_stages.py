@@ -22,7 +22,7 @@ def sent(pp, tp, **options):
         ids = np.zeros((2, TIME), int)
         batches = [Microbatch(ids, ids, np.arange(2))] * M
         comm.start_trace()
-        strategy.run(batches, 1.0)
+        strategy.run_batch(batches, 1.0)
         messages = comm.stop_trace().select()
         between = [m.num_bytes for m in messages if re.fullmatch("[0-9]+[FB][0-9]+", m.label)]
         return len(between), sum(between), sum(m.num_bytes for m in messages)

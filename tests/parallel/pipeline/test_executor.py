@@ -12,7 +12,7 @@ from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.pipeline import NAMES, Times, from_csv, in_a_loop, make_schedule, simulate
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.schedule.metrics import in_flight, num_messages
-from minipar.parallel.strategy import Microbatch, accumulate
+from minipar.parallel.strategy import Microbatch
 from minipar.plan import pipelines as predict
 from minipar.testing import worlds
 
@@ -36,9 +36,9 @@ def pipeline(comm, name, **options):
 def observed(comm, name, m, **options):
     """(pipeline, timeline of its second batch)."""
     strategy, batches = pipeline(comm, name, **options), mlp_batches(m)
-    accumulate(strategy, batches)
+    strategy.forward_backward(batches)
     comm.start_trace()
-    metered(lambda comm: accumulate(strategy, batches))(comm)
+    metered(lambda comm: strategy.forward_backward(batches))(comm)
     return strategy, strategy.timeline(comm.stop_trace())
 
 
@@ -138,12 +138,12 @@ def test_activations_are_those_of_the_microbatches_in_flight(name):
         strategy = Pipeline(GPT(config).initialize(), comm, partial(make_schedule, name, comm.size))
         batches = [Microbatch(draw.integers(0, 11, (2, 6)), draw.integers(0, 11, (2, 6)),
                               np.arange(2)) for _ in range(m)]
-        accumulate(strategy, batches)
+        strategy.forward_backward(batches)
         for slab in strategy.slabs:
             slab.zero_grad()
         ledger = Ledger(p for p in strategy.model.parameters() if p.initialized)
         with ledger.recording():
-            accumulate(strategy, batches)
+            strategy.forward_backward(batches)
         assert ledger.live == 0
         return ledger.peak_of["activations"], strategy.most_in_flight
     one = Cluster(4).run(lambda comm: body(comm, 1))[0]
@@ -160,7 +160,7 @@ def test_a_schedule_of_one_s_own():
 
     def body(comm, schedule):
         strategy = Pipeline(mlp(), comm, lambda m: (schedule, in_a_loop(2)))
-        losses = [accumulate(strategy, mlp_batches(3)) for _ in range(1)]
+        losses = [strategy.forward_backward(mlp_batches(3)) for _ in range(1)]
         return losses, strategy.slabs[0].grad.copy()
     swapped = Cluster(2).run(lambda comm: body(comm, from_csv(table)))[0]
     plain = Cluster(2).run(lambda comm: body(comm, make_schedule("gpipe", 2, 3)[0]))[0]
@@ -177,7 +177,7 @@ def test_a_schedule_of_one_s_own():
 def test_what_would_not_work_is_refused_before_it_starts(table, sentence):
     def body(comm):
         strategy = Pipeline(mlp(), comm, lambda m: (from_csv(table), in_a_loop(2)))
-        accumulate(strategy, mlp_batches(2))
+        strategy.forward_backward(mlp_batches(2))
     with pytest.raises(ValueError, match=sentence):
         Cluster(2).run(body)
 
@@ -186,7 +186,7 @@ def test_shapes_are_told_once():
     """Control messages of a shape of inputs come with its first batch only."""
     def headers(comm, strategy, batches):
         comm.start_trace()
-        accumulate(strategy, batches)
+        strategy.forward_backward(batches)
         return sum(m.num_bytes == 64 for m in comm.stop_trace().select(label="control"))
 
     def body(comm):
@@ -204,6 +204,6 @@ def test_shared_gradients_are_not_summed_twice():
         strategy = Pipeline(GPT(config).initialize(), comm, partial(make_schedule, "1f1b", 2))
         ids = np.zeros((1, 6), int)
         for _ in range(2):
-            accumulate(strategy, [Microbatch(ids, ids, np.arange(1))])
+            strategy.forward_backward([Microbatch(ids, ids, np.arange(1))])
     with pytest.raises(ValueError, match="summed already.*call zero_grad"):
         Cluster(2).run(body)

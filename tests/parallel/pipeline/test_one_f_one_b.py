@@ -13,7 +13,7 @@ from minipar.nn.chain import chain
 from minipar.optim import SGD
 from minipar.parallel.pipeline import Times, find_fault, one_f_one_b, simulate
 from minipar.parallel.pipeline.one_f_one_b import OneFOneB, one_f_one_b_row
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from minipar.testing.worlds import SimulatedWorld
 from tests.support.cases import DEEP, SEED, WIDTH, Case
@@ -40,7 +40,7 @@ def train(comm, make, case):
         batches = [Microbatch(inputs[rows], targets[rows], np.array(rows))
                    for rows in map(list, case.rows_of_parts())]
         optimizer.zero_grad()
-        found[f"loss {step}"] = accumulate(strategy, batches, SEED, step)
+        found[f"loss {step}"] = strategy.forward_backward(batches, SEED, step)
         for slab in strategy.slabs:
             found |= {f"gradient {step} of {name}": values
                       for name, values in slab.named(slab.complete_grad()).items()}
@@ -142,7 +142,7 @@ def test_activations_in_flight(world):
             slab.zero_grad()
         ledger = Ledger(p for slab in strategy.slabs for p in slab.parameters)
         with ledger.recording():
-            strategy.run(batches, 12.0 * m)
+            strategy.run_batch(batches, 12.0 * m)
         assert ledger.live == 0
         return ledger.peak_of["activations"]
 
@@ -161,7 +161,7 @@ def test_an_activation_and_a_gradient_over_each_boundary(world):
     def body(comm):
         strategy = pipeline(Case("gpt deep untied").build(), comm)
         comm.start_trace()
-        strategy.run(batches_of(m), 60.0)
+        strategy.run_batch(batches_of(m), 60.0)
         trace = comm.stop_trace()
         neighbours = (comm.rank > 0) + (comm.rank < comm.size - 1)
         assert trace.num_sent() == m * neighbours
@@ -175,7 +175,7 @@ def test_it_takes_as_long_as_the_schedule(p, m):
     def run(comm, m):
         strategy = pipeline(Case("gpt deep untied").build(), comm)
         comm.start_trace()
-        metered(lambda comm: strategy.run(batches_of(m), 12.0 * m))(comm)
+        metered(lambda comm: strategy.run_batch(batches_of(m), 12.0 * m))(comm)
         return comm.stop_trace().named_spans()
 
     def seconds(spans):
@@ -194,7 +194,7 @@ def test_it_takes_as_long_as_the_schedule(p, m):
     (2, WIDTH + 1, "sizes and dtypes must be equal")])
 def test_what_does_not_fit_is_refused(p, width, sentence):
     def body(comm):
-        OneFOneB(Case("gpt deep tied").build(), comm, width).run(batches_of(2), 24.0)
+        OneFOneB(Case("gpt deep tied").build(), comm, width).run_batch(batches_of(2), 24.0)
     with pytest.raises(ValueError, match=sentence):
         Cluster(p).run(body)
 
@@ -203,6 +203,6 @@ def test_shared_gradients_are_not_summed_twice():
     def body(comm):
         strategy = pipeline(Case("gpt deep tied").build(), comm)
         for _ in range(2):
-            strategy.run(batches_of(2), 24.0)
+            strategy.run_batch(batches_of(2), 24.0)
     with pytest.raises(ValueError, match="summed already.*call zero_grad"):
         Cluster(2).run(body)

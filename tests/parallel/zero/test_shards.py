@@ -12,7 +12,7 @@ from minipar.nn import GPT, GPTConfig, Linear, Module
 from minipar.nn.parameter import Parameter, normal
 from minipar.optim import SGD, AdamW, clip_grad_norm, grad_norm
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategy import Microbatch, Strategy, accumulate
+from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.parallel.zero.fsdp import fully_shard
 from minipar.testing import worlds
 from tests.support.cases import ALL, MODELS, STRATEGIES
@@ -47,8 +47,8 @@ def train_vector(comm, size: int, sharded: bool) -> dict:
         x = np.random.default_rng(step).standard_normal((4, size))
         mine = list(strategy.rows(4))
         optimizer.zero_grad()
-        found[f"loss {step}"] = accumulate(
-            strategy, [Microbatch(x[mine], np.zeros(len(mine), int), mine)])
+        found[f"loss {step}"] = strategy.forward_backward(
+            [Microbatch(x[mine], np.zeros(len(mine), int), mine)])
         found[f"norm {step}"] = strategy.clip_grad_norm(0.1)
         strategy.step(optimizer)
         state = optimizer.state_dict()
@@ -94,7 +94,7 @@ def test_gradients_of_one_have_the_norm_root_of_the_unique_parameters(world, nam
         strategy = ALL[name](model, comm)
         mine = np.array(strategy.rows(5))
         ids = np.zeros((len(mine), 3), int)
-        accumulate(strategy, [Microbatch(ids, ids, mine)])
+        strategy.forward_backward([Microbatch(ids, ids, mine)])
         norm = strategy.clip_grad_norm(expected / 2)
         assert abs(norm / expected - 1) < 1e-14
         # Clipped to half of it, but for the 1e-6 that PyTorch's equation adds.
@@ -112,7 +112,7 @@ def test_one_norm_of_replicated_and_sharded_slabs_together(world):
         x = np.ones((1, 7))
         y = replicated(Tensor(np.ones((1, 3)))).sum() * (1 / comm.size)
         one.backward(y)
-        accumulate(other, [Microbatch(x, np.zeros(1, int), [comm.rank])])
+        other.forward_backward([Microbatch(x, np.zeros(1, int), [comm.rank])])
         for slab in (*one.slabs, *other.slabs):
             slab.grad[...] = 1
         slabs = [*one.slabs, *other.slabs]
@@ -131,7 +131,7 @@ def test_the_norm_is_the_same_bits_on_every_rank(world, name):
         mine = np.array(strategy.rows(5), int)
         x, labels = np.random.default_rng(0).standard_normal((5, 4)), np.arange(5)
         optimizer.zero_grad()
-        accumulate(strategy, [Microbatch(x[mine], labels[mine], mine)])
+        strategy.forward_backward([Microbatch(x[mine], labels[mine], mine)])
         norms = all_gather(comm, np.array([strategy.clip_grad_norm(0.1)]))
         assert (norms == norms[0]).all() and norms[0] > 0.1
     world.run(body)
