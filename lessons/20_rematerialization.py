@@ -30,7 +30,7 @@ from minipar.memory.remat.policies import agreed
 from minipar.memory.remat.predict import predict, run_steps
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
-from minipar.viz.figure import in_bytes
+from minipar.units import in_bytes
 from minipar.viz.remat_tradeoff import draw_remat_tradeoff
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=9, num_heads=4, width=32, dropout=0.1)

@@ -43,6 +43,11 @@ def replace_file(path: str | Path, write: Write) -> Path:
     return path
 
 
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a text file in UTF-8, whole or not at all; return its path."""
+    return replace_file(path, lambda file: file.write(text.encode()))
+
+
 def replace_files(writes: Mapping[Path, Write], before: Callable[[], None] = lambda: None) -> None:
     """Let each `write(file)` make the content of its path; all paths are in one folder.
 

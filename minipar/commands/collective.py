@@ -25,8 +25,8 @@ from ..comm.simulated.replay import replay
 from ..comm.simulated.topology import Link, Links
 from ..environment import launched
 from ..launcher import UsageError
+from ..units import in_bytes, time_unit
 from ..viz import TracedRun, draw_space_time, draw_timeline, timeline_in_terminal, write_perfetto
-from ..viz.figure import in_bytes, time_unit
 from ..viz.rounds import record_rounds
 from ..viz.rounds_page import write_rounds_page
 

@@ -19,7 +19,7 @@ from ..train.corpus import NoText
 from ..train.model_checkpoints import open_model
 from ..train.setup.precision import of_score
 from ..train.tasks import Score, Task
-from ..viz.figure import in_bytes
+from ..units import in_bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ..atomic_files import write_text
 from ..comm.simulated.topology import Link
 from ..launcher import UsageError
 from ..parallel.pipeline import (
@@ -35,8 +36,8 @@ from ..parallel.pipeline import (
 from ..parallel.pipeline.schedule.by_name import SEVERAL
 from ..parallel.pipeline.schedule.metrics import Bubble, bubble, num_messages, peak_memory
 from ..plan import pipelines as predict
+from ..units import in_bytes, time_unit
 from ..viz import draw_pipeline, pipeline_in_terminal, write_perfetto, write_schedule_page
-from ..viz.figure import in_bytes, time_unit, write_text
 
 MOST_ACTIONS, MOST_LANES = 1_000_000, 256
 LEAST, MOST = 1e-15, 1e15       # seconds or bytes

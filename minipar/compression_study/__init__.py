@@ -19,9 +19,9 @@ from typing import Any
 
 from rich.console import Console
 
+from ..atomic_files import write_text
 from ..environment import launched
 from ..launcher import UsageError
-from ..viz.figure import write_text
 from ..viz.pareto import ParetoPanel, draw_pareto
 from .findings import paragraphs
 from .measure import ROWS

@@ -10,7 +10,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ..viz.figure import in_bytes, time_unit
+from ..units import in_bytes, time_unit
 from .measure import ROWS, Result
 from .subjects import ACCURACY, Subject
 from .work import Results

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from ..autograd.graph import inputs_first
+from ..units import in_bytes
 from .colors import BLACK, BLUE, DARK, GREEN
-from .figure import in_bytes, new_figure, save
+from .figure import new_figure, save
 
 
 class Node(NamedTuple):

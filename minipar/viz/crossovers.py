@@ -18,8 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from ..units import time_unit
 from .colors import BLACK, DARK, LIGHT, PALETTE
-from .figure import save, time_unit
+from .figure import save
 
 Points = Sequence[tuple[float, float]]              # (bytes, seconds)
 

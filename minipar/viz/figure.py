@@ -39,32 +39,3 @@ def save(figure: Figure, path: str | Path) -> Picture:
                          "in .png, .svg or .pdf")
     return Picture(replace_file(
         path, lambda file: figure.savefig(file, format=kind, facecolor="white")))
-
-
-def write_text(path: str | Path, text: str) -> Path:
-    """Write a text file in UTF-8, whole or not at all; return its path."""
-    return replace_file(path, lambda file: file.write(text.encode()))
-
-
-def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit in which so many seconds read best, and how many of it make a second."""
-    for name, per_second in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * per_second >= 1:
-            return name, per_second
-    return "ns", 1e9
-
-
-def byte_unit(count: float) -> tuple[str, float]:
-    """The unit in which so many bytes read best (powers of 1000), and how many bytes it has."""
-    units = ["B", "kB", "MB", "GB", "TB", "PB"]
-    size = 1.0
-    while count >= 1000 * size and len(units) > 1:
-        size *= 1000
-        del units[0]
-    return units[0], size
-
-
-def in_bytes(count: float) -> str:
-    """A number of bytes as a person writes it: 512 B, 4 kB, 1.5 MB (powers of 1000)."""
-    name, size = byte_unit(count)
-    return f"{count / size:.4g} {name}"

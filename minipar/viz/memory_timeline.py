@@ -21,9 +21,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from ..comm.trace import Trace
+from ..units import byte_unit, in_bytes, time_unit
 from .bars import PHASES
 from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, PURPLE, SKY, YELLOW
-from .figure import byte_unit, in_bytes, save, time_unit
+from .figure import save
 
 # From the bottom of the stack to its top, and the colour of each; the kinds are the ledger's.
 COLORS = {"parameters": BLUE, "optimizer states": GREEN, "gradients": ORANGE,

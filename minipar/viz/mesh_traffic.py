@@ -19,8 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
+from ..units import in_bytes
 from .colors import BLACK, BLUE, DARK, GREEN, LIGHT, ORANGE
-from .figure import in_bytes, save
+from .figure import save
 
 COLORS = {"pp": BLUE, "dp": ORANGE, "tp": GREEN}
 THICKEST = 9.0

@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from ..units import byte_unit, in_bytes, time_unit
 from .colors import BLACK, COPY, GREY, LIGHT, PHASE, PURPLE, RED
-from .figure import byte_unit, in_bytes, save, time_unit
+from .figure import save
 
 LANES = "compute", "copy out", "copy in"
 COLORS = {**{kind: PHASE[kind] for kind in ("forward", "again", "backward")},

@@ -19,8 +19,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from ..units import byte_unit
 from .colors import BLACK, BLUE, GREY, LIGHT
-from .figure import byte_unit, save
+from .figure import save
 
 RADII = (5, 10, 16, 24, 34, 46, 60, 76)        # of places for a label around its point, in points
 ANGLES = np.radians(np.arange(0, 360, 30))

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
 
+from ..atomic_files import write_text
 from ..comm.trace import Trace
 from .bars import COPIES, count_ranks, refuse_empty
-from .figure import write_text
 
 
 def write_perfetto(trace: Trace, path: str | Path) -> Path:

@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from ..units import in_bytes
 from .colors import BLUE, DARK, GREY
-from .figure import in_bytes, save
+from .figure import save
 from .rounds import Move, Rounds
 from .rounds_picture import title_of
 

@@ -21,8 +21,9 @@ from matplotlib.patches import Patch, Rectangle
 
 from ..parallel.pipeline import Fault, Timeline
 from ..parallel.pipeline.schedule.metrics import bubble, memory, peak_memory
+from ..units import in_bytes, time_unit
 from .colors import BLACK, DARK, GREEN, GREY, LIGHT, ORANGE, PHASE, PURPLE, RED
-from .figure import in_bytes, new_figure, save, time_unit
+from .figure import new_figure, save
 
 IDLE = "idle"
 WORDS = {"F": "forward", "B": "backward (B = I + W)", "I": "input gradient (I)",

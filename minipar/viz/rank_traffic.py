@@ -12,8 +12,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from ..units import in_bytes
 from .colors import LIGHT, PALETTE
-from .figure import in_bytes, save
+from .figure import save
 
 
 def draw_rank_traffic(loads: Mapping[str, Sequence[int]], path: str | Path, title: str = "",

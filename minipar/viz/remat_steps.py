@@ -17,8 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch, Rectangle
 
+from ..units import byte_unit, in_bytes
 from .colors import BLACK, LIGHT, PHASE, PURPLE
-from .figure import byte_unit, in_bytes, save
+from .figure import save
 
 COLORS = {kind: PHASE[kind] for kind in ("forward", "again", "backward")}
 WORDS = {"forward": "forward", "again": "forward again", "backward": "backward"}

@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from ..units import byte_unit
 from .colors import BLACK, BLUE, DARK, GREEN, LIGHT, ORANGE, PURPLE, VERMILION
-from .figure import byte_unit, save
+from .figure import save
 from .remat_steps import RematStepLike, draw_runs
 
 Points = Sequence[tuple[float, float]]

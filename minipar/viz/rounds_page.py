@@ -14,9 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..atomic_files import write_text
 from ..comm import collectives
 from ..comm.collectives.further import ALGORITHMS
-from .figure import in_bytes, write_text
+from ..units import in_bytes
 from .rounds import Held, Move, Rounds
 from .rounds_picture import COLORS, color_of, is_summed, name_of, title_of
 

@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
+from ..units import in_bytes
 from .colors import BLACK, DARK, GREY, PALETTE
-from .figure import in_bytes, save
+from .figure import save
 from .rounds import Held, Move, Rounds
 
 PEOPLE = {"bruck": "Bruck's", "rabenseifner": "Rabenseifner's"}

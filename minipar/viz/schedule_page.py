@@ -13,9 +13,9 @@ import json
 import re
 from pathlib import Path
 
+from ..atomic_files import write_text
 from ..parallel.pipeline import NAMES, Times
 from ..parallel.pipeline.schedule.simulate import DEFAULT
-from .figure import write_text
 from .pipeline import COLORS, IDLE, KEPT
 
 TEMPLATE = Path(__file__).with_name("schedule.html")

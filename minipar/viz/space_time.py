@@ -18,9 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ..comm.trace import Trace
+from ..units import in_bytes, time_unit
 from .bars import Bar, count_ranks, gaps, join
 from .colors import BLACK, BLUE, DARK, PURPLE, RED
-from .figure import in_bytes, save, time_unit
+from .figure import save
 
 COMPUTING, TRANSFER, BLOCKED = "computing", "a message under way", "blocked"
 LOOKS = {COMPUTING: (BLUE, 7), TRANSFER: (PURPLE, 4), BLOCKED: (RED, 4)}     # colour, line width

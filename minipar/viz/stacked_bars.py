@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..units import in_bytes
 from .colors import BLACK, LIGHT, PALETTE
-from .figure import in_bytes, new_figure, save
+from .figure import new_figure, save
 
 
 def draw_stacked_bars(path: str | Path, bars: Mapping[str, Mapping[str, float]],

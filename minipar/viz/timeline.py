@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 
 from ..comm.simulated.copy_lane import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
+from ..units import time_unit
 from .bars import (
     COMPUTE,
     COPIES,
@@ -42,7 +43,7 @@ from .colors import (
     WINE,
     YELLOW,
 )
-from .figure import new_figure, save, time_unit
+from .figure import new_figure, save
 
 COLORS = {**PHASE,
           "all_reduce": PURPLE, "broadcast": SKY, "activations": YELLOW, "gradients": ORANGE,

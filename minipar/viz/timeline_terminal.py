@@ -17,9 +17,9 @@ import numpy as np
 from rich.text import Text
 
 from ..comm.trace import Trace
+from ..units import time_unit
 from .bars import count_ranks, refuse_empty
 from .colors import BLUE, PURPLE, RED
-from .figure import time_unit
 from .space_time import BLOCKED, COMPUTING, TRANSFER, TracedRun, from_zero, states
 
 ENDED = "after its last event"

@@ -13,6 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LOW = {"atomic_files", "backend", "number_formats", "random"}
 ALLOWED = {     # what each room may import, itself apart
     "atomic_files": set(),
+    "units": set(),
     "environment": set(),
     "random": set(),
     "backend": set(),
@@ -29,7 +30,7 @@ ALLOWED = {     # what each room may import, itself apart
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
     "inference": {*LOW, "autograd", "nn"},
-    "viz": {"atomic_files", "number_formats", "comm", "autograd", "memory", "parallel"},
+    "viz": {"atomic_files", "units", "number_formats", "comm", "autograd", "memory", "parallel"},
     "launcher": {"autograd", "comm", "environment", "memory"},
     "testing": {"comm", "environment"},
     "exercises": {"environment"},                   # works while the rest does not even parse

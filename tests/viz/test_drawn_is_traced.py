@@ -8,6 +8,7 @@ import pytest
 
 from minipar.comm import Trace
 from minipar.testing import worlds
+from minipar.units import in_bytes, time_unit
 from minipar.viz import (
     TracedRun,
     Wait,
@@ -17,7 +18,6 @@ from minipar.viz import (
     timeline,
     timeline_bars,
 )
-from minipar.viz.figure import in_bytes, time_unit
 from minipar.viz.timeline import ROWS, WAITING
 from tests.support.traced import trace_of
 

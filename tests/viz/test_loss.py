@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from minipar.units import in_bytes, time_unit
 from minipar.viz import Requirement, draw_device_limits, draw_loss
-from minipar.viz.figure import in_bytes, time_unit
 
 
 def test_loss_curve_is_written(tmp_path):

@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from minipar.atomic_files import write_text
 from minipar.comm.simulated.topology import Link
 from minipar.parallel.pipeline import (
     NAMES,
@@ -18,7 +19,6 @@ from minipar.parallel.pipeline import (
     simulate_until,
 )
 from minipar.viz import draw_pipeline, pipeline, pipeline_in_terminal, write_perfetto
-from minipar.viz.figure import write_text
 from minipar.viz.pipeline import FLOOR, HEIGHT, IDLE, ROOM, TOP, boxes, pipeline_figure
 
 BAD = {"deadlock": "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "double": "0F0,0F0,0B0\n1F0,1B0\n",

@@ -27,7 +27,7 @@ from ...train.corpus import NoText
 from ...train.loop import TrainState
 from ...train.recipes.pruning import SPARE, open_run, prune_run, resume_run, train_on
 from ...train.tasks import Task
-from ...viz.figure import in_bytes, time_unit
+from ...units import in_bytes, time_unit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,7 @@ from ...compress.quantization.post_training import METHODS, quantize
 from ...launcher import UsageError
 from ...train.model_checkpoints import open_model
 from ...train.tasks import Task
-from ...viz.figure import in_bytes
+from ...units import in_bytes
 from ..evaluate import check_alone, scored, size_of
 
 GROUPS = (32, 64, 128)
