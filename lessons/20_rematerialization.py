@@ -25,8 +25,8 @@ from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce
 from minipar.launcher import launch
 from minipar.memory.remat.optimal import frontier, optimal
-from minipar.memory.remat.plans import Plan, every, keep_all, square_root
-from minipar.memory.remat.policies import agreed
+from minipar.memory.remat.plans import Plan, keep_all, sqrt_segments, uniform
+from minipar.memory.remat.policies import max_over_ranks
 from minipar.memory.remat.predict import predict, run_steps
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
@@ -49,11 +49,11 @@ def main(comm: Communicator) -> None:
 
     rng = np.random.default_rng(comm.rank)
     ids, targets = rng.integers(0, CONFIG.vocab_size, (2, ROWS, CONFIG.context)).copy()
-    costs = agreed(costs_of(GPT(CONFIG).initialize(0), ids, targets),
+    costs = max_over_ranks(costs_of(GPT(CONFIG).initialize(0), ids, targets),
                    partial(all_reduce, comm, op="max"))         # so all ranks have the same plans
     parts, block = chain(GPT(CONFIG)), costs.parts[1]
     forward = sum(part.forward for part in costs.parts)
-    plans = {NONE: keep_all(parts), FULL: every(1, parts), ROOT: square_root(parts)}
+    plans = {NONE: keep_all(parts), FULL: uniform(1, parts), ROOT: sqrt_segments(parts)}
     none, full, root = (predict(plan, costs).peak for plan in plans.values())
     least = frontier(costs)[0].peak
     for budget in (least, (least + full) // 2, full, root, (none + root) // 2):
@@ -89,7 +89,7 @@ def main(comm: Communicator) -> None:
         price = predict(plan, costs)
         return price.peak, price.extra_flops / forward
     rules = {name: [point(plans[name])] for name in (NONE, FULL, ROOT)}
-    rules["every k blocks: 2, 5, 9"] = [point(every(k, parts)) for k in (2, 5, 9)]
+    rules["every k blocks: 2, 5, 9"] = [point(uniform(k, parts)) for k in (2, 5, 9)]
     counted = [(run.peak, (run.forward - runs[NONE].forward) / forward) for run in runs.values()]
     steps = {name: list(run_steps(plan, costs)) for name, plan in (
         (ROOT, plans[ROOT]), ("optimal within the bytes of √L", within.plan))}

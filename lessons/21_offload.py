@@ -31,7 +31,7 @@ from minipar.comm.simulated.topology import Link
 from minipar.inference import generate
 from minipar.launcher import launch, simulate
 from minipar.memory.ledger import Ledger
-from minipar.memory.offload.offload import Offload
+from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.strategies import shard_all
@@ -50,7 +50,7 @@ class Step(NamedTuple):
 
     gradient: np.ndarray
     ledger: Ledger
-    offload: Offload
+    offload: OffloadActivations
     seconds: float
 
 
@@ -62,7 +62,7 @@ def batch() -> tuple[np.ndarray, np.ndarray]:
 def train(offloads: bool, num_steps: int = 4) -> Step:
     """A few steps; what is seen of the last one."""
     model = GPT(CONFIG).initialize()
-    offload = Offload(MappedFile().empty, model.parameters(), ahead=AHEAD, least_bytes=1)
+    offload = OffloadActivations(MappedFile().empty, model.parameters(), ahead=AHEAD, min_bytes=1)
     ledger = Ledger(model.parameters())
     for _ in range(num_steps):
         for slab in model.slabs:
@@ -76,11 +76,11 @@ def train(offloads: bool, num_steps: int = 4) -> Step:
 
 
 def phase(comm: Communicator, link: Link | None,
-          ahead: int) -> tuple[float, float, Offload | None]:
+          ahead: int) -> tuple[float, float, OffloadActivations | None]:
     """Virtual seconds of forward and of backward, with copies over `link`, if any."""
     model = GPT(CONFIG).initialize()
-    offload = Offload(MappedFile().empty, model.parameters(), *copy_lanes(comm, link),
-                      ahead=ahead, least_bytes=1) if link else None
+    offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_lanes(comm, link),
+                      ahead=ahead, min_bytes=1) if link else None
     with offload.recording() if offload else nullcontext():
         loss = model.loss(*batch())
         forward = comm.now()
@@ -89,7 +89,7 @@ def phase(comm: Communicator, link: Link | None,
 
 
 def on_link(link: Link | None,
-            ahead: int = AHEAD) -> tuple[float, float, Offload | None, Trace]:
+            ahead: int = AHEAD) -> tuple[float, float, OffloadActivations | None, Trace]:
     """`phase` on a simulated device, and its trace."""
     cluster = Cluster(1, trace=True, flops_per_second=1e10, memory_bandwidth=1e12)
     (seen,), _ = simulate(partial(phase, link=link, ahead=ahead), cluster)

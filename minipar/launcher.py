@@ -21,7 +21,7 @@ from .autograd import Meter
 from .comm import Cluster, CollectiveMismatch, Communicator, Deadlock
 from .comm.collectives import broadcast
 from .environment import blas_threads, is_interactive, launched
-from .memory.remat.recompute import is_computing_again
+from .memory.remat.recompute import is_recomputing
 
 INTERRUPTED = 128 + signal.SIGINT       # the exit status that shells give to Ctrl-C
 LONGEST = 4096          # bytes of a line that rank 0 tells the others
@@ -76,7 +76,7 @@ def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any
     time pass."""
     def run(comm: Communicator) -> Any:
         def done(started: float, name: str, phase: str, flops: int, num_bytes: int) -> None:
-            again = phase == "forward" and is_computing_again()
+            again = phase == "forward" and is_recomputing()
             comm.work(f"{name} {'again' if again else phase}", flops, num_bytes,
                       time.perf_counter() - started)
         with Meter(time.perf_counter, done).running():

@@ -7,9 +7,9 @@ import numpy as np
 
 from minipar.autograd import Meter, Tensor, backward
 from minipar.memory.remat.optimal import frontier
-from minipar.memory.remat.plans import Plan, keep_all, rematerialize, square_root
+from minipar.memory.remat.plans import Plan, keep_all, rematerialize, sqrt_segments
 from minipar.memory.remat.predict import predict
-from minipar.memory.remat.profile import Costs, measure_parts
+from minipar.memory.remat.profile import ChainProfile, profile_parts
 from minipar.memory.remat.revolve import revolve, revolve_steps
 from minipar.memory.temporaries import StepLedger
 from minipar.nn import MLP, Module
@@ -44,10 +44,10 @@ class Counted:
                    for a, b in zip(self.gradients, other.gradients))
 
 
-def costs_of(model: Module, x: np.ndarray | Tensor, targets: np.ndarray) -> Costs:
+def costs_of(model: Module, x: np.ndarray | Tensor, targets: np.ndarray) -> ChainProfile:
     """What the parts of a model cost, and the loss."""
     with training_step(0, 0, range(len(targets))):
-        return measure_parts(chain(model), x, lambda y: model.criterion(y, targets),
+        return profile_parts(chain(model), x, lambda y: model.criterion(y, targets),
                              model.parameters())
 
 
@@ -62,10 +62,10 @@ def grow(depths: tuple[int, ...], snapshots: int,
         x, targets = Tensor(np.ones((1, width), np.float32)), np.zeros(1, int)
         costs = costs_of(model, x, targets)
         unit, k = costs.parts[0].input, math.isqrt(depth)
-        budget = predict(square_root(chain(model)), costs).extra_flops
+        budget = predict(sqrt_segments(chain(model)), costs).extra_flops
         best = next(c for c in frontier(costs) if c.extra_flops <= budget)
         none = Counted(model, x, targets, keep_all(chain(model)))
-        root = Counted(model, x, targets, square_root(chain(model)))
+        root = Counted(model, x, targets, sqrt_segments(chain(model)))
         for name, predicted, seen in (
                 ("none: L + 1", depth + 1, none),
                 ("√L segments: 2√L − 1", k + depth // k - 1, root),

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ..backend.malloc import keep_freed_memory
 from ..backend.mapped_file import MappedFile
 from ..memory.ledger import Ledger
-from ..memory.offload.offload import Offload
+from ..memory.offload.activations import OffloadActivations
 from ..memory.remat.plans import rematerialize, rematerialize_attention
 from ..memory.remat.policies import plan_policy
 from ..nn import GPT
@@ -29,7 +29,7 @@ def options() -> dict[str, Callable[[], tuple[GPT, Callable[[], AbstractContextM
 
     def offloaded() -> tuple[GPT, Callable[[], AbstractContextManager]]:
         model = plain()
-        return model, Offload(MappedFile().empty, model.parameters()).recording
+        return model, OffloadActivations(MappedFile().empty, model.parameters()).recording
 
     found = {"none": lambda: (plain(), nullcontext),
              "remat selective": lambda: (rematerialize_attention(plain()), nullcontext)}

@@ -15,7 +15,7 @@ from minipar.backend.copy_stream import CudaCopyStream, empty_pinned
 from minipar.backend.mapped_file import PAGE, DiskFull, MappedFile, is_mapped, page_out
 from minipar.backend.views import storage
 from minipar.memory.ledger import Ledger
-from minipar.memory.offload.offload import Offload
+from minipar.memory.offload.activations import OffloadActivations
 from minipar.optim import AdamW
 from minipar.parallel.shards import Shard
 from tests.support.strict_array import StrictArray, as_cupy
@@ -141,7 +141,7 @@ def cupy(monkeypatch):
 
 def test_saved_arrays_leave_a_gpu_on_a_stream_and_come_back_ahead_of_their_use(cupy):
     out, back = CudaCopyStream(), CudaCopyStream(in_order=True)
-    offload = Offload(empty_pinned, (), out, back, ahead=2, least_bytes=64)
+    offload = OffloadActivations(empty_pinned, (), out, back, ahead=2, min_bytes=64)
     values = [np.random.default_rng(i).random((8, 6)) for i in range(6)]
     items = []
     for i, v in enumerate(values):

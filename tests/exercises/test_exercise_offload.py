@@ -6,23 +6,25 @@ from minipar import autograd as ag
 from minipar.autograd import Tensor, backward
 from minipar.backend.copy_stream import CopyStream
 from minipar.backend.mapped_file import MappedFile
-from minipar.memory.offload.offload import Offload, staying
+from minipar.memory.offload.activations import OffloadActivations, no_offload
 from minipar.memory.remat.recompute import checkpoint
 from minipar.nn import GPT, GPTConfig
 
 CONFIG = GPTConfig(23, context=16, num_layers=3, num_heads=2, width=16)
 
 
-def make(least_bytes=1000, ahead=2, stays=(), **lanes):
-    return Offload(MappedFile().empty, stays, ahead=ahead, least_bytes=least_bytes, **lanes)
+def make(min_bytes=1000, ahead=2, stays=(), **lanes):
+    return OffloadActivations(MappedFile().empty, stays, ahead=ahead, min_bytes=min_bytes, **lanes)
 
 
 def test_size_decides_and_that_of_the_whole_storage():
     offload, large = make(), np.ones((20, 10))
-    assert offload.leaves(large) and offload.leaves(large[0]) and offload.leaves(large.T[2:])
-    assert not offload.leaves(np.ones(100)) and offload.leaves(np.ones(125))
-    assert not make(least_bytes=0).leaves(np.float64(3)) and not offload.leaves("a note")
-    assert offload.leaves(np.zeros(1000, bool)) and not offload.leaves(np.zeros(999, bool))
+    assert all(map(offload.should_offload, (large, large[0], large.T[2:])))
+    assert not offload.should_offload(np.ones(100)) and offload.should_offload(np.ones(125))
+    assert not make(min_bytes=0).should_offload(np.float64(3))
+    assert not offload.should_offload("a note")
+    assert offload.should_offload(np.zeros(1000, bool))
+    assert not offload.should_offload(np.zeros(999, bool))
 
 
 def test_parameters_stay_with_all_their_views():
@@ -30,14 +32,15 @@ def test_parameters_stay_with_all_their_views():
     part = Tensor(weight.data[3:], requires_grad=True)
     for stays in ([weight], [part]):
         offload = make(stays=stays)
-        assert not offload.leaves(weight.data) and not offload.leaves(weight.data.T[1:])
-        assert offload.leaves(weight.data.copy())
+        assert not offload.should_offload(weight.data)
+        assert not offload.should_offload(weight.data.T[1:])
+        assert offload.should_offload(weight.data.copy())
 
 
 def test_nothing_leaves_where_it_is_wanted_at_once():
-    offload, large = make(least_bytes=1), np.ones((20, 10))
-    with staying():
-        assert not offload.leaves(large)
+    offload, large = make(min_bytes=1), np.ones((20, 10))
+    with no_offload():
+        assert not offload.should_offload(large)
     x = Tensor(large, requires_grad=True)
     with offload.recording():
         y = checkpoint(lambda x: ag.exp(ag.exp(x * 0.1)), x)
@@ -134,6 +137,6 @@ def test_gradients_are_the_same_bit_for_bit():
         with offload.recording():
             backward(model.loss(ids, targets))
         return model.slabs[0].grad
-    plain, moved = make(least_bytes=1 << 40), make(least_bytes=1)
+    plain, moved = make(min_bytes=1 << 40), make(min_bytes=1)
     np.testing.assert_array_equal(gradients(moved), gradients(plain))
     assert plain.num_out == 0 < moved.num_in and moved.num_late <= moved.num_in / 4

@@ -10,14 +10,14 @@ from minipar.autograd import Meter, Tensor, backward
 from minipar.memory.ledger import Ledger
 from minipar.memory.remat.optimal import frontier, optimal
 from minipar.memory.remat.plans import (
-    every,
     keep_all,
     rematerialize,
     run_plan,
-    square_root,
+    sqrt_segments,
+    uniform,
 )
 from minipar.memory.remat.predict import predict
-from minipar.memory.remat.profile import Costs, PartCost, measure_parts
+from minipar.memory.remat.profile import ChainProfile, PartProfile, profile_parts
 from minipar.memory.remat.recompute import checkpoint
 from minipar.memory.remat.revolve import revolve, revolve_steps
 from minipar.nn import GPT, MLP, GPTConfig
@@ -25,7 +25,7 @@ from minipar.nn.chain import chain
 from minipar.random import training_step
 
 TAPE = 100          # so much more than an input that only one at a time is worth its place
-UNIT = PartCost(1, (TAPE, TAPE), (TAPE, TAPE), 1, 0, 1, 1, 0, 2)
+UNIT = PartProfile(1, (TAPE, TAPE), (TAPE, TAPE), 1, 0, 1, 1, 0, 2)
 CONFIG = GPTConfig(11, context=8, num_layers=6, num_heads=2, width=8, dropout=0.2)
 
 
@@ -123,17 +123,17 @@ def test_every_k_blocks():
     parts = chain(GPT(CONFIG))
     for k, plan in ((1, (0, (1,), (2,), (3,), (4,), (5,), (6,), 7)), (2, (0, (1, 2), (3, 4), (5, 6),
                     7)), (4, (0, (1, 2, 3, 4), (5, 6), 7)), (9, (0, (1, 2, 3, 4, 5, 6), 7))):
-        assert every(k, parts) == plan, f"segments of {k} blocks"
-    assert every(2, chain(MLP([3, 4, 4, 2]))) == ((0, 1), (2,))
-    assert square_root(parts) == (0, (1, 2, 3), (4, 5, 6), 7)
+        assert uniform(k, parts) == plan, f"segments of {k} blocks"
+    assert uniform(2, chain(MLP([3, 4, 4, 2]))) == ((0, 1), (2,))
+    assert sqrt_segments(parts) == (0, (1, 2, 3), (4, 5, 6), 7)
     apart = [parts[1], parts[2], parts[7], parts[3], parts[4], parts[5]]
-    assert every(2, apart) == ((0, 1), 2, (3, 4), (5,)), "what is no block ends a segment"
-    assert every(3, apart) == ((0, 1), 2, (3, 4, 5)), "what is no block ends a segment"
+    assert uniform(2, apart) == ((0, 1), 2, (3, 4), (5,)), "what is no block ends a segment"
+    assert uniform(3, apart) == ((0, 1), 2, (3, 4, 5)), "what is no block ends a segment"
 
 
 @pytest.mark.parametrize("length", [3, 8, 13])
 def test_the_best_plan_of_equal_parts_is_revolve_s(length):
-    costs = Costs((UNIT,) * length)
+    costs = ChainProfile((UNIT,) * length)
     for snapshots in (1, 2, 3, 5):
         budget = snapshots + TAPE
         choice = optimal(costs, budget)
@@ -143,8 +143,8 @@ def test_the_best_plan_of_equal_parts_is_revolve_s(length):
 
 def test_plans_keep_their_promise_and_beat_the_square_root():
     model, ids = GPT(CONFIG).initialize(0), np.arange(16).reshape(2, 8) % 11
-    costs = measure_parts(chain(model), ids, lambda y: model.criterion(y, ids), model.parameters())
-    choices, root = frontier(costs), predict(square_root(chain(model)), costs)
+    costs = profile_parts(chain(model), ids, lambda y: model.criterion(y, ids), model.parameters())
+    choices, root = frontier(costs), predict(sqrt_segments(chain(model)), costs)
     peaks, flops = [c.peak for c in choices], [c.extra_flops for c in choices]
     assert all(a < b for a, b in zip(peaks, peaks[1:])), f"peaks rise: {peaks}"
     assert all(a > b for a, b in zip(flops, flops[1:])), f"FLOPs fall: {flops}"
@@ -158,7 +158,7 @@ def test_plans_keep_their_promise_and_beat_the_square_root():
 def test_revolve_s_plan_has_the_fewest_steps(snapshots):
     for length in range(1, 24):
         plan = revolve(length, snapshots)
-        price = predict(plan, Costs((UNIT,) * length))
+        price = predict(plan, ChainProfile((UNIT,) * length))
         assert price.peak <= snapshots + TAPE, \
             f"{plan}: more than {snapshots} inputs and one tape are alive"
         assert price.extra_flops == revolve_steps(length, snapshots), f"{length} steps: {plan}"

@@ -14,7 +14,7 @@ from minipar.comm.simulated.topology import Link
 from minipar.comm.traffic import bytes_by_axis
 from minipar.compress.quantization.int_product import EXACT, LARGEST
 from minipar.launcher import simulate
-from minipar.memory.remat.plans import every, rematerialize
+from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline import FREE, Times, make_schedule
@@ -151,7 +151,7 @@ def test_20_long_sequences():
          f"{2048 / 12 / 12288:.1%}".replace("%", " %"))
 
 
-@pytest.mark.parametrize(("policy", "number"), [(None, 4), (partial(every, 1), 5)])
+@pytest.mark.parametrize(("policy", "number"), [(None, 4), (partial(uniform, 1), 5)])
 def test_20_all_reduces_of_full_rematerialization(policy, number):
     def count(num_layers):
         def main(comm):

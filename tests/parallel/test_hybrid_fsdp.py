@@ -7,7 +7,7 @@ import pytest
 
 from minipar.autograd import Tensor, no_grad
 from minipar.comm import Cluster
-from minipar.memory.remat.plans import every, rematerialize
+from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import MLP
 from minipar.nn.chain import ChainPart, chain
 from minipar.optim import SGD, AdamW
@@ -75,7 +75,7 @@ def test_blocks_that_are_computed_again(schedule):
     """Their weights are gathered for it."""
     def body(comm):
         def make(model, comm):
-            return fsdp(MESH, schedule=schedule)(rematerialize(model, partial(every, 1)), comm)
+            return fsdp(MESH, schedule=schedule)(rematerialize(model, partial(uniform, 1)), comm)
         for what, values in test_hybrid.train(comm, "tied", make, 3).items():
             np.testing.assert_allclose(values, test_hybrid.alone("tied", "sgd")[what], rtol=1e-10,
                                        atol=1e-12, err_msg=what)

@@ -17,7 +17,7 @@ from minipar.comm.simulated.copy_lane import copy_lanes
 from minipar.inference import generate
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
-from minipar.memory.offload.offload import Offload
+from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.hybrid import make_hybrid
@@ -35,7 +35,7 @@ def train(comm, name, kinds=(), activations=False, num_steps=3):
         model = GPT(CONFIG).initialize(1, np.float64)
         strategy = make_strategy(name, model, comm, bucket_mb=0.01)
         optimizer = AdamW(strategy.slabs, lr=1e-2)
-    offload = Offload(file.empty, model.parameters(), *copy_lanes(comm), least_bytes=1)
+    offload = OffloadActivations(file.empty, model.parameters(), *copy_lanes(comm), min_bytes=1)
     ids = np.random.default_rng(comm.rank).integers(0, 23, (4, 17))
     batches = [Microbatch(ids[i:i + 2, :-1], ids[i:i + 2, 1:], np.arange(2) + i) for i in (0, 2)]
     losses = []
@@ -132,7 +132,8 @@ def test_pipelines_move_what_waits_for_backward():
     def body(comm, offloads):
         model = GPT(CONFIG).initialize(1, np.float64)
         strategy = make_hybrid(model, DeviceMesh(comm, pp=2), "1f1b")
-        offload = Offload(MappedFile().empty, model.parameters(), *copy_lanes(comm), least_bytes=1)
+        offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_lanes(comm),
+                                     min_bytes=1)
         ids = np.random.default_rng(0).integers(0, 23, (8, 17))
         batches = [Microbatch(ids[i:i + 2, :-1], ids[i:i + 2, 1:], np.arange(2) + i)
                    for i in range(0, 8, 2)]

@@ -11,7 +11,7 @@ import pytest
 from minipar.backend import observing_allocations
 from minipar.comm import Cluster
 from minipar.memory.remat.plans import rematerialize
-from minipar.memory.remat.policies import Optimal
+from minipar.memory.remat.policies import OptimalPolicy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.parallel.test_memory import Watcher
@@ -57,7 +57,7 @@ def test_a_part_costs_what_it_costs_alone(name):
     """Gathered weights are no activations; nothing that measuring gathers stays."""
     def costs(comm, name):
         seen, watcher = [], Watcher("communication")
-        policy = Optimal(10**6, lambda array: (seen.append(array), array)[1])
+        policy = OptimalPolicy(10**6, lambda array: (seen.append(array), array)[1])
         strategy = STRATEGIES[name](rematerialize(CASE.build(), policy), comm)
         ids, targets = CASE.batch(0)
         with observing_allocations(watcher):

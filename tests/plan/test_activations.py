@@ -8,7 +8,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import every, rematerialize, rematerialize_attention
+from minipar.memory.remat.plans import rematerialize, rematerialize_attention, uniform
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.activations import (
@@ -25,7 +25,7 @@ B, V = 2, 11
 OPTIONS = {"tensor": {}, "sequence": {"sequence_parallel": True},
            "gathered again": {"sequence_parallel": True, "gather_again": True}}
 CHANGES = {"none": lambda model: model, "selective": rematerialize_attention,
-           "full": partial(rematerialize, policy=partial(every, 1))}
+           "full": partial(rematerialize, policy=partial(uniform, 1))}
 
 
 def counted(p, parallel, remat, dtype=np.float64, **sizes):

@@ -6,13 +6,13 @@ import pytest
 from minipar.comm import Cluster
 from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import (
-    every,
     keep_all,
     rematerialize,
     rematerialize_attention,
+    uniform,
 )
 from minipar.memory.remat.predict import LOSS, run_steps
-from minipar.memory.remat.profile import Costs, measure_parts
+from minipar.memory.remat.profile import ChainProfile, profile_parts
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.optim import SGD
@@ -39,8 +39,8 @@ from minipar.random import training_step
 from tests.support.cases import nested
 from tests.support.measured_step import CONFIGS, rings_only
 
-POLICIES = {"none": keep_all, "full": lambda parts: every(1, parts),
-            "every 2": lambda parts: every(2, parts), "every 3": lambda parts: every(3, parts),
+POLICIES = {"none": keep_all, "full": lambda parts: uniform(1, parts),
+            "every 2": lambda parts: uniform(2, parts), "every 3": lambda parts: uniform(3, parts),
             "nested": nested, "deep": lambda parts: (0, ((1, (2,)), 3), 4)}
 
 
@@ -192,13 +192,13 @@ def stages_on_paper(policy, cuts):
     parts = chain(model)
     ids, targets, samples = batch()
     with training_step(1, 2, samples):
-        costs = measure_parts(parts, ids, lambda y: model.criterion(y, targets, 1.0),
+        costs = profile_parts(parts, ids, lambda y: model.criterion(y, targets, 1.0),
                               model.parameters())
     kept, most = {}, {}
     for stage, (start, stop) in enumerate(zip([0, *cuts], [*cuts, len(parts)])):
         last = stop == len(parts)
         steps = list(run_steps(policy(parts[start:stop]),
-                               Costs(costs.parts[start:stop], costs.loss if last else 0)))
+                               ChainProfile(costs.parts[start:stop], costs.loss if last else 0)))
         (kept[stage],) = [step.live for step in steps if step.kind == LOSS]
         most[stage] = max(step.live for step in steps)
     return kept, most

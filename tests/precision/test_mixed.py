@@ -7,7 +7,7 @@ from minipar import autograd as ag
 from minipar.autograd import Tensor, backward, no_grad
 from minipar.autograd.ops.rounding import Round, round_to
 from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import every, rematerialize, rematerialize_attention
+from minipar.memory.remat.plans import rematerialize, rematerialize_attention, uniform
 from minipar.nn import GPT, MLP, GPTConfig, LayerNorm, Linear, Module, Parameter
 from minipar.nn.parameter import normal
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
@@ -140,7 +140,7 @@ def test_no_copy_of_a_weight_is_kept():
 
 
 def test_rematerialization_changes_no_bit():
-    for change in (lambda m: rematerialize(m, lambda parts: every(1, parts)),
+    for change in (lambda m: rematerialize(m, lambda parts: uniform(1, parts)),
                    lambda m: rematerialize(m, lambda parts: ((0, (1, 2)), 3, (4,))),
                    rematerialize_attention):
         for precision in (FP16, preset("fp8", GPT(CONFIG))):

@@ -11,7 +11,7 @@ import numpy as np
 from minipar.backend import allocating_with
 from minipar.backend.mapped_file import MappedFile
 from minipar.comm.simulated.copy_lane import copy_lanes
-from minipar.memory.offload.offload import Offload
+from minipar.memory.offload.activations import OffloadActivations
 from minipar.train.setup.memory import MEANING, add_memory_arguments, check_memory
 from tests.support.cases import ALL, compare, expected, train, with_remat
 from tests.support.cells import Matrix, Proven, Refused
@@ -36,7 +36,7 @@ def offloading(comm: Any, names: Sequence[str]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(allocating_with(dict.fromkeys(kinds, file.zeros)))
         if "activations" in names:
-            offload = Offload(file.empty, (), *copy_lanes(comm), least_bytes=1)
+            offload = OffloadActivations(file.empty, (), *copy_lanes(comm), min_bytes=1)
             stack.enter_context(offload.recording())
         yield
     assert "activations" not in names or offload.num_out > 0

@@ -9,7 +9,7 @@ from minipar.autograd import Meter, Tensor, backward
 from minipar.backend.shape_array import ShapeArray
 from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import rematerialize, rematerialize_attention
-from minipar.memory.remat.profile import Costs, PartCost, measure_parts
+from minipar.memory.remat.profile import ChainProfile, PartProfile, profile_parts
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.chain import chain
 from minipar.random import training_step
@@ -56,7 +56,7 @@ def costs_of(kind, dtype=np.float32, dropout=0.1, shapes_only=False):
         x, targets = Tensor(empty) if isinstance(x, Tensor) else empty, ShapeArray(
             targets.shape, targets.dtype)
     with training_step(1, 2, range(ROWS)):
-        return measure_parts(chain(model), x, lambda y: model.criterion(y, targets, float(ROWS)),
+        return profile_parts(chain(model), x, lambda y: model.criterion(y, targets, float(ROWS)),
                              model.parameters())
 
 
@@ -82,7 +82,7 @@ def random_costs(rng, length):
         saved = tape + (size if rng.random() < 0.4 else 0)
         parts.append([size, (saved, tape), (saved + more, tape + more), 1, rng.random() < 0.4,
                       forward, rng.integers(0, forward + 1), rng.integers(0, 3), 0])
-    return Costs(tuple([PartCost(*[tuple(map(int, n)) if isinstance(n, tuple) else int(n)
+    return ChainProfile(tuple([PartProfile(*[tuple(map(int, n)) if isinstance(n, tuple) else int(n)
                                    for n in part]) for part in parts]), int(rng.integers(0, 10)))
 
 

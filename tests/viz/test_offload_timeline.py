@@ -4,11 +4,11 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from minipar.memory.offload.timeline import KEEP, OFFLOAD, RECOMPUTE, Machine, play
-from minipar.memory.remat.profile import Costs, PartCost
+from minipar.memory.offload.timeline import KEEP, OFFLOAD, RECOMPUTE, Machine, simulate_step
+from minipar.memory.remat.profile import ChainProfile, PartProfile
 from minipar.viz.offload_timeline import LANES, computing, draw_offload_timeline
 
-COSTS = Costs((PartCost(10, (100, 90), (100, 90), 9, 0, 1000, 800, 0, 2000),) * 4)
+COSTS = ChainProfile((PartProfile(10, (100, 90), (100, 90), 9, 0, 1000, 800, 0, 2000),) * 4)
 
 
 @pytest.mark.parametrize("speed", [20.0, 200.0])
@@ -16,7 +16,7 @@ def test_what_is_drawn_are_the_steps(tmp_path, monkeypatch, speed):
     figures, save = [], Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *args, **options: figures.append(self) or
                         save(self, *args, **options))
-    steps = play((OFFLOAD, OFFLOAD, RECOMPUTE, KEEP), COSTS, Machine(1000.0, speed))
+    steps = simulate_step((OFFLOAD, OFFLOAD, RECOMPUTE, KEEP), COSTS, Machine(1000.0, speed))
     path = draw_offload_timeline({"one": steps, "again": steps}, 250, tmp_path / "lanes.png",
                                  "Lanes")
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -5,11 +5,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from minipar.memory.remat.predict import predict, run_steps
-from minipar.memory.remat.profile import Costs, PartCost
+from minipar.memory.remat.profile import ChainProfile, PartProfile
 from minipar.viz.remat_steps import COLORS, boxes, draw_remat_steps
 from minipar.viz.remat_tradeoff import draw_remat_tradeoff
 
-COSTS = Costs((PartCost(10, (60, 60), (60, 60), 3, 0, 1000, 900, 0, 2000),) * 4, 25)
+COSTS = ChainProfile((PartProfile(10, (60, 60), (60, 60), 3, 0, 1000, 900, 0, 2000),) * 4, 25)
 PLAN = (0, (1, 2), 3)
 STEPS = list(run_steps(PLAN, COSTS))
 NAMES = ["one", "two", "three", "four"]

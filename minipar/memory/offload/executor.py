@@ -4,7 +4,7 @@ recomputed.
     part i    what it saves ─▶ a load of storages ─▶ copy out ─▶ ┄ host ┄ ─▶ copy in ─▶ its backward
 
 Where `offload.py` moves array by array as they come, here a part's arrays move together and at
-times that follow from the order of the parts alone (`lanes.py` has the rules, and the time that
+times that follow from the order of the parts alone (`timeline.py` has the rules, and the time that
 they take).  So what is alive at the peak is known before, to the byte.
 
 Between two parts stands a mark in the graph: where backward comes by, it is through with what is
@@ -70,7 +70,7 @@ class Load:
     """What one part saves, and moves together.  Storages that nobody wants any more are forgotten.
     """
 
-    def __init__(self, how: "Blockwise"):
+    def __init__(self, how: "DecisionExecutor"):
         self.how, self.hooks, self.open = how, saved_hooks(), False
         self.found: weakref.WeakValueDictionary[int, Moved] = weakref.WeakValueDictionary()
         self.leaving: list[tuple[Moved, Any]] = []
@@ -127,7 +127,7 @@ class Load:
             moved.outside = None
 
 
-class Blockwise:
+class DecisionExecutor:
     """Runs parts as `decisions` say, moving what is offloaded to `empty(shape, dtype)`, arrays of
     the host, and back, on the lanes `out` and `back`, such as those of `comm.copy_lane`.
 
@@ -185,7 +185,7 @@ def parts_and_loss(model: Module, targets: Array,
     return [*chain(model), lambda logits: model.criterion(logits, targets, num_targets)]
 
 
-def run_blockwise(model: Module, how: Blockwise) -> Module:
+def apply_decisions(model: Module, how: DecisionExecutor) -> Module:
     """Change `model`, from outside: `model.loss` runs its parts and the loss by `how`."""
     model.loss = lambda x, targets, num_targets=None: how.run_parts(
         parts_and_loss(model, targets, num_targets), x)

@@ -1,6 +1,7 @@
 """Keep, recompute or offload: for each part what makes the step shortest within so many bytes.
 
-    choose(costs, 64_000_000, Machine(1e13, 2.5e10))    ("offload", "offload", "recompute", "keep")
+    best_decisions(costs, 64_000_000, Machine(1e13, 2.5e10))
+        ─▶ ("offload", "offload", "recompute", "keep"), seconds, bytes
 
 Of 4ⁿ decisions most are settled early.  The search goes through the chain once and keeps of all
 beginnings only those that no other makes superfluous.  This works because whatever is decided later
@@ -18,10 +19,11 @@ it, as here it begins after the part has made it.
     forward             ▐F0▌▐F1▌▐F2▌      backward, from     ▐B0▌▐B1▌▐B2▌      t = clock of compute
     copy out                ▐─0─▌         right to left  ◀       ▐─0─▌         e = ends of copies
 
-So both are the same recursion from part 0 on (`after`), with their own times, and their sum is the
-step's.  It is the exact optimum of `lanes.py`: times are whole numbers of one unit, ties are ties.
+So both directions follow the same recursion from part 0 on (`advance_lane`), each with its own
+times, and the step takes their sum.  The result is the exact optimum of `timeline.py`: times are
+integers in one unit, so equal times compare equal.
 Beaumont, Eyraud-Dubois & Shilova, Efficient combination of rematerialization and offloading (2021),
-have the general problem, where segments are longer than a part.
+have the general problem, where segments are extend than a part.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..remat.profile import Costs, PartCost
+from ..remat.profile import ChainProfile, PartProfile
 from .timeline import (
     KEEP,
     OFFLOAD_INPUT,
@@ -38,14 +40,14 @@ from .timeline import (
     Machine,
     check_machine,
     copied,
-    decisions_for,
-    step_price,
+    possible_decisions,
+    step_cost,
 )
 
 Lane = tuple[int, ...]      # the clock, then the ends of the last `ahead` copies, 0 for none
 
 
-class Choice(NamedTuple):
+class Solution(NamedTuple):
     """What is decided for each part, and the seconds and bytes at the peak that a step takes."""
 
     decisions: tuple[str, ...]
@@ -53,7 +55,7 @@ class Choice(NamedTuple):
     peak: int
 
 
-class Beginning(NamedTuple):
+class Prefix(NamedTuple):
     """Decisions for the first parts, and what they mean for the others."""
 
     decisions: tuple[str, ...]
@@ -69,7 +71,7 @@ class Beginning(NamedTuple):
         return max(self.forward) + max(self.backward)
 
 
-def choose(costs: Costs, limit: int, machine: Machine) -> Choice:
+def best_decisions(costs: ChainProfile, limit: int, machine: Machine) -> Solution:
     """The decisions by which the step is shortest, with activations of at most `limit` bytes.
 
     The loss is to be the last of the parts.  Raises ValueError if nothing fits, naming the least
@@ -82,43 +84,43 @@ def choose(costs: Costs, limit: int, machine: Machine) -> Choice:
         least = min(b.peak for b in chain.search(None, lambda b: (b.held, *b.copies, b.peak)))
         raise ValueError(f"activations do not fit in {limit:,} bytes, whatever is computed again "
                          f"or moved: give at least {least:,}, or a smaller batch")
-    best = min(found, key=Beginning.time)
+    best = min(found, key=Prefix.time)
     for i, cost in enumerate(costs.parts):          # what may as well stay, stays
-        for decision in decisions_for(cost)[:2]:
+        for decision in possible_decisions(cost)[:2]:
             other = chain.whole((*best.decisions[:i], decision, *best.decisions[i + 1:]))
             if other.peak <= limit and other.time() <= best.time():
                 best = other
                 break
-    return Choice(best.decisions, *step_price(best.decisions, costs, machine))
+    return Solution(best.decisions, *step_cost(best.decisions, costs, machine))
 
 
 class _Chain:
     """Beginnings of a chain.  The unit of time: what 1 / speed.denominator FLOPs take."""
 
-    def __init__(self, costs: Costs, machine: Machine):
+    def __init__(self, costs: ChainProfile, machine: Machine):
         nothing = (0,) * machine.ahead
         self.parts = costs.parts
         self.speed = Fraction(machine.flops_per_second) / Fraction(machine.bytes_per_second)
-        self.start = Beginning((), (0, *nothing), (0, *nothing), 0, nothing, False, 0)
+        self.start = Prefix((), (0, *nothing), (0, *nothing), 0, nothing, False, 0)
 
     def search(self, limit: int | None,
-               matters: Callable[[Beginning], tuple[int, ...]]) -> list[Beginning]:
+               matters: Callable[[Prefix], tuple[int, ...]]) -> list[Prefix]:
         """All decisions within the limit but those that another one makes superfluous."""
         found = [self.start]
         for cost in self.parts:
-            longer = [self.longer(b, decision, cost) for decision in decisions_for(cost)
+            extend = [self.extend(b, decision, cost) for decision in possible_decisions(cost)
                       for b in found]
-            found = worth_having([b for b in longer if limit is None or b.peak <= limit], matters)
+            found = pareto_optimal([b for b in extend if limit is None or b.peak <= limit], matters)
         return found
 
-    def whole(self, decisions: Sequence[str]) -> Beginning:
+    def whole(self, decisions: Sequence[str]) -> Prefix:
         """What these decisions mean."""
         b = self.start
         for decision, cost in zip(decisions, self.parts):
-            b = self.longer(b, decision, cost)
+            b = self.extend(b, decision, cost)
         return b
 
-    def longer(self, b: Beginning, decision: str, cost: PartCost) -> Beginning:
+    def extend(self, b: Prefix, decision: str, cost: PartProfile) -> Prefix:
         """The same with one part more."""
         held, count = b.holds_output and decision in (KEEP, RECOMPUTE), copied(decision, cost)
         kept_input = 0 if held else cost.input
@@ -127,17 +129,17 @@ class _Chain:
         copy, unit = count * self.speed.numerator, self.speed.denominator
         needs = max(cost.most[held], kept_input + cost.tape[1] if recomputes else 0)
         keeps = {KEEP: cost.tape[held], RECOMPUTE: kept_input}.get(decision, 0)
-        return Beginning(
-            (*b.decisions, decision), after(b.forward, cost.forward * unit, copy),
-            after(b.backward, work * unit, copy), b.held + keeps, (*b.copies[1:], count),
+        return Prefix(
+            (*b.decisions, decision), advance_lane(b.forward, cost.forward * unit, copy),
+            advance_lane(b.backward, work * unit, copy), b.held + keeps, (*b.copies[1:], count),
             bool(cost.saves_output) and decision == KEEP,
             max(b.peak, b.held + sum(b.copies) + needs))
 
 
-def worth_having(beginnings: Sequence[Beginning],
-                 matters: Callable[[Beginning], tuple[int, ...]]) -> list[Beginning]:
+def pareto_optimal(beginnings: Sequence[Prefix],
+                 matters: Callable[[Prefix], tuple[int, ...]]) -> list[Prefix]:
     """Those of which no other one is as good in all that matters; of equal ones the first."""
-    different: dict[tuple, Beginning] = {}
+    different: dict[tuple, Prefix] = {}
     for b in beginnings:
         different.setdefault((*matters(b), not b.holds_output), b)
     rows = np.array(sorted(different))              # whole numbers of any size, if it must be
@@ -148,7 +150,7 @@ def worth_having(beginnings: Sequence[Beginning],
     return [different[tuple(row)] for row in best[:count].tolist()]
 
 
-def after(lane: Lane, work: int, copy: int) -> Lane:
+def advance_lane(lane: Lane, work: int, copy: int) -> Lane:
     """The clock and the ends of copies when one more part has run: it computes for `work`, waits
     for the copy of the part `ahead` before it, and begins its own, which takes `copy`."""
     # t ← max(t + work, e of the part `ahead` before),    e ← max(t, all e) + copy

@@ -19,8 +19,8 @@ offloads it.  The loss is the last part.  vDNN, Rhu et al. 2016; Capuchin, Peng 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..remat.predict import AGAIN, BACKWARD, FORWARD, Storages
-from ..remat.profile import Costs, PartCost
+from ..remat.predict import AGAIN, BACKWARD, FORWARD, LiveStorages
+from ..remat.profile import ChainProfile, PartProfile
 
 KEEP, RECOMPUTE, OFFLOAD, OFFLOAD_INPUT = "keep", "recompute", "offload", "offload input"
 DECISIONS = KEEP, RECOMPUTE, OFFLOAD, OFFLOAD_INPUT     # the last: recompute, its input on the host
@@ -53,24 +53,25 @@ class LaneStep(NamedTuple):
     num_bytes: int
 
 
-def decisions_for(cost: PartCost) -> list[str]:
+def possible_decisions(cost: PartProfile) -> list[str]:
     """What can be decided for a part: nothing that would change nothing."""
     return [KEEP, *[RECOMPUTE] * bool(cost.saves), *[OFFLOAD] * bool(cost.tape[0]),
             *[OFFLOAD_INPUT] * bool(cost.saves and cost.input)]
 
 
-def copied(decision: str, cost: PartCost) -> int:
+def copied(decision: str, cost: PartProfile) -> int:
     """Bytes that leave, and come back."""
     return {OFFLOAD: cost.tape[0], OFFLOAD_INPUT: cost.input}.get(decision, 0)
 
 
-def step_price(decisions: Sequence[str], costs: Costs, machine: Machine) -> tuple[float, int]:
-    """Seconds that the step takes, and bytes of activations at its peak; see `play`."""
-    computing = [step for step in play(decisions, costs, machine) if step.lane == COMPUTE]
+def step_cost(decisions: Sequence[str], costs: ChainProfile, machine: Machine) -> tuple[float, int]:
+    """Seconds that the step takes, and bytes of activations at its peak; see `simulate_step`."""
+    computing = [step for step in simulate_step(decisions, costs, machine) if step.lane == COMPUTE]
     return max(step.end for step in computing), max(step.num_bytes for step in computing)
 
 
-def play(decisions: Sequence[str], costs: Costs, machine: Machine) -> list[LaneStep]:
+def simulate_step(decisions: Sequence[str], costs: ChainProfile,
+                  machine: Machine) -> list[LaneStep]:
     """What each lane does, in the order in which it begins to be wanted.
 
     Raises ValueError for decisions that cannot be made, or costs with a loss that is no part.
@@ -79,9 +80,9 @@ def play(decisions: Sequence[str], costs: Costs, machine: Machine) -> list[LaneS
     if len(decisions) != len(costs.parts):
         raise ValueError(f"{len(costs.parts)} parts need as many decisions, not {len(decisions)}")
     for i, (decision, cost) in enumerate(zip(decisions, costs.parts)):
-        if decision not in decisions_for(cost):
-            raise ValueError(f"part {i} cannot {decision!r}: {', '.join(decisions_for(cost))}")
-    run = _Play(decisions, costs, machine)
+        if decision not in possible_decisions(cost):
+            raise ValueError(f"part {i} cannot {decision!r}: {', '.join(possible_decisions(cost))}")
+    run = _Simulation(decisions, costs, machine)
     for i in range(len(decisions)):
         run.forward(i)
     for i in reversed(range(len(decisions))):
@@ -89,7 +90,7 @@ def play(decisions: Sequence[str], costs: Costs, machine: Machine) -> list[LaneS
     return run.steps
 
 
-def check_machine(machine: Machine, costs: Costs) -> None:
+def check_machine(machine: Machine, costs: ChainProfile) -> None:
     """Raise ValueError for a machine that is none, or for costs with a loss that is no part."""
     if not (machine.flops_per_second > 0 and machine.bytes_per_second > 0 and machine.ahead >= 1):
         raise ValueError("a machine computes and copies with positive speeds, at least 1 part "
@@ -98,10 +99,10 @@ def check_machine(machine: Machine, costs: Costs) -> None:
         raise ValueError("the loss takes time, too: measure it as the last part")
 
 
-class _Play(Storages):
+class _Simulation(LiveStorages):
     """Three lanes: `clock` is that of computation, `free` when each of the others has ended."""
 
-    def __init__(self, decisions: Sequence[str], costs: Costs, machine: Machine):
+    def __init__(self, decisions: Sequence[str], costs: ChainProfile, machine: Machine):
         super().__init__(costs)
         self.decisions, self.machine, self.steps = decisions, machine, []
         self.clock, self.free_at = 0.0, {COPY_OUT: 0.0, COPY_IN: 0.0}
@@ -109,7 +110,7 @@ class _Play(Storages):
         self.back: dict[int, float] = {}
 
     def size(self, kind: str, i: int) -> int:
-        """See Storages."""
+        """See LiveStorages."""
         return copied(self.decisions[i], self.parts[i]) if kind == BACK else super().size(kind, i)
 
     def kept_by(self, i: int) -> list[tuple[str, int]]:

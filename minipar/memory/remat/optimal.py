@@ -25,7 +25,7 @@ import numpy as np
 
 from .plans import Plan
 from .predict import predict
-from .profile import Costs, PartCost
+from .profile import ChainProfile, PartProfile
 
 
 class Front(NamedTuple):
@@ -56,7 +56,7 @@ class Option(NamedTuple):
     then: Front
 
 
-class Choice(NamedTuple):
+class ParetoPlan(NamedTuple):
     """A plan that is worth having: none has as few bytes at the peak and as few extra FLOPs."""
 
     peak: int
@@ -73,7 +73,7 @@ class DoesNotFit(ValueError):
         self.least = least
 
 
-def optimal(costs: Costs, budget: int) -> Choice:
+def optimal(costs: ChainProfile, budget: int) -> ParetoPlan:
     """The plan of fewest FLOPs whose activations fit in `budget` bytes.
 
     Raises DoesNotFit, a ValueError, if none does, naming the least budget that works.
@@ -85,16 +85,16 @@ def optimal(costs: Costs, budget: int) -> Choice:
     return _choice(front, budget, costs)
 
 
-def frontier(costs: Costs) -> list[Choice]:
+def frontier(costs: ChainProfile) -> list[ParetoPlan]:
     """All plans worth having, the first with the fewest bytes, the last with the fewest FLOPs."""
     front = _Fronts(costs).whole()
     return [_choice(front, int(peak), costs) for peak in front.peaks]
 
 
-def _choice(front: Front, budget: int, costs: Costs) -> Choice:
+def _choice(front: Front, budget: int, costs: ChainProfile) -> ParetoPlan:
     plan = _plan(front, budget, 0)
     price = predict(plan, costs)
-    return Choice(price.peak, price.extra_flops, plan)
+    return ParetoPlan(price.peak, price.extra_flops, plan)
 
 
 def _plan(front: Front, budget: int, start: int) -> Plan:
@@ -127,9 +127,9 @@ def _only(peak: int) -> Front:
 class _Fronts:
     """The fronts of all runs of parts, each found once."""
 
-    def __init__(self, costs: Costs):
+    def __init__(self, costs: ChainProfile):
         self.costs, self.parts = costs, costs.parts
-        kinds: dict[PartCost, int] = {}
+        kinds: dict[PartProfile, int] = {}
         self.kinds = tuple([kinds.setdefault(part, len(kinds)) for part in costs.parts])
         self.found: dict[tuple, Front] = {}
 

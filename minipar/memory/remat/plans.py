@@ -40,7 +40,7 @@ def keep_all(parts: Sequence[ChainPart]) -> Plan:
     return tuple(range(len(parts)))
 
 
-def every(num_blocks: int, parts: Sequence[ChainPart]) -> Plan:
+def uniform(num_blocks: int, parts: Sequence[ChainPart]) -> Plan:
     """Segments of so many blocks, the last one perhaps shorter; what is no block keeps all."""
     plan: list[Any] = []
     for i, part in enumerate(parts):
@@ -53,10 +53,10 @@ def every(num_blocks: int, parts: Sequence[ChainPart]) -> Plan:
     return tuple(plan)
 
 
-def square_root(parts: Sequence[ChainPart]) -> Plan:
+def sqrt_segments(parts: Sequence[ChainPart]) -> Plan:
     """About √L segments of L blocks: k + ⌈L/k⌉ are live at most, least at k = √L.  Chen 2016."""
     num_blocks = sum(part.is_block for part in parts)
-    return every(math.ceil(num_blocks / max(1, round(math.sqrt(num_blocks)))), parts)
+    return uniform(math.ceil(num_blocks / max(1, round(math.sqrt(num_blocks)))), parts)
 
 
 def rematerialize(model: Module, policy: Policy) -> Module:

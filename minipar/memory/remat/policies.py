@@ -18,8 +18,8 @@ from ...backend import Array
 from ...nn import Module
 from ...nn.chain import ChainPart, chain
 from .optimal import optimal
-from .plans import Plan, Policy, every, keep_all, square_root
-from .profile import Costs, PartCost, measure_parts
+from .plans import Plan, Policy, keep_all, sqrt_segments, uniform
+from .profile import ChainProfile, PartProfile, profile_parts
 
 NAMES = "none, full, every:2, sqrt or optimal:64MB"
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -27,14 +27,14 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 
 
 def plan_policy(text: str, agree: Callable[[Array], Array] = lambda array: array) -> Policy:
-    """The policy that `text` names; `agree` as in `Optimal`.  Raises ValueError for any other."""
+    """The policy that `text` names; `agree` as in `OptimalPolicy`.  ValueError for others."""
     name, colon, value = text.partition(":")
     if not colon and name in ("none", "full", "sqrt"):
-        return {"none": keep_all, "full": partial(every, 1), "sqrt": square_root}[name]
+        return {"none": keep_all, "full": partial(uniform, 1), "sqrt": sqrt_segments}[name]
     if name == "every" and value.isdecimal() and int(value):
-        return partial(every, int(value))
+        return partial(uniform, int(value))
     if name == "optimal" and colon:
-        return Optimal(parse_bytes(value), agree)
+        return OptimalPolicy(parse_bytes(value), agree)
     raise ValueError(f"{text!r} is no plan: {NAMES} was expected")
 
 
@@ -46,7 +46,7 @@ def parse_bytes(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2]])
 
 
-class Optimal:
+class OptimalPolicy:
     """A policy: the fewest FLOPs with activations of at most `budget` bytes.
 
     The parts are measured by running them one by one with the first batch that comes, and the
@@ -68,20 +68,20 @@ class Optimal:
         names = tuple([part.name for part in parts])
         if names not in self.plans:
             is_end = names[-1] == chain(model)[-1].name
-            costs = measure_parts(parts, x, tanh if is_end else None, model.parameters())
-            self.plans[names] = optimal(agreed(costs, self.agree), self.budget).plan
+            costs = profile_parts(parts, x, tanh if is_end else None, model.parameters())
+            self.plans[names] = optimal(max_over_ranks(costs, self.agree), self.budget).plan
 
     def __call__(self, parts: Sequence[ChainPart]) -> Plan:
         """The plan of parts that were seen."""
         return self.plans[tuple([part.name for part in parts])]
 
 
-def agreed(costs: Costs, agree: Callable[[Array], Array]) -> Costs:
+def max_over_ranks(costs: ChainProfile, agree: Callable[[Array], Array]) -> ChainProfile:
     """The costs of the rank where they are highest, part by part and number by number."""
     rows = [[cost.input, *cost.tape, *cost.most, cost.saves, -cost.saves_output, cost.forward,
              cost.again, cost.inside, cost.backward] for cost in costs.parts]
     *flat, loss = agree(np.array([*np.ravel(rows), costs.loss], np.int64)).tolist()
-    return Costs(tuple([
-        PartCost(input_, (all_, beside), (most, most_beside), saves, -not_output, *flops)
+    return ChainProfile(tuple([
+        PartProfile(input_, (all_, beside), (most, most_beside), saves, -not_output, *flops)
         for input_, all_, beside, most, most_beside, saves, not_output, *flops
         in zip(*[iter(flat)] * 11)]), loss)

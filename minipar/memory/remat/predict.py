@@ -7,7 +7,7 @@
     backward      ◀    ◀    ◀
 
 Backward is through with a part, and has freed all that it kept, before it comes to the one before.
-So a plan runs part by part, and from what each part keeps and computes (`costs.py`) follows what is
+So a plan runs part by part, and the profile of each part (`profile.py`) determines which bytes are
 alive in every step.  Griewank & Walther 2000; Chen et al. 2016.
 
 Parts share storages only where one hands its output to the next: ReLU saves its result, and the
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .plans import Plan, parts_of
-from .profile import Costs
+from .profile import ChainProfile
 
 FORWARD, AGAIN, LOSS, BACKWARD = "forward", "again", "loss", "backward"
 
@@ -38,7 +38,7 @@ class Step(NamedTuple):
     live: int
 
 
-class Price(NamedTuple):
+class PlanCost(NamedTuple):
     """What a plan costs: bytes of activations at the peak, FLOPs that are computed again, and how
     often the forward of each part is begun."""
 
@@ -47,7 +47,7 @@ class Price(NamedTuple):
     runs: tuple[int, ...]
 
 
-def predict(plan: Plan, costs: Costs) -> Price:
+def predict(plan: Plan, costs: ChainProfile) -> PlanCost:
     """What running the parts by `plan`, the loss, and backward cost.
 
     Equal to what a ledger and a meter count.  Raises ValueError if the plan is not one of all
@@ -55,11 +55,11 @@ def predict(plan: Plan, costs: Costs) -> Price:
     """
     steps = list(run_steps(plan, costs))
     runs = Counter(step.part for step in steps if step.kind in (FORWARD, AGAIN))
-    return Price(max(step.live for step in steps), sum(step.recomputed for step in steps),
+    return PlanCost(max(step.live for step in steps), sum(step.recomputed for step in steps),
                  tuple([runs[i] for i in range(len(costs.parts))]))
 
 
-def run_steps(plan: Plan, costs: Costs) -> Iterator[Step]:
+def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:
     """Every step of the forward and backward that `plan` describes, in order.
 
     Raises ValueError if the plan is not one of all parts in their order.
@@ -68,20 +68,20 @@ def run_steps(plan: Plan, costs: Costs) -> Iterator[Step]:
     if parts_of(plan) != list(range(count)):
         raise ValueError(f"the plan {plan} is to name the parts 0 … {count - 1}, each once and in "
                          "this order")
-    run = _Run(costs)
+    run = _PlanWalk(costs)
     yield from run.forward(plan)
     yield Step(LOSS, count, 0, 0, run.live + costs.loss)    # it is alone with all that was kept
     yield from run.backward(plan)
 
 
-class Storages:
+class LiveStorages:
     """What is alive, by who holds it, and its bytes, `live`.
 
     They are ("tape", i), what part i alone saves, and ("input", i), which part i - 1 may have
     saved as its output, and a segment that begins at i keeps.
     """
 
-    def __init__(self, costs: Costs):
+    def __init__(self, costs: ChainProfile):
         self.parts, self.live = costs.parts, 0
         self.uses: Counter[tuple[str, int]] = Counter()
 
@@ -113,7 +113,7 @@ class Storages:
             self.live -= 0 if self.uses[key] else self.size(*key)
 
 
-class _Run(Storages):
+class _PlanWalk(LiveStorages):
     """Forward and backward by a plan."""
 
     def saves(self, plan: Plan) -> bool:

@@ -18,7 +18,7 @@ from ...nn.parameter import Parameter
 from ..ledger import Ledger
 
 
-class PartCost(NamedTuple):
+class PartProfile(NamedTuple):
     """What one part keeps, in bytes, and computes, in FLOPs.
 
     Of a pair the first is all of it, the second what it is if its input is being kept already.
@@ -40,15 +40,15 @@ class PartCost(NamedTuple):
         return self.tape[0] > self.tape[1]
 
 
-class Costs(NamedTuple):
+class ChainProfile(NamedTuple):
     """Of a chain of parts, and the bytes that the loss after them saves."""
 
-    parts: tuple[PartCost, ...]
+    parts: tuple[PartProfile, ...]
     loss: int = 0
 
 
-def measure_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Tensor] | None = None,
-                  parameters: Sequence[Parameter] = ()) -> Costs:
+def profile_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Tensor] | None = None,
+                  parameters: Sequence[Parameter] = ()) -> ChainProfile:
     """Run each part, forget all of it but its output, and give that to the next.
 
     `x`: the input of the first part, as the model gives it (array or Tensor); shape-only arrays
@@ -60,7 +60,7 @@ def measure_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Te
     for part in parts:
         cost, x = _measure(part, x, parameters)
         costs.append(cost)
-    return Costs(tuple(costs), _measure(loss, x, parameters)[0].tape[0] if loss else 0)
+    return ChainProfile(tuple(costs), _measure(loss, x, parameters)[0].tape[0] if loss else 0)
 
 
 class _PartLedger(Ledger):
@@ -94,7 +94,7 @@ class _PartLedger(Ledger):
         return super()._pack(array)
 
 
-def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[PartCost, Tensor]:
+def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[PartProfile, Tensor]:
     if isinstance(x, Tensor):
         x = Tensor(x.data, requires_grad=x.requires_grad)
     ledger = _PartLedger(parameters, x)
@@ -103,7 +103,7 @@ def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[P
         tape, saves, forward = ledger.kept(), ledger.num_saved, meter.total_flops("forward")
         saves_output = ledger.holds(id(storage(y.data)))
         backward = 0
-        for node in backwards(y):
+        for node in backward_order(y):
             if node.function.metered:
                 backward += sum(flops for flops, edge in zip(node.ctx.backward_flops, node.edges)
                                 if edge is not None)
@@ -111,7 +111,7 @@ def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[P
                 saved()                         # here a segment inside the part computes again
             node.ctx = node.edges = saved = None
     again = _flops_until(saves, part, x) if saves else 0
-    cost = PartCost(ledger.input, tape, ledger.most, saves, int(saves_output), forward, again,
+    cost = PartProfile(ledger.input, tape, ledger.most, saves, int(saves_output), forward, again,
                     meter.total_flops("forward") - forward, backward)
     return cost, Tensor(y.data, requires_grad=y.requires_grad)
 
@@ -132,7 +132,7 @@ def _flops_until(num_saves: int, part: Callable, x: Any) -> int:
     return meter.total_flops("forward")
 
 
-def backwards(y: Tensor) -> Iterator[Node]:
+def backward_order(y: Tensor) -> Iterator[Node]:
     """The nodes behind y in the order in which backward visits them."""
     if y.edge is None:
         return

@@ -30,7 +30,7 @@ _around: ContextVar["Segment | None"] = ContextVar("segment", default=None)
 _again: ContextVar[bool] = ContextVar("again", default=False)
 
 
-def is_computing_again() -> bool:
+def is_recomputing() -> bool:
     """Whether this is a second forward, whose results backward wants at once."""
     return _again.get()
 
@@ -86,10 +86,10 @@ class Segment:
     def bring_back(self, item: Dropped) -> Array:
         """A hook: the array, computed again with all the others if it is the first."""
         if item.again is None:
-            self.context.run(self._compute_again)
+            self.context.run(self._recompute)
         return item.again()
 
-    def _compute_again(self) -> None:
+    def _recompute(self) -> None:
         wanted = [ref() for ref in self.dropped]        # None: backward has no use for it any more
         while wanted[-1] is None:
             wanted.pop()

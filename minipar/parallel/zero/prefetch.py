@@ -15,7 +15,7 @@ from ...autograd import saved_tensors_hooks
 from ...autograd.function import is_recording
 from ...backend import Array
 from ...comm import Communicator
-from ...memory.remat.recompute import is_computing_again
+from ...memory.remat.recompute import is_recomputing
 from ..data.graph import check_uses
 from .fsdp_unit import Unit
 
@@ -97,7 +97,7 @@ class Gathering:
             unit.gather(self.own_comm)
             return
         self.uses.append(unit)
-        until_backward = self.phase == "forward" or unit.pinned and is_computing_again()
+        until_backward = self.phase == "forward" or unit.pinned and is_recomputing()
         unit.pinned = unit.stays and until_backward
         after = self._expected() if self.prefetch else None
         self._make_room(unit, after or before)

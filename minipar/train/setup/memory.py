@@ -1,7 +1,7 @@
 """`minipar train --offload … --memory-limit …`: what can be told about memory, and what it means.
 
     --remat sqrt              backward computes again what is not kept (`remat.py`)
-    --offload activations     what is saved for backward waits in a file (`memory/offload.py`)
+    --offload activations     what is saved for backward waits in a file (`memory/offload/`)
               optimizer       so do the optimizer's states, of which a block at a time is resident
               parameters      so do FSDP's shards of parameters and gradients, unit by unit
     --memory-limit 512MB      for each rank: counted by its ledger, enforced on the process (Linux)
@@ -25,7 +25,7 @@ from ...comm import Communicator
 from ...comm.simulated.copy_lane import copy_lanes
 from ...launcher import UsageError
 from ...memory.ledger import Ledger, OutOfMemory, megabytes
-from ...memory.offload.offload import LEAST_BYTES, Offload
+from ...memory.offload.activations import MIN_BYTES, OffloadActivations
 from ...memory.remat.policies import parse_bytes
 from ...memory.temporaries import StepLedger
 from ...nn import Module
@@ -136,7 +136,7 @@ class Memory:
     def __init__(self, options: argparse.Namespace, comm: Communicator):
         self.comm, self.limit, self.names = comm, limit_of(options), offloads(options)
         self.file = MappedFile(options.offload_dir) if self.names else None
-        self.offload: Offload | None = None
+        self.offload: OffloadActivations | None = None
         self.ledger: Ledger | None = None
         if options.out is not None or self.limit:
             self.ledger = StepLedger(now=comm.now if options.out is not None else None,
@@ -150,7 +150,8 @@ class Memory:
     def watch(self, model: Module) -> None:
         """Before the first step: these parameters are no activations."""
         if "activations" in self.names:
-            self.offload = Offload(self.file.empty, model.parameters(), *copy_lanes(self.comm))
+            self.offload = OffloadActivations(self.file.empty, model.parameters(),
+                                              *copy_lanes(self.comm))
 
     def recording(self, observed: bool = True) -> AbstractContextManager:
         """Context of a step, in which the ledger counts: if it is observed, or if it must."""
@@ -169,7 +170,7 @@ class Memory:
             return None
         if not self.file.size:
             return (f"offloaded {', '.join(self.names)}: nothing, for arrays of less than "
-                    f"{LEAST_BYTES:,} bytes stay")
+                    f"{MIN_BYTES:,} bytes stay")
         return f"offloaded {', '.join(self.names)}: a file of {megabytes(self.file.size)} a rank"
 
 

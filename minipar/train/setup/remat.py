@@ -23,8 +23,8 @@ from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError
 from ...memory.remat.optimal import DoesNotFit, optimal
 from ...memory.remat.plans import Plan, Policy, rematerialize, rematerialize_attention
-from ...memory.remat.policies import Optimal, parse_bytes, plan_policy
-from ...memory.remat.profile import Costs, measure_parts
+from ...memory.remat.policies import OptimalPolicy, parse_bytes, plan_policy
+from ...memory.remat.profile import ChainProfile, profile_parts
 from ...nn import MLP, Module
 from ...nn.chain import ChainPart, chain
 from ...parallel.hybrid import along
@@ -90,12 +90,12 @@ def check_budget(options: argparse.Namespace, model: Module, inputs: Array,
     if isinstance(model, MLP) and pp == 1:
         x = Tensor(x)                           # as MLP.logits has it
     with training_step(0, 0, range(rows)):
-        costs = measure_parts(parts, x, tanh, model.parameters())
+        costs = profile_parts(parts, x, tanh, model.parameters())
     placement = make_schedule(*schedule_of(options))[1] if pp > 1 else [0]
     cuts = cut_evenly([part.num_parameters() for part in parts], len(placement))
     needs = []
     for rank, start, stop in zip(placement, [0, *cuts], [*cuts, len(parts)]):
-        stage = Costs(costs.parts[start:stop], costs.loss if stop == len(parts) else 0)
+        stage = ChainProfile(costs.parts[start:stop], costs.loss if stop == len(parts) else 0)
         num_shares = shares(options, rank)
         try:
             optimal(stage, budget_of(options) // num_shares)
@@ -139,7 +139,7 @@ class Noted:
         return plan
 
 
-class Budget(Optimal):
+class Budget(OptimalPolicy):
     """Best plans with so many bytes for all microbatches that a rank has in flight.
 
     Each gets an equal share.  Ranks of one stage of a pipeline have the same plan.
@@ -158,7 +158,7 @@ class Budget(Optimal):
             return all_reduce(self.peers, array, op="max")
 
     def see(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
-        """See Optimal.  Raises UsageError."""
+        """See OptimalPolicy.  Raises UsageError."""
         try:
             super().see(model, parts, x)
         except DoesNotFit as error:

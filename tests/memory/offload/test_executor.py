@@ -14,8 +14,8 @@ from minipar.comm.simulated.copy_lane import COPY_IN, COPY_OUT, copy_lanes
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
-from minipar.memory.offload.executor import Blockwise, parts_and_loss, run_blockwise
-from minipar.memory.offload.search import choose
+from minipar.memory.offload.executor import DecisionExecutor, apply_decisions, parts_and_loss
+from minipar.memory.offload.search import best_decisions
 from minipar.memory.offload.timeline import (
     COMPUTE,
     KEEP,
@@ -23,11 +23,11 @@ from minipar.memory.offload.timeline import (
     RECOMPUTE,
     WAITING,
     Machine,
-    decisions_for,
-    play,
-    step_price,
+    possible_decisions,
+    simulate_step,
+    step_cost,
 )
-from minipar.memory.remat.profile import measure_parts
+from minipar.memory.remat.profile import profile_parts
 from minipar.random import training_step
 from tests.support.planned import KINDS, batch_of, model_of
 
@@ -39,7 +39,7 @@ def costs_with_loss(kind):
     """What the parts cost, the loss being the last."""
     model, (x, targets) = model_of(kind), batch_of(kind)
     with training_step(1, 2, range(3)):
-        return measure_parts(parts_and_loss(model, targets, ROWS), x,
+        return profile_parts(parts_and_loss(model, targets, ROWS), x,
                              parameters=model.parameters())
 
 
@@ -50,9 +50,9 @@ def executed(kind, decisions, machine):
 
     def main(comm):
         model, (x, targets) = model_of(kind), batch_of(kind)
-        how = Blockwise(decisions, MappedFile().empty, model.parameters(),
+        how = DecisionExecutor(decisions, MappedFile().empty, model.parameters(),
                         *copy_lanes(comm, Link(0.0, machine.bytes_per_second)), machine.ahead)
-        run_blockwise(model, how)
+        apply_decisions(model, how)
         ledger = Ledger(model.parameters())
         with ledger.recording(), training_step(1, 2, range(3)):
             backward(model.loss(x, targets, ROWS))
@@ -66,8 +66,8 @@ def check(kind, decisions, machine):
     """What is predicted is what happens, on every lane."""
     costs = costs_with_loss(kind)
     seconds, peak, spans, gradients = executed(kind, decisions, machine)
-    assert (pytest.approx(seconds, rel=1e-12), peak) == step_price(decisions, costs, machine)
-    steps = play(decisions, costs, machine)
+    assert (pytest.approx(seconds, rel=1e-12), peak) == step_cost(decisions, costs, machine)
+    steps = simulate_step(decisions, costs, machine)
     for lane in (COPY_OUT, COPY_IN):
         copies = [step for step in steps if step.lane == lane]
         busy = [span for span in spans if span.name == lane]
@@ -91,7 +91,7 @@ def plain_gradients(kind):
 def test_any_decisions_take_what_is_predicted(kind, ahead):
     rng, parts = np.random.default_rng(ahead), costs_with_loss(kind).parts
     for speed in (1e6, 1e8):
-        decisions = [str(rng.choice(decisions_for(part))) for part in parts[:-1]] + [KEEP]
+        decisions = [str(rng.choice(possible_decisions(part))) for part in parts[:-1]] + [KEEP]
         check(kind, decisions, Machine(1e9, speed, ahead))
 
 
@@ -100,7 +100,7 @@ def test_any_decisions_take_what_is_predicted(kind, ahead):
 def test_any_decisions_take_what_is_predicted_often(kind):
     rng, parts = np.random.default_rng(5), costs_with_loss(kind).parts
     for _ in range(60):
-        decisions = [str(rng.choice(decisions_for(part))) for part in parts[:-1]] + [KEEP]
+        decisions = [str(rng.choice(possible_decisions(part))) for part in parts[:-1]] + [KEEP]
         check(kind, decisions, Machine(1e9, float(10**rng.uniform(5, 10)),
                                        int(rng.integers(1, 5))))
 
@@ -108,8 +108,8 @@ def test_any_decisions_take_what_is_predicted_often(kind):
 @pytest.mark.parametrize("speed, most", [(1e10, OFFLOAD), (1e5, RECOMPUTE)])
 def test_what_was_chosen_fits_and_takes_what_was_promised(speed, most):
     costs, machine = costs_with_loss("gpt"), Machine(1e9, speed)
-    seconds, kept = step_price((KEEP,) * len(costs.parts), costs, machine)
-    choice = choose(costs, kept // 2, machine)
+    seconds, kept = step_cost((KEEP,) * len(costs.parts), costs, machine)
+    choice = best_decisions(costs, kept // 2, machine)
     assert choice.peak <= kept // 2
     assert choice.decisions.count(most) >= 3
     assert executed("gpt", choice.decisions, machine)[:2] == (
@@ -120,7 +120,7 @@ def test_what_was_chosen_fits_and_takes_what_was_promised(speed, most):
 def test_a_slow_link_is_the_bound():
     costs, machine = costs_with_loss("gpt"), Machine(1e9, 1e6)
     decisions = [OFFLOAD] * (len(costs.parts) - 1) + [KEEP]
-    steps = play(decisions, costs, machine)
+    steps = simulate_step(decisions, costs, machine)
     for lane in (COPY_OUT, COPY_IN):
         copies = [step for step in steps if step.lane == lane]
         assert copies[0].num_bytes > 0
@@ -134,21 +134,21 @@ def test_a_slow_link_is_the_bound():
 def test_evaluation_moves_nothing():
     model, batch = model_of("gpt", dropout=0.0), batch_of("gpt")
     expected = model.loss(*batch).data
-    run_blockwise(model, Blockwise([OFFLOAD] * 8, None))
+    apply_decisions(model, DecisionExecutor([OFFLOAD] * 8, None))
     with no_grad():
         np.testing.assert_array_equal(model.loss(*batch).data, expected)
 
 
 def test_arrays_without_numbers_stay():
     model = model_of("gpt", array=ShapeArray((), np.float32))
-    run_blockwise(model, Blockwise([OFFLOAD] * 8, None, model.parameters()))
+    apply_decisions(model, DecisionExecutor([OFFLOAD] * 8, None, model.parameters()))
     x = ShapeArray((3, 16), np.int64)
     with training_step(1, 2, range(3)):
         assert model.loss(x, x, ROWS).shape == ()
 
 
 def test_decisions_of_other_parts_are_refused():
-    model = run_blockwise(model_of("gpt"), Blockwise([KEEP] * 3, None))
+    model = apply_decisions(model_of("gpt"), DecisionExecutor([KEEP] * 3, None))
     with pytest.raises(ValueError, match="3 decisions for 8 parts: decide for each one"):
         model.loss(*batch_of("gpt"))
 
@@ -156,7 +156,7 @@ def test_decisions_of_other_parts_are_refused():
 def test_views_of_what_came_back_are_no_storages_of_their_own():
     """A part that is recomputed from an input that came back saves that very input."""
     x, ledger = Tensor(np.ones((4, 3)), requires_grad=True), Ledger()
-    how = Blockwise([KEEP, "offload input"], MappedFile().empty)
+    how = DecisionExecutor([KEEP, "offload input"], MappedFile().empty)
     with ledger.recording():
         y = how.run_parts([lambda x: x * 2.0, lambda x: x * x], x)
         backward(y, np.ones((4, 3)))

@@ -5,21 +5,21 @@ import itertools
 import numpy as np
 import pytest
 
-from minipar.memory.offload.search import after, choose
+from minipar.memory.offload.search import advance_lane, best_decisions
 from minipar.memory.offload.timeline import (
     KEEP,
     OFFLOAD,
     OFFLOAD_INPUT,
     RECOMPUTE,
     Machine,
-    decisions_for,
-    play,
-    step_price,
+    possible_decisions,
+    simulate_step,
+    step_cost,
 )
-from minipar.memory.remat.profile import Costs, PartCost
+from minipar.memory.remat.profile import ChainProfile, PartProfile
 from tests.support.planned import random_costs
 
-BLOCK = PartCost(10, (100, 90), (100, 90), 9, 0, 1000, 800, 0, 2000)
+BLOCK = PartProfile(10, (100, 90), (100, 90), 9, 0, 1000, 800, 0, 2000)
 
 
 def chain_of(rng, length):
@@ -30,22 +30,22 @@ def chain_of(rng, length):
         if rng.random() < 0.1:
             part = part._replace(tape=(0, 0), most=(0, 0), saves=0, saves_output=0, again=0)
         parts.append(part)
-    return Costs(tuple(parts))
+    return ChainProfile(tuple(parts))
 
 
 def check_best(rng, length):
     """Within every limit that makes a difference, no decisions are better."""
     costs = chain_of(rng, length)
     machine = Machine(*map(float, rng.integers(1, 6, 2)), ahead=int(rng.integers(1, 4)))
-    prices = [step_price(decisions, costs, machine)
-              for decisions in itertools.product(*map(decisions_for, costs.parts))]
+    prices = [step_cost(decisions, costs, machine)
+              for decisions in itertools.product(*map(possible_decisions, costs.parts))]
     limits = sorted({peak for _, peak in prices})
     for limit in limits:
-        choice = choose(costs, limit, machine)
+        choice = best_decisions(costs, limit, machine)
         assert choice.peak <= limit
         assert choice.seconds == pytest.approx(min(t for t, peak in prices if peak <= limit))
     with pytest.raises(ValueError, match=f"{limits[0] - 1:,} bytes, .*at least {limits[0]:,}, or"):
-        choose(costs, limits[0] - 1, machine)
+        best_decisions(costs, limits[0] - 1, machine)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4])
@@ -64,10 +64,10 @@ def test_nothing_is_better_in_longer_chains():
 
 def test_the_link_decides():
     """A fast link moves what a slow one has computed again; what fits is left alone."""
-    costs = Costs((BLOCK,) * 8)
+    costs = ChainProfile((BLOCK,) * 8)
 
     def choose_at(speed, limit):
-        return choose(costs, limit, Machine(1000.0, speed))
+        return best_decisions(costs, limit, Machine(1000.0, speed))
 
     for speed in (1e-3, 1.0, 1e6):
         assert choose_at(speed, 800) == ((KEEP,) * 8, 24.0, 800)
@@ -82,28 +82,28 @@ def test_the_link_decides():
 
 def test_more_room_or_a_faster_link_is_never_worse():
     costs = chain_of(np.random.default_rng(3), 14)
-    most = step_price((KEEP,) * 14, costs, Machine(1.0, 1.0))[1]
+    most = step_cost((KEEP,) * 14, costs, Machine(1.0, 1.0))[1]
     for first, second in ([(most, 1.0), (most // 2, 1.0)], [(most // 2, 4.0), (most // 2, 1.0)]):
-        assert choose(costs, first[0], Machine(1.0, first[1])).seconds <= choose(
+        assert best_decisions(costs, first[0], Machine(1.0, first[1])).seconds <= best_decisions(
             costs, second[0], Machine(1.0, second[1])).seconds
 
 
 def test_a_lane_computes_waits_and_copies():
-    lane = after((0, 0), 5, 10)
+    lane = advance_lane((0, 0), 5, 10)
     assert lane == (5, 15), "the copy begins when the part has run"
-    assert after(lane, 3, 0) == (15, 0), "one part later its memory is wanted"
-    assert after(lane, 30, 7) == (35, 42)
-    assert after((5, 0, 15), 3, 4) == (8, 15, 19), "two parts ahead: nobody waits, the lane is busy"
+    assert advance_lane(lane, 3, 0) == (15, 0), "one part later its memory is wanted"
+    assert advance_lane(lane, 30, 7) == (35, 42)
+    assert advance_lane((5, 0, 15), 3, 4) == (8, 15, 19), "two ahead: no wait, the lane is busy"
 
 
 def test_what_cannot_be_is_refused():
-    costs = Costs((BLOCK,) * 2)
+    costs = ChainProfile((BLOCK,) * 2)
     for machine in (Machine(0.0, 1.0), Machine(1.0, -1.0), Machine(1.0, 1.0, 0)):
         with pytest.raises(ValueError, match="a machine computes and copies with positive speeds"):
-            choose(costs, 100, machine)
+            best_decisions(costs, 100, machine)
     with pytest.raises(ValueError, match="measure it as the last part"):
-        choose(costs._replace(loss=3), 100, Machine(1.0, 1.0))
+        best_decisions(costs._replace(loss=3), 100, Machine(1.0, 1.0))
     with pytest.raises(ValueError, match="2 parts need as many decisions, not 1"):
-        play((KEEP,), costs, Machine(1.0, 1.0))
+        simulate_step((KEEP,), costs, Machine(1.0, 1.0))
     with pytest.raises(ValueError, match="part 1 cannot 'drop': keep, recompute, offload, offload"):
-        play((KEEP, "drop"), costs, Machine(1.0, 1.0))
+        simulate_step((KEEP, "drop"), costs, Machine(1.0, 1.0))

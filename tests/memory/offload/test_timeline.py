@@ -11,12 +11,12 @@ from minipar.comm import Cluster
 from minipar.comm.simulated.copy_lane import COPY_IN, COPY_OUT, copy_lanes
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import simulate
-from minipar.memory.offload.offload import Offload
+from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 
 
 def timed(bandwidth, ahead=2, num_layers=6):
-    """Virtual seconds of computation alone and of a step with its copies; the trace; the Offload.
+    """Virtual seconds of computation alone and of a step with its copies; the trace; the offload.
     """
     config = GPTConfig(64, context=32, num_layers=num_layers, num_heads=4, width=64)
     ids = np.zeros((4, 32), np.int64)
@@ -24,7 +24,7 @@ def timed(bandwidth, ahead=2, num_layers=6):
 
     def main(comm, offloads):
         model = GPT(config).initialize()
-        offload = Offload(MappedFile().empty, model.parameters(),
+        offload = OffloadActivations(MappedFile().empty, model.parameters(),
                           *copy_lanes(comm, Link(0.0, bandwidth)), ahead=ahead)
         with offload.recording() if offloads else nullcontext():
             backward(model.loss(ids, ids))

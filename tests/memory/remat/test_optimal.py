@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from minipar.memory.remat.optimal import frontier, optimal
-from minipar.memory.remat.plans import every, keep_all, square_root
+from minipar.memory.remat.plans import keep_all, sqrt_segments, uniform
 from minipar.memory.remat.predict import predict
-from minipar.memory.remat.profile import Costs, PartCost
+from minipar.memory.remat.profile import ChainProfile, PartProfile
 from minipar.memory.remat.revolve import revolve, revolve_steps
 from minipar.nn.chain import chain
 from tests.support.planned import KINDS, all_plans, costs_of, model_of, random_costs, step
 
 TAPE = 100          # so much more than an input that only one at a time is worth its place
-UNIT = PartCost(1, (TAPE, TAPE), (TAPE, TAPE), 1, 0, 1, 1, 0, 2)
+UNIT = PartProfile(1, (TAPE, TAPE), (TAPE, TAPE), 1, 0, 1, 1, 0, 2)
 
 
 def best_of_all(costs):
@@ -42,7 +42,7 @@ def test_no_plan_is_better(length):
     (25, 2, 94), (39, 1, 741), (39, 2, 192), (39, 3, 125), (39, 4, 100), (39, 5, 89)])
 def test_revolve(length, snapshots, extra):
     """As an independent implementation counts; the general program finds nothing better."""
-    costs = Costs((UNIT,) * length)
+    costs = ChainProfile((UNIT,) * length)
     price = predict(revolve(length, snapshots), costs)
     assert revolve_steps(length, snapshots) == extra == price.extra_flops
     assert sum(price.runs) == length + extra
@@ -62,7 +62,7 @@ def test_revolve_refuses_what_it_cannot_do():
 @pytest.mark.parametrize("kind", KINDS)
 def test_never_worse_than_plans_by_rule(kind, dropout):
     costs, parts = costs_of(kind, dropout=dropout), chain(model_of(kind))
-    for policy in (keep_all, square_root, *[partial(every, k) for k in range(1, len(parts))]):
+    for policy in (keep_all, sqrt_segments, *[partial(uniform, k) for k in range(1, len(parts))]):
         price = predict(policy(parts), costs)
         choice = optimal(costs, price.peak)
         assert choice.peak <= price.peak and choice.extra_flops <= price.extra_flops
@@ -98,6 +98,6 @@ def test_an_impossible_budget_names_the_least_that_works():
 
 def test_equal_blocks_are_planned_by_their_kind():
     """60 blocks, as a GPT has them between embedding and head."""
-    costs = Costs((UNIT._replace(input=0), *[UNIT] * 60, UNIT), 5)
+    costs = ChainProfile((UNIT._replace(input=0), *[UNIT] * 60, UNIT), 5)
     assert optimal(costs, 10**9).plan == tuple(range(62))
     assert optimal(costs, 60 + TAPE + costs.loss).extra_flops == 61

@@ -8,8 +8,8 @@ import pytest
 from minipar.autograd import no_grad
 from minipar.comm.collectives import all_reduce
 from minipar.memory.remat.optimal import optimal
-from minipar.memory.remat.plans import every, keep_all, rematerialize, square_root
-from minipar.memory.remat.policies import Optimal, agreed, parse_bytes, plan_policy
+from minipar.memory.remat.plans import keep_all, rematerialize, sqrt_segments, uniform
+from minipar.memory.remat.policies import OptimalPolicy, max_over_ranks, parse_bytes, plan_policy
 from minipar.nn.chain import chain
 from minipar.testing import worlds
 from tests.support.planned import batch_of, costs_of, model_of, step
@@ -17,11 +17,11 @@ from tests.support.planned import batch_of, costs_of, model_of, step
 
 def test_every_name():
     parts = chain(model_of("gpt"))
-    for text, policy in (("none", keep_all), ("full", partial(every, 1)), ("sqrt", square_root),
-                         ("every:2", partial(every, 2))):
+    for text, policy in (("none", keep_all), ("full", partial(uniform, 1)), ("sqrt", sqrt_segments),
+                         ("every:2", partial(uniform, 2))):
         assert plan_policy(text)(parts) == policy(parts)
     policy = plan_policy("optimal:64MB")
-    assert isinstance(policy, Optimal) and policy.budget == 64_000_000
+    assert isinstance(policy, OptimalPolicy) and policy.budget == 64_000_000
 
 
 @pytest.mark.parametrize("text", ["half", "", "sqrt:2", "every", "every:0", "every:-1", "every:x",
@@ -49,7 +49,7 @@ def test_the_parts_are_measured_once_with_the_first_batch(kind):
     seen = []
     costs = costs_of(kind)
     budget = (optimal(costs, 10**9).peak + costs.loss) // 2
-    policy = Optimal(budget, lambda array: (seen.append(array), array)[1])
+    policy = OptimalPolicy(budget, lambda array: (seen.append(array), array)[1])
     counted = step(kind, policy)
     assert counted.peak == optimal(costs, budget).peak <= budget
     assert step(kind, policy).peak == counted.peak
@@ -57,7 +57,7 @@ def test_the_parts_are_measured_once_with_the_first_batch(kind):
 
 
 def test_nothing_is_planned_where_nothing_is_kept():
-    model, policy = model_of("gpt"), Optimal(1)
+    model, policy = model_of("gpt"), OptimalPolicy(1)
     rematerialize(model, policy)
     with no_grad():
         logits = model(batch_of("gpt")[0])
@@ -67,7 +67,7 @@ def test_nothing_is_planned_where_nothing_is_kept():
 
 def test_a_budget_that_is_too_small_is_refused_by_name():
     with pytest.raises(ValueError, match="do not fit in 1,000 bytes.*: give at least "):
-        step("gpt", Optimal(1000))
+        step("gpt", OptimalPolicy(1000))
 
 
 @worlds(1, 3, mpi=(2,))
@@ -75,10 +75,10 @@ def test_ranks_with_other_costs_have_one_plan(world):
     """Each has another number of samples; all plan for the largest."""
     def body(comm):
         model, (ids, _) = model_of("gpt", dropout=0.0), batch_of("gpt")
-        policy = Optimal(150_000, partial(all_reduce, comm, op="max"))
+        policy = OptimalPolicy(150_000, partial(all_reduce, comm, op="max"))
         policy.see(model, chain(model), ids[:comm.rank + 1])
         (plan,) = policy.plans.values()
-        alone = Optimal(150_000)
+        alone = OptimalPolicy(150_000)
         alone.see(model, chain(model), ids[:comm.size])
         assert plan == alone(chain(model))
     world.run(body)
@@ -86,4 +86,4 @@ def test_ranks_with_other_costs_have_one_plan(world):
 
 def test_agreeing_alone_changes_nothing():
     for kind in ("gpt", "selective gpt", "relu"):
-        assert agreed(costs_of(kind), lambda array: array) == costs_of(kind)
+        assert max_over_ranks(costs_of(kind), lambda array: array) == costs_of(kind)

@@ -8,16 +8,16 @@ import pytest
 from minipar import autograd as ag
 from minipar.autograd import Meter, Tensor, backward
 from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import every, keep_all, run_plan, square_root
+from minipar.memory.remat.plans import keep_all, run_plan, sqrt_segments, uniform
 from minipar.memory.remat.predict import BACKWARD, predict, run_steps
-from minipar.memory.remat.profile import measure_parts
+from minipar.memory.remat.profile import profile_parts
 from minipar.memory.remat.recompute import checkpoint
 from minipar.nn.chain import chain
 from minipar.random import training_step
 from tests.support.planned import KINDS, batch_of, costs_of, model_of, random_plan, step
 
-PLANS = {"none": keep_all, "full": partial(every, 1), "every 2": partial(every, 2),
-         "square root": square_root,
+PLANS = {"none": keep_all, "full": partial(uniform, 1), "every 2": partial(uniform, 2),
+         "square root": sqrt_segments,
          "nested": lambda parts: ((((0,), 1), 2), (3, (4, (5,))), *range(6, len(parts))),
          "in one": lambda parts: (tuple(range(len(parts))),)}
 plain = cache(partial(step, policy=keep_all))
@@ -58,8 +58,8 @@ def test_arrays_without_numbers_cost_the_same(kind):
 @pytest.mark.parametrize("kind", KINDS[1:3])
 def test_flops_of_backward(kind):
     """The steps add up to all that the meter counts; the loss is not among the parts."""
-    costs, counted = costs_of(kind), step(kind, square_root)
-    steps = list(run_steps(square_root(chain(model_of(kind))), costs))
+    costs, counted = costs_of(kind), step(kind, sqrt_segments)
+    steps = list(run_steps(sqrt_segments(chain(model_of(kind))), costs))
     backward_flops = sum(s.flops - s.recomputed for s in steps if s.kind == BACKWARD)
     forward_flops = sum(s.flops for s in steps) - backward_flops
     x, targets = batch_of(kind)
@@ -81,7 +81,7 @@ def test_odd_parts():
              lambda x: ag.linear(x, x[:4] * 0.1), lambda x: x + 1.0]
     parts = [lambda x, i=i, f=f: (calls.append(i), f(x))[1] for i, f in enumerate(apply)]
     x = Tensor(np.linspace(0, 1, 24).reshape(6, 4), requires_grad=True)
-    costs = measure_parts(parts, x, ag.sum)
+    costs = profile_parts(parts, x, ag.sum)
     assert [part.saves for part in costs.parts] == [0, 1, 0, 2, 1, 2, 0]
     assert costs.parts[3].most > costs.parts[3].tape
     rng, gradients = np.random.default_rng(2), set()
@@ -104,7 +104,7 @@ def test_measuring_leaves_no_trace():
     model, (x, targets) = model_of("gpt"), batch_of("gpt")
     ledger, meter = Ledger(model.parameters()), Meter()
     with ledger.recording(), meter.running(), training_step(1, 2, range(3)):
-        measure_parts(chain(model), x, lambda y: model.criterion(y, targets), model.parameters())
+        profile_parts(chain(model), x, lambda y: model.criterion(y, targets), model.parameters())
     assert ledger.peak == 0 and not meter.flops
     assert all(parameter.grad is None for parameter in model.parameters())
 

@@ -11,12 +11,12 @@ from minipar.comm import Cluster
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import (
-    every,
     keep_all,
     rematerialize,
     rematerialize_attention,
     run_plan,
-    square_root,
+    sqrt_segments,
+    uniform,
 )
 from minipar.memory.remat.recompute import checkpoint
 from minipar.nn import GPT, MLP, GPTConfig
@@ -25,9 +25,9 @@ from minipar.random import training_step
 
 CONFIG = GPTConfig(23, context=16, num_layers=6, num_heads=2, width=16, dropout=0.1)
 PLANS = {
-    "full": partial(every, 1),
-    "every 4": partial(every, 4),
-    "square root": square_root,
+    "full": partial(uniform, 1),
+    "every 4": partial(uniform, 4),
+    "square root": sqrt_segments,
     "nested": lambda parts: (0, (((1, 2), 3), 4), (5, (6,)), 7),
     "all": lambda parts: ((0, 1, 2, 3, 4, 5, 6, 7),),
 }
@@ -67,17 +67,17 @@ def test_bitwise_the_same_with_less_memory(name, defer, dtype):
 def test_plans():
     parts = chain(GPT(CONFIG))
     assert keep_all(parts) == tuple(range(8))
-    assert every(1, parts) == (0, (1,), (2,), (3,), (4,), (5,), (6,), 7)
-    assert every(4, parts) == (0, (1, 2, 3, 4), (5, 6), 7)
-    assert square_root(parts) == (0, (1, 2, 3), (4, 5, 6), 7)
-    assert every(2, chain(MLP([3, 4, 4, 2]))) == ((0, 1), (2,))
+    assert uniform(1, parts) == (0, (1,), (2,), (3,), (4,), (5,), (6,), 7)
+    assert uniform(4, parts) == (0, (1, 2, 3, 4), (5, 6), 7)
+    assert sqrt_segments(parts) == (0, (1, 2, 3), (4, 5, 6), 7)
+    assert uniform(2, chain(MLP([3, 4, 4, 2]))) == ((0, 1), (2,))
 
 
 def test_what_follows_the_last_saved_array_is_not_computed_again():
     """Without dropout a block ends with a product, of which backward needs the operands only."""
     config = GPTConfig(23, context=16, num_layers=6, num_heads=2, width=16)
     plain = step(lambda model: model, config=config)
-    again = step(partial(rematerialize, policy=partial(every, 1)), config=config)
+    again = step(partial(rematerialize, policy=partial(uniform, 1)), config=config)
     meter = Meter()
     model = GPT(config).initialize(3, np.float64)
     x = Tensor(np.ones((3, 16, 16)), requires_grad=True)

@@ -11,28 +11,29 @@ from minipar.autograd import Tensor, backward
 from minipar.backend.copy_stream import CopyStream
 from minipar.backend.mapped_file import MappedFile
 from minipar.memory.ledger import Ledger, OutOfMemory
-from minipar.memory.offload.offload import Offload, staying
+from minipar.memory.offload.activations import OffloadActivations, no_offload
 from minipar.memory.remat.plans import (
-    every,
     rematerialize,
     rematerialize_attention,
-    square_root,
+    sqrt_segments,
+    uniform,
 )
 from minipar.nn import GPT, GPTConfig
 from minipar.random import training_step
 
 CONFIG = GPTConfig(23, context=16, num_layers=4, num_heads=2, width=16, dropout=0.1)
-PLANS = {"none": lambda model: model, "every 2": partial(rematerialize, policy=partial(every, 2)),
-         "square root": partial(rematerialize, policy=square_root),
+PLANS = {"none": lambda model: model, "every 2": partial(rematerialize, policy=partial(uniform, 2)),
+         "square root": partial(rematerialize, policy=sqrt_segments),
          "selective": rematerialize_attention}
 
 
-def step(offloads, dtype=np.float64, change=PLANS["none"], defer=False, ahead=2, least_bytes=1):
-    """Loss, gradients, ledger and Offload of one step."""
+def step(offloads, dtype=np.float64, change=PLANS["none"], defer=False, ahead=2, min_bytes=1):
+    """Loss, gradients, ledger and offload of one step."""
     model = change(GPT(CONFIG).initialize(3, dtype))
     ids, targets = np.random.default_rng(0).integers(0, 23, (2, 3, 16))
     ledger = Ledger(model.parameters())
-    offload = Offload(MappedFile().empty, model.parameters(), ahead=ahead, least_bytes=least_bytes)
+    offload = OffloadActivations(MappedFile().empty, model.parameters(), ahead=ahead,
+                                 min_bytes=min_bytes)
     with ledger.recording(), offload.recording() if offloads else nullcontext(), \
             training_step(1, 2, range(3)):
         loss = model.loss(ids, targets)
@@ -73,8 +74,8 @@ def test_copies_are_counted_and_begin_ahead_of_their_use(ahead):
 
 
 def saved_by(function, *arrays, **options):
-    """What an Offload makes of what an operation saves: the Offload, and the result."""
-    offload = Offload(MappedFile().empty, **options)
+    """What it makes of what an operation saves: the OffloadActivations, and the result."""
+    offload = OffloadActivations(MappedFile().empty, **options)
     inputs = [Tensor(array, requires_grad=True) for array in arrays]
     with offload.recording():
         return offload, function(*inputs)
@@ -82,21 +83,21 @@ def saved_by(function, *arrays, **options):
 
 def test_which_arrays_leave():
     large, small = np.ones((64, 64)), np.ones((4, 4))
-    assert saved_by(ag.exp, large, least_bytes=1000)[0].num_out == 1
-    assert saved_by(ag.exp, small, least_bytes=1000)[0].num_out == 0
+    assert saved_by(ag.exp, large, min_bytes=1000)[0].num_out == 1
+    assert saved_by(ag.exp, small, min_bytes=1000)[0].num_out == 0
     weight = Tensor(large, requires_grad=True)
     offload, _ = saved_by(lambda x: ag.linear(x, weight.T), large.copy(), stays=[weight],
-                          least_bytes=1000)
+                          min_bytes=1000)
     assert offload.bytes_out == large.nbytes                        # x, and no view of the weight
     offload, _ = saved_by(lambda x: ag.exp(x) * ag.exp(x.T).T, large)
     assert offload.num_out == 0                                     # by default these are small
-    with staying():
-        assert saved_by(ag.exp, large, least_bytes=1)[0].num_out == 0
+    with no_offload():
+        assert saved_by(ag.exp, large, min_bytes=1)[0].num_out == 0
 
 
 def test_views_of_one_storage_leave_once_and_keep_their_strides():
     x = Tensor(np.arange(24.0).reshape(4, 6), requires_grad=True)
-    offload, seen = Offload(MappedFile().empty, least_bytes=1), []
+    offload, seen = OffloadActivations(MappedFile().empty, min_bytes=1), []
 
     class Look(ag.Function):
         @staticmethod
@@ -122,7 +123,7 @@ def test_views_of_one_storage_leave_once_and_keep_their_strides():
 def test_memory_in_another_order_and_arrays_that_are_still_here():
     x = Tensor(np.asfortranarray(np.random.default_rng(0).random((3, 4, 5)).transpose(1, 2, 0)),
                requires_grad=True)
-    offload = Offload(MappedFile().empty, least_bytes=1)
+    offload = OffloadActivations(MappedFile().empty, min_bytes=1)
     with offload.recording():
         y = ag.exp(x)
     y.sum().backward()
@@ -131,7 +132,7 @@ def test_memory_in_another_order_and_arrays_that_are_still_here():
 
 
 def test_the_next_ones_are_those_saved_before():
-    offload = Offload(MappedFile().empty, ahead=2, least_bytes=1)
+    offload = OffloadActivations(MappedFile().empty, ahead=2, min_bytes=1)
     items = [offload._pack(np.full(9, float(i))) for i in range(8)]
     assert [m.number for m in offload.next_ones(7)] == [6, 5, 4, 3, 2, 1, 0]
     del items[5]
@@ -161,7 +162,7 @@ def test_double_buffering():
     """While one array is used the next one comes: its copy begins before the first is waited for.
     """
     tape = []
-    offload = Offload(MappedFile().empty, (), Tape("out", tape), Tape("in", tape), 1, 1)
+    offload = OffloadActivations(MappedFile().empty, (), Tape("out", tape), Tape("in", tape), 1, 1)
     items = [offload._pack(np.full(9, float(i))) for i in range(4)]
     assert tape == [("out", 0.0), ("out", 1.0), ("wait", 0.0), ("out", 2.0), ("wait", 1.0),
                     ("out", 3.0), ("wait", 2.0)]
@@ -184,7 +185,7 @@ def test_a_limit_ends_with_a_sentence():
     del caught
     assert ledger.peak <= 50_000
     ledger = Ledger(model.parameters(), limit=50_000)
-    offload = Offload(MappedFile().empty, model.parameters(), ahead=1, least_bytes=1)
+    offload = OffloadActivations(MappedFile().empty, model.parameters(), ahead=1, min_bytes=1)
     with ledger.recording(), offload.recording():
         backward(model.loss(ids, ids))
     assert 0 < ledger.peak <= 50_000 < ledger.peak_of["offloaded"]

@@ -28,9 +28,9 @@ from ...autograd import Tensor, saved_tensors_hooks
 from ...backend import Array, is_gpu, is_host, record_allocation
 from ...backend.copy_stream import CopyStream
 from ...backend.views import flat_view, storage, view_from_spec, view_spec
-from ..remat.recompute import is_computing_again
+from ..remat.recompute import is_recomputing
 
-LEAST_BYTES = 1 << 16       # smaller arrays stay: their bytes are few, each copy costs something
+MIN_BYTES = 1 << 16       # smaller arrays stay: their bytes are few, each copy costs something
 LOOK_BACK = 64              # how many of the arrays saved before are looked through for the next
 
 _paused: ContextVar[bool] = ContextVar("paused", default=False)
@@ -55,7 +55,7 @@ class View(NamedTuple):
     place: tuple
 
 
-class Offload:
+class OffloadActivations:
     """Moves saved arrays to `empty(shape, dtype)`, arrays of the host, and back.
 
     `out` and `back` are the lanes that it takes them on, such as those of `comm.copy_lane`.
@@ -67,10 +67,10 @@ class Offload:
 
     def __init__(self, empty: Callable[[Any, Any], Array], stays: Iterable[Tensor] = (),
                  out: CopyStream | None = None, back: CopyStream | None = None, ahead: int = 4,
-                 least_bytes: int = LEAST_BYTES):
+                 min_bytes: int = MIN_BYTES):
         if ahead < 0:
             raise ValueError(f"ahead is a number of arrays >= 0, not {ahead}")
-        self.empty, self.ahead, self.least_bytes = empty, ahead, least_bytes
+        self.empty, self.ahead, self.min_bytes = empty, ahead, min_bytes
         self.out, self.back = out or CopyStream(), back or CopyStream()
         self.stays = {id(owner): owner for owner in (storage(p.data) for p in stays)}
         self.bytes_out = self.bytes_in = self.num_out = self.num_in = self.num_late = 0
@@ -86,16 +86,16 @@ class Offload:
         """
         return saved_tensors_hooks(self._pack, self._unpack)
 
-    def leaves(self, array: Array) -> bool:
+    def should_offload(self, array: Array) -> bool:
         """Whether this saved array is moved, with the whole storage that it is a view of."""
-        if not (is_host(array) or is_gpu(array)) or _paused.get() or is_computing_again():
+        if not (is_host(array) or is_gpu(array)) or _paused.get() or is_recomputing():
             return False                # other hooks' notes; what backward wants at once
         owner = storage(array)
         return (id(owner) not in self.stays and owner.ndim > 0
-                and owner.nbytes >= self.least_bytes)
+                and owner.nbytes >= self.min_bytes)
 
     def _pack(self, array: Any) -> Any:
-        if not hasattr(array, "nbytes") or not self.leaves(array):
+        if not hasattr(array, "nbytes") or not self.should_offload(array):
             return array
         owner = storage(array)
         flat, known = flat_view(owner), self._by_storage.get(id(owner))
@@ -160,7 +160,7 @@ class Offload:
 
 
 @contextmanager
-def staying():
+def no_offload():
     """Context in which nothing of what is saved is moved."""
     token = _paused.set(True)
     try:
