@@ -15,8 +15,8 @@ FLOPs are those that run: causal attention skips nearly half of all pairs of tok
 """
 
 import numpy as np
+from support.gpt_flops import count_flops, predict_flops
 from support.kit import Lesson, Row, number
-from support.sizing import count_flops, predict_flops
 
 from minipar.autograd import Meter
 from minipar.backend.shape_array import ShapeArray
@@ -111,7 +111,6 @@ def count_large(lesson: Lesson) -> None:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Why distribute? When does one machine stop?")
 
     lesson.say("A small GPT trains one step on all ranks: each has the whole model, and its share "

@@ -105,7 +105,6 @@ def hang_safely(lesson: Lesson) -> None:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Messages: what do they cost, and why did it hang?", 2)
     comm.start_trace()
     times = [ping_pong(comm, size) for size in SIZES]

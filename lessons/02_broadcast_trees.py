@@ -102,7 +102,6 @@ def compare() -> list[Row]:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Broadcast, scatter, gather, reduce: a tree or a chain?", 2)
     lesson.say("Counted on these ranks from their messages: the **rounds**, one after the other "
                "even if every message took no time at all, and the **bytes on the critical "

@@ -98,7 +98,6 @@ def compare() -> list[Row]:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "All-gather, reduce-scatter: a ring or doubling?", 2)
     lesson.say("Counted on these ranks. All ways send the same bytes where p is a power of two; "
                "elsewhere doubling and halving first fold the ranks that are too many into the "

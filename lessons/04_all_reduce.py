@@ -91,7 +91,6 @@ def several_nodes() -> tuple[int, Network, dict]:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "All-reduce: which wins when?", 2)
     lesson.table(rows_for(comm, 1000), f"1,000 float64 on {comm.size} ranks")
     if comm.rank == 0:

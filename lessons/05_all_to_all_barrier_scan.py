@@ -102,7 +102,6 @@ def compare() -> list[Row]:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "All-to-all, barrier, scan: who must talk to whom?", 2)
     lesson.say("Counted on these ranks, and every number compared with what NumPy makes of the "
                "whole matrix.")

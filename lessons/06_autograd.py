@@ -112,7 +112,6 @@ def recurrent_bytes(comm: Communicator, graph: bool) -> int:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Autograd and the loop: what must parallelism preserve?")
     if comm.rank == 0:
         rows = draw_and_count(lesson)

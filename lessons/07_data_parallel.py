@@ -18,7 +18,7 @@ Python, and a step of many small operations is mostly Python.  DDP's processes h
 import numpy as np
 from support.kit import Lesson, Row
 from support.measuring import thread_slowdown
-from support.one_step import ring
+from support.observed_step import ring
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import agree_on_sum, all_gather, chunk_bounds
@@ -119,7 +119,6 @@ def share_an_interpreter(lesson: Lesson) -> None:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "DataParallel or DDP: why one process each?", 2)
     p, num_rows = comm.size, 2 * comm.size + 1          # uneven: one rank has a sample more
     losses, parameters, _ = train(comm.split(comm.rank), Strategy, num_rows)

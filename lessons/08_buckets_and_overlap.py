@@ -12,7 +12,7 @@ the first, while backward goes on:
 
 import numpy as np
 from support.kit import Lesson, Row
-from support.one_step import ring
+from support.observed_step import ring
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import agree_on_sum
@@ -130,7 +130,6 @@ def hide(lesson: Lesson) -> None:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Buckets and overlap: what hides?", 2)
     count_messages(lesson)
     if comm.rank == 0:

@@ -13,7 +13,7 @@ drops the gradients that belong to other ranks; ZeRO-3 (lesson 10) the parameter
 """
 
 from support.kit import Lesson, Row, number
-from support.one_step import STATES, Step, observe, ring, total
+from support.observed_step import STATES, Step, observe, ring, total
 
 from minipar.comm import Communicator
 from minipar.launcher import launch
@@ -49,7 +49,6 @@ def passing(name: str, step: Step) -> int:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "ZeRO-1 and ZeRO-2: what is redundant?")
     p, psi = comm.size, GPT(CONFIG).num_parameters()
     steps = {name: observe(comm, CONFIG, make) for name, make in STRATEGIES.items()}

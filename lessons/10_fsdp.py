@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from support.kit import Lesson, Row, number
-from support.one_step import STATES, observe, ring
+from support.observed_step import STATES, observe, ring
 
 from minipar.comm import Communicator
 from minipar.launcher import launch
@@ -79,7 +79,6 @@ WRAPPINGS = {
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "FSDP: when to gather, when to free?")
     p = comm.size
     ddp = observe(comm, CONFIG, lambda model, comm: DistributedDataParallel(

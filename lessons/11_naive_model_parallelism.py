@@ -17,7 +17,7 @@ devices work all the time (Krizhevsky, Sutskever & Hinton 2012, section 3.5).
 
 import numpy as np
 from support.kit import ABOUT, AT_MOST, Lesson, Row
-from support.stage_runs import (
+from support.pipeline_runs import (
     Observed,
     distance,
     gradients,
@@ -49,7 +49,6 @@ def batch_of(rows: int, shape: tuple[int, ...], num_classes: int) -> Microbatch:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Naive model parallelism: who idles?", min_ranks=2)
     p = comm.size
     batch = batch_of(ROWS, (WIDTH,), WIDTH)

@@ -17,7 +17,7 @@ minipar/parallel/pipeline/one_f_one_b.py.
 
 import numpy as np
 from support.kit import ABOUT, EQUAL, Lesson, Row
-from support.stage_runs import distance, from_rank_0, gradients, run, serial, times_of, typical
+from support.pipeline_runs import distance, from_rank_0, gradients, run, serial, times_of, typical
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_objects
@@ -44,7 +44,6 @@ TITLES, LIVE = {"gpipe": "GPipe", "1f1b": "1F1B"}, {"gpipe": "m", "1f1b": "min(m
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "GPipe and 1F1B: how do p ranks work at once, and what does it "
                     "cost?", min_ranks=2)
     p, s = comm.size, comm.rank

@@ -16,7 +16,16 @@
 
 import numpy as np
 from support.kit import ABOUT, AT_MOST, EQUAL, Lesson, Row
-from support.stage_runs import Run, distance, from_rank_0, gradients, run, serial, times_of, typical
+from support.pipeline_runs import (
+    Run,
+    distance,
+    from_rank_0,
+    gradients,
+    run,
+    serial,
+    times_of,
+    typical,
+)
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum
@@ -40,7 +49,6 @@ BOUNDARIES = {"1f1b": "p−1", "interleaved": "v p − 1", "zb_h1": "p−1", "zb
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Can the bubble be smaller without more microbatches?",
                     min_ranks=2)
     p, s = comm.size, comm.rank

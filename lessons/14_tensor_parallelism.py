@@ -91,7 +91,6 @@ def count(comm: Communicator, num_layers: int) -> tuple[int, int]:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Tensor parallelism: where do f and g go?", 2)
     p, d = comm.size, config(comm.size).width
     alone, found = gradients(None, p), gradients(comm, p)

@@ -75,7 +75,6 @@ def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Sequence parallelism: what is still there p times?", 2)
     p, c = comm.size, config(comm.size, 1)
     t, d, h = c.context, c.width, c.num_heads

@@ -83,7 +83,6 @@ def every_mesh(lesson: Lesson, comm: Communicator, alone: Step) -> None:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "2D, 3D and topology: which axis is nearest?")
     found = {nesting: simulated(nesting) for nesting in NESTINGS}
     expected, best, alone = predicted(**SIZES), found[NESTINGS[0]], step(comm)

@@ -18,8 +18,8 @@ input: which segments are best then?
 from functools import partial
 
 import numpy as np
-from support.forgetting import Counted, costs_of, grow
 from support.kit import Lesson, Row, number
+from support.recomputation import Counted, costs_of, grow
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce
@@ -40,7 +40,6 @@ NONE, FULL, ROOT = "none", "full: every block by itself", "√L segments"
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Rematerialization: what does it cost to forget?")
     lesson.say("First, layers that are all alike: an MLP, in which a ReLU's result is the next "
                "layer's input, so that each layer adds one array. Alive at the peak:")

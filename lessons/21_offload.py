@@ -118,7 +118,6 @@ def states_in_file() -> tuple[int, int]:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Offload: what does a slow link cost?")
     kept, moved = train(False), train(True)
     assert np.array_equal(kept.gradient, moved.gradient), "not the same, bit for bit"

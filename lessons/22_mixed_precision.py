@@ -12,7 +12,7 @@ bits many times faster than 32.  Three things go wrong if nothing else is done:
 
 import numpy as np
 from support.kit import Lesson, Row
-from support.narrow_step import (
+from support.mixed_precision_step import (
     CONFIG,
     TARGETS,
     gradients_of_all_operations,
@@ -52,7 +52,6 @@ def drift() -> dict[str, list[float]]:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "What is lost in 16 bits, and how is it kept?")
     gradients, weights = gradients_of_all_operations(), drift()
     gradients = gradients[gradients != 0]

@@ -128,7 +128,6 @@ def report(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> dict[str, 
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Pruning: four of five weights can go, but what becomes of "
                     "size, FLOPs and time?")
     dense = MLP(SIZES).initialize(0)

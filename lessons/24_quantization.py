@@ -71,7 +71,6 @@ def num_bytes(model: MLP) -> int:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Quantization: how few bits does a weight need?")
     trained = train(comm, MLP(SIZES).initialize(0), 0, STEPS).state_dict()
     model = fresh(trained)

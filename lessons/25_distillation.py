@@ -14,7 +14,7 @@ its students: then its logits travel, and every number of them once.
 
 import numpy as np
 from support.kit import ABOUT, Lesson, Row
-from support.taught import (
+from support.teacher import (
     BATCH,
     DATA,
     FEW,
@@ -127,7 +127,6 @@ def telling(teacher: Module) -> tuple[int, dict]:
 
 
 def main(comm: Communicator) -> None:
-    """See the module."""
     lesson = Lesson(comm, __file__, "Distillation: what does a teacher know that a label does not "
                     "say?", min_ranks=2)
     teacher = taught_teacher(comm)

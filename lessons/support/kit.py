@@ -28,7 +28,7 @@ from rich.table import Table
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_objects
 from minipar.environment import cores, minipar_command
-from minipar.exercises import manifest
+from minipar.exercises import catalog
 from minipar.launcher import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -126,10 +126,10 @@ class Lesson:
         self.console.print(f"[bold green]Takeaway:[/] {text}\n")
 
     def exercises(self, *names: str, questions: Sequence[str] = ()) -> None:
-        """The manifest's exercises of this lesson, others by name, and questions to think about."""
+        """The catalog's exercises of this lesson, others by name, and questions to think about."""
         self.console.print("[bold]Exercises[/]")
         number = int(self.name.partition("_")[0])
-        own = [name for name, exercise in manifest.load(ROOT).items() if exercise.lesson == number]
+        own = [name for name, exercise in catalog.load(ROOT).items() if exercise.lesson == number]
         for name in dict.fromkeys([*own, *names]):
             self.console.print(f"  • {minipar_command(f'exercise start {name}')}", soft_wrap=True)
         answers = answers_of(self.name) if self.options.answers else {}

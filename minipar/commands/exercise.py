@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from ..environment import minipar_command
-from ..exercises import manifest
+from ..exercises import catalog
+from ..exercises.catalog import ExerciseError
 from ..exercises.check import check, check_all, print_task, say
 from ..exercises.judge import LIMIT
-from ..exercises.manifest import Refusal
 from ..exercises.proof import RIGHT, Finding, prove
-from ..exercises.workbench import Workbench
+from ..exercises.workspace import Workspace
 from .parser import ArgumentParser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,39 +25,39 @@ ROOT = Path(__file__).resolve().parents[2]
 def main(argv: list[str], root: Path = ROOT) -> int:
     """Do what `argv` asks in the work tree `root`; return the exit status.
 
-    0 is done, passed or proven; 1 not passed or not proven; 2 a request that cannot be met.
+    0: done, passed or proven; 1: not passed or not proven; 2: the request cannot be met.
     """
     console = Console(highlight=False, markup=False)
     try:
         options = _parser().parse_args(argv)
-        return options.run(Workbench(root.resolve()), console, options)
-    except Refusal as refusal:
-        print(f"minipar: {refusal}", file=sys.stderr)
+        return options.run(Workspace(root.resolve()), console, options)
+    except ExerciseError as error:
+        print(f"minipar: {error}", file=sys.stderr)
         return 2
-    except OSError as error:            # a tree that is not ours to write in
-        print(f"minipar: {error.filename}: {error.strerror}: exercises are written in a work tree "
-              "of your own (git clone)", file=sys.stderr)
+    except OSError as error:            # a tree without write permission
+        print(f"minipar: {error.filename}: {error.strerror}: exercises need a work tree that you "
+              "may write in (git clone)", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
 
 
 class _Parser(ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser that reports an error in one line."""
 
     def error(self, message: str) -> None:
-        raise Refusal(f"{message} ({self.prog} --help shows how)")
+        raise ExerciseError(f"{message} ({self.prog} --help shows how)")
 
 
 def _parser() -> _Parser:
     parser = _Parser(prog="minipar exercise", description="Write parts of minipar yourself.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, run, text in (
-            ("list", _list, "what there is to write"),
-            ("start", _start, "replace a function by a stub"),
+            ("list", _list, "show all exercises"),
+            ("start", _start, "replace a function with a stub"),
             ("check", _check, "run an exercise's tests on what you wrote"),
-            ("hint", _hint, "a nudge; hint NAME 2 a stronger one"),
-            ("restore", _restore, "bring the reference back, and keep what you wrote"),
+            ("hint", _hint, "show a hint; hint NAME 2 shows a stronger one"),
+            ("restore", _restore, "put the reference back; your version is kept"),
             ("prove", _prove, "show that the tests tell right from wrong")):
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(run=run)
@@ -65,13 +65,13 @@ def _parser() -> _Parser:
             command.add_argument("name", metavar="NAME")
         if name == "list":
             command.add_argument("--topic", metavar="TOPIC",
-                                 help=f"only this one: {', '.join(manifest.TOPICS)}")
+                                 help=f"show this topic only: {', '.join(catalog.TOPICS)}")
             command.add_argument("--kind", metavar="KIND",
                                  help="core (an idea that everyone should write once) or plumbing "
                                       "(what a real system needs around it)")
         if name == "check":
             command.add_argument("name", metavar="NAME", nargs="?",
-                                 help="without it all that you wrote is checked anew, and counted")
+                                 help="without it, test everything you wrote, and count the points")
             command.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS",
                                  help="how long the tests may take (default %(default)g)")
         if name == "hint":
@@ -81,22 +81,22 @@ def _parser() -> _Parser:
     return parser
 
 
-def _list(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
-    for what, known in (("topic", manifest.TOPICS), ("kind", manifest.KINDS)):
+def _list(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
+    for what, known in (("topic", catalog.TOPICS), ("kind", catalog.KINDS)):
         asked = getattr(options, what)
         if asked is not None and asked not in known:
-            raise Refusal(f"there is no {what} {asked!r}: choose from {', '.join(known)}")
+            raise ExerciseError(f"there is no {what} {asked!r}: choose from {', '.join(known)}")
     table = Table(*(Column(name, no_wrap=True) for name in (
         "exercise", "lesson", "points", "minutes", "kind", "state")), box=SIMPLE_HEAD,
         pad_edge=False, collapse_padding=True)
     reached = total = 0
-    for topic in [options.topic] if options.topic else manifest.TOPICS:
-        chosen = [exercise for exercise in bench.exercises.values() if exercise.topic == topic
+    for topic in [options.topic] if options.topic else catalog.TOPICS:
+        chosen = [exercise for exercise in workspace.exercises.values() if exercise.topic == topic
                   and options.kind in (None, exercise.kind)]
         if chosen:
             table.add_row(f"[{topic}]")
         for exercise in chosen:
-            state = bench.state(exercise)
+            state = workspace.state(exercise)
             total += exercise.points
             reached += exercise.points if state == "passed" else 0
             about = [*textwrap.wrap(exercise.title, 28), *(f"after {n}" for n in exercise.needs)]
@@ -108,54 +108,54 @@ def _list(bench: Workbench, console: Console, options: argparse.Namespace) -> in
     return 0
 
 
-def _start(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
-    exercise = bench.find(options.name)
-    bench.start(exercise)
+def _start(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
+    exercise = workspace.find(options.name)
+    workspace.start(exercise)
     say(console, f"{exercise.title} ({exercise.points} points, about {exercise.minutes} minutes)")
     print_task(console, exercise)
-    todo = [name for name in exercise.needs if bench.state(bench.find(name)) != "passed"]
+    todo = [name for name in exercise.needs if workspace.state(workspace.find(name)) != "passed"]
     if todo:
         say(console, f"\nEasier after: {', '.join(todo)}")
-    for cut in exercise.hidden:
-        say(console, f"\nHidden until you restore: {cut.function} of {cut.file}")
-    say(console, f"\nWrite it in {bench.place(exercise)}, then:\n"
+    for target in exercise.hidden:
+        say(console, f"\nHidden until you restore: {target.function} of {target.file}")
+    say(console, f"\nWrite it in {workspace.place(exercise)}, then:\n"
                  f"  {minipar_command(f'exercise check {exercise.name}')}\n"
                  f"  {minipar_command(f'exercise hint {exercise.name}')}")
     return 0
 
 
-def _check(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
+def _check(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     if importlib.util.find_spec("pytest") is None:
-        raise Refusal("checking needs pytest: make setup, or pip install -e '.[dev]'")
+        raise ExerciseError("checking needs pytest: make setup, or pip install -e '.[dev]'")
     if options.limit <= 0:
-        raise Refusal(f"--limit takes a positive number of seconds, not {options.limit:g}")
+        raise ExerciseError(f"--limit takes a positive number of seconds, not {options.limit:g}")
     if options.name is None:
-        return 0 if check_all(bench, console, options.limit) else 1
-    return 0 if check(bench, console, bench.find(options.name), options.limit) else 1
+        return 0 if check_all(workspace, console, options.limit) else 1
+    return 0 if check(workspace, console, workspace.find(options.name), options.limit) else 1
 
 
-def _hint(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
-    exercise = bench.find(options.name)
+def _hint(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
+    exercise = workspace.find(options.name)
     number, total = options.number, len(exercise.hints)
     if not 1 <= number <= total:
-        raise Refusal(f"{exercise.name} has hints 1 … {total}, not {number}")
+        raise ExerciseError(f"{exercise.name} has hints 1 … {total}, not {number}")
     console.print(f"Hint {number} of {total}: {exercise.hints[number - 1]}")
     return 0
 
 
-def _restore(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
-    exercise = bench.find(options.name)
-    yours = bench.restore(exercise)
+def _restore(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
+    exercise = workspace.find(options.name)
+    yours = workspace.restore(exercise)
     say(console, f"{exercise.file} has the reference {exercise.function} again; yours is kept in "
-                  f"{yours.relative_to(bench.root)}")
+                  f"{yours.relative_to(workspace.root)}")
     return 0
 
 
-def _prove(bench: Workbench, console: Console, options: argparse.Namespace) -> int:
-    chosen = [bench.find(name) for name in options.names] or list(bench.exercises.values())
+def _prove(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
+    chosen = [workspace.find(name) for name in options.names] or list(workspace.exercises.values())
     summary = Table("exercise", "reference", "stub", "mutants", "tests", "seconds", box=SIMPLE_HEAD)
     surprises: list[Finding] = []
-    for findings in prove(bench, chosen):
+    for findings in prove(workspace, chosen):
         surprises += [finding for finding in findings if finding.surprise]
         _summarize(summary, findings)
         if options.names:

@@ -1,21 +1,21 @@
 """Exercises: write a function of minipar yourself, in the source, and have it checked in seconds.
 
-    python -m minipar exercise list            what there is
-                               start NAME      the function's body becomes a stub
-                               check NAME      is what you wrote right?
-                               check           all that you wrote, anew: the points it is worth
-                               hint NAME       a nudge; `hint NAME 2` a stronger one
-                               restore NAME    the reference comes back, yours is kept
+    python -m minipar exercise list            show all exercises
+                               start NAME      replace the function's body with a stub
+                               check NAME      test what you wrote
+                               check           test everything you wrote, and count the points
+                               hint NAME       show a hint; `hint NAME 2` shows a stronger one
+                               restore NAME    put the reference back; your version is kept
 
-`catalog/*.toml` names, for each exercise, a function, its tests and *mutants*: wrong bodies that
-people really write.
-`prove` shows that the tests tell right from wrong: the reference passes, the stub fails, and so
-does every mutant (DeMillo, Lipton & Sayward 1978).
+`catalog/TOPIC.toml` names, for each exercise, a function, its tests and *mutants*: wrong bodies
+that people really write.  `prove` shows that the tests tell right from wrong: the reference passes,
+and the stub and every mutant fail (DeMillo, Lipton & Sayward 1978).
 
-    manifest.py  what the catalog says            judge.py   run tests on a variant of the source
-    surgery.py   cut a function, with `ast`       runner.py  … in a process of its own
-    workbench.py start, restore, states           check.py   check
-    command.py   the command line                 proof.py   prove
+    catalog.py    reads catalog/*.toml              judge.py    runs tests on variants of the source
+    source.py     finds and replaces functions      runner.py   the judge's process, with pytest
+    workspace.py  start, restore, states, points    check.py    `exercise check`
+                                                    proof.py    `exercise prove`
 
-Nothing here imports the code that learners change: it works however broken that code is.
+The command line is minipar/commands/exercise.py.  This package imports none of the code that
+learners change, so it works however broken that code is.
 """

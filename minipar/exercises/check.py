@@ -1,10 +1,11 @@
-"""Checking: is what the learner wrote right?
+"""`exercise check`: test what the learner wrote, and explain the result.
 
-    examine      what there is to say before anything is run, or the outcome of the tests
-    check        one exercise, explained: the failing test, the line, a known mistake
-    check_all    everything that was ever written, run anew: the points that are really there
+    check        one exercise: the failing test, the line that raised, a known mistake
+    check_all    test everything the learner has written again, and count the points
+    examine      the outcome of one exercise's tests, or why they were not run
 
-What is not started, still a stub, or the reference word for word, is not run at all.
+The tests are not run for an exercise that is not started, is still a stub, or is a word-for-word
+copy of the reference.
 """
 
 import ast
@@ -17,19 +18,19 @@ from rich.console import Console
 from rich.table import Table
 
 from ..environment import minipar_command, num_cores
-from . import surgery
+from . import source
+from .catalog import Exercise, ExerciseError
 from .judge import Failure, Outcome, judge
-from .manifest import Exercise, Refusal
-from .workbench import Workbench
+from .workspace import Workspace
 
-SHOWN = 12          # lines of a message or of printed output
-BY_CHANCE = 3       # statements of a body that two people write alike
+MAX_LINES = 12      # of a message or of printed output
+MAX_CHANCE = 3      # a body of so few statements may equal the reference by chance
 NOTHING = "nothing is written yet"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check found: the outcome of the tests, or why they were not run."""
+    """The result of a check: the outcome of the tests, or why they were not run."""
 
     outcome: Outcome | None
     why_not: str = ""
@@ -41,9 +42,9 @@ class Verdict:
         return self.outcome is not None and self.outcome.passed
 
 
-def check(bench: Workbench, console: Console, exercise: Exercise, limit: float) -> bool:
-    """Check one exercise and explain what came out; return whether it passed."""
-    verdict = examine(bench, exercise, limit)
+def check(workspace: Workspace, console: Console, exercise: Exercise, limit: float) -> bool:
+    """Check one exercise and print the explanation; return whether it passed."""
+    verdict = examine(workspace, exercise, limit)
     outcome, name = verdict.outcome, exercise.name
     if outcome is None:
         say(console, f"✗ {name}: {verdict.why_not}")
@@ -57,70 +58,71 @@ def check(bench: Workbench, console: Console, exercise: Exercise, limit: float) 
         return True
     say(console, f"✗ {name}: 0 of {exercise.points} points ({outcome.num_passed} tests passed, "
                  f"{len(outcome.failures)} failed)")
-    print_failure(bench, console, exercise, outcome.failures[0])
+    print_failure(workspace, console, exercise, outcome.failures[0])
     for mutant in exercise.mutants:
-        if surgery.same_body(verdict.written, _parse(mutant.body)):
+        if source.same_body(verdict.written, _parse(mutant.body)):
             console.print(f"\nA known mistake: {mutant.why}")
     say(console, f"\nStuck?  {minipar_command(f'exercise hint {name}')}")
     return False
 
 
-def check_all(bench: Workbench, console: Console, limit: float) -> bool:
-    """Check all that is started or has passed before; return whether all of it passes."""
-    chosen = [exercise for exercise in bench.exercises.values() if _is_written(bench, exercise)]
+def check_all(workspace: Workspace, console: Console, limit: float) -> bool:
+    """Check every exercise that is started or has passed before; return whether all pass."""
+    chosen = [exercise for exercise in workspace.exercises.values()
+              if _is_written(workspace, exercise)]
     table = Table("exercise", "points", "", box=SIMPLE_HEAD)
     reached = 0
     with ThreadPoolExecutor(num_cores()) as pool:
         verdicts: Iterator[Verdict] = pool.map(
-            lambda exercise: examine(bench, exercise, limit, recorded=True), chosen)
+            lambda exercise: examine(workspace, exercise, limit, recorded=True), chosen)
         for exercise, verdict in zip(chosen, verdicts):
             points = exercise.points if verdict.passed else 0
             reached += points
             table.add_row(exercise.name, f"{points} of {exercise.points}", _in_short(verdict))
-    total = sum(exercise.points for exercise in bench.exercises.values())
+    total = sum(exercise.points for exercise in workspace.exercises.values())
     console.print(table)
-    say(console, f"{reached} of {total} points, counted anew.")
+    say(console, f"{reached} of {total} points, counted again.")
     return reached == sum(exercise.points for exercise in chosen)
 
 
-def examine(bench: Workbench, exercise: Exercise, limit: float,
+def examine(workspace: Workspace, exercise: Exercise, limit: float,
             recorded: bool = False) -> Verdict:
-    """Check what the learner has written for an exercise, and note whether it passes.
+    """Check what the learner wrote for an exercise, and record whether it passes.
 
-    With `recorded` also what has passed before, of an exercise that was restored since.
+    With `recorded`, an exercise that passed and was restored is checked too.
     """
-    started = bench.is_started(exercise)
+    started = workspace.is_started(exercise)
     try:
-        block = bench.written(exercise) if started or recorded else None
+        block = workspace.written(exercise) if started or recorded else None
         if block is None:
-            return Verdict(None, f"you have not started it: what stands in {bench.place(exercise)} "
-                                 "is the reference.  To write your own: "
+            return Verdict(None, f"you have not started it: {workspace.place(exercise)} has the "
+                                 "reference.  To write your own: "
                                  + minipar_command(f"exercise start {exercise.name}"))
-        written = surgery.parse_block(block)
-        grafts = bench.grafts(exercise)
-    except (Refusal, SyntaxError) as error:     # what stands there is no function any more
+        written = source.parse_block(block)
+        patches = workspace.patches(exercise)
+    except (ExerciseError, SyntaxError) as error:       # the file is not valid Python
         return Verdict(None, str(error))
-    if surgery.same_body(written, _parse(surgery.stub_body(exercise))):
-        return Verdict(None, f"{NOTHING} in {bench.place(exercise)}")
-    reference = surgery.parse_block(bench.reference(exercise.cuts[0]))
-    if surgery.same_body(written, reference) and surgery.num_statements(written) > BY_CHANCE:
-        return Verdict(None, f"what stands in {bench.place(exercise)} is the reference, word for "
-                             "word: to begin again, "
+    if source.same_body(written, _parse(source.stub_body(exercise))):
+        return Verdict(None, f"{NOTHING} in {workspace.place(exercise)}")
+    reference = source.parse_block(workspace.reference(exercise.targets[0]))
+    if source.same_body(written, reference) and source.num_statements(written) > MAX_CHANCE:
+        return Verdict(None, f"{workspace.place(exercise)} is the reference, word for word: to "
+                             "begin again, "
                              + minipar_command(f"exercise restore {exercise.name}")
                              + f", then start {exercise.name}")
     if not started:
-        grafts[exercise.file].append((exercise.function, block))
-    lines = bench.lines(exercise) if started else (1, 0)
-    outcome = judge(bench.root, exercise, {"yours": grafts}, lines, limit)["yours"]
+        patches[exercise.file].append((exercise.function, block))
+    lines = workspace.lines(exercise) if started else (1, 0)
+    outcome = judge(workspace.root, exercise, {"yours": patches}, lines, limit)["yours"]
     if outcome.passed or not started:
-        bench.note_passed(exercise, block, outcome.passed)
+        workspace.note_passed(exercise, block, outcome.passed)
     return Verdict(outcome, written=written)
 
 
-def _is_written(bench: Workbench, exercise: Exercise) -> bool:
+def _is_written(workspace: Workspace, exercise: Exercise) -> bool:
     try:
-        return bench.written(exercise) is not None
-    except Refusal:             # its file is no Python: to be said
+        return workspace.written(exercise) is not None
+    except ExerciseError:           # the file is not valid Python: the check says so
         return True
 
 
@@ -134,26 +136,26 @@ def _in_short(verdict: Verdict) -> str:
 
 
 def _parse(body: str) -> ast.FunctionDef:
-    return surgery.parse_block(surgery.as_block(body))
+    return source.parse_block(source.as_block(body))
 
 
 def say(console: Console, text: str) -> None:
-    """Print lines as they are: names, places and commands are for copying."""
+    """Print text without wrapping, so that names, places and commands can be copied."""
     console.print(text, soft_wrap=True)
 
 
 def print_task(console: Console, exercise: Exercise) -> None:
-    """The task, a paragraph at a time."""
+    """Print the task, one paragraph at a time."""
     for paragraph in exercise.task.split("\n"):
         console.print(f"\n{paragraph}")
 
 
-def print_failure(bench: Workbench, console: Console, exercise: Exercise,
+def print_failure(workspace: Workspace, console: Console, exercise: Exercise,
                   failure: Failure) -> None:
-    """The first failure in the learner's terms: which test, what it says, at which line."""
-    message = failure.message.replace(f"{bench.root}/", "").strip().split("\n")
+    """Print a failure for the learner: the test, its message, and the line that raised."""
+    message = failure.message.replace(f"{workspace.root}/", "").strip().split("\n")
     explained = [i for i, line in enumerate(message) if i and line.startswith("assert ")]
-    message = message[:explained[0] if explained else SHOWN]    # without pytest's retelling
+    message = message[:explained[0] if explained else MAX_LINES]    # without pytest's details
     if failure.error not in ("AssertionError", "CollectiveMismatch", "Deadlock", "EndlessLoop",
                              "Ended"):
         message[0] = f"{failure.error}: {message[0]}"
@@ -166,5 +168,5 @@ def print_failure(bench: Workbench, console: Console, exercise: Exercise,
     printed = failure.printed.strip()
     if printed:
         say(console, "it printed:")
-        for line in printed.split("\n")[-SHOWN:]:
+        for line in printed.split("\n")[-MAX_LINES:]:
             say(console, f"    {line}")

@@ -1,12 +1,12 @@
 """The judge: run an exercise's tests on variants of the source, in a process with a time limit.
 
-    judge ──stdin: the job───────▶ runner      leader of a group of processes of its own: when it
-          ◀─pipe: results──────────┘           ends, so does the group, and nothing outlives it
+    judge ──stdin: the job───────▶ runner      leads its own process group; when the runner ends,
+          ◀─pipe: results──────────┘           the judge kills the group, so no child stays behind
 
-The job brings a token, and a line of results counts only if it shows it: what a learner's function
-writes anywhere, before it ends the process, is no result.  But it does run in the runner's process
-and could go looking there.  This is a check of one's own work; grading needs a judge that the
-function shares no process with.
+The job carries a secret token, and only result lines with the token count.  A learner's function
+therefore cannot forge a result by printing it.  The function does share a process with pytest and
+could search for the token there: this tool checks your own work.  To grade others, run the function
+and its tests in separate processes.
 """
 
 import json
@@ -24,18 +24,18 @@ from pathlib import Path
 from typing import IO
 
 from .. import environment
-from .manifest import Exercise
+from .catalog import Exercise
 
-LIMIT = 30.0        # seconds that one variant may take: a right one needs less than 5
-START = 30.0        # seconds for the process to start, on a machine with other things to do
-TIMED_OUT = "Timeout ("     # faulthandler's first word
+LIMIT = 30.0        # seconds for one variant: a correct one needs less than 5
+START = 30.0        # seconds for the process to start, on a busy machine
+TIMED_OUT = "Timeout ("     # the first word that faulthandler writes
 
-Grafts = dict[str, list[tuple[str, str]]]       # by file: (function, block)
+Patches = dict[str, list[tuple[str, str]]]       # by file: (function, block)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A test that failed.  `line` is (number, text) of the learner's line that raised, if any."""
+    """A test that failed; `line` is (number, text) of the learner's line that raised, if any."""
 
     test: str
     error: str
@@ -47,7 +47,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the tests say of one variant."""
+    """The result of the tests on one variant."""
 
     num_passed: int
     failures: tuple[Failure, ...]
@@ -55,17 +55,18 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether there were tests and all of them passed."""
+        """Whether at least one test ran and all of them passed."""
         return self.num_passed > 0 and not self.failures
 
 
-def judge(root: Path, exercise: Exercise, variants: dict[str, Grafts],
+def judge(root: Path, exercise: Exercise, variants: dict[str, Patches],
           lines: tuple[int, int] = (1, 0), limit: float = LIMIT,
           stop_at_first: bool = False) -> dict[str, Outcome]:
     """The outcome of each variant, by name.
 
-    `lines`, first and last, are those of which a failure tells which one raised.  A variant that
-    takes longer than `limit` seconds, or ends its process, has failed; those after it are missing.
+    `lines` is the first and last line of the learner's function: a failure names the line among
+    them that raised.  A variant that takes longer than `limit` seconds, or ends its process, has
+    failed; the variants after it are missing from the result.
     """
     job = {"root": str(root), "file": exercise.file, "lines": lines, "tests": exercise.tests,
            "limit": limit, "stop_at_first": stop_at_first, "variants": variants,
@@ -92,7 +93,7 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Grafts],
 
 
 def _signed(results: str, token: str) -> list[dict]:
-    """The lines of results that the runner wrote."""
+    """The result lines that carry the token: only the runner wrote those."""
     found = []
     for line in results.splitlines():
         with suppress(ValueError):
@@ -103,8 +104,8 @@ def _signed(results: str, token: str) -> list[dict]:
 
 
 def _run(root: Path, job: dict, limit: float) -> tuple[str, str, int | None]:
-    """Run the runner: its results, what it printed, its exit status (None if it was too slow)."""
-    variables = environment.mpirun_environment()        # pytest must not think it is an MPI rank
+    """Run the runner; return its results, its output, its exit status (None if too slow)."""
+    variables = environment.mpirun_environment()        # so that pytest is not taken for a rank
     for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
         variables.pop(name, None)
     variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
@@ -118,9 +119,9 @@ def _run(root: Path, job: dict, limit: float) -> tuple[str, str, int | None]:
 
 def run_in_group(command: list[str], folder: Path, variables: dict[str, str], stdin: str,
                  errors: IO, limit: float) -> tuple[str, int | None]:
-    """What a command writes on stdout, and its exit status, None if it took more than `limit` s.
+    """The stdout of a command, and its exit status: None if it took more than `limit` seconds.
 
-    When it has ended, all that it has started ends as well.
+    When the command ends, every process that it started is killed.
     """
     process = subprocess.Popen(
         command, cwd=folder, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -147,7 +148,7 @@ def run_in_group(command: list[str], folder: Path, variables: dict[str, str], st
 
 
 def _endless(stack: str, file: Path, limit: float) -> Failure:
-    """A variant that was ended, and at which line (faulthandler's)."""
+    """The failure of a variant that exceeded its limit, with the line from faulthandler's dump."""
     numbers = re.findall(rf'File "{re.escape(str(file))}", line (\d+)', stack)     # innermost first
     line = (int(numbers[0]), file.read_text().split("\n")[int(numbers[0]) - 1].strip()) \
         if numbers else None
@@ -157,4 +158,4 @@ def _endless(stack: str, file: Path, limit: float) -> Failure:
 
 def _tail(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

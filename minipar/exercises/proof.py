@@ -1,11 +1,11 @@
-"""The proof that an exercise's tests tell right from wrong.
+"""`exercise prove`: show that the tests of an exercise tell right from wrong.
 
     reference   passes          the tests ask for nothing that the library does not do
-    solution    passes          if the reference needs what the exercise hides
-    stub        fails           … by its own exception: the tests do reach the function
-    mutant      fails           … by what it computes, not because it is no working Python
+    solution    passes          needed if the reference calls a function that the exercise hides
+    stub        fails           with its own exception: the tests do call the function
+    mutant      fails           because of its result, not because it is broken Python
 
-Each variant is judged alone, with the references of all other exercises.
+Each variant is tested alone, with the references of all other exercises.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,19 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from .. import environment
+from .catalog import Exercise, ExerciseError, catalog_file
 from .judge import Outcome, judge
-from .manifest import Exercise, Refusal, catalog_file
-from .surgery import as_block, parse_block, stub_body
-from .workbench import Workbench
+from .source import as_block, parse_block, stub_body
+from .workspace import Workspace
 
 RIGHT = ("reference", "solution")
 NO_PROGRAM = ("NameError", "UnboundLocalError", "SyntaxError", "ImportError", "ModuleNotFoundError")
-NO_RESULT = ("EndlessLoop", "Ended", "Skipped", "NotImplementedError")  # the last: what is hidden
+NO_RESULT = ("EndlessLoop", "Ended", "Skipped", "NotImplementedError")    # the last: hidden
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came out for one variant; `surprise` says what should not be so, or is empty."""
+    """The result for one variant; `surprise` says what contradicts the table above, or is empty."""
 
     exercise: Exercise
     variant: str
@@ -33,15 +33,15 @@ class Finding:
     surprise: str
 
 
-def prove(bench: Workbench, exercises: Sequence[Exercise]) -> Iterator[list[Finding]]:
-    """The findings of each exercise, in order; as many at a time as there are cores."""
+def prove(workspace: Workspace, exercises: Sequence[Exercise]) -> Iterator[list[Finding]]:
+    """The findings of each exercise, in order; one exercise per core at a time."""
     with ThreadPoolExecutor(environment.num_cores()) as pool:
-        yield from pool.map(lambda exercise: prove_one(bench, exercise), exercises)
+        yield from pool.map(lambda exercise: prove_one(workspace, exercise), exercises)
 
 
-def prove_one(bench: Workbench, exercise: Exercise) -> list[Finding]:
-    """The findings of one exercise: reference, stub, each mutant.  Leaves the work tree alone."""
-    blocks = {"reference": bench.reference(exercise.cuts[0]),
+def prove_one(workspace: Workspace, exercise: Exercise) -> list[Finding]:
+    """The findings of one exercise: reference, stub, each mutant.  The work tree stays as it is."""
+    blocks = {"reference": workspace.reference(exercise.targets[0]),
               "stub": as_block(stub_body(exercise))}
     if exercise.solution:
         blocks["solution"] = as_block(exercise.solution)
@@ -50,14 +50,15 @@ def prove_one(bench: Workbench, exercise: Exercise) -> list[Finding]:
         try:
             parse_block(block)
         except SyntaxError as error:
-            raise Refusal(f"{catalog_file(exercise.topic)}, [{exercise.name}.mutants.{name}]: line "
-                          f"{error.lineno} of the body and its def: {error.msg}") from None
+            where = f"{catalog_file(exercise.topic)}, [{exercise.name}.mutants.{name}]"
+            raise ExerciseError(f"{where}: line {error.lineno} of the body and its def: "
+                                f"{error.msg}") from None
     variants = {}
     for name, block in blocks.items():
-        others = bench.grafts(exercise, hide=name != "reference" or not exercise.solution)
+        others = workspace.patches(exercise, hide=name != "reference" or not exercise.solution)
         variants[name] = {**others, exercise.file: [*others[exercise.file],
                                                     (exercise.function, block)]}
-    outcomes = judge(bench.root, exercise, variants, stop_at_first=True)
+    outcomes = judge(workspace.root, exercise, variants, stop_at_first=True)
     return [Finding(exercise, name, outcomes.get(name), _surprise(name, outcomes.get(name)))
             for name in variants]
 
@@ -71,9 +72,9 @@ def _surprise(name: str, outcome: Outcome | None) -> str:
         return "passes, so the tests do not tell it from the reference"
     error = outcome.failures[0].error
     if name == "stub" and not outcome.failures[0].message.startswith("write this"):
-        return f"must fail by its own exception, but {_first_failure(outcome)}"
+        return f"must fail with its own exception, but {_first_failure(outcome)}"
     if name != "stub" and error in (*NO_PROGRAM, *NO_RESULT):
-        return f"must fail by what it computes, but {_first_failure(outcome)}"
+        return f"must fail because of its result, but {_first_failure(outcome)}"
     return ""
 
 

@@ -1,14 +1,14 @@
-"""A process that runs an exercise's tests on variants of the source, one after the other.
+"""The judge's process: run an exercise's tests with pytest on one variant of the source at a time.
 
     python -m minipar.exercises.runner
 
-    stdin    a line of JSON: root, tests, file, lines, limit and token; variants: by name, for each
-             file the functions that get another body
-    stdout   a line of JSON per variant, with the token, written as soon as it is known; or where it
-             was when a variant had taken too long.  What tests print goes to stderr
+    stdin    one line of JSON: root, tests, file, lines, limit, token; and variants: by name, for
+             each file the functions to replace, with their new blocks
+    stdout   one line of JSON per variant, with the token, written as soon as the variant is done;
+             or faulthandler's stack, if a variant exceeds the limit.  Tests print to stderr
 
-Nothing is written into the work tree: a finder hands Python the changed modules.  For each variant
-minipar and its tests are imported anew, which takes a tenth of the time of a new process.
+The work tree is not changed: an import hook compiles the patched modules.  Each variant imports
+minipar and the tests again, which takes a tenth of the time of a new process.
 """
 
 import ast
@@ -28,51 +28,51 @@ from typing import Any
 
 import pytest
 
-from .surgery import graft
-from .workbench import KEPT
+from .source import patch_function
+from .workspace import KEPT
 
-# What a function of an exercise has no reason to do, as Python's audit events.
+# Python's audit events for actions that no exercise needs.
 PROCESSES = ("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.spawn",
              "os.posix_spawn", "pty.spawn")
 SEARCHES = ("gc.get_objects", "gc.get_referrers", "gc.get_referents")
 FILES = ("open", "os.link", "os.rename", "os.symlink", "shutil.copyfile")
 
 
-class GraftLoader(importlib.machinery.SourceFileLoader):
-    """Compiles the source of a module with some functions exchanged."""
+class PatchedLoader(importlib.machinery.SourceFileLoader):
+    """Compiles a module with new bodies for some of its functions."""
 
-    def __init__(self, name: str, path: str, grafts: Sequence[tuple[str, str]]):
+    def __init__(self, name: str, path: str, patches: Sequence[tuple[str, str]]):
         super().__init__(name, path)
-        self.grafts = grafts
+        self.patches = patches
 
     def get_code(self, fullname: str) -> CodeType:
-        """Never from a cached .pyc: it may be as old as the last second."""
+        """The patched code; compiled every time, since a cached .pyc has another variant."""
         tree = ast.parse(self.get_data(self.path), self.path)
-        for function, block in self.grafts:
-            graft(tree, function, block)
+        for function, block in self.patches:
+            patch_function(tree, function, block)
         return compile(tree, self.path, "exec")
 
 
-class GraftFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules in `grafts`, by file relative to `root`; leaves the others to Python."""
+class PatchedFinder(importlib.abc.MetaPathFinder):
+    """Finds the modules in `patches` (by file, relative to `root`); Python finds the others."""
 
-    def __init__(self, root: Path, grafts: dict[str, list]):
+    def __init__(self, root: Path, patches: dict[str, list]):
         self.root = root
-        self.grafts = {file.removesuffix(".py").replace("/", "."): (file, functions)
-                       for file, functions in grafts.items()}
+        self.patches = {file.removesuffix(".py").replace("/", "."): (file, functions)
+                       for file, functions in patches.items()}
 
     def find_spec(self, fullname: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
-        """See importlib.abc.MetaPathFinder."""
-        if fullname not in self.grafts:
+        """Return a spec with a PatchedLoader for a patched module, None for any other."""
+        if fullname not in self.patches:
             return None
-        file, functions = self.grafts[fullname]
-        loader = GraftLoader(fullname, str(self.root / file), functions)
+        file, functions = self.patches[fullname]
+        loader = PatchedLoader(fullname, str(self.root / file), functions)
         return importlib.util.spec_from_file_location(fullname, loader.path, loader=loader)
 
 
 class Recorder:
-    """A pytest plugin: counts what passed, and notes of each failure what a learner wants to know.
+    """A pytest plugin: counts the tests that pass, and records each failure for the learner.
 
     `file` is the path of the exercise's source, `lines` the first and last line of its function.
     """
@@ -82,11 +82,11 @@ class Recorder:
         self.num_tests, self.num_passed, self.failures, self.seconds = 0, 0, [], 0.0
 
     def pytest_collection_finish(self, session) -> None:
-        """All tests are known."""
+        """Count the tests that pytest found."""
         self.num_tests = len(session.items)
 
     def pytest_exception_interact(self, node, call, report) -> None:
-        """A test raised, or could not be imported."""
+        """Record the exception of a test, or of the import of its module."""
         error = call.excinfo.value
         if isinstance(error, pytest.Collector.CollectError) and error.__cause__ is not None:
             error = error.__cause__                         # why the tests could not be imported
@@ -94,7 +94,7 @@ class Recorder:
             if isinstance(error, SyntaxError) else str(error)
         inside = [entry.lineno + 1 for entry in call.excinfo.traceback
                   if str(entry.path) == self.file and entry.lineno + 1 in self.lines]
-        stacks = getattr(error, "stacks", None)         # a deadlock: no rank raised, all wait
+        stacks = getattr(error, "stacks", None)         # a deadlock: every rank waits
         if stacks:
             waiting = {rank: line for rank, stack in stacks.items() if (line := self._own(stack))}
             message = "\n".join(self._at_own_line(line, waiting) for line in message.split("\n"))
@@ -111,7 +111,7 @@ class Recorder:
                     None)
 
     def _at_own_line(self, text: str, waiting: dict[int, int]) -> str:
-        """A line of a deadlock's report; where it names a test's line, the learner's instead."""
+        """A line of a deadlock's report, with the learner's line in place of the test's."""
         found = re.match(r"( *rank (\d+) .* at ).+:\d+$", text)
         if not found or int(found[2]) not in waiting:
             return text
@@ -122,7 +122,7 @@ class Recorder:
         return number, linecache.getline(self.file, number).strip()
 
     def pytest_runtest_logreport(self, report) -> None:
-        """A phase of a test is over."""
+        """Count a phase of a test that is over."""
         self.num_passed += report.when == "call" and report.passed
         self.seconds += report.duration
         if report.skipped:
@@ -130,10 +130,10 @@ class Recorder:
                                   "message": str(report.longrepr[-1]), "line": None, "printed": ""})
 
 
-def run_variant(job: dict, grafts: dict[str, list]) -> dict:
-    """Run the tests with `grafts` in place; afterwards forget all that was imported for it."""
+def run_variant(job: dict, patches: dict[str, list]) -> dict:
+    """Run the tests with `patches` in place; then drop the modules that they imported."""
     modules, path, root = set(sys.modules), list(sys.path), Path(job["root"])
-    finder, recorder = GraftFinder(root, grafts), Recorder(str(root / job["file"]), job["lines"])
+    finder, recorder = PatchedFinder(root, patches), Recorder(str(root / job["file"]), job["lines"])
     sys.meta_path.insert(0, finder)
     try:
         status = pytest.main(
@@ -159,35 +159,36 @@ def run_variant(job: dict, grafts: dict[str, list]) -> dict:
 
 
 def fence(root: Path) -> Callable[[str, tuple], None]:
-    """An audit hook that refuses what would find the answer instead of being it.
+    """Return an audit hook that refuses the ways of looking up the answer.
 
-    The references that the workbench keeps, other processes (which could outlive this one, and ask
-    git), a search through all objects.  It cannot be taken off; it is no sandbox.
+    It refuses to open the references that the workspace keeps, to start processes (which could ask
+    git, and outlive this one), and to search all objects.  Python cannot remove an audit hook, but
+    this one is not a sandbox.
     """
     kept = os.path.join(os.path.realpath(root), KEPT)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event in PROCESSES:
-            raise PermissionError(f"{event}: an exercise starts no process")
+            raise PermissionError(f"{event}: an exercise must not start a process")
         if event in SEARCHES:
-            raise PermissionError(f"{event}: an exercise looks at its arguments only")
+            raise PermissionError(f"{event}: an exercise must look at its arguments only")
         if event in FILES and isinstance(arguments[0], str | bytes | os.PathLike) \
                 and os.path.realpath(os.fsdecode(arguments[0])).startswith(kept):
-            raise PermissionError(f"{KEPT} is not read while an exercise is checked")
+            raise PermissionError(f"an exercise must not read {KEPT}")
     return hook
 
 
 def main() -> None:
-    """Run the job; write the stack and end the process if a variant takes too long."""
+    """Run the job; if a variant exceeds its limit, write the stack and end the process."""
     job = json.loads(sys.stdin.buffer.read())
     token = job.pop("token")
     sys.dont_write_bytecode = True
     with open(os.dup(1), "w") as results:
         os.dup2(2, 1)                   # from here on stdout is what tests print
         sys.addaudithook(fence(Path(job["root"])))
-        for name, grafts in job["variants"].items():
+        for name, patches in job["variants"].items():
             faulthandler.dump_traceback_later(job["limit"], exit=True, file=results)
-            result = run_variant(job, grafts)
+            result = run_variant(job, patches)
             faulthandler.cancel_dump_traceback_later()
             results.write(json.dumps({"token": token, "variant": name, **result}) + "\n")
             results.flush()

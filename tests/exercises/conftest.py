@@ -9,7 +9,7 @@ import pytest
 
 from minipar.commands import exercise as command
 from minipar.commands.exercise import main
-from minipar.exercises import manifest, surgery
+from minipar.exercises import catalog, source
 
 
 class Learner:
@@ -25,10 +25,10 @@ class Learner:
 
     def write(self, name, body):
         """What an editor does: other lines in the place of the body."""
-        exercise = manifest.load(self.tree)[name]
+        exercise = catalog.load(self.tree)[name]
         path = self.tree / exercise.file
         text = path.read_text()
-        lines, rows = text.split("\n"), surgery.locate(text, exercise.function)
+        lines, rows = text.split("\n"), source.locate(text, exercise.function)
         indent = re.match(" *", lines[rows.end - 1])[0]
         body = textwrap.indent(textwrap.dedent(body).strip("\n"), indent)
         path.write_text("\n".join([*lines[:rows.body], body, *lines[rows.end:]]))

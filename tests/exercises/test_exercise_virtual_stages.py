@@ -89,12 +89,12 @@ class Bench:
         self.num_polls += 1
 
 
-def bench():
+def workspace():
     return Cluster(1).run(Bench)[0][0]
 
 
 def test_i_gives_what_the_stage_before_waits_for():
-    ours, theirs = bench(), bench()
+    ours, theirs = workspace(), workspace()
     dx = ours.run.input(Action("I", 1, 0), None)
     expected = theirs.run.backward(Action("B", 1, 0), None)
     assert dx is not None, "stage 0 waits for the gradient of x"
@@ -104,7 +104,7 @@ def test_i_gives_what_the_stage_before_waits_for():
 
 def test_i_leaves_the_weights_to_w():
     """None of them has a gradient after I; after W they have those of B."""
-    ours, theirs = bench(), bench()
+    ours, theirs = workspace(), workspace()
     dx = ours.run.input(Action("I", 1, 0), None)
     ours.run.input(Action("I", 0, 0), dx)
     assert all(p.grad is None for slab in ours.strategy.slabs for p in slab.parameters)
@@ -118,7 +118,7 @@ def test_i_leaves_the_weights_to_w():
 
 
 def test_messages_move_on_during_i():
-    ours = bench()
+    ours = workspace()
     before = ours.num_polls
     ours.run.input(Action("I", 1, 0), None)
     assert ours.num_polls > before

@@ -8,9 +8,9 @@ import pytest
 
 from minipar.commands import exercise as command
 from minipar.environment import mpirun_environment
-from minipar.exercises import manifest, surgery
+from minipar.exercises import catalog, source
 
-EXERCISES = manifest.load(command.ROOT)
+EXERCISES = catalog.load(command.ROOT)
 
 
 @pytest.mark.slow           # `make exercises`, which CI calls too, is the same
@@ -26,8 +26,8 @@ def test_every_exercise_is_proven():
 def test_the_manifest_is_what_the_course_needs():
     assert len(EXERCISES) >= 8
     for name, entry in EXERCISES.items():
-        bodies = [surgery.parse_block(surgery.as_block(m.body)) for m in entry.mutants]
-        dumped = {"\n".join(map(ast.dump, surgery.body_nodes(body))) for body in bodies}
+        bodies = [source.parse_block(source.as_block(m.body)) for m in entry.mutants]
+        dumped = {"\n".join(map(ast.dump, source.body_nodes(body))) for body in bodies}
         assert len(dumped) == len(bodies), f"{name} has the same mutant twice"
         assert len(entry.hints) >= 3 and entry.points > 0
 

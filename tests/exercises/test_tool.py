@@ -1,17 +1,15 @@
 """A learner's day with the tool: start, check, hint, restore, and everything that goes wrong."""
 
 import re
-import shutil
 
 import pytest
 
 from minipar.commands import exercise as command
 from minipar.environment import minipar_command
-from minipar.exercises import manifest
-from minipar.exercises.manifest import Refusal
+from minipar.exercises import catalog
 
 NORM = "minipar/autograd/ops/normalization.py"
-EXERCISES = manifest.load(command.ROOT)
+EXERCISES = catalog.load(command.ROOT)
 
 
 def test_from_the_stub_to_the_points(learner):
@@ -52,7 +50,7 @@ def test_from_the_stub_to_the_points(learner):
 def test_the_list_by_topic_and_kind(learner):
     status, said = learner("list")
     assert status == 0
-    for name in manifest.TOPICS:
+    for name in catalog.TOPICS:
         assert f"\n [{name}] " in said
     for exercise in EXERCISES.values():
         row = line_of(said, f" {exercise.name} ").split()
@@ -211,49 +209,3 @@ def test_a_function_that_is_gone_is_refused(learner):
     path.unlink()
     assert "elementwise.py is gone" in learner("start", "unbroadcast")[1]
     assert not (learner.tree / ".exercises").exists()
-
-
-def test_an_installation_without_tests_is_refused(learner):
-    shutil.rmtree(learner.tree / "tests")
-    assert "need a source checkout" in learner("list")[1]
-    shutil.rmtree(learner.tree / manifest.CATALOG)
-    assert "need a source checkout" in learner("list")[1]
-
-
-@pytest.mark.parametrize("old, new, said", [
-    ("points = 2", "points = 'two'", "points must be of type int"),
-    ("lesson = 6", "lessons = 6", "unknown key 'lessons'"),
-    ("[unbroadcast]", "[matmul_backward]", "catalog/autograd.toml is no TOML: Cannot declare"),
-    ("[unbroadcast]", "[binomial_broadcast]",
-     "catalog/autograd.toml, [binomial_broadcast]: minipar/exercises/catalog/collectives.toml has"),
-    ('kind = "core"', 'kind = "fun"', "kind must be one of core, plumbing, not 'fun'"),
-    ("minutes = 15", "minutes = 0", "minutes must be at least 1, not 0"),
-    ("minutes = 15\n", "", "minutes must be of type int"),
-    ("needs = []", 'needs = ["matmul_backward"]', "needs 'matmul_backward', which is no exercise "
-                                                  "above it"),
-    ("task =", 'hidden = ["elementwise.py"]\ntask =', "hidden must be like"),
-    ("[unbroadcast.mutants.averages]\nwhy", "[unbroadcast.mutants.averages]\nbecause", "averages"),
-    ("[unbroadcast]", "[unbroadcast", "is no TOML"),
-    ("mutants.averages]", "mutants.stub]", "not called reference, solution or stub")])
-def test_a_wrong_manifest_is_refused(learner, old, new, said):
-    path = learner.tree / manifest.catalog_file("autograd")
-    head, tail = path.read_text().split("[unbroadcast]")
-    path.write_text(head + ("[unbroadcast]" + tail).replace(old, new, 1))
-    with pytest.raises(Refusal, match=re.escape(said)):
-        manifest.load(learner.tree)
-
-
-def test_a_file_without_a_topic_is_refused(learner):
-    (learner.tree / manifest.CATALOG / "calculus.toml").touch()
-    with pytest.raises(Refusal, match="catalog/calculus.toml: no topic has this file; the files "
-                                      "are collectives.toml, costs.toml"):
-        manifest.load(learner.tree)
-
-
-def test_a_manifest_with_too_few_mutants_is_refused(learner):
-    path = learner.tree / manifest.catalog_file("autograd")
-    sections = path.read_text().split("\n\n[")
-    path.write_text("\n\n[".join(s for s in sections if not s.startswith("unbroadcast.mutants.")
-                                or s.startswith("unbroadcast.mutants.averages")))
-    with pytest.raises(Refusal, match=r"\[unbroadcast\]: 1 mutants; at least 3"):
-        manifest.load(learner.tree)

@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from minipar.commands import exercise as command
-from minipar.exercises import manifest, surgery, workbench
-from minipar.exercises.workbench import Workbench
+from minipar.exercises import catalog, source, workspace
+from minipar.exercises.workspace import Workspace
 
-EXERCISES = manifest.load(command.ROOT)
+EXERCISES = catalog.load(command.ROOT)
 
 
 # One in five, and those that hide something; the others are slow.
@@ -20,22 +20,23 @@ ALL = [pytest.param(name, marks=[pytest.mark.slow] * (i % 5 > 0 and not entry.hi
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_stub_keeps_every_other_line_where_it_was(learner, name):
-    cuts = EXERCISES[name].cuts
-    before = {cut.file: (learner.tree / cut.file).read_text() for cut in cuts}
+    targets = EXERCISES[name].targets
+    before = {target.file: (learner.tree / target.file).read_text() for target in targets}
     assert learner("start", name)[0] == 0
     for file, text in before.items():
-        rows = [surgery.locate(text, cut.function) for cut in cuts if cut.file == file]
+        rows = [source.locate(text, target.function) for target in targets if target.file == file]
         after = (learner.tree / file).read_text().split("\n")
         assert len(after) == len(text.split("\n"))
         assert [i for i, (a, b) in enumerate(zip(text.split("\n"), after)) if a != b
                 and not any(row.body <= i < row.end for row in rows)] == []
-    for cut, order in zip(cuts, ["exercise", *["hidden by exercise"] * len(cuts)]):
-        old = surgery.find_function(ast.parse(before[cut.file]), cut.function)
-        new = surgery.find_function(ast.parse((learner.tree / cut.file).read_text()), cut.function)
+    for target, order in zip(targets, ["exercise", *["hidden by exercise"] * len(targets)]):
+        old = source.find_function(ast.parse(before[target.file]), target.function)
+        text = (learner.tree / target.file).read_text()
+        new = source.find_function(ast.parse(text), target.function)
         assert ast.get_docstring(new) == ast.get_docstring(old)
         assert ast.dump(new.args) == ast.dump(old.args)
         assert [*map(ast.dump, new.decorator_list)] == [*map(ast.dump, old.decorator_list)]
-        (statement,) = surgery.body_nodes(new)
+        (statement,) = source.body_nodes(new)
         assert isinstance(statement, ast.Raise)
         assert f"{order} {name}" in ast.unparse(statement)
 
@@ -97,17 +98,17 @@ def last():
     ("Outer.bare.inner", (22, 23)), ("Outer.one_line", None), ("Outer.only_doc", None),
     ("last", None), ("Outer", None), ("plain", None)])
 def test_locate(function, body):
-    rows = surgery.locate(SOURCE, function)
+    rows = source.locate(SOURCE, function)
     assert (rows and (rows.body, rows.end)) == body
     if rows and function != "Outer.odd":
         broken = SOURCE.replace("import functools", "import functools (")
-        guess = surgery.guess(broken, function)
+        guess = source.guess(broken, function)
         assert (guess.first, guess.end) == (rows.first, rows.end)
     if rows:
-        block = surgery.cut(SOURCE, rows)
-        assert surgery.replace_block(SOURCE, rows, block) == SOURCE
-        assert surgery.same_body(surgery.parse_block(block),
-                                 surgery.find_function(ast.parse(SOURCE), function))
+        block = source.block_at(SOURCE, rows)
+        assert source.replace_block(SOURCE, rows, block) == SOURCE
+        assert source.same_body(source.parse_block(block),
+                                 source.find_function(ast.parse(SOURCE), function))
 
 
 def test_a_write_that_fails_leaves_the_old_file(learner, monkeypatch):
@@ -116,15 +117,15 @@ def test_a_write_that_fails_leaves_the_old_file(learner, monkeypatch):
     before = learner.snapshot()
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        workbench.write(learner.tree / EXERCISES["unbroadcast"].file, "half a file")
+        workspace.write(learner.tree / EXERCISES["unbroadcast"].file, "half a file")
     status, said = learner("start", "unbroadcast")
-    assert status == 2 and "work tree of your own" in said
+    assert status == 2 and "work tree that you may write in" in said
     assert learner.snapshot() == before
 
 
 def test_an_interrupted_start_can_be_restored(learner, monkeypatch):
     """The reference is kept before the source changes."""
-    bench, calls, replace = Workbench(learner.tree), [], os.replace
+    workspace, calls, replace = Workspace(learner.tree), [], os.replace
     before = learner.snapshot()
 
     def fail_the_second_time(*paths):
@@ -134,7 +135,7 @@ def test_an_interrupted_start_can_be_restored(learner, monkeypatch):
         replace(*paths)
     monkeypatch.setattr(os, "replace", fail_the_second_time)
     with pytest.raises(KeyboardInterrupt):
-        bench.start(bench.find("unbroadcast"))
+        workspace.start(workspace.find("unbroadcast"))
     monkeypatch.undo()
     assert learner("restore", "unbroadcast")[0] == 0
     shutil.rmtree(learner.tree / ".exercises")

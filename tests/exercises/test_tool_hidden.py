@@ -3,10 +3,10 @@
 import pytest
 
 from minipar.commands import exercise as command
-from minipar.exercises import manifest, surgery
-from minipar.exercises.workbench import Workbench
+from minipar.exercises import catalog, source
+from minipar.exercises.workspace import Workspace
 
-EXERCISES = manifest.load(command.ROOT)
+EXERCISES = catalog.load(command.ROOT)
 FILES = {name: "minipar/comm/collectives/" + name
          for name in ("all_reduce.py", "reduce_scatter.py", "all_gather.py")}
 
@@ -48,8 +48,8 @@ def test_two_exercises_that_cut_one_function_take_turns(learner):
     before = learner.snapshot()
     status, said = learner("start", "ring_all_reduce")
     assert status == 2 and said == (
-        "minipar: ring_all_gather is started and cuts ring of minipar/comm/collectives/all_gather"
-        ".py, too: restore ring_all_gather first (what you wrote is kept)\n")
+        "minipar: ring_all_gather is started and also replaces ring of minipar/comm/collectives/"
+        "all_gather.py: restore ring_all_gather first (your version is kept)\n")
     assert learner.snapshot() == before
     learner("start", "global_grad_norm")
     assert "global_grad_norm is started" in learner("start", "norm_of_parts")[1]
@@ -57,9 +57,9 @@ def test_two_exercises_that_cut_one_function_take_turns(learner):
     assert learner("start", "ring_all_reduce")[0] == 0
     assert "ring_all_reduce is started" in learner("start", "ring_all_gather")[1]
     # what is hidden has its reference, for proofs and for other exercises
-    bench = Workbench(learner.tree)
+    workspace = Workspace(learner.tree)
     for name in ("ring_all_gather", "ring_reduce_scatter"):
-        assert "sendrecv(" in bench.reference(EXERCISES[name].cuts[0])
+        assert "sendrecv(" in workspace.reference(EXERCISES[name].targets[0])
     assert learner("prove", "ring_all_gather")[0] == 0
 
 
@@ -67,7 +67,7 @@ def test_what_was_written_into_a_hidden_function_is_kept(learner):
     learner("start", "one_f_one_b")
     path = learner.tree / "minipar/parallel/pipeline/one_f_one_b.py"
     text = path.read_text()
-    path.write_text(text.replace(surgery.hidden_body(EXERCISES["one_f_one_b"]), "return []"))
+    path.write_text(text.replace(source.hidden_body(EXERCISES["one_f_one_b"]), "return []"))
     assert learner("restore", "one_f_one_b")[0] == 0
     assert "return []" in (learner.tree / ".exercises/one_f_one_b.hidden1.yours.py").read_text()
     reference = command.ROOT / "minipar/parallel/pipeline/one_f_one_b.py"
@@ -75,13 +75,13 @@ def test_what_was_written_into_a_hidden_function_is_kept(learner):
 
 
 def test_a_mutant_must_not_fail_by_what_is_hidden(learner):
-    path = learner.tree / manifest.catalog_file("collectives")
+    path = learner.tree / catalog.catalog_file("collectives")
     head, tail = path.read_text().split("[ring_all_reduce.mutants.whole_arrays]")
     path.write_text(head + "[ring_all_reduce.mutants.whole_arrays]" + tail.replace(
         "body = '''\n", "body = '''\nring_all_gather(comm, [flat])\n", 1))
     status, said = learner("prove", "ring_all_reduce")
     assert status == 1
-    assert "whole_arrays must fail by what it computes, but" in said and "hidden by" in said
+    assert "whole_arrays must fail because of its result, but" in said and "hidden by" in said
 
 
 @pytest.mark.parametrize("name, answer", [
@@ -92,7 +92,7 @@ def test_a_mutant_must_not_fail_by_what_is_hidden(learner):
     ("stochastic_rounding", "probability d"),
     ("one_f_one_b", "zip(forwards"), ("ring_all_reduce", "sendrecv")])
 def test_the_answer_goes_with_the_body(learner, name, answer):
-    files = {learner.tree / cut.file for cut in EXERCISES[name].cuts}
+    files = {learner.tree / target.file for target in EXERCISES[name].targets}
     assert any(answer in file.read_text() for file in files)
     learner("start", name)
     assert not any(answer in file.read_text() for file in files)

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from minipar.exercises import manifest, surgery
+from minipar.exercises import catalog, source
 from minipar.exercises.judge import judge
-from minipar.exercises.workbench import Workbench
+from minipar.exercises.workspace import Workspace
 
 
 def test_the_proof_finds_what_is_wrong(learner):
     def edit(topic, old, new):
-        path = learner.tree / manifest.catalog_file(topic)
+        path = learner.tree / catalog.catalog_file(topic)
         path.write_text(path.read_text().replace(old, new, 1))
 
     edit("optimizers", "m *= beta1\nm += (1 - beta1) * g\n", "moment *= beta1\n")
@@ -22,15 +22,15 @@ def test_the_proof_finds_what_is_wrong(learner):
     status, said = learner("prove", "softmax_backward", "adam_update", "warmup_cosine")
     assert status == 1
     assert "softmax_backward: diagonal_only passes, so the tests do not tell it from" in said
-    assert "adam_update: without_correction must fail by what it computes, but" in said
+    assert "adam_update: without_correction must fail because of its result, but" in said
     assert "NameError" in said or "UnboundLocalError" in said
     assert "warmup_cosine: reference must pass, but tests/exercises/" in said
     assert learner.snapshot() == before, "prove changed the work tree"
 
 
 def test_a_variant_that_never_ends_is_named(learner):
-    exercise = Workbench(learner.tree).find("copy_to_backward")
-    endless = [(exercise.function, surgery.as_block("while True:\n    pass"))]
+    exercise = Workspace(learner.tree).find("copy_to_backward")
+    endless = [(exercise.function, source.as_block("while True:\n    pass"))]
     outcomes = judge(learner.tree, exercise, {"endless": {exercise.file: endless}, "next": {}},
                      limit=2)
     assert outcomes["endless"].failures[0].error == "EndlessLoop"
@@ -42,15 +42,15 @@ def test_a_variant_is_found_by_whoever_imports_its_module_from_the_package(learn
     test.write_text("import numpy as np\nfrom minipar.number_formats import rounding\n\n\n"
                     "def test_one():\n"
                     "    assert rounding.nearest_by_bits(np.array([11]), 3) == 8\n")
-    exercise = replace(Workbench(learner.tree).find("nearest_by_bits"),
+    exercise = replace(Workspace(learner.tree).find("nearest_by_bits"),
                        tests=("tests/exercises/test_exercise_by_module.py::test_one",))
-    wrong = [(exercise.function, surgery.as_block("return bits << drop"))]
+    wrong = [(exercise.function, source.as_block("return bits << drop"))]
     outcomes = judge(learner.tree, exercise, {"reference": {}, "wrong": {exercise.file: wrong}})
     assert outcomes["reference"].passed and not outcomes["wrong"].passed
 
 
 def test_a_mutant_that_is_no_python_is_refused(learner):
-    path = learner.tree / manifest.catalog_file("tensor parallelism")
+    path = learner.tree / catalog.catalog_file("tensor parallelism")
     path.write_text(path.read_text().replace("return [g]\n", "return [g\n", 1))
     status, said = learner("prove", "copy_to_backward")
     assert status == 2 and "[copy_to_backward.mutants.passed_through]" in said, said

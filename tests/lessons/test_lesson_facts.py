@@ -64,7 +64,7 @@ def test_zero1_sends_with_its_step_what_ddp_does(world, lesson):
 def test_predictions_share_no_device(world, lesson):
     """However crowded the cores: of two stages one works at a time, two columns work always."""
     names, on_free_links = lesson("11_naive_model_parallelism.py"), lesson(
-        "stage_runs")["on_free_links"]
+        "pipeline_runs")["on_free_links"]
     batch = names["batch_of"](16, (names["WIDTH"],), names["WIDTH"])
     images = names["batch_of"](names["IMAGES"], (16, 16, 3), 10)
 
@@ -88,4 +88,4 @@ def test_typical_times_are_free_of_waiting(lesson):
     timeline = Timeline(3, [*row(0, ("F", 1), ("F", 5), ("B", 2)), *row(1, ("F", 9), ("F", 2),
                                                                        ("B", 4)),
                             *row(2, ("F", 3), ("B", 8), ("B", 6))])
-    assert lesson("stage_runs")["typical"](timeline) == Times(2, 4, 0)
+    assert lesson("pipeline_runs")["typical"](timeline) == Times(2, 4, 0)

@@ -11,7 +11,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.exercises import manifest
+from minipar.exercises import catalog
 from minipar.launcher import simulate
 from minipar.testing import worlds
 from minipar.testing.worlds import SimulatedWorld
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21)      # lessons that predict seconds of simulated ranks
 ONE = 12                    # the lesson that the default suite also runs in its own processes
-EXERCISES = manifest.load(ROOT)
+EXERCISES = catalog.load(ROOT)
 
 
 def run(lesson: Path, *words: str, launcher: Sequence[str] = ()) -> subprocess.CompletedProcess:
@@ -70,7 +70,7 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
     assert all(f": {tmp_path / name}\n" in printed for name in written)
     assert (tmp_path / f"{lesson.stem}.png").read_bytes().startswith(b"\x89PNG")
     named = re.findall(r"exercise start (\w+)", printed)
-    assert set(named) <= set(EXERCISES), "an exercise that the manifest does not have"
+    assert set(named) <= set(EXERCISES), "an exercise that the catalog does not have"
     number = int(lesson.stem[:2])
     own = {name for name, entry in EXERCISES.items() if entry.lesson == number}
     assert own <= set(named), "an exercise of this lesson that it does not name"

@@ -1,13 +1,13 @@
-"""Cutting a function out of its file, and putting another body in.
+"""Find a function in its source file, and replace its body.
 
     def backward(ctx, g):            ┐ ┐ header: signature and docstring
         \"""dx = y (g - Σ g y).\"""    │ ┘
-        (y,) = ctx.saved             │ ┐ body: what a stub replaces by as many lines,
+        (y,) = ctx.saved             │ ┐ body: a stub has the same number of lines,
         return [lambda: …]           ┘ ┘ so that every other line keeps its number
-                                     block: all of it; decorators stay outside
+                                     block: header and body, without decorators
 
-`stub` and `replace_block` work on text, for people; `graft` works on syntax trees, for tests: the
-lines of everything that is not replaced keep their numbers whatever the length of what is put in.
+`stub` and `replace_block` change the text that the learner edits.  `patch_function` changes a
+syntax tree for the tests: there too the rest of the file keeps its line numbers.
 """
 
 import ast
@@ -15,11 +15,11 @@ import re
 import textwrap
 from typing import NamedTuple
 
-from .manifest import Exercise, Refusal
+from .catalog import Exercise, ExerciseError
 
 
 class Rows(NamedTuple):
-    """Where a function is, as indices into the lines of its file: header, body, end."""
+    """Where a function is: the indices of its header, its body and its end among the lines."""
 
     first: int
     body: int
@@ -34,7 +34,7 @@ def parse_block(block: str) -> ast.FunctionDef:
 
 
 def as_block(body: str) -> str:
-    """A body of the manifest as a function."""
+    """A body from the catalog, as a function."""
     return "def _():\n" + textwrap.indent(body.strip("\n"), "    ")
 
 
@@ -44,17 +44,17 @@ def body_nodes(function: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def same_body(a: ast.FunctionDef, b: ast.FunctionDef) -> bool:
-    """Whether two bodies are the same but for comments and layout."""
+    """Whether two bodies are the same apart from comments and layout."""
     return [ast.dump(n) for n in body_nodes(a)] == [ast.dump(n) for n in body_nodes(b)]
 
 
 def num_statements(function: ast.FunctionDef) -> int:
-    """How many statements a body has, with those inside of others."""
+    """The number of statements of a body, nested ones included."""
     return sum(isinstance(n, ast.stmt) for node in body_nodes(function) for n in ast.walk(node))
 
 
 def find_function(tree: ast.Module, function: str) -> ast.FunctionDef | None:
-    """The definition of `Class.method`, `function` or `outer.inner`, if it is there."""
+    """The definition of `Class.method`, `function` or `outer.inner`; None if there is none."""
     node = tree
     for name in function.split("."):
         node = next((n for n in getattr(node, "body", ())
@@ -62,8 +62,8 @@ def find_function(tree: ast.Module, function: str) -> ast.FunctionDef | None:
     return node if isinstance(node, ast.FunctionDef) else None
 
 
-def graft(tree: ast.Module, function: str, block: str) -> None:
-    """Give `function` the body of `block`, in place.  Raises LookupError if it is not there."""
+def patch_function(tree: ast.Module, function: str, block: str) -> None:
+    """Give `function` the body of `block`, in place.  Raises LookupError if there is none."""
     target = find_function(tree, function)
     if target is None:
         raise LookupError(function)
@@ -72,7 +72,7 @@ def graft(tree: ast.Module, function: str, block: str) -> None:
 
 
 def locate(text: str, function: str) -> Rows | None:
-    """Where `function` is; None if it is not there, or has no body on lines of its own.
+    """Where `function` is; None if it is missing, or if its body shares a line with its header.
 
     Raises SyntaxError.
     """
@@ -82,14 +82,14 @@ def locate(text: str, function: str) -> Rows | None:
     first = body_nodes(node)[0]
     body = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))]) - 1
     if lines[body][:first.col_offset].strip():
-        return None                                     # no line of its own: nothing to cut
-    while body > node.lineno and _is_remark(lines[body - 1]):
+        return None                                     # the body is on the header's line
+    while body > node.lineno and _is_comment(lines[body - 1]):
         body -= 1
-    return Rows(node.lineno - 1, body, _with_remarks(lines, node.end_lineno, node.col_offset))
+    return Rows(node.lineno - 1, body, _end_with_comments(lines, node.end_lineno, node.col_offset))
 
 
 def guess(text: str, function: str) -> Rows | None:
-    """`locate` for a file that does not parse, by indentation alone; the body is not told apart."""
+    """`locate` for a file that does not parse: by indentation alone, with a one-line header."""
     lines, row, indent = text.split("\n"), -1, -1
     for name in function.split("."):
         definition = re.compile(rf"\s*(?:def|class)\s+{name}\b")
@@ -107,25 +107,25 @@ def guess(text: str, function: str) -> Rows | None:
     return Rows(row, row + 1, end)
 
 
-def cut(text: str, rows: Rows) -> str:
-    """The block at `rows`, as it stands."""
+def block_at(text: str, rows: Rows) -> str:
+    """The block at `rows`, unchanged."""
     return "\n".join(text.split("\n")[rows.first:rows.end])
 
 
 def replace_block(text: str, rows: Rows, block: str) -> str:
-    """`text` with another block at `rows`."""
+    """`text` with `block` in place of the block at `rows`."""
     lines = text.split("\n")
     return "\n".join([*lines[:rows.first], block, *lines[rows.end:]])
 
 
 def stub(text: str, rows: Rows, exercise: Exercise) -> str:
-    """The block at `rows` with a body that raises, of as many lines, and the task if it fits."""
-    return _with_body(text, rows, stub_body(exercise), exercise.task.strip())
+    """The block at `rows` with a body of the same length that raises; with the task, if it fits."""
+    return _replace_body(text, rows, stub_body(exercise), exercise.task.strip())
 
 
 def hidden_stub(text: str, rows: Rows, exercise: Exercise) -> str:
-    """The same for a function that the exercise hides."""
-    return _with_body(text, rows, hidden_body(exercise))
+    """The stub of a function that the exercise hides."""
+    return _replace_body(text, rows, hidden_body(exercise))
 
 
 def stub_body(exercise: Exercise) -> str:
@@ -138,41 +138,42 @@ def hidden_body(exercise: Exercise) -> str:
     return f'raise NotImplementedError("hidden by exercise {exercise.name}, until you restore it")'
 
 
-def _with_body(text: str, rows: Rows, statement: str, task: str = "") -> str:
-    """The block at `rows` with one statement at the end of as many lines as its body has."""
+def _replace_body(text: str, rows: Rows, statement: str, task: str = "") -> str:
+    """The block at `rows` with `statement` for its body, after comments that keep its length."""
     lines = text.split("\n")
     indent = " " * min(_indent(line) for line in lines[rows.body:rows.end]
                        if line.strip() and not line.strip().startswith("#"))
     missing = rows.end - rows.body - 1
     words = [line for paragraph in task.split("\n")
              for line in textwrap.wrap(paragraph, 95 - len(indent)) or [""]]
-    remarks = words if len(words) <= missing else []
-    remarks = [f"{indent}# {line}".rstrip() for line in remarks + [""] * (missing - len(remarks))]
-    return "\n".join([*lines[rows.first:rows.body], *remarks, indent + statement])
+    comments = words if len(words) <= missing else []
+    comments += [""] * (missing - len(comments))
+    comments = [f"{indent}# {line}".rstrip() for line in comments]
+    return "\n".join([*lines[rows.first:rows.body], *comments, indent + statement])
 
 
 def parse_file(text: str, file: str) -> ast.Module:
-    """The syntax tree of a file.  Raises Refusal with the line that is not Python."""
+    """The syntax tree of a file.  Raises ExerciseError with the line that is not Python."""
     try:
         return ast.parse(text)
     except SyntaxError as error:
         line = (error.text or "").strip()
-        raise Refusal(f"{file}, line {error.lineno}: {error.msg}"
-                      + (f": {line}" if line else "")) from None
+        raise ExerciseError(f"{file}, line {error.lineno}: {error.msg}"
+                            + (f": {line}" if line else "")) from None
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _is_remark(line: str) -> bool:
+def _is_comment(line: str) -> bool:
     return not line.strip() or line.lstrip().startswith("#")
 
 
-def _with_remarks(lines: list[str], end: int, indent: int) -> int:
-    """`end`, moved behind comments that belong to the function: those indented deeper than it."""
+def _end_with_comments(lines: list[str], end: int, indent: int) -> int:
+    """`end`, moved past the comments that belong to the function: those indented deeper."""
     row = end
-    while row < len(lines) and _is_remark(lines[row]):
+    while row < len(lines) and _is_comment(lines[row]):
         row += 1
         if lines[row - 1].strip() and _indent(lines[row - 1]) > indent:
             end = row
