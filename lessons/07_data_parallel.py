@@ -41,7 +41,7 @@ DEVICE = {"flops_per_second": 2e10, "bandwidth": 2e9, "latency": 2e-6}
 
 def ddp(model: GPT, comm: Communicator) -> DistributedDataParallel:
     """DDP whose gradients go around a ring, so that their bytes are easily counted."""
-    return DistributedDataParallel(model, comm, reduce=ring)
+    return DistributedDataParallel(model, comm, comm_hook=ring)
 
 
 STRATEGIES = {"DataParallel": DataParallel, "DDP": ddp}

@@ -24,7 +24,7 @@ from minipar.comm import Communicator
 from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategies import shard_all
+from minipar.parallel.strategies import shard_by_block
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel, fully_shard
 from minipar.plan.data_parallel import bytes_per_step, memory_per_rank, paper_bytes, units_of
 from minipar.viz.memory_timeline import draw_memory_timeline
@@ -67,13 +67,13 @@ PSI = MODEL.num_parameters()
 BLOCKS, HALVES = units_of(MODEL), halves_of(MODEL)
 WRAPPINGS = {
     "one unit": Wrapping(one_unit, [PSI], [0], "all gathered, all gradients"),
-    "by block": Wrapping(shard_all, *BLOCKS, "2 blocks + gradient of block, root"),
+    "by block": Wrapping(shard_by_block, *BLOCKS, "2 blocks + gradient of block, root"),
     "by half block": Wrapping(by_half_block, *HALVES, "2 units + gradient of half, root"),
     "by block, kept": Wrapping(
-        lambda model, comm: shard_all(model, comm, reshard_after_forward=False), *BLOCKS,
+        lambda model, comm: shard_by_block(model, comm, reshard_after_forward=False), *BLOCKS,
         "all gathered + gradient of block, root", kept=True),
     "by block, no prefetch": Wrapping(
-        lambda model, comm: shard_all(model, comm, prefetch=False), *BLOCKS,
+        lambda model, comm: shard_by_block(model, comm, prefetch=False), *BLOCKS,
         "2 blocks + gradient of block, root"),
 }
 

@@ -34,7 +34,7 @@ from minipar.memory.ledger import Ledger
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.strategies import shard_all
+from minipar.parallel.strategies import shard_by_block
 from minipar.plan.activations import gpt_activations
 from minipar.viz import draw_timeline, side_by_side
 
@@ -103,7 +103,7 @@ def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
     in_file = dict.fromkeys(("parameters", "gradients"), file.zeros)
     with ledger.recording(), allocating_with(in_file):
         model = GPT(CONFIG).initialize()
-        strategy = shard_all(model, comm.split(comm.rank))      # of one rank: nothing is sent
+        strategy = shard_by_block(model, comm.split(comm.rank))     # one rank: no messages
         same = list(generate(model, prompt, 3)) == expected
     return same, ledger.peak, [unit.runs[0].shard.data.nbytes for unit in strategy.units]
 

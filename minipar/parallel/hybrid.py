@@ -119,9 +119,9 @@ class Hybrid(Strategy):
         """See Strategy: sum over dp what the schedule, and tied weights over pp, have summed."""
         for slab, shard in zip(self.stage_slabs, self.slabs):
             if self.data_parallel == "ddp":
-                self.sums.all_reduce(self.dp, slab.grad, of=slab)
+                self.wire.all_reduce(self.dp, slab.grad, key=slab)
             elif self.data_parallel == "zero1":
-                self.sums.reduce_scatter(self.dp, slab.grad, shard.counts, of=slab)
+                self.wire.reduce_scatter(self.dp, slab.grad, shard.counts, key=slab)
                 shard.has_grad = True
 
     def update(self, optimizer: Optimizer) -> None:

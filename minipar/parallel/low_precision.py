@@ -22,13 +22,13 @@ from .data.data_parallel import DataParallel
 from .hybrid import Hybrid
 from .pipeline.executor import Pipeline
 from .strategy import Strategy
-from .tensor.layers import TOKENS, SequenceSplit, TensorSplit, become
-from .wire import Narrow, Sums
+from .tensor.layers import TOKENS, SequenceSplit, TensorSplit, retype
+from .wire import LowPrecisionWire, Wire
 from .zero.zero1 import ZeRO3
 
 
-def reduce_in(strategy: Strategy, how: Format | Sums) -> None:
-    """Gradients are summed over data-parallel ranks as codes of a format, or by other `Sums`.
+def reduce_in(strategy: Strategy, how: Format | Wire) -> None:
+    """Gradients are summed over data-parallel ranks as codes of a format, or by another `Wire`.
 
     The one sum over stages, of a tied embedding, stays in float32.  Raises ValueError for dp, whose
     rank 0 adds up what it is sent, and for zero3 with other sums than those of a format.
@@ -36,46 +36,46 @@ def reduce_in(strategy: Strategy, how: Format | Sums) -> None:
     if isinstance(strategy, DataParallel):
         raise ValueError("dp sums gradients on rank 0, one by one: for sums in another format "
                          "choose ddp")
-    sums = _sums(how)
-    if isinstance(strategy, ZeRO3) and not isinstance(sums, Narrow):
+    wire = _wire(how)
+    if isinstance(strategy, ZeRO3) and not isinstance(wire, LowPrecisionWire):
         raise ValueError("zero3 sums gradients in its graph, one use of a weight at a time: for "
                          "sums of another kind choose fsdp")
-    strategy.sums = sums
+    strategy.wire = wire
     for of in (strategy, getattr(strategy, "pipeline", None)):
         if getattr(of, "reductions", None) is not None:     # fsdp's, beside pp and tp
-            of.reductions.sums = strategy.sums
+            of.reductions.wire = strategy.wire
     if isinstance(strategy, ZeRO3):         # the sums are in its graph
-        operation, _ = _pair(_all_gather_wide, _reduce_scatter, sums.fmt)
+        operation, _ = _pair(_all_gather_wide, _reduce_scatter, wire.fmt)
         strategy.sharded.all_gather = lambda x, comm, total: operation.apply(
             x, comm=comm, dim=0, total=total)
 
 
-def gather_in(strategy: Strategy, how: Format | Sums) -> None:
-    """FSDP's units are gathered as codes of a format, or by other `Sums`; every use sees rounded
+def gather_in(strategy: Strategy, how: Format | Wire) -> None:
+    """FSDP's units are gathered as codes of a format, or by another `Wire`; every use sees rounded
     weights, and the optimizer whole ones.
 
     Raises ValueError for a strategy that gathers no weights for a use.
     """
     owner = strategy.pipeline if isinstance(strategy, Hybrid) else strategy
-    if not hasattr(owner, "gathering"):
+    if not hasattr(owner, "prefetcher"):
         raise ValueError(f"{type(strategy).__name__} gathers no units of weights: choose fsdp")
-    for unit in owner.gathering.units:
-        unit.sums = _sums(how)
+    for unit in owner.prefetcher.units:
+        unit.wire = _wire(how)
 
 
-def _sums(how: Format | Sums) -> Sums:
-    return how if isinstance(how, Sums) else Narrow(how)
+def _wire(how: Format | Wire) -> Wire:
+    return how if isinstance(how, Wire) else LowPrecisionWire(how)
 
 
 def send_in(strategy: Strategy, fmt: Format) -> None:
     """Activations, and their gradients, are sent as codes between stages and over tp."""
     pipeline = strategy.pipeline if isinstance(strategy, Hybrid) else strategy
     if isinstance(pipeline, Pipeline):
-        pipeline.wire = fmt
+        pipeline.activation_format = fmt
     split = getattr(strategy.model, "split", None)
     if split is not None:
-        become(split, NarrowSequenceSplit if isinstance(split, SequenceSplit)
-               else NarrowTensorSplit, fmt=fmt)
+        retype(split, LowPrecisionSequenceSplit if isinstance(split, SequenceSplit)
+               else LowPrecisionTensorSplit, fmt=fmt)
 
 
 def _identity(comm: Communicator, array: Array, fmt: Format, **options: Any) -> Array:
@@ -105,7 +105,7 @@ def _pair(forward: Callable, backward: Callable, fmt: Format) -> tuple[type[Func
     return conjugate(partial(forward, fmt=fmt), partial(backward, fmt=fmt))
 
 
-class NarrowTensorSplit(TensorSplit):
+class LowPrecisionTensorSplit(TensorSplit):
     """See TensorSplit; its messages are codes of `fmt`."""
 
     fmt: Format
@@ -119,7 +119,7 @@ class NarrowTensorSplit(TensorSplit):
         return _pair(_identity, _all_reduce, self.fmt)[1].apply(y, comm=self.tp)
 
 
-class NarrowSequenceSplit(SequenceSplit):
+class LowPrecisionSequenceSplit(SequenceSplit):
     """See SequenceSplit; its messages are codes of `fmt`."""
 
     fmt: Format

@@ -30,7 +30,7 @@ def blocks(model: Module) -> Iterator[Module]:
             for member in module if member.parameters())
 
 
-def shard_all(model: Module, comm: Communicator, hybrid_shard: int | None = None,
+def shard_by_block(model: Module, comm: Communicator, hybrid_shard: int | None = None,
               **options: bool) -> FullyShardedDataParallel:
     """`fully_shard` of every block, then of the model.
 
@@ -58,4 +58,4 @@ def make_strategy(name: str, model: Module, comm: Communicator, bucket_mb: float
         return BUCKETED[name](model, comm, bucket_mb, min(1.0, bucket_mb))
     if name in PLAIN:
         return PLAIN[name](model, comm)
-    return shard_all(model, comm, hybrid_shard)
+    return shard_by_block(model, comm, hybrid_shard)

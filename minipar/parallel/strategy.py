@@ -25,7 +25,7 @@ from ..nn import Module
 from ..optim import Optimizer, clip_grad_norm
 from ..random import training_step
 from .data.graph import global_loss
-from .wire import EXACT, Sums
+from .wire import UNCOMPRESSED, Wire
 
 NOT_REDUCED = ("these gradients are still those of this rank alone: call strategy.backward(loss) "
                "instead of loss.backward(), and run the last microbatches outside no_sync()")
@@ -43,7 +43,7 @@ class Strategy:
     """One way of training `model` on the ranks of `comm`; this one computes on a single rank."""
 
     can_accumulate = True       # whether several backwards may add up before they are reduced
-    sums: Sums = EXACT          # how gradients travel
+    wire: Wire = UNCOMPRESSED   # how gradients travel
 
     def __init__(self, model: Module, comm: Communicator):
         if not all(parameter.initialized for parameter in model.parameters()):
@@ -82,7 +82,7 @@ class Strategy:
         """Gradients of `loss`; reduced over the ranks, unless inside `no_sync`."""
         if self.is_synchronizing:
             self.before_backward(loss)
-        backward(loss, between=self._move_on)
+        backward(loss, between=self._poll)
         self._synchronize()
 
     def _synchronize(self) -> None:
@@ -141,7 +141,7 @@ class Strategy:
         no target or no row.  Afterwards `slabs` hold the gradients of the batch, times `scale`.
         """
         num_targets = agree_on_batch(self.comm, self.count_targets(microbatches), len(microbatches))
-        self.sums.begin(scale)
+        self.wire.start_batch(scale)
         loss = self.run_batch(microbatches, num_targets / scale, seed, step)
         return global_loss(self.comm, loss) / scale
 
@@ -168,7 +168,7 @@ class Strategy:
         return {name: values for slab in self.slabs
                 for name, values in slab.named(slab.data).items()}
 
-    def _move_on(self) -> None:
+    def _poll(self) -> None:
         """Between two operations of backward: let messages that are under way go on."""
         now = self.comm.now()
         if now != self._asked:          # asking again at one virtual time would wait for more

@@ -9,7 +9,7 @@ from minipar.nn import MLP
 from minipar.parallel import strategy
 from minipar.parallel.data import buckets
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.data.order import InOrder
+from minipar.parallel.data.order import OrderedLauncher
 from minipar.parallel.zero.zero1 import ZeRO2
 
 # Sizes, limits and the buckets of PyTorch 2.13 (compute_bucket_assignment_by_size), in bytes.
@@ -42,10 +42,11 @@ def test_no_bucket_is_empty():
 
 
 def in_order(num_groups):
-    """An InOrder over the layers of an MLP, a group for each; what it launched; the model."""
+    """An OrderedLauncher of an MLP, a group for each layer; what it launched; the model."""
     model, launched = MLP([2] * (num_groups + 1)).initialize(0), []
     parameters = model.parameters()
-    order = InOrder([parameters[2 * i:2 * i + 2] for i in range(num_groups)], launched.append)
+    groups = [parameters[2 * i:2 * i + 2] for i in range(num_groups)]
+    order = OrderedLauncher(groups, launched.append)
     return order, launched, model
 
 
@@ -66,7 +67,7 @@ def test_each_group_is_launched_once_and_early():
         for slot in order.groups[i]:
             assert launched == list(range(i))
             order._ready(i, slot)
-    order.finish()
+    order.after_backward()
     assert launched == [0, 1, 2]
 
 
@@ -82,10 +83,10 @@ def reached(model, num_layers):
 def test_unused_parameters_are_not_waited_for(num_used):
     order, launched, model = in_order(3)
     loss = reached(model, 2 * num_used - 1)         # layers and the activations between them
-    order.begin(loss)
+    order.before_backward(loss)
     assert len(order.missing) == 3, "a group that is not used here is used elsewhere: it must stay"
     loss.backward()
-    order.finish()
+    order.after_backward()
     assert launched == [0, 1, 2]
 
 
@@ -93,10 +94,10 @@ def test_used_ones_are_waited_for():
     order, launched, model = in_order(2)
     order.groups[1].append(order.groups[0].pop())       # now each group has one that is not used
     loss = reached(model, 1)
-    order.begin(loss)
+    order.before_backward(loss)
     assert [len(slots) for slots in order.missing] == [0, 2]
     loss.backward()
-    order.finish()
+    order.after_backward()
     assert launched == [0, 1]
 
 
@@ -104,10 +105,10 @@ def test_every_backward_begins_anew():
     order, launched, model = in_order(3)
     for _ in range(2):
         loss = reached(model, 5)
-        order.begin(loss)
+        order.before_backward(loss)
         assert order.num_launched == 0
         loss.backward()
-        order.finish()
+        order.after_backward()
     assert launched == [0, 1, 2] * 2
 
 

@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.compress.messages.block_codec import BlockCodec
 from minipar.compress.messages.error_feedback import compensated
-from minipar.compress.messages.quantized_collectives import QuantizedSums
+from minipar.compress.messages.quantized_collectives import QuantizedWire
 
 CODEC = BlockCodec(bits=4, size=8)
 
@@ -75,7 +75,7 @@ def summed(counts: list[int], feedback: bool = False, num_steps: int = 1):
     every = np.random.default_rng(1).standard_normal((p, n)).astype(np.float32)
 
     def main(comm):
-        sums = QuantizedSums(CODEC, feedback)
+        sums = QuantizedWire(CODEC, feedback)
         total = 0
         comm.start_trace()
         for _ in range(num_steps):

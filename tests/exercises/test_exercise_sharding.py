@@ -18,11 +18,11 @@ from minipar.nn.parameter import ones
 from minipar.nn.slab import Segment
 from minipar.optim import SGD
 from minipar.parallel.shards import _overlap
-from minipar.parallel.strategies import shard_all
+from minipar.parallel.strategies import shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero import zero1 as zero
-from minipar.parallel.zero.prefetch import Gathering
-from minipar.parallel.zero.zero2 import PassingGradient
+from minipar.parallel.zero.prefetch import Prefetcher
+from minipar.parallel.zero.zero2 import TransientGradient
 
 SHAPES = {"a": (2, 3), "b": (1,), "c": (4,), "d": (3, 3)}
 
@@ -94,7 +94,7 @@ def passing():
     """The gradient of a run of two parameters, of 6 and 2 elements."""
     parameters = [Parameter((2, 3), ones), Parameter((2,), ones)]
     segments = [Segment("a", 0, 6, ((0, 2), (0, 3)), (2, 3)), Segment("b", 6, 8, ((0, 2),), (2,))]
-    gradient = PassingGradient(parameters, segments, np.zeros(0))
+    gradient = TransientGradient(parameters, segments, np.zeros(0))
 
     def whole() -> np.ndarray:
         if gradient.flat is None:
@@ -145,19 +145,19 @@ class Gathered:
 
 def test_room_is_made_of_what_is_not_wanted():
     units = [Gathered() for _ in range(5)]
-    Gathering._make_room(SimpleNamespace(units=units), units[3], units[1])
+    Prefetcher._reshard_others(SimpleNamespace(units=units), units[3], units[1])
     assert [u.full is not None for u in units] == [False, True, False, True, False]
 
 
 def test_room_is_made_with_nothing_to_come():
     units = [Gathered(), Gathered(full=False), Gathered()]
-    Gathering._make_room(SimpleNamespace(units=units), units[2], None)
+    Prefetcher._reshard_others(SimpleNamespace(units=units), units[2], None)
     assert [u.full is not None for u in units] == [False, False, True]
 
 
 def test_pinned_units_stay():
     units = [Gathered(pinned=True), Gathered(), Gathered(full=False, pinned=True), Gathered()]
-    Gathering._make_room(SimpleNamespace(units=units), units[3])
+    Prefetcher._reshard_others(SimpleNamespace(units=units), units[3])
     assert [u.full is not None for u in units] == [True, False, False, True]
 
 
@@ -170,7 +170,7 @@ def train(comm, **options):
     ids = np.random.default_rng(comm.rank).integers(0, 8, (8, 9))
     ledger = Ledger(now=comm.now)
     with ledger.recording():
-        strategy = shard_all(GPT(CONFIG).initialize(), comm, **options)
+        strategy = shard_by_block(GPT(CONFIG).initialize(), comm, **options)
         optimizer = SGD(strategy.slabs, 0.1)
         for step in range(2):
             begun, ledger.peak_of["communication"] = comm.now(), 0
@@ -201,7 +201,7 @@ def test_the_next_unit_is_the_plan_s():
     a, b, c = Gathered(), Gathered(), Gathered()
 
     def expected(plan, uses):
-        return Gathering._expected(SimpleNamespace(plan=plan, uses=uses))
+        return Prefetcher._predict_next(SimpleNamespace(plan=plan, uses=uses))
     plan = [a, b, c, b, a]
     assert [expected(plan, plan[:n]) for n in range(1, 5)] == plan[1:]
     assert expected(plan, plan) is None, "nothing comes after the last use"

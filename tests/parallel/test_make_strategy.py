@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, Activation, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.strategies import NAMES, make_strategy, shard_all
+from minipar.parallel.strategies import NAMES, make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import fully_shard
 
@@ -61,11 +61,11 @@ def test_a_model_needs_numbers_and_goes_to_one_strategy_only(name):
 def test_units_are_the_blocks_and_the_root():
     """A GPT's blocks and what is left; an MLP's layers, which leave nothing."""
     def body(comm):
-        gpt = shard_all(GPT(GPTConfig(5, num_layers=2, width=4)).initialize(0), comm)
+        gpt = shard_by_block(GPT(GPTConfig(5, num_layers=2, width=4)).initialize(0), comm)
         names = [unit.names[0] for unit in gpt.units]
         assert names == ["wte.weight", "h.0.ln_1.weight", "h.1.ln_1.weight"]
         assert gpt.units[0].names == ["wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"]
-        assert len(shard_all(mlp(), comm).units) == 2
+        assert len(shard_by_block(mlp(), comm).units) == 2
     Cluster(2).run(body)
 
 

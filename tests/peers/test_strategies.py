@@ -20,7 +20,7 @@ from minipar.environment import mpirun_environment
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategies import shard_all
+from minipar.parallel.strategies import shard_by_block
 from minipar.parallel.strategy import Microbatch
 
 ROOT, PROGRAM = Path(__file__).parents[2], Path(__file__).with_name("torch_ranks.py")
@@ -68,7 +68,7 @@ def ring(comm, flat):
 
 
 def ddp(model, comm):
-    return DistributedDataParallel(model, comm, BUCKET_MB, BUCKET_MB, reduce=ring)
+    return DistributedDataParallel(model, comm, BUCKET_MB, BUCKET_MB, comm_hook=ring)
 
 
 def compare(theirs, losses, state):
@@ -107,7 +107,7 @@ def test_fsdp(tied, tmp_path):
     is gathered again for the head, and the last block is still there when backward begins.
     """
     theirs = pytorch("fsdp", tied, tmp_path)
-    losses, state, traces = minipar(shard_all, tied)
+    losses, state, traces = minipar(shard_by_block, tied)
     compare(theirs, losses, state)
     seen, root = Counter(map(tuple, theirs["collectives"][-1])), ROOT_UNIT[tied]
     assert seen == {("all_gather", root): 1, ("all_gather", BLOCK): 6,

@@ -18,7 +18,7 @@ from minipar.nn.chain import chain
 from minipar.optim import SGD
 from minipar.parallel.pipeline import make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
-from minipar.parallel.strategies import make_strategy, shard_all
+from minipar.parallel.strategies import make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.data_parallel import (
@@ -91,7 +91,7 @@ def test_fsdp_gathers_what_is_on_paper(name, p, monkeypatch):
 
     def body(comm):
         model = rematerialize(GPT(config).initialize(0), POLICIES[name])
-        assert gathered_bytes(shard_all(model, comm)) == 4 * expected[comm.rank]
+        assert gathered_bytes(shard_by_block(model, comm)) == 4 * expected[comm.rank]
     Cluster(p).run(body)
 
 
@@ -101,7 +101,7 @@ def test_units_that_stay_until_backward_stay_while_it_computes_again(name):
         found = []
         for policy in (keep_all, POLICIES[name]):
             model = rematerialize(GPT(CONFIGS["uneven"]).initialize(0), policy)
-            found.append(gathered_bytes(shard_all(model, comm, reshard_after_forward=False)))
+            found.append(gathered_bytes(shard_by_block(model, comm, reshard_after_forward=False)))
         assert found[0] == found[1]
     Cluster(3).run(body)
 

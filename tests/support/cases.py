@@ -24,7 +24,7 @@ from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline import NAMES, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.naive import NaiveModelParallel
-from minipar.parallel.strategies import BUCKETED, make_strategy, shard_all
+from minipar.parallel.strategies import BUCKETED, make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch, Strategy
 
 VOCABULARY, TIME, WIDTH = 11, 6, 8
@@ -63,7 +63,7 @@ def _bucketed(name: str, model, comm, bucket_mb: float = 0.002) -> Strategy:
 
 def _hybrid(model, comm) -> Strategy:
     """Shards over two neighbours; over all where that does not fit."""
-    return shard_all(model, comm, None if comm.size % 2 else 2)
+    return shard_by_block(model, comm, None if comm.size % 2 else 2)
 
 
 STRATEGIES = {
@@ -72,10 +72,10 @@ STRATEGIES = {
     "zero1": lambda model, comm: _bucketed("zero1", model, comm),
     "zero2": lambda model, comm: _bucketed("zero2", model, comm),
     "zero3": lambda model, comm: make_strategy("zero3", model, comm),
-    "fsdp": shard_all,
+    "fsdp": shard_by_block,
     "fsdp hybrid": _hybrid,
-    "fsdp kept": lambda model, comm: shard_all(model, comm, reshard_after_forward=False),
-    "fsdp no prefetch": lambda model, comm: shard_all(model, comm, prefetch=False),
+    "fsdp kept": lambda model, comm: shard_by_block(model, comm, reshard_after_forward=False),
+    "fsdp no prefetch": lambda model, comm: shard_by_block(model, comm, prefetch=False),
 }
 
 

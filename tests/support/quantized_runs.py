@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from minipar.compress.messages.block_codec import INT8 as CODEC
-from minipar.compress.messages.quantized_collectives import QuantizedSums
+from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.low_precision import gather_in, reduce_in
 from minipar.parallel.strategy import Microbatch
@@ -31,7 +31,7 @@ def one_batch(strategy, case, step=0, scale=1.0):
 
 
 def quantize(strategy):
-    reduce_in(strategy, QuantizedSums())
+    reduce_in(strategy, QuantizedWire())
 
 
 def check_gradients(world, name):
@@ -79,7 +79,7 @@ def check_gathers(world, name):
 
     def body(comm):
         found, sent = [], []
-        for change in (lambda strategy: None, partial(gather_in, how=QuantizedSums())):
+        for change in (lambda strategy: None, partial(gather_in, how=QuantizedWire())):
             strategy = made(comm, name, case, change)
             comm.start_trace()
             found.append(one_batch(strategy, case))

@@ -9,7 +9,7 @@ from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main
 from minipar.compress.messages.block_codec import BlockCodec
-from minipar.compress.messages.quantized_collectives import QuantizedSums
+from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.launcher import UsageError
 from minipar.parallel.low_precision import reduce_in
 from minipar.precision.loss_scaler import LossScaler
@@ -91,7 +91,7 @@ def test_a_classifier_learns_as_well_from_integers():
                 options = parse(*words)
                 run = begin(comm, options, make_task(options))
                 if bits is not None:
-                    reduce_in(run.strategy, QuantizedSums(BlockCodec(bits), feedback))
+                    reduce_in(run.strategy, QuantizedWire(BlockCodec(bits), feedback))
                 train(comm, run)
                 return np.mean(run.losses[-20:])
             found[bits, feedback] = Cluster(4).run(body)[0][0] if bits or feedback else None

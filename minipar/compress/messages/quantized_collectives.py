@@ -4,7 +4,7 @@
                    owner: decode all, sum in float32
                    the sum ──codes──▶ everyone            all_gather:  (p-1)/p of all codes
 
-    strategy.sums = QuantizedSums()         or reduce_in(strategy, QuantizedSums())
+    strategy.wire = QuantizedWire()         or reduce_in(strategy, QuantizedWire())
 
 A number is rounded twice, whatever p is: by the rank that sends it, and in the sum.  A ring that
 passed partial sums on as codes would round p - 1 times, each time with the coarser steps of a
@@ -28,12 +28,12 @@ import numpy as np
 from ...backend import Array, record_allocation
 from ...comm import Communicator
 from ...comm.collectives import all_gather, all_to_all, chunk_bounds
-from ...parallel.wire import Sums
+from ...parallel.wire import Wire
 from .block_codec import INT8, BlockCodec
 from .error_feedback import Debts
 
 
-class QuantizedSums(Sums):
+class QuantizedWire(Wire):
     """Messages of `codec`; one for each rank and strategy.
 
     With `feedback` what rounding loses of a gradient is sent in the next step.  That takes as much
@@ -45,26 +45,26 @@ class QuantizedSums(Sums):
         self.codec = codec
         self.debts = Debts() if feedback else None
 
-    def begin(self, scale: float) -> None:
-        """See Sums."""
+    def start_batch(self, scale: float) -> None:
+        """See Wire."""
         if self.debts is not None:
             self.debts.scale = scale
 
-    def _message(self, numbers: Array, of: Hashable, piece: int) -> Array:
-        if self.debts is None or of is None:
+    def _message(self, numbers: Array, key: Hashable, piece: int) -> Array:
+        if self.debts is None or key is None:
             return self.codec.encode(numbers)
-        return self.debts.message((of, piece), numbers, self.codec)
+        return self.debts.message((key, piece), numbers, self.codec)
 
     def reduce_scatter(self, comm: Communicator, flat: Array, counts: Sequence[int],
-                       of: Hashable = None) -> Array:
-        """See Sums: rank r is sent all pieces number r as codes, and adds its own."""
+                       key: Hashable = None) -> Array:
+        """See Wire: rank r is sent all pieces number r as codes, and adds its own."""
         p, r, stops = comm.size, comm.rank, list(accumulate(counts))
         pieces = [flat[stop - n:stop] for n, stop in zip(counts, stops)]
         if p == 1:
             return pieces[0]
         sizes = [self.codec.num_bytes(n) for n in counts]
         table = [[0 if d == s else sizes[d] for d in range(p)] for s in range(p)]
-        outgoing = np.concatenate([self._message(pieces[d], of, d) for d in range(p) if d != r])
+        outgoing = np.concatenate([self._message(pieces[d], key, d) for d in range(p) if d != r])
         record_allocation("communication", outgoing)
         arrived = all_to_all(comm, outgoing, algorithm="pairwise",
                              counts=table)
@@ -72,17 +72,17 @@ class QuantizedSums(Sums):
             pieces[r] += self.codec.decode(message, counts[r])
         return pieces[r]
 
-    def all_reduce(self, comm: Communicator, flat: Array, of: Hashable = None) -> Array:
-        """See Sums: a reduce-scatter, and an all-gather of the sums' codes."""
+    def all_reduce(self, comm: Communicator, flat: Array, key: Hashable = None) -> Array:
+        """See Wire: a reduce-scatter, and an all-gather of the sums' codes."""
         if comm.size > 1:
             counts = [stop - start for start, stop in chunk_bounds(flat.shape[0], comm.size)]
-            mine = self.reduce_scatter(comm, flat, counts, of)
-            self._gather(comm, self._message(mine, of, comm.rank), counts, flat)
+            mine = self.reduce_scatter(comm, flat, counts, key)
+            self._gather(comm, self._message(mine, key, comm.rank), counts, flat)
         return flat
 
     def all_gather(self, comm: Communicator, piece: Array, counts: Sequence[int],
                    out: Array) -> Array:
-        """See Sums: all pieces are rounded, this rank's too.  Nothing is owed: it is no sum."""
+        """See Wire: all pieces are rounded, this rank's too.  Nothing is owed: it is no sum."""
         if comm.size == 1:
             out[...] = piece
             return out

@@ -25,7 +25,7 @@ from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Embedding, Linear, Module
-from ...parallel.tensor.layers import RowLinear, become
+from ...parallel.tensor.layers import RowLinear, retype
 from .affine import INT8, Grid
 from .granularity import CHANNEL, Per
 from .layers import ACTIVATIONS, QuantizedWeight, grid_of, keep_quantized, use_integers
@@ -106,7 +106,7 @@ def prepare(model: Module, grid: Grid = INT8, per: Per = CHANNEL, activations: b
         layer._transforms.append(FakeQuantizedWeight(layer, *grid_of(layer, grid, per)))
         if activations and isinstance(layer, Linear):
             kind = type(layer)
-            become(layer, type(f"FakeQuantized{kind.__name__}", (FakeQuantizedInput, kind), {}),
+            retype(layer, type(f"FakeQuantized{kind.__name__}", (FakeQuantizedInput, kind), {}),
                    input_observer=Observer("moving", ACTIVATIONS, comm))
     return model
 

@@ -33,7 +33,7 @@ def assign_buckets(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int
     return buckets
 
 
-def byte_limits(first_bucket_mb: float, bucket_mb: float) -> tuple[int, int]:
+def bucket_limits(first_bucket_mb: float, bucket_mb: float) -> tuple[int, int]:
     """Both caps in bytes.  Raises ValueError unless they are positive."""
     for name, size in (("first_bucket_mb", first_bucket_mb), ("bucket_mb", bucket_mb)):
         if not 0 < size < math.inf:
@@ -41,7 +41,7 @@ def byte_limits(first_bucket_mb: float, bucket_mb: float) -> tuple[int, int]:
     return int(first_bucket_mb * MB), int(bucket_mb * MB)
 
 
-class Run:
+class Bucket:
     """Neighbours in a slab: parameters `first` … `last` - 1, elements `start` … `stop` - 1.
 
     `layout` are their segments, counted from the start of the run.
@@ -71,12 +71,12 @@ def relative(segments: Sequence[Segment]) -> list[Segment]:
             for s in segments]
 
 
-def bucket_runs(slabs: Sequence[Slab], limits: Sequence[int]) -> list[Run]:
+def make_buckets(slabs: Sequence[Slab], limits: Sequence[int]) -> list[Bucket]:
     """The slabs cut into buckets, in the order in which backward fills them."""
     runs = []
     for slab in reversed(slabs):
         backwards = list(range(len(slab.parameters)))[::-1]
         sizes = [slab.parameters[i].data.nbytes for i in backwards]
         for bucket in assign_buckets(sizes, limits):
-            runs.append(Run(slab, backwards[bucket[-1]], backwards[bucket[0]] + 1))
+            runs.append(Bucket(slab, backwards[bucket[-1]], backwards[bucket[0]] + 1))
     return runs

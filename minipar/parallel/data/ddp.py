@@ -18,9 +18,9 @@ from ...comm import Communicator
 from ...comm.work import Work, start
 from ...nn import Module
 from ..strategy import Strategy
-from .buckets import Run, bucket_runs, byte_limits
+from .buckets import Bucket, bucket_limits, make_buckets
 from .graph import broadcast_parameters, ranks_that_differ
-from .order import InOrder
+from .order import OrderedLauncher
 
 Reduction = Callable[[Communicator, Array], Array]
 
@@ -43,12 +43,12 @@ class Bucketed(Strategy):
     def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
                  first_bucket_mb: float = 1.0):
         super().__init__(model, comm)
-        self.buckets = bucket_runs(model.slabs, byte_limits(first_bucket_mb, bucket_mb))
+        self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
         broadcast_parameters(model, comm)
-        self.order = InOrder([run.parameters for run in self.buckets], self._launch)
-        self.works: list[tuple[Run, Work]] = []
+        self.order = OrderedLauncher([run.parameters for run in self.buckets], self._launch)
+        self.works: list[tuple[Bucket, Work]] = []
 
-    def start(self, run: Run) -> Work:
+    def start(self, run: Bucket) -> Work:
         """Begin to reduce one bucket."""
         raise TypeError(f"{type(self).__name__} defines no start()")
 
@@ -61,11 +61,11 @@ class Bucketed(Strategy):
 
     def before_backward(self, loss: Tensor) -> None:
         """See Strategy."""
-        self.order.begin(loss)
+        self.order.before_backward(loss)
 
     def after_backward(self) -> None:
         """See Strategy."""
-        self.order.finish()
+        self.order.after_backward()
         for _, work in self.works:
             work.wait()
         self.works.clear()
@@ -80,15 +80,15 @@ class Bucketed(Strategy):
 
 
 class DistributedDataParallel(Bucketed):
-    """Every rank holds the whole model; `reduce(comm, flat)`, if given, sums a bucket in place."""
+    """Every rank holds the whole model; `comm_hook(comm, flat)`, if given, sums a bucket in place."""
 
     def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
-                 first_bucket_mb: float = 1.0, reduce: Reduction | None = None):
+                 first_bucket_mb: float = 1.0, comm_hook: Reduction | None = None):
         super().__init__(model, comm, bucket_mb, first_bucket_mb)
-        self.reduce = reduce
+        self.comm_hook = comm_hook
 
-    def start(self, run: Run) -> Work:
+    def start(self, run: Bucket) -> Work:
         """See Bucketed."""
-        if self.reduce is not None:
-            return start(self.reduce, self.comm, run.grad)
-        return start(self.sums.all_reduce, self.comm, run.grad, of=run)
+        if self.comm_hook is not None:
+            return start(self.comm_hook, self.comm, run.grad)
+        return start(self.wire.all_reduce, self.comm, run.grad, key=run)

@@ -15,10 +15,10 @@ from ...autograd import GradientSlot, Tensor, slots_below
 from ...nn import Parameter
 
 
-class InOrder:
+class OrderedLauncher:
     """Calls launch(0), launch(1), …, each once all parameters of its group are ready.
 
-    Between `begin` and `finish`; other backwards do not count.
+    Between `before_backward` and `after_backward`; other backwards do not count.
     """
 
     def __init__(self, groups: Sequence[Sequence[Parameter]], launch: Callable[[int], None]):
@@ -29,13 +29,13 @@ class InOrder:
             for slot in slots:
                 slot.ready_hooks.append(lambda slot, i=i: self._ready(i, slot))
 
-    def begin(self, loss: Tensor) -> None:
+    def before_backward(self, loss: Tensor) -> None:
         """A backward from `loss` is about to begin."""
         coming = slots_below(loss)
         self.missing = [coming.intersection(slots) for slots in self.groups]
         self.num_launched = 0
 
-    def put_off(self) -> Callable[[], None]:
+    def postpone(self) -> Callable[[], None]:
         """Let other backwards come first; this one begins when what is returned is called."""
         missing, self.missing = self.missing, []
 
@@ -53,7 +53,7 @@ class InOrder:
             self.num_launched += 1
             self.launch(self.num_launched - 1)
 
-    def finish(self) -> None:
+    def after_backward(self) -> None:
         """The backward is over: launch what no gradient came for."""
         self._launch_ready()
         self.missing = []

@@ -45,7 +45,7 @@ class Pipeline(Staged):
     how many microbatches' activations it held at most (each stage's counted).
     """
 
-    wire: Format | None = None          # of which codes are sent, if any
+    activation_format: Format | None = None     # of which codes are sent, if any
 
     def __init__(self, model: Module, comm: Communicator,
                  schedule_for: Callable[[int], tuple[Schedule, Placement]],
@@ -138,13 +138,13 @@ class Run:
         for position, action in enumerate(row):
             for later in row[position:position + AHEAD + 1]:
                 self.messages.post(later)
-            wire, array = self.pipeline.wire, self.messages.take(action)
+            fmt, array = self.pipeline.activation_format, self.messages.take(action)
             start = self.comm.now()
-            if wire is not None and array is not None:
-                array = wire.decode(array)
+            if fmt is not None and array is not None:
+                array = fmt.decode(array)
             out = do[action.kind](action, array)
-            if wire is not None and out is not None and out.ndim:
-                out = wire.encode(out)
+            if fmt is not None and out is not None and out.ndim:
+                out = fmt.encode(out)
             self.intervals.append(Interval(self.comm.rank, *action, start, self.comm.now()))
             self.messages.give(action, out)
             self.poll()
@@ -187,5 +187,5 @@ class Run:
 
     def poll(self) -> None:
         """Let whatever is under way go on."""
-        self.pipeline._move_on()
+        self.pipeline._poll()
         self.messages.poll()

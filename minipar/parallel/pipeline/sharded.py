@@ -33,11 +33,11 @@ from ...autograd import Tensor
 from ...comm import Communicator
 from ...nn import Parameter
 from ...optim import Optimizer
-from ..data.order import InOrder
+from ..data.order import OrderedLauncher
 from ..strategy import Microbatch
-from ..zero.fsdp_unit import Unit, call_before_use
-from ..zero.prefetch import Gathering
-from ..zero.zero2 import Reductions
+from ..zero.fsdp_unit import FSDPUnit, call_before_use
+from ..zero.prefetch import Prefetcher
+from ..zero.zero2 import GradientReducer
 from .executor import Pipeline
 from .slab import StageSlab
 from .stage_shards import StageRuns
@@ -66,7 +66,7 @@ class FullyShardedPipeline(Pipeline):
                 units.setdefault(keys[first][0], []).append(run)
         self.slabs = [cut[slab] for slab in self.slabs]
         self.shared = [(comm, cut[slab]) for comm, slab in self.shared]
-        self._watch({key: Unit(units[key]) for key in sorted(units)}, dp)
+        self._watch({key: FSDPUnit(units[key]) for key in sorted(units)}, dp)
 
     def _users(self) -> dict[Parameter, Users]:
         users: dict[Parameter, Users] = {}
@@ -77,50 +77,50 @@ class FullyShardedPipeline(Pipeline):
                         users[parameter] = (*users.get(parameter, ()), (stage, i))
         return users
 
-    def _watch(self, units: dict[Users, Unit], dp: Communicator) -> None:
+    def _watch(self, units: dict[Users, FSDPUnit], dp: Communicator) -> None:
         """Gather these units when they are used, and reduce the gradients of each stage's."""
         for unit in units.values():
             call_before_use([module for _, module in self.model.named_modules()], unit)
-        self.gathering = Gathering(list(units.values()), dp, self._move_on, mend=MENDED)
+        self.prefetcher = Prefetcher(list(units.values()), dp, self._poll, mend=MENDED)
         runs = [(key, run) for key, unit in units.items() for run in unit.runs]
-        self.reductions = Reductions([run.shard for _, run in runs],
+        self.reductions = GradientReducer([run.shard for _, run in runs],
                                      [run.gradient for _, run in runs], dp.split(0))
-        self.orders: dict[int, InOrder] = {}
+        self.orders: dict[int, OrderedLauncher] = {}
         for stage in {stage for key in units for stage, _ in key}:
             first = {i: min(part for s, part in key if s == stage)      # whose backward is last
                      for i, (key, _) in enumerate(runs) if stage in {s for s, _ in key}}
             order = sorted(first, key=first.get, reverse=True)
-            self.orders[stage] = InOrder([runs[i][1].shard.parameters for i in order],
+            self.orders[stage] = OrderedLauncher([runs[i][1].shard.parameters for i in order],
                                          lambda n, order=order: self.reductions.launch(order[n]))
 
     def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy.  Raises RuntimeError unless all ranks of dp used the same units."""
-        self.gathering.begin()
-        with self.gathering.during("both"):
+        self.prefetcher.begin()
+        with self.prefetcher.during("both"):
             return super().run_batch(microbatches, num_targets, seed, step)
 
     def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
         """See Pipeline: a gradient that becomes whole in it is reduced."""
         order = self.orders[stage]
-        order.begin(y)
-        return self._in_order(order, order.put_off())
+        order.before_backward(y)
+        return self._in_order(order, order.postpone())
 
     @contextmanager
-    def _in_order(self, order: InOrder, begin: Callable[[], None]) -> Iterator[None]:
+    def _in_order(self, order: OrderedLauncher, begin: Callable[[], None]) -> Iterator[None]:
         begin()
         yield
-        order.finish()
+        order.after_backward()
 
     def after_backward(self) -> None:
         """See Strategy: wait for the last reduction; what several stages have is summed in pieces.
         """
         self.reductions.settle()
-        self.gathering.check_uses()
-        self.gathering.end()
+        self.prefetcher.check_uses()
+        self.prefetcher.end()
         super().after_backward()
 
     def update(self, optimizer: Optimizer) -> None:
         """See Strategy."""
         super().update(optimizer)
-        self.gathering.release()            # what an evaluation gathered has old values now
+        self.prefetcher.release()            # what an evaluation gathered has old values now

@@ -15,7 +15,7 @@ from ...backend import Array, to_host
 from ...comm import Communicator, collectives
 from ...nn import Parameter, Slab
 from ...nn.slab import Segment
-from ..tensor.apply import whole
+from ..tensor.apply import gather_parameter
 
 Row = Sequence[tuple[Segment, Parameter]]
 
@@ -62,5 +62,5 @@ class StageSlab(Slab):
                 found[segment.name] = piece.reshape(segment.shape)
             else:
                 with self.tp.labelled("state"):
-                    found[segment.name] = whole(self.tp, segment, piece)
+                    found[segment.name] = gather_parameter(self.tp, segment, piece)
         return found

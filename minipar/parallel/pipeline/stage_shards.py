@@ -18,7 +18,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_gather, chunk_bounds
 from ...nn.slab import Segment
 from ..shards import Shard
-from ..zero.fsdp_unit import Run
+from ..zero.fsdp_unit import FlatRun
 from .slab import StageSlab
 
 
@@ -70,7 +70,7 @@ class StageRuns(OfStage):
         size = sum(of[dp.rank][1] - of[dp.rank][0] for of in bounds)
         self.data = allocate_zeros("parameters", slab.data, size)
         self.grad = allocate_zeros("gradients", self.data)
-        self.runs: list[Run] = []
+        self.runs: list[FlatRun] = []
         self.segments: list[Segment] = []
         here = 0                                    # where the run's piece begins in `data`
         for (a, b), (start, stop), of in zip(cuts, spans, bounds):
@@ -79,7 +79,7 @@ class StageRuns(OfStage):
             self.data[mine] = whole[begin:end]
             layout = [moved(segment, -start) for segment in slab.segments[a:b]]
             shard = Shard(slab.parameters[a:b], layout, dp, of, self.data[mine], self.grad[mine])
-            self.runs.append(Run(shard, shard.data, shard.counts, slab.data))
+            self.runs.append(FlatRun(shard, shard.data, shard.counts, slab.data))
             self.segments += [moved(segment, here) for segment in shard.segments]
             here = mine.stop
         slab.drop()

@@ -23,13 +23,13 @@ from .layers import (
     AXIS,
     SequenceSplit,
     TensorSplit,
-    become,
+    retype,
     split_attention,
     split_columns,
     split_rows,
 )
 from .regather import RegatheringColumnLinear
-from .vocabulary import split_words, vocabulary_cross_entropy
+from .vocabulary import split_vocabulary, vocabulary_cross_entropy
 
 
 class PartialDropout(Dropout):
@@ -45,13 +45,13 @@ class PartialDropout(Dropout):
         return super().mask(x, (total, *shape[1:]), (mine, *box[1:]))
 
 
-class CutSlab(Slab):
+class TensorParallelSlab(Slab):
     """A slab of parts: each rank of `comm` has its own box of every parameter."""
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
         """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
         with self.comm.labelled("state"):
-            return {s.name: whole(self.comm, s, to_host(values[s.start:s.stop]))
+            return {s.name: gather_parameter(self.comm, s, to_host(values[s.start:s.stop]))
                     for s in self.segments}
 
 
@@ -65,7 +65,7 @@ class TensorParallel:
         super().make_slabs(like)
         for slab in self.slabs:
             if AXIS not in slab.segments[0].replicated:
-                slab.__class__, slab.comm = CutSlab, self.split.tp
+                slab.__class__, slab.comm = TensorParallelSlab, self.split.tp
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every whole parameter by its full name, on every rank."""
@@ -143,7 +143,7 @@ def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = Fa
         _split_mlp(model, split)
     else:
         _split_gpt(model, split, gather_again)
-    become(model, TensorParallelMLP if isinstance(model, MLP) else TensorParallelGPT, split=split)
+    retype(model, TensorParallelMLP if isinstance(model, MLP) else TensorParallelGPT, split=split)
     if model.slabs:
         model.make_slabs(model.slabs[0].data)
     return model
@@ -158,7 +158,7 @@ def _split_mlp(model: MLP, split: TensorSplit) -> None:
         split_rows(modules[second], split)
         for module in modules[first:second]:
             if isinstance(module, Dropout):
-                become(module, PartialDropout, tp=split.tp, total=width)
+                retype(module, PartialDropout, tp=split.tp, total=width)
 
 
 def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
@@ -166,11 +166,11 @@ def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
         split_attention(block.attn, split)
         split_columns(block.mlp.c_fc, split)
         split_rows(block.mlp.c_proj, split)
-        become(block.attn.attn_dropout, PartialDropout, tp=split.tp, total=None)
+        retype(block.attn.attn_dropout, PartialDropout, tp=split.tp, total=None)
         if gather_again:
-            become(block.attn.c_attn, RegatheringColumnLinear)
-            become(block.mlp.c_fc, RegatheringColumnLinear)
-    split_words(model.wte, split)
+            retype(block.attn.c_attn, RegatheringColumnLinear)
+            retype(block.mlp.c_fc, RegatheringColumnLinear)
+    split_vocabulary(model.wte, split)
     if not model.config.tied:
         split_columns(model.lm_head, split)
     if isinstance(split, SequenceSplit):
@@ -178,10 +178,10 @@ def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
             norm.transform_parameters(split.shared)
         for dropout in [model.drop, *(layer for block in model.h for layer in
                                       (block.attn.resid_dropout, block.mlp.dropout))]:
-            become(dropout, PartialDropout, tp=split.tp, total=None)
+            retype(dropout, PartialDropout, tp=split.tp, total=None)
 
 
-def whole(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
+def gather_parameter(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
     """The global array of which `piece`, flat, is this rank's box; all ranks call it."""
     values = np.array(piece).reshape(segment.shape)
     for dim, total in enumerate(segment.global_shape):

@@ -87,13 +87,13 @@ class RowLinear(Linear):
         return y + self.split.shared(self.bias) if self.has_bias else y
 
 
-def become(module: Module, kind: type, **attributes: Any) -> None:
+def retype(module: Module, kind: type, **attributes: Any) -> None:
     """Let `module` be a `kind` from now on: the same parameters under the same names."""
     module.__class__ = kind
     module.__dict__.update(attributes)
 
 
-def cut(parameter: Parameter, dim: int, tp: Communicator,
+def shard_parameter(parameter: Parameter, dim: int, tp: Communicator,
         order: tuple[int, ...] | None = None) -> None:
     """Keep this rank's piece along axis `dim`, by `chunk_bounds`, of the last axis in `order`.
 
@@ -110,17 +110,17 @@ def cut(parameter: Parameter, dim: int, tp: Communicator,
 
 def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | None = None) -> None:
     """Cut a linear layer by its outputs, which are first brought into `order`."""
-    become(linear, ColumnLinear, split=split)
+    retype(linear, ColumnLinear, split=split)
     own = linear._parameters            # themselves, not what a mask makes of them
-    cut(own["weight"], 1, split.tp, order)
+    shard_parameter(own["weight"], 1, split.tp, order)
     if linear.has_bias:
-        cut(own["bias"], 0, split.tp, order)
+        shard_parameter(own["bias"], 0, split.tp, order)
 
 
 def split_rows(linear: Linear, split: TensorSplit) -> None:
     """Cut a linear layer by its inputs; its bias stays whole."""
-    become(linear, RowLinear, split=split)
-    cut(linear._parameters["weight"], 0, split.tp)
+    retype(linear, RowLinear, split=split)
+    shard_parameter(linear._parameters["weight"], 0, split.tp)
 
 
 def split_attention(attention: Attention, split: TensorSplit) -> None:

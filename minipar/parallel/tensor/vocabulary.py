@@ -19,7 +19,7 @@ from ...backend import Array, check_ids, scatter_add
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
 from ...nn import Embedding
-from .layers import TensorSplit, become, cut
+from .layers import TensorSplit, retype, shard_parameter
 
 
 class PartialEmbedding(Function):
@@ -102,15 +102,15 @@ class VocabularyEmbedding(Embedding):
         return self.split.leave(mine)
 
 
-def split_words(embedding: Embedding, split: TensorSplit) -> None:
+def split_vocabulary(embedding: Embedding, split: TensorSplit) -> None:
     """Cut an embedding by its rows.  Raises ValueError if there are fewer of them than ranks."""
     num_words, tp = embedding.weight.shape[0], split.tp
     if num_words < tp.size:
         raise ValueError(f"a vocabulary of {num_words} words leaves some of {tp.size} ranks "
                          f"without any: choose tp of at most {num_words}")
-    become(embedding, VocabularyEmbedding, split=split, num_words=num_words,
+    retype(embedding, VocabularyEmbedding, split=split, num_words=num_words,
            bounds=chunk_bounds(num_words, tp.size)[tp.rank])
-    cut(embedding.weight, 0, tp)
+    shard_parameter(embedding.weight, 0, tp)
 
 
 def vocabulary_cross_entropy(logits: Tensor, targets: Array, comm: Communicator, total: int,

@@ -25,21 +25,21 @@ from ...comm.collectives import broadcast
 from ...nn import Module
 from ...optim import Optimizer
 from ..shards import Shard
-from .fsdp_unit import Unit, call_before_use, padded_run
-from .prefetch import Gathering
+from .fsdp_unit import FSDPUnit, call_before_use, padded_run
+from .prefetch import Prefetcher
 from .zero2 import ShardedGradients, check_whole
 
 
 class FullyShardedDataParallel(ShardedGradients):
     """Made by `fully_shard`; `slabs` are the shards, for the optimizer."""
 
-    def __init__(self, model: Module, comm: Communicator, units: Sequence[Unit],
+    def __init__(self, model: Module, comm: Communicator, units: Sequence[FSDPUnit],
                  replicate: Communicator | None, prefetch: bool):
         self._take(model, comm)
         self.units = list(units)
         self.slabs = [run.shard for unit in units for run in unit.runs]
         self.shard_comm, self.replicate = self.slabs[0].comm, replicate
-        self.gathering = Gathering(units, self.shard_comm, self._move_on, prefetch)
+        self.prefetcher = Prefetcher(units, self.shard_comm, self._poll, prefetch)
         self.pieces: list[tuple[Shard, Array]] = []
 
     @contextmanager
@@ -50,21 +50,21 @@ class FullyShardedDataParallel(ShardedGradients):
             runs = [run for unit in self.units[::-1] for run in unit.runs]
             self.watch([run.shard for run in runs], [run.gradient for run in runs],
                        self.shard_comm.split(0))       # on which gathers do not meet reductions
-        self.gathering.begin()
-        with self.gathering.during("forward"):
+        self.prefetcher.begin()
+        with self.prefetcher.during("forward"):
             yield
-        self.gathering.check_uses()
+        self.prefetcher.check_uses()
 
     def backward(self, loss: Tensor) -> None:
         """See Strategy."""
-        with self.gathering.during("backward"):
+        with self.prefetcher.during("backward"):
             super().backward(loss)
-        self.gathering.end()
+        self.prefetcher.end()
 
     def update(self, optimizer: Optimizer) -> None:
         """See Strategy."""
         super().update(optimizer)
-        self.gathering.release()            # what an evaluation gathered has old values now
+        self.prefetcher.release()            # what an evaluation gathered has old values now
 
     def keep(self, shard: Shard, piece: Array) -> None:
         """See ShardedGradients: with replicas, the sum over them is still to come."""
@@ -77,7 +77,7 @@ class FullyShardedDataParallel(ShardedGradients):
         """See Strategy."""
         super().after_backward()
         for shard, piece in self.pieces:
-            whole = self.sums.all_reduce(self.replicate, piece, of=(shard, "replicas"))
+            whole = self.wire.all_reduce(self.replicate, piece, key=(shard, "replicas"))
             super().keep(shard, whole)
         self.pieces.clear()
 
@@ -116,7 +116,7 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
         for _, p in own:
             broadcast(comm, p.data, out=p.data)
             page_out(p.data)
-        unit = Unit([padded_run(own, shard)], not reshard_after_forward)
+        unit = FSDPUnit([padded_run(own, shard)], not reshard_after_forward)
         units.insert(0, unit)
         call_before_use(parts, unit)
     if not units:

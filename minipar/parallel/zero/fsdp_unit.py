@@ -20,11 +20,11 @@ from ...nn import Parameter
 from ...nn.parameter import Absent
 from ...nn.slab import Segment
 from ..shards import Shard
-from ..wire import EXACT, Sums
-from .zero2 import PassingGradient
+from ..wire import UNCOMPRESSED, Wire
+from .zero2 import TransientGradient
 
 
-class Run:
+class FlatRun:
     """Parameters in one flat run, of which `shard` is here.
 
     `piece`, the shard's data and perhaps padding after it, is this rank's of all pieces, of these
@@ -34,11 +34,11 @@ class Run:
     def __init__(self, shard: Shard, piece: Array, lengths: Sequence[int], like: Array):
         self.shard, self.piece, self.lengths = shard, piece, list(lengths)
         self.like = np.empty_like(like, shape=0)
-        self.gradient = PassingGradient(shard.parameters, shard.layout, self.like)
+        self.gradient = TransientGradient(shard.parameters, shard.layout, self.like)
         page_out(piece, shard.grad)
 
 
-def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> Run:
+def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> FlatRun:
     """These parameters as a run, padded to a multiple of p and cut into p equal pieces."""
     layout, size = [], 0
     for name, p in named:
@@ -54,16 +54,16 @@ def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> Ru
     grad = allocate_zeros("gradients", padded)
     shard = Shard([p for _, p in named], layout, comm, bounds, padded[:end - begin],
                   grad[:end - begin])
-    return Run(shard, padded, [length] * comm.size, flat)
+    return FlatRun(shard, padded, [length] * comm.size, flat)
 
 
-class Unit:
+class FSDPUnit:
     """Runs of parameters that are gathered and released together.
 
     `stays`: not released between forward and backward.
     """
 
-    def __init__(self, runs: Sequence[Run], stays: bool = False):
+    def __init__(self, runs: Sequence[FlatRun], stays: bool = False):
         self.runs, self.stays, self.pinned = list(runs), stays, False
         self.places = [(p, s) for run in runs for p, s in zip(run.shard.parameters,
                                                               run.shard.layout)]
@@ -72,8 +72,8 @@ class Unit:
         self.released = [Absent(p.shape, p.dtype) for p in self.parameters]
         self.full: list[Array] | None = None    # all of each run and its padding, while gathered
         self.coming: Work | None = None         # … or while they are on their way
-        self.sums = EXACT                       # how pieces travel
-        self.on_use: Callable[[Unit], None] = lambda unit: None     # set by who gathers
+        self.wire: Wire = UNCOMPRESSED          # how pieces travel
+        self.on_use: Callable[[FSDPUnit], None] = lambda unit: None     # set by who gathers
         self.release()
 
     def call(self, parameter: Parameter) -> Parameter:
@@ -87,7 +87,7 @@ class Unit:
         if self.full is None:
             arrays = [np.empty_like(run.like, shape=sum(run.lengths)) for run in self.runs]
             self.full = [record_allocation("communication", array) for array in arrays]
-            self.coming = start(_gather_all, comm, self.sums, self.runs, self.full)
+            self.coming = start(_gather_all, comm, self.wire, self.runs, self.full)
 
     def gather(self, comm: Communicator) -> None:
         """Have all parameters here."""
@@ -121,13 +121,14 @@ class Unit:
         return view_from_spec(self.full[i], place)
 
 
-def _gather_all(comm: Communicator, sums: Sums, runs: Sequence[Run], out: Sequence[Array]) -> None:
+def _gather_all(comm: Communicator, wire: Wire, runs: Sequence[FlatRun],
+                out: Sequence[Array]) -> None:
     for run, whole in zip(runs, out):
-        sums.all_gather(comm, to_device_of(run.piece, run.like), run.lengths, whole)
+        wire.all_gather(comm, to_device_of(run.piece, run.like), run.lengths, whole)
         page_out(run.piece)
 
 
-def call_before_use(modules: Sequence, unit: Unit) -> None:
+def call_before_use(modules: Sequence, unit: FSDPUnit) -> None:
     """Whoever uses a parameter of the unit through one of `modules` calls for the unit first."""
     for module in modules:
         if any(p.slot in unit.slots for p in module._parameters.values()):

@@ -17,13 +17,13 @@ from ...backend import Array
 from ...comm import Communicator
 from ...memory.remat.recompute import is_recomputing
 from ..data.graph import check_uses
-from .fsdp_unit import Unit
+from .fsdp_unit import FSDPUnit
 
 
 class Place(NamedTuple):
     """What an operation keeps of a weight: where it was."""
 
-    unit: Unit
+    unit: FSDPUnit
     place: tuple
 
 
@@ -31,21 +31,21 @@ BY_HAND = ("compute the loss inside `with strategy.forward_context():` and call 
            "strategy.backward(loss)")
 
 
-class Gathering:
+class Prefetcher:
     """Gathers `units` over `comm` when they are used, or a use ahead, with `prefetch`.
 
     `move_on` lets messages that are under way go on; `mend` says how to compute a loss.
     """
 
-    def __init__(self, units: Sequence[Unit], comm: Communicator, move_on: Callable[[], None],
+    def __init__(self, units: Sequence[FSDPUnit], comm: Communicator, move_on: Callable[[], None],
                  prefetch: bool = True, mend: str = BY_HAND):
         self.units, self.comm, self.move_on, self.prefetch = list(units), comm, move_on, prefetch
         self.mend = mend
         self.own_comm: Communicator | None = None       # on which nothing else is sent
         self.phase: str | None = None           # "forward", "backward", "both"; None: outside
-        self.current: Unit | None = None
-        self.uses: list[Unit] = []              # in this step
-        self.plan: list[Unit] = []              # in the one before
+        self.current: FSDPUnit | None = None
+        self.uses: list[FSDPUnit] = []              # in this step
+        self.plan: list[FSDPUnit] = []              # in the one before
         for unit in units:
             unit.on_use = self.use
 
@@ -80,7 +80,7 @@ class Gathering:
         finally:
             self.phase = None
 
-    def use(self, unit: Unit) -> None:
+    def use(self, unit: FSDPUnit) -> None:
         """Have `unit` here, release what is not needed, and begin to gather what comes next."""
         self.move_on()
         if unit is self.current and unit.full is not None:
@@ -93,24 +93,24 @@ class Gathering:
                 raise RuntimeError("weights of a sharded model are used where their gradients "
                                    f"would be lost: {self.mend} (or compute without gradients, "
                                    "no_grad())")
-            self._make_room(unit)
+            self._reshard_others(unit)
             unit.gather(self.own_comm)
             return
         self.uses.append(unit)
         until_backward = self.phase == "forward" or unit.pinned and is_recomputing()
         unit.pinned = unit.stays and until_backward
-        after = self._expected() if self.prefetch else None
-        self._make_room(unit, after or before)
+        after = self._predict_next() if self.prefetch else None
+        self._reshard_others(unit, after or before)
         unit.gather(self.own_comm)
         if after is not None:
             after.start_gather(self.own_comm)
 
-    def _expected(self) -> Unit | None:
+    def _predict_next(self) -> FSDPUnit | None:
         """What followed these uses in the step before, if that began in the same way."""
         done = len(self.uses)
         return self.plan[done] if self.plan[:done] == self.uses != self.plan else None
 
-    def _make_room(self, *wanted: Unit | None) -> None:
+    def _reshard_others(self, *wanted: FSDPUnit | None) -> None:
         for unit in self.units:
             if unit.full is not None and unit not in wanted and not unit.pinned:
                 unit.release()

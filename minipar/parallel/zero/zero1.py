@@ -21,16 +21,16 @@ from ...comm.collectives import all_gather, chunk_bounds
 from ...comm.work import Work, start
 from ...nn import Module
 from ...optim import Optimizer
-from ..data.buckets import Run, bucket_runs, byte_limits
+from ..data.buckets import Bucket, bucket_limits, make_buckets
 from ..data.ddp import Bucketed
 from ..data.graph import broadcast_parameters
 from ..shards import Shard
 from ..strategy import Strategy
 from .graph import ShardedParameters
-from .zero2 import PassingGradient, ShardedGradients, check_whole
+from .zero2 import ShardedGradients, TransientGradient, check_whole
 
 
-def publish(comm: Communicator, runs: list[Run], shards: list[Shard]) -> None:
+def publish(comm: Communicator, runs: list[Bucket], shards: list[Shard]) -> None:
     """Everyone's piece of the parameters for everyone, in place."""
     for run, shard in zip(runs, shards):
         all_gather(comm, shard.data, counts=shard.counts, out=run.data)
@@ -50,11 +50,11 @@ class ZeRO1(Bucketed):
             self.slabs.append(Shard(run.parameters, run.layout, comm, bounds, run.data[mine],
                                     run.grad[mine]))
 
-    def start(self, run: Run) -> Work:
+    def start(self, run: Bucket) -> Work:
         """See Bucketed: the sum of this rank's piece ends where its shard looks for it."""
         shard = self.slabs[self.buckets.index(run)]
         shard.has_grad = True
-        return start(self.sums.reduce_scatter, self.comm, run.grad, shard.counts, of=run)
+        return start(self.wire.reduce_scatter, self.comm, run.grad, shard.counts, key=run)
 
     def update(self, optimizer: Optimizer) -> None:
         """See Strategy."""
@@ -70,14 +70,14 @@ class ZeRO2(ShardedGradients):
         check_whole(model.named_parameters())
         super().__init__(model, comm)
         broadcast_parameters(model, comm)
-        self.buckets = bucket_runs(model.slabs, byte_limits(first_bucket_mb, bucket_mb))
+        self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
         self.slabs, gradients = [], []
         for run in self.buckets:
             bounds = chunk_bounds(run.stop - run.start, comm.size)
             data = run.data[slice(*bounds[comm.rank])]
             grad = allocate_zeros("gradients", data)
             self.slabs.append(Shard(run.parameters, run.layout, comm, bounds, data, grad))
-            gradients.append(PassingGradient(run.parameters, run.layout, data))
+            gradients.append(TransientGradient(run.parameters, run.layout, data))
         for slab in model.slabs:
             slab.drop_grad()
         self.watch(self.slabs, gradients, comm)

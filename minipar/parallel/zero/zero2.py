@@ -11,10 +11,10 @@ from ...comm import Communicator
 from ...comm.work import Work, start
 from ...nn import Parameter
 from ...nn.slab import Segment
-from ..data.order import InOrder
+from ..data.order import OrderedLauncher
 from ..shards import Shard
 from ..strategy import Strategy
-from ..wire import EXACT, Sums
+from ..wire import UNCOMPRESSED, Wire
 
 
 def check_whole(named: Iterable[tuple[str, Parameter]]) -> None:
@@ -26,7 +26,7 @@ def check_whole(named: Iterable[tuple[str, Parameter]]) -> None:
                              "dp and tp to make_hybrid(), with data_parallel=\"zero1\" or \"fsdp\"")
 
 
-class PassingGradient:
+class TransientGradient:
     """The whole gradient of a run, which exists from its first contribution until it is reduced.
 
     `before` is called when it is about to be allocated.
@@ -57,17 +57,17 @@ class PassingGradient:
         return flat
 
 
-class Reductions:
+class GradientReducer:
     """Reduce-scatters of `gradients`, over `comm`, to `shards`.
 
     At most one is under way; it ends before the next gradient is allocated.  `keep(shard, piece)`
     is called when a piece is reduced.
     """
 
-    def __init__(self, shards: Sequence[Shard], gradients: Sequence[PassingGradient],
+    def __init__(self, shards: Sequence[Shard], gradients: Sequence[TransientGradient],
                  comm: Communicator, keep: Callable[[Shard, Array], None] = Shard.add):
         self.shards, self.gradients, self.comm, self.keep = shards, gradients, comm, keep
-        self.sums: Sums = EXACT
+        self.wire: Wire = UNCOMPRESSED
         self.work: tuple[Shard, Work] | None = None
         for gradient in gradients:
             gradient.before = self.settle
@@ -76,8 +76,8 @@ class Reductions:
         """Begin to reduce gradient number i, which is whole."""
         flat, shard = self.gradients[i].take(), self.shards[i]
         self.settle()
-        self.work = shard, start(self.sums.reduce_scatter, self.comm, flat, shard.counts,
-                                 of=shard)
+        self.work = shard, start(self.wire.reduce_scatter, self.comm, flat, shard.counts,
+                                 key=shard)
 
     def settle(self) -> None:
         """Wait for the reduction under way, and keep this rank's piece."""
@@ -91,14 +91,14 @@ class ShardedGradients(Strategy):
     """
 
     can_accumulate = False
-    reductions: Reductions | None = None
+    reductions: GradientReducer | None = None
 
-    def watch(self, shards: Sequence[Shard], gradients: Sequence[PassingGradient],
+    def watch(self, shards: Sequence[Shard], gradients: Sequence[TransientGradient],
               comm: Communicator) -> None:
         """Reduce these from now on, over `comm`, in this order."""
-        self.reductions = Reductions(shards, gradients, comm, self.keep)
-        self.reductions.sums = self.sums
-        self.order = InOrder([shard.parameters for shard in shards], self.reductions.launch)
+        self.reductions = GradientReducer(shards, gradients, comm, self.keep)
+        self.reductions.wire = self.wire
+        self.order = OrderedLauncher([shard.parameters for shard in shards], self.reductions.launch)
 
     def keep(self, shard: Shard, piece: Array) -> None:
         """What becomes of a piece once it is reduced."""
@@ -107,9 +107,9 @@ class ShardedGradients(Strategy):
 
     def before_backward(self, loss: Tensor) -> None:
         """See Strategy."""
-        self.order.begin(loss)
+        self.order.before_backward(loss)
 
     def after_backward(self) -> None:
         """See Strategy."""
-        self.order.finish()
+        self.order.after_backward()
         self.reductions.settle()

@@ -4,13 +4,13 @@ import argparse
 
 from ...compress.distillation.distill import Distillation
 from ...compress.messages.block_codec import BlockCodec
-from ...compress.messages.quantized_collectives import QuantizedSums
+from ...compress.messages.quantized_collectives import QuantizedWire
 from ...launcher import UsageError
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
 from ...parallel.low_precision import gather_in, reduce_in, send_in
 from ...parallel.strategy import Strategy
-from ...parallel.wire import Sums
+from ...parallel.wire import Wire
 from ...precision.loss_scaler import LARGEST, LossScaler
 from ...precision.mixed import NAMES, preset, set_precision
 
@@ -87,8 +87,8 @@ def narrow_messages(options: argparse.Namespace, strategy: Strategy) -> None:
         gather_in(strategy, _travelling(options.gather_dtype))
 
 
-def _travelling(name: str) -> Format | Sums:
-    return WIRES[name] if name in WIRES else QuantizedSums(BlockCodec(INTEGERS[name]))
+def _travelling(name: str) -> Format | Wire:
+    return WIRES[name] if name in WIRES else QuantizedWire(BlockCodec(INTEGERS[name]))
 
 
 def make_scaler(options: argparse.Namespace) -> LossScaler | None:

@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
-from minipar.compress.messages.quantized_collectives import QuantizedSums
+from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.memory.ledger import Ledger
 from minipar.testing import worlds
 from tests.support.block_numbers import CODECS, FOUR, draw
@@ -14,9 +14,9 @@ from tests.support.block_numbers import CODECS, FOUR, draw
 def reduced(kind, comm, sums, flat, counts):
     """One reduction by name: the piece, and where it is."""
     if kind == "all_reduce":
-        return sums.all_reduce(comm, flat, of="gradient"), slice(None)
+        return sums.all_reduce(comm, flat, key="gradient"), slice(None)
     start = sum(counts[:comm.rank])
-    return (sums.reduce_scatter(comm, flat, counts, of="gradient"),
+    return (sums.reduce_scatter(comm, flat, counts, key="gradient"),
             slice(start, start + counts[comm.rank]))
 
 
@@ -32,7 +32,7 @@ def test_with_feedback_the_error_of_a_sum_over_steps_does_not_grow(world, kind, 
         counts = [stop - start for start, stop in chunk_bounds(n, p)]
         errors = {}
         for feedback in (True, False):
-            sums, total, worst = QuantizedSums(codec, feedback), 0.0, []
+            sums, total, worst = QuantizedWire(codec, feedback), 0.0, []
             for step in range(1, steps + 1):
                 piece, where = reduced(kind, comm, sums, gradient.copy(), counts)
                 total = total + piece.astype(np.float64)
@@ -52,15 +52,15 @@ def test_what_is_owed_follows_the_scale_of_the_loss(world):
     def body(comm):
         found = []
         for scales in ((1.0,) * 5, (1024.0, 1024.0, 2.0, 2.0, 64.0)):
-            sums, totals = QuantizedSums(), []
+            sums, totals = QuantizedWire(), []
             for step, scale in enumerate(scales):
-                sums.begin(scale)
+                sums.start_batch(scale)
                 flat = draw(comm.size, 700, step)[comm.rank] * np.float32(scale)
-                totals.append(sums.all_reduce(comm, flat, of="gradient") / np.float32(scale))
+                totals.append(sums.all_reduce(comm, flat, key="gradient") / np.float32(scale))
             found.append(totals)
         np.testing.assert_array_equal(*found)
-        without = QuantizedSums(feedback=False)
-        without.begin(8.0)
+        without = QuantizedWire(feedback=False)
+        without.start_batch(8.0)
         assert without.debts is None
     world.run(body)
 
@@ -71,7 +71,7 @@ def test_the_ledger_is_told_what_is_owed(kind, share):
     def body(comm):
         ledger, n = Ledger(), 1200
         with ledger.recording():
-            sums = QuantizedSums()
+            sums = QuantizedWire()
             for _ in range(3):
                 reduced(kind, comm, sums, draw(comm.size, n)[comm.rank],
                         [n // comm.size] * comm.size)

@@ -7,9 +7,9 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_gather, chunk_bounds, reduce_scatter
 from minipar.compress.messages.block_codec import BlockCodec
-from minipar.compress.messages.quantized_collectives import QuantizedSums
+from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.parallel.data.graph import ranks_that_differ
-from minipar.parallel.wire import EXACT
+from minipar.parallel.wire import UNCOMPRESSED
 from minipar.testing import worlds
 from tests.support.block_numbers import CODECS, EIGHT, draw, half_steps
 
@@ -24,7 +24,7 @@ def test_all_reduce_is_the_sum_within_two_roundings_and_its_formula(world, n, co
         counts = [stop - start for start, stop in chunk_bounds(n, p)]
         flat = every[comm.rank].copy()
         comm.start_trace()
-        assert QuantizedSums(codec).all_reduce(comm, flat) is flat
+        assert QuantizedWire(codec).all_reduce(comm, flat) is flat
         trace = comm.stop_trace()
         exact = every.astype(np.float64).sum(0)
         bound = sum(half_steps(one, codec, counts) for one in every)
@@ -46,7 +46,7 @@ def test_reduce_scatter_and_all_gather(world, counts):
         p = comm.size
         lengths = {"even": [300] * p, "odd": [(7 * r) % 5 * 111 for r in range(p)],
                    "one has all": [500] + [0] * (p - 1)}[counts]
-        every, sums = draw(p, sum(lengths)), QuantizedSums()
+        every, sums = draw(p, sum(lengths)), QuantizedWire()
         flat = every[comm.rank].copy()
         start = sum(lengths[:comm.rank])
         mine = slice(start, start + lengths[comm.rank])
@@ -67,8 +67,8 @@ def test_reduce_scatter_and_all_gather(world, counts):
 def test_fewer_bytes_than_float32_by_a_factor_of_almost_four(world):
     def body(comm):
         n, p, sent = 1 << 16, comm.size, {}
-        for name, sums in (("float32", EXACT), ("int8", QuantizedSums()),
-                           ("int4", QuantizedSums(BlockCodec(bits=4)))):
+        for name, sums in (("float32", UNCOMPRESSED), ("int8", QuantizedWire()),
+                           ("int4", QuantizedWire(BlockCodec(bits=4)))):
             comm.start_trace()
             sums.all_reduce(comm, draw(p, n)[comm.rank])
             sums.reduce_scatter(comm, draw(p, n)[comm.rank], [n // p] * p)
@@ -111,7 +111,7 @@ def test_a_ring_that_rounds_in_every_round_is_worse_the_more_ranks_there_are(wor
         def error(result):
             return np.linalg.norm(result - exact) / np.linalg.norm(exact)
 
-        ours = error(QuantizedSums().all_reduce(comm, every[comm.rank].copy()))
+        ours = error(QuantizedWire().all_reduce(comm, every[comm.rank].copy()))
         ring = error(rounding_ring(comm, every[comm.rank].copy(), EIGHT))
         assert ours < 0.009                                  # whatever p is
         assert ring / ours == pytest.approx((p / 3)**0.5, rel=0.25)
@@ -122,7 +122,7 @@ def test_replicas_are_equal_on_many_ranks():
     """A piece may be shorter than a block, or empty."""
     def body(comm):
         flat = draw(1, 20, comm.rank)[0]
-        QuantizedSums().all_reduce(comm, flat, of="gradient")
+        QuantizedWire().all_reduce(comm, flat, key="gradient")
         assert not ranks_that_differ(comm, flat.tobytes())
     Cluster(24).run(body)
 
@@ -132,12 +132,12 @@ def test_replicas_are_equal_on_many_ranks():
 @pytest.mark.parametrize("feedback", [True, False])
 def test_what_is_not_finite_reaches_every_rank_and_is_forgotten(world, bad, feedback):
     def body(comm):
-        sums, n = QuantizedSums(feedback=feedback), 1000
+        sums, n = QuantizedWire(feedback=feedback), 1000
         for step, rank in enumerate((None, comm.size - 1, 0, None)):
             flat = draw(comm.size, n, step)[comm.rank]
             if comm.rank == rank:
                 flat[7] = bad
-            sums.all_reduce(comm, flat, of="gradient")
+            sums.all_reduce(comm, flat, key="gradient")
             assert np.isfinite(flat).all() == (rank is None)
             assert not ranks_that_differ(comm, np.isnan(flat).tobytes())
     world.run(body)

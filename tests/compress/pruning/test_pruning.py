@@ -10,7 +10,7 @@ from minipar.compress.pruning.masks import Masks, prunable
 from minipar.compress.pruning.prune import n_of_m, prune
 from minipar.compress.pruning.saliency import calibrate, magnitude, random, taylor
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.tensor.apply import parallelize, whole
+from minipar.parallel.tensor.apply import gather_parameter, parallelize
 from minipar.testing import worlds
 
 CONFIG = GPTConfig(11, context=6, num_layers=2, num_heads=4, width=8, tied=False)
@@ -167,7 +167,7 @@ def test_every_mesh_finds_the_masks_of_one_process(world, kind, ties):
             for slab in model.slabs:
                 for s in slab.segments:
                     if s.name in found:
-                        mask = whole(mesh["tp"], s, found[s.name]) if "tp" in sizes \
+                        mask = gather_parameter(mesh["tp"], s, found[s.name]) if "tp" in sizes \
                             else found[s.name]
                         assert np.array_equal(mask, expected[s.name]), s.name
     world.run(body)

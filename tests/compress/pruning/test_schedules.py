@@ -11,7 +11,7 @@ from minipar.compress.pruning.saliency import magnitude
 from minipar.compress.pruning.schedules import Gradual, cubic_sparsity, lottery_ticket, rewind
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.tensor.apply import parallelize, whole
+from minipar.parallel.tensor.apply import gather_parameter, parallelize
 
 SIZES = [6, 8, 8, 4]
 X, LABELS = np.random.default_rng(0).standard_normal((8, 6)), np.arange(8) % 4
@@ -73,7 +73,8 @@ def test_gradual_pruning_of_a_cut_model_is_that_of_one_process():
         for slab in model.slabs:
             for s in slab.segments:
                 if s.name in found:
-                    assert np.array_equal(whole(mesh["tp"], s, found[s.name]), expected[s.name])
+                    whole = gather_parameter(mesh["tp"], s, found[s.name])
+                    assert np.array_equal(whole, expected[s.name])
     Cluster(2).run(body)
 
 

@@ -7,9 +7,9 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.data.buckets import assign_buckets, bucket_runs, byte_limits
+from minipar.parallel.data.buckets import assign_buckets, bucket_limits, make_buckets
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.data.order import InOrder
+from minipar.parallel.data.order import OrderedLauncher
 from minipar.testing import worlds
 
 PYTORCH = [     # numbers of float32, limits in bytes, what PyTorch 2.13 makes of them
@@ -32,12 +32,12 @@ def test_no_parameters_no_buckets():
 @pytest.mark.parametrize("mb", [0, -1, float("inf"), float("nan")])
 def test_a_bucket_needs_room(mb):
     with pytest.raises(ValueError, match="bucket_mb=.*give a number of megabytes > 0"):
-        byte_limits(1, mb)
+        bucket_limits(1, mb)
 
 
 def test_buckets_are_runs_of_the_slab_from_its_end():
     (slab,) = MLP([3, 4, 5, 2]).initialize(0).slabs         # 12 4 20 5 10 2 numbers
-    runs = bucket_runs([slab], [4 * 12, 4 * 25])
+    runs = make_buckets([slab], [4 * 12, 4 * 25])
     assert [(run.start, run.stop) for run in runs] == [(41, 53), (16, 41), (0, 16)]
     assert [segment.start for segment in runs[1].layout] == [0, 20]
     assert np.shares_memory(runs[1].grad, slab.grad) and runs[1].data.size == 25
@@ -47,25 +47,25 @@ def test_launches_keep_their_order():
     """Group 1 is ready before group 0, and waits for it; what never comes is not waited for."""
     model, launched = MLP([3, 4, 2, 2]).initialize(0), []
     groups = [[model[0].weight, model[0].bias], [model[4].weight], [model[2].weight]]
-    order = InOrder(groups, launched.append)
+    order = OrderedLauncher(groups, launched.append)
     loss = model.loss(np.ones((2, 3), np.float32), np.array([0, 1]))
-    order.begin(loss)
+    order.before_backward(loss)
     seen = []
     model[4].weight.slot.ready_hooks.append(lambda slot: seen.append(list(launched)))
     loss.backward()
     assert seen == [[]] and launched == [0, 1, 2]           # group 0 came last
     launched.clear()
     only_group_1 = (model[4].weight * 2.0).sum()
-    order.begin(only_group_1)
+    order.before_backward(only_group_1)
     only_group_1.backward()
     assert launched == [0, 1, 2]                            # nobody waits for 0 and 2
-    order.finish()
+    order.after_backward()
     launched.clear()
     of_none = (Tensor(np.ones(2), requires_grad=True) * 2.0).sum()
-    order.begin(of_none)
+    order.before_backward(of_none)
     of_none.backward()
     assert launched == []
-    order.finish()
+    order.after_backward()
     assert launched == [0, 1, 2]
 
 

@@ -14,7 +14,7 @@ from minipar.comm.collectives import all_reduce
 from minipar.launcher import simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategies import shard_all
+from minipar.parallel.strategies import shard_by_block
 from minipar.parallel.strategy import Strategy
 
 CONFIG = GPTConfig(64, context=32, num_layers=6, num_heads=2, width=32)
@@ -59,14 +59,14 @@ def link(p):
 def test_ddp_reaches_most_of_the_bound(p):
     """(F + B + M) / T is at least 0.85 of (F + B + M) / (F + max(B, M)), and M = B."""
     make = partial(DistributedDataParallel, bucket_mb=SMALL_MB, first_bucket_mb=SMALL_MB,
-                   reduce=ring)
+                   comm_hook=ring)
     seconds = sum(train(make, p, link(p)))
     assert FORWARD + BACKWARD <= seconds <= (FORWARD + BACKWARD) / 0.85
 
 
 def test_one_bucket_hides_nothing():
     """It is whole only when backward is over: F + B + M."""
-    seconds = sum(train(partial(DistributedDataParallel, first_bucket_mb=25.0, reduce=ring),
+    seconds = sum(train(partial(DistributedDataParallel, first_bucket_mb=25.0, comm_hook=ring),
                         2, link(2)))
     assert seconds == pytest.approx(FORWARD + 2 * BACKWARD, rel=1e-3)
 
@@ -76,7 +76,7 @@ def test_prefetch_hides_all_gathers_but_the_first(p):
     """The second step knows the order of uses; a gather takes less than the block before it."""
     reduced = BACKWARD / 2                      # reduce-scatters take half of an all-reduce
     computed = FORWARD + BACKWARD + reduced
-    shown = sum(train(shard_all, p, link(p), num_steps=2)) - computed
-    alone = sum(train(partial(shard_all, prefetch=False), p, link(p), num_steps=2)) - computed
+    shown = sum(train(shard_by_block, p, link(p), num_steps=2)) - computed
+    alone = sum(train(partial(shard_by_block, prefetch=False), p, link(p), num_steps=2)) - computed
     assert alone > 0.8 * BACKWARD               # two gathers of nearly everything
     assert shown < 0.15 * alone

@@ -9,7 +9,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.nn import Embedding
 from minipar.parallel.tensor.layers import TensorSplit
-from minipar.parallel.tensor.vocabulary import split_words, vocabulary_cross_entropy
+from minipar.parallel.tensor.vocabulary import split_vocabulary, vocabulary_cross_entropy
 from minipar.testing import worlds
 
 ROWS = (3, 5)
@@ -129,7 +129,7 @@ def test_the_embedding_equals_one_process(world):
 
     def body(comm):
         table = Embedding(11, 3)
-        split_words(table, TensorSplit(comm))
+        split_vocabulary(table, TensorSplit(comm))
         table.initialize(0, np.float64)
         ours = table(ids)
         np.testing.assert_array_equal(ours.data, y.data)
