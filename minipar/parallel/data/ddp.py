@@ -80,7 +80,7 @@ class Bucketed(Strategy):
 
 
 class DistributedDataParallel(Bucketed):
-    """Every rank holds the whole model; `comm_hook(comm, flat)`, if given, sums a bucket in place."""
+    """Every rank holds the whole model; `comm_hook(comm, flat)`, if given, sums a bucket."""
 
     def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
                  first_bucket_mb: float = 1.0, comm_hook: Reduction | None = None):
