@@ -13,7 +13,7 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster, Deadlock
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.launcher import UsageError, launch, ranks_option, simulate
-from minipar.testing.board import wait_until
+from minipar.testing.status_board import wait_until
 
 needs_mpi = pytest.mark.skipif(find_mpirun() is None,
                                reason="there is no mpirun: pip install '.[mpi]'")

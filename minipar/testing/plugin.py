@@ -1,11 +1,11 @@
-"""The pytest plugin: tests marked `mpi(min_size=N)` run on N real ranks, whoever starts pytest.
+"""The pytest plugin: tests marked `mpi(min_size=N)` run on N real ranks, however pytest starts.
 
-    python -m pytest                           the parent: serial tests here, the others in
-     |                                         one MPI job, whose reports it shows as its own
-     +-- mpirun -n 4 python -m pytest ...      the ranks: each test on all of them, together
+    python -m pytest                           controller.py: serial tests here, the others in
+     |                                         an MPI job, whose reports it shows as its own
+     +-- mpirun -n 4 python -m pytest ...      ranks.py: each test on all ranks, together
 
-The second line also works when typed by hand. tests/conftest.py loads this module; launcher.py
-is the parent, ranks.py the ranks.
+`python -m pytest -n 2` (pytest-xdist) spreads the serial tests over two workers, beside the job.
+The second line also works when typed by hand.  tests/conftest.py loads this module.
 """
 
 import importlib.util
@@ -17,26 +17,26 @@ from minipar import environment
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option by which the launcher tells the ranks where to put their results."""
-    parser.addoption("--mpi-results", metavar="FILE", default=None,
-                     help="where the ranks write their results (set by the launcher)")
+    """Add the option that tells the ranks of a job where to write their events."""
+    parser.addoption("--mpi-events", metavar="FILE", default=None,
+                     help="where the ranks write their events (set by the controller)")
 
 
-@pytest.hookimpl(trylast=True)      # after pytest's terminal, which the silent ranks replace
+@pytest.hookimpl(trylast=True)      # after the terminal, which silent ranks replace, and xdist
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the part that this process has."""
+    """Register the plugin for this process: controller or rank."""
     config.addinivalue_line("markers", "mpi(min_size=N): run on N real ranks")
     launched = environment.launched()
     if launched is None:
-        from minipar.testing.launcher import Launcher
-        config.pluginmanager.register(Launcher(config), "minipar-launcher")
+        from minipar.testing.controller import controller
+        config.pluginmanager.register(controller(config), "minipar-controller")
     else:
         from minipar.testing.ranks import Ranks
         config.pluginmanager.register(Ranks(config, _load_mpi(launched)), "minipar-ranks")
 
 
 def _load_mpi(launched: environment.Launched) -> Any:
-    """mpi4py's MPI, if it is there and belongs to the launcher that started this process."""
+    """mpi4py's MPI; UsageError unless it belongs to the mpirun that started this process."""
     if importlib.util.find_spec("mpi4py") is None:
         raise pytest.UsageError("started by mpirun, but mpi4py is not installed: "
                                 "pip install '.[mpi]'")

@@ -1,4 +1,4 @@
-"""The watchdog of one rank: it notices when ranks do not come back from a test.
+"""The watchdog of one rank: a thread that notices when ranks are stuck in a test.
 
         main thread                          watchdog thread (every 0.1 s)
     begin(test) -> "running"                 a peer failed and GRACE seconds are over?
@@ -6,9 +6,9 @@
     finish()    -> "finished"                   -> "stuck", with the stack of the main thread
                                              on rank 0: all have answered -> on_stuck(...)
 
-It runs while the main thread is blocked because mpi4py gives up Python's lock in every MPI call.
-Should some C code keep that lock for good, Python's faulthandler (which needs no lock) ends the
-process a little later.
+It runs while the main thread is blocked, because mpi4py releases the GIL in every MPI call.  If
+some C code keeps the GIL for good, Python's faulthandler, which needs no GIL, ends the process a
+little later.
 """
 
 import faulthandler
@@ -27,30 +27,31 @@ import _pytest
 import pluggy
 
 from minipar import environment
-from minipar.testing.board import POLL, Board
+from minipar.testing.status_board import POLL, StatusBoard
 
 LOOK = 0.1          # seconds between two looks of the watchdog
 ANSWER = 1.0        # seconds that ranks have to say where they are stuck
-BACKSTOP = 15.0     # seconds after which a process that got past all of this is ended
+BACKSTOP = 15.0     # seconds after all limits at which faulthandler ends the process
 
 States = dict[int, dict[str, Any]]
 
 
 @dataclass
 class _Test:
-    """A test that runs now."""
+    """The test that runs now."""
 
     number: int
     team: tuple[int, ...]       # the ranks that run it
     started: float
     finished: bool = False      # on this rank
-    told: bool = False          # the board knows that this rank is stuck
+    reported: bool = False      # the board says that this rank is stuck
 
 
 class Watchdog:
     """Watches the tests of one rank; calls on_stuck(states, limit, seconds) on rank 0."""
 
-    def __init__(self, board: Board, rank: int, on_stuck: Callable[[States, str, float], None]):
+    def __init__(self, board: StatusBoard, rank: int,
+                 on_stuck: Callable[[States, str, float], None]):
         self.board, self.rank, self.on_stuck = board, rank, on_stuck
         self.limit, self.grace = environment.test_limits()
         self._test: _Test | None = None
@@ -61,18 +62,18 @@ class Watchdog:
 
     def begin(self, number: int, team: Iterable[int]) -> None:
         """This rank begins a test that the ranks of `team` run."""
-        self.board.post(self.rank, test=number, status="running")
+        self.board.set_status(self.rank, test=number, status="running")
         self._test = _Test(number, tuple(team), time.monotonic())
         faulthandler.dump_traceback_later(self.limit + self.grace + BACKSTOP, exit=True,
                                           file=self._stderr)
 
     def finish(self, reports: list[dict[str, Any]], failed: bool) -> None:
-        """This rank has come to the end of its test."""
+        """This rank has finished its test."""
         assert self._test is not None
         with self._lock:
             self._test.finished = True
-            self.board.post(self.rank, test=self._test.number, status="finished", failed=failed,
-                            reports=reports)
+            self.board.set_status(self.rank, test=self._test.number, status="finished",
+                                  failed=failed, reports=reports)
 
     def wait_for_team(self) -> States:
         """Sleep until all ranks have finished (or until on_stuck() ends this process)."""
@@ -103,10 +104,10 @@ class Watchdog:
         overdue, limit = self._overdue(test, states)
         if overdue < 0:
             return
-        if not test.finished and not test.told:
-            test.told = True
-            self.board.post(self.rank, test=test.number, status="stuck",
-                            stack=stack_above_pytest(self._main_thread))
+        if not test.finished and not test.reported:
+            test.reported = True
+            self.board.set_status(self.rank, test=test.number, status="stuck",
+                                  stack=stack_above_pytest(self._main_thread))
             states = self._states(test)
         status = [state.get("status") for state in states.values()]
         answered = all(s in ("finished", "stuck") for s in status)
@@ -115,7 +116,7 @@ class Watchdog:
             self.on_stuck(states, limit, time.monotonic() - test.started)
 
     def _overdue(self, test: _Test, states: States) -> tuple[float, str]:
-        """Seconds by which the test is late (negative: it is not), and the limit that it passed."""
+        """Seconds by which the test exceeds its limit (negative: time left), and that limit."""
         now = time.monotonic()
         failures = [state["at"] for state in states.values() if state.get("failed")]
         if failures:
@@ -123,14 +124,14 @@ class Watchdog:
         return now - test.started - self.limit, f"{self.limit:g} s"
 
     def _states(self, test: _Test) -> States:
-        """What the ranks of the team say of this test; nothing yet from those still before it."""
-        states = {rank: self.board.state(rank) for rank in test.team}
+        """The status of each rank of the team in this test; empty for a rank still before it."""
+        states = {rank: self.board.status(rank) for rank in test.team}
         return {rank: state if state.get("test") == test.number else {}
                 for rank, state in states.items()}
 
 
 def stack_above_pytest(thread: int | None) -> str:
-    """Where a thread is now, without the frames of pytest that have led there."""
+    """The stack of a thread, without the frames of pytest below the test."""
     frames = traceback.extract_stack(sys._current_frames()[thread or 0])
     # main program, pytest, this plugin | pytest's runner and the hooks it calls | the test
     in_runner = list(itertools.dropwhile(lambda f: Path(f.filename).name != "runner.py", frames))

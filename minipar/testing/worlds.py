@@ -1,13 +1,13 @@
-"""One test body for both worlds: N simulated ranks in this process, or N real ranks under MPI.
+"""`@worlds`: one test body for N simulated ranks in this process and for N real ranks under MPI.
 
     @worlds(1, 2, 3, mpi=(4,))             # simulated with 1, 2 and 3 ranks; on 4 real ranks
     def test_sum(world):
-        def body(comm):                    # what every rank does, its asserts included
+        def body(comm):                    # runs on every rank, with its asserts
             assert comm.size == world.size
             return comm.rank
         world.run(body)
 
-A test that passes in one world only has found a difference between the two.
+A test that passes in one world only has found a difference between them.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,28 +23,28 @@ class SimulatedWorld:
         self.size = size
 
     def run(self, body: Callable[[Any], Any]) -> list[Any]:
-        """Run body(comm) on every rank; the values it returned, by rank."""
+        """Run body(comm) on every rank; return its values, by rank."""
         from minipar.comm.simulated.cluster import Cluster
         results, _seconds = Cluster(self.size).run(body)
         return results
 
 
 class MPIWorld:
-    """A world of `size` real ranks: the first ones of the MPI job that this process belongs to."""
+    """A world of `size` real ranks: the first ones of this process's MPI job."""
 
     def __init__(self, size: int):
         self.size = size
 
     def run(self, body: Callable[[Any], Any]) -> list[Any]:
-        """Run body(comm) on the first `size` ranks; the values that *this process* has.
+        """Run body(comm) on the first `size` ranks; return the value of this rank in a list.
 
-        That is one value, its own, or none where the job has more ranks than this world. An
-        assert about all ranks therefore belongs into the body, behind a collective.
+        The list is empty on the job's other ranks.  An assert about all ranks therefore belongs
+        into the body, after a collective.
         """
         from minipar.comm.mpi.communicator import world_communicator
         job = world_communicator()
         made_before = len(job.me.splits)
-        # A new communicator for each run: what a failed test has left unread never gets into it.
+        # A new communicator for each run: unread messages of a failed test never reach it.
         comm = job.split(0 if job.rank < self.size else None)
         if comm is None:
             return []
@@ -58,8 +58,8 @@ def worlds(*sizes: int, mpi: Sequence[int] = (4,),
            slow_mpi: Sequence[int] = ()) -> pytest.MarkDecorator:
     """Run a test once per world: simulated with each of `sizes`, on real ranks with each of `mpi`.
 
-    The test takes an argument `world`, which has `size` and `run(body)`.  Worlds of `slow_mpi` real
-    ranks are marked slow: for tests whose default worlds cover the others together.
+    The test takes an argument `world` with `size` and `run(body)`.  `slow_mpi` are sizes whose
+    tests are marked slow, for tests that the default sizes cover well enough.
     """
     simulated = [pytest.param(SimulatedWorld(n), id=f"sim-{n}") for n in sizes]
     real = [pytest.param(MPIWorld(n), id=f"mpi-{n}", marks=pytest.mark.mpi(min_size=n))
@@ -70,7 +70,7 @@ def worlds(*sizes: int, mpi: Sequence[int] = (4,),
 
 
 def ranks_needed(item: pytest.Item) -> int | None:
-    """How many real ranks a test asks for (0: any number); None for a serial test."""
+    """The number of real ranks that a test asks for (0: any number); None for a serial test."""
     marks = list(item.iter_markers("mpi"))
     if not marks:
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from minipar import environment
-from minipar.testing.board import wait_until
+from minipar.testing.status_board import wait_until
 from tests.support.sandbox import PYTEST, Sandbox, counts, needs_mpi, section
 
 FEW = """

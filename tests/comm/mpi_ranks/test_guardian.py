@@ -11,7 +11,7 @@ import pytest
 
 from minipar.comm.mpi.watchdog import GRACE
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.testing.board import wait_until
+from minipar.testing.status_board import wait_until
 
 pytestmark = pytest.mark.skipif(find_mpirun() is None,
                                 reason="there is no mpirun: pip install '.[mpi]'")

@@ -1,11 +1,9 @@
-"""One MPI job of the launcher: `mpirun -n N python -m pytest ...` on the tests it is given.
+"""One MPI job that runs tests: `mpirun -n N python -m pytest @directory/tests`.
 
-    directory/tests      node ids, one a line     (the job reads)
-             /results    announcements of rank 0  (the job writes; we read while it runs)
-             /rank-R     the rest of the board
-             /output     all that the job prints  (shown only if it dies)
-
-A job that dies leaves what it has written, to be told with the failure.
+    directory/tests      node ids, one a line     (the job reads it)
+             /events     the events of rank 0     (the job writes; the controller reads meanwhile)
+             /rank-R     the rest of the status board
+             /output     all that the job prints  (shown only if the job dies)
 """
 
 import os
@@ -22,50 +20,50 @@ from typing import Any
 import pytest
 
 from minipar import environment
-from minipar.testing.board import Announcements
+from minipar.testing.status_board import EventReader
 
-PATIENCE = 5.0      # seconds that a job has to end by itself, and then to obey a signal
+PATIENCE = 5.0      # seconds that a job has to end by itself, and again after SIGTERM
 _MACHINERY = tuple(part.replace("/", os.sep) for part in (
     "/_pytest/", "/pytest/__main__.py", "/pluggy/", "/minipar/testing/", "/threading.py",
     "<frozen "))
 
 
-class Job:
-    """A job that runs now. Its ranks work ahead; next() tells what they have announced."""
+class MpiJob:
+    """A running job, from its start on; `next_event()` reads what its rank 0 has written."""
 
     def __init__(self, config: pytest.Config, mpirun: str, size: int, tests: Sequence[str],
-                 gives_way: bool = False):
+                 low_priority: bool = False):
         self.name = f"mpirun -n {size}"
         self.directory = Path(tempfile.mkdtemp(prefix="minipar-job-"))
-        results = self.directory / "results"
-        results.touch()
+        events = self.directory / "events"
+        events.touch()
         (self.directory / "tests").write_text("".join(f"{test}\n" for test in tests))
         with open(self.directory / "output", "wb") as output:
-            # Ranks that wait for others poll: what else runs meanwhile is to have its core.
-            lower = ["nice", "-n", "5"] if gives_way and shutil.which("nice") else []
+            # Ranks that wait for others poll; serial tests should get the core instead.
+            lower = ["nice", "-n", "5"] if low_priority and shutil.which("nice") else []
             self._process = subprocess.Popen(
                 [*lower, mpirun, "-n", str(size), sys.executable, "-m", "pytest",
-                 *_options(config), f"--mpi-results={results}", f"@{self.directory / 'tests'}"],
+                 *_options(config), f"--mpi-events={events}", f"@{self.directory / 'tests'}"],
                 cwd=config.rootpath, env=_environment(), stdin=subprocess.DEVNULL,
                 stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True)             # Ctrl-C is for us to handle, then we end it
-        self._announcements = Announcements(results)
+                start_new_session=True)             # Ctrl-C is for this pytest: it ends the job
+        self._events = EventReader(events)
 
-    def next(self) -> dict[str, Any] | None:
-        """What rank 0 has announced next; None if there is nothing new."""
-        return self._announcements.next()
+    def next_event(self) -> dict[str, Any] | None:
+        """The next event of rank 0; None if there is nothing new."""
+        return self._events.next()
 
     def has_ended(self) -> bool:
-        """Whether the job has ended, well or badly."""
+        """True once the job has ended, well or badly."""
         return self._process.poll() is not None
 
     def exit_status(self) -> str:
-        """How it ended, in words."""
+        """Its exit status or signal, in words."""
         status = self._process.returncode
         return f"signal {-status}" if status < 0 else f"exit status {status}"
 
-    def last_words(self, lines: int = 40) -> str:
-        """The end of its output, without what pytest and we do in it."""
+    def output_tail(self, lines: int = 40) -> str:
+        """The end of its output, without the lines of pytest and of this plugin."""
         text = (self.directory / "output").read_text(errors="replace")
         text = re.sub("^=+ MPI Information =+$.*?^mpi4py config:.*?$", "", text, flags=re.M | re.S)
         kept = [line for line in text.splitlines() if not any(m in line for m in _MACHINERY)]
@@ -73,18 +71,18 @@ class Job:
             "(nothing: did a rank leave by os._exit, or was it killed?)")
 
     def close(self, patience: float = PATIENCE) -> None:
-        """Wait so long for it to end by itself, then end it by force; leave nothing behind."""
+        """Wait `patience` seconds for the job to end, then end it; remove its directory."""
         try:
             self._process.wait(patience)
         except subprocess.TimeoutExpired:
             pass
         finally:                                    # also after a second Ctrl-C
             self.kill()
-            self._announcements.close()
+            self._events.close()
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def kill(self) -> None:
-        """End the job with all its processes, if it has not ended, and wait until it has."""
+        """End all processes of the job, and wait until they have ended."""
         if not self.has_ended():
             try:
                 self._signal(signal.SIGTERM)        # mpirun passes it on to the ranks
@@ -97,11 +95,11 @@ class Job:
 
     def _signal(self, number: int) -> None:
         if not self.has_ended():
-            os.killpg(self._process.pid, number)    # it leads its own session and group
+            os.killpg(self._process.pid, number)    # the job leads its own group
 
 
 def _environment() -> dict[str, str]:
-    """The environment of the ranks: one BLAS thread each, and nothing meant for this pytest."""
+    """The environment of the ranks: one BLAS thread each, no options of this pytest."""
     inherited = environment.mpirun_environment()
     for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
         inherited.pop(name, None)
@@ -110,9 +108,9 @@ def _environment() -> dict[str, str]:
 
 
 def _options(config: pytest.Config) -> list[str]:
-    """The options of the ranks' pytest: ours, and those of the parent that shape a report.
+    """The options of the ranks' pytest: the options of this pytest that shape a report.
 
-    Options that choose tests (-k, -m, -x, ini's addopts) have done their work in the parent.
+    Options that select tests (-k, -m, -x, ini's addopts) were applied here already.
     """
     given = config.option
     options = ["-q", "--no-header", "--color=no", f"--rootdir={config.rootpath}",
