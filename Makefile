@@ -7,10 +7,13 @@ PYTHON ?= python3
 MPI ?= wheel
 VENV ?= .venv
 RANKS ?= 4
+# Processes for the tests without real ranks, beside the MPI job: as many as there are cores.
+WORKERS ?= auto
 PY := $(VENV)/bin/python
 EXTRAS := $(if $(filter system,$(MPI)),system-mpi,mpi),dev
 MPIRUN ?= $(if $(filter system,$(MPI)),mpirun,$(VENV)/bin/mpirun)
 READY := $(VENV)/.ready-$(MPI)
+XDIST := -n $(WORKERS) --dist worksteal
 
 # Open MPI refuses root and more ranks than cores unless it is told that both are meant.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
@@ -47,11 +50,11 @@ demo: $(READY)  ## train a GPT on four MPI ranks, with pictures and a sample
 	$(MPIRUN) -n $(RANKS) $(PY) -m minipar train --mesh dp=$(RANKS) --steps 300 --sample 300 \
 	  --verify 3 --out out/demo
 
-test: $(READY)  ## all tests: simulated ranks, then real MPI ranks
-	$(PY) -m pytest
+test: $(READY)  ## all tests: simulated ranks on all cores, and real MPI ranks
+	$(PY) -m pytest $(XDIST)
 
 test-all: $(READY)  ## the long sweeps too
-	$(PY) -m pytest -m "slow or not slow"
+	$(PY) -m pytest $(XDIST) -m "slow or not slow"
 
 test-mpi: $(READY)  ## only the tests on real MPI ranks
 	$(PY) -m pytest -m mpi
@@ -60,7 +63,7 @@ test-minima:  ## all tests with the oldest versions that setup.cfg allows, in .v
 	@mkdir -p build && $(PYTHON) tests/minima.py > build/minima.txt
 	@PIP_CONSTRAINT=$(CURDIR)/build/minima.txt $(MAKE) --no-print-directory setup VENV=.venv-minima
 	.venv-minima/bin/python -m ruff check .
-	.venv-minima/bin/python -m pytest
+	.venv-minima/bin/python -m pytest $(XDIST)
 
 test-mpis:  ## the tests on real ranks with Debian's Open MPI and Debian's MPICH
 	@tested=; for mpi in openmpi mpich; do \
