@@ -34,7 +34,7 @@ from minipar.parallel.pipeline import (
     simulate,
 )
 from minipar.parallel.pipeline.schedule.metrics import bubble
-from minipar.parallel.pipeline.schedule.simulate import FREE
+from minipar.parallel.pipeline.schedule.simulate import FREE_LINK
 from minipar.parallel.strategy import Microbatch
 from minipar.viz.pipeline import draw_pipelines
 
@@ -54,7 +54,7 @@ def main(comm: Communicator) -> None:
     runs = {name: run(comm, name, mlp(p), batches) for name in TITLES}
     one = run(comm, "gpipe", mlp(p), batches[:1]).activations
     simulated = not hasattr(comm, "mpi_comm")
-    link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE
+    link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
 
     lesson.say(f"An MLP of {p * LAYERS} layers on p = {p} ranks, m = {M} microbatches of {ROWS} "
                "samples, float64. What both schedules have in common:")

@@ -32,8 +32,8 @@ from minipar.comm.collectives import agree_on_sum
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import launch
 from minipar.nn import MLP
-from minipar.parallel.pipeline import FREE, Timeline, Times, make_schedule, simulate
-from minipar.parallel.pipeline.schedule.dependencies import PARTS, needs
+from minipar.parallel.pipeline import FREE_LINK, Timeline, Times, make_schedule, simulate
+from minipar.parallel.pipeline.schedule.dependencies import OPS, needs
 from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.strategy import Microbatch
 from minipar.viz.pipeline import draw_pipelines
@@ -101,7 +101,7 @@ def main(comm: Communicator) -> None:
             AT_MOST if name in ("zb_h1", "zb_v") else EQUAL))], f"what rank s = {s} pays")
 
     simulated = not hasattr(comm, "mpi_comm")
-    link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE
+    link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
     rows, drawn = [], {}
     for name, one in runs.items():
         again = one.timeline and played(
@@ -133,8 +133,8 @@ def main(comm: Communicator) -> None:
         "1F1B's last rank keeps one microbatch, ZB-H1's p. Whose memory decides?"])
 
 
-def played(name: str, p: int, m: int, times: Times | list[Times] | None = None, link: Link = FREE,
-           num_bytes: int = 0, num_steps: int = 1) -> Timeline:
+def played(name: str, p: int, m: int, times: Times | list[Times] | None = None,
+           link: Link = FREE_LINK, num_bytes: int = 0, num_steps: int = 1) -> Timeline:
     """The schedule in time, `num_steps` times; stages take equally long unless `times` are given.
     """
     schedule, placement = make_schedule(name, p, m)
@@ -148,7 +148,7 @@ def too_early(comm: Communicator, one: Run) -> int:
     found = 0
     if one.timeline:
         done = {(kind, i.stage, i.microbatch): i.end for i in one.timeline.intervals
-                for kind in PARTS[i.kind]}
+                for kind in OPS[i.kind]}
         found = sum(done[need] > i.start for i in one.timeline.intervals
                     for need in needs(i.action, one.strategy.num_stages))
     assert [i.action for i in one.strategy.intervals] == one.strategy.plan(2 * comm.size)[0]

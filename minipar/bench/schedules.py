@@ -6,7 +6,7 @@ An instructor turns the knobs of `minipar schedule` and waits for no more than a
 import time
 from statistics import median
 
-from ..parallel.pipeline import NAMES, find_fault, make_schedule, simulate
+from ..parallel.pipeline import SCHEDULES, find_fault, make_schedule, simulate
 from .timing import Row
 
 NUM_RANKS, NUM_MICROBATCHES, SECONDS = 64, 1024, 5.0
@@ -14,7 +14,7 @@ NUM_RANKS, NUM_MICROBATCHES, SECONDS = 64, 1024, 5.0
 
 def measure(num_rounds: int) -> list[Row]:
     """A row for each schedule."""
-    return [_row(name, max(3, num_rounds // 4)) for name in NAMES]
+    return [_row(name, max(3, num_rounds // 4)) for name in SCHEDULES]
 
 
 def _row(name: str, num_runs: int, num_ranks: int = NUM_RANKS,

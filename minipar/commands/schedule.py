@@ -19,8 +19,8 @@ from ..atomic_files import write_text
 from ..comm.simulated.topology import Link
 from ..launcher import UsageError
 from ..parallel.pipeline import (
-    FREE,
-    NAMES,
+    FREE_LINK,
+    SCHEDULES,
     Placement,
     Schedule,
     Timeline,
@@ -33,7 +33,6 @@ from ..parallel.pipeline import (
     simulate_until,
     to_csv,
 )
-from ..parallel.pipeline.schedule.by_name import SEVERAL
 from ..parallel.pipeline.schedule.metrics import Bubble, bubble, num_messages, peak_memory
 from ..plan import pipelines as predict
 from ..units import in_bytes, time_unit
@@ -45,7 +44,7 @@ LEAST, MOST = 1e-15, 1e15       # seconds or bytes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("name", nargs="?", help=", ".join(NAMES))
+    parser.add_argument("name", nargs="?", help=", ".join(SCHEDULES))
     parser.add_argument("-p", "--ranks", type=int, help="number of ranks (4)")
     parser.add_argument("-m", "--microbatches", type=int, help="number of microbatches (8)")
     parser.add_argument("--virtual-stages", type=int, metavar="V",
@@ -108,7 +107,7 @@ def _run(options: argparse.Namespace) -> None:
     # a message of one byte, so that its transfer takes 1 / bandwidth
     link = Link(options.latency, 1 / options.transfer if options.transfer else inf)
     timeline = simulate(schedule, times, placement, link, message_bytes=1)
-    known = predict.makespan(options.name, p, m, times, v) if link == FREE else None
+    known = predict.makespan(options.name, p, m, times, v) if link == FREE_LINK else None
     flights = [predict.in_flight(options.name, rank, p, m, v) for rank in range(p)]
     if options.group_size is not None:
         flights = [None] * p
@@ -122,7 +121,7 @@ def _run(options: argparse.Namespace) -> None:
         console.print(f"wrote {draw_pipeline(timeline, options.png, title, kept)}")
     if options.html is not None:
         page = write_schedule_page(options.html, options.name, p, m,
-                                   v if options.name in SEVERAL else 2, whole)
+                                   v if SCHEDULES[options.name].any_stages else 2, whole)
         console.print(f"wrote {page}")
     if options.perfetto is not None:
         console.print(f"wrote {write_perfetto(timeline.as_trace(), options.perfetto)}")
@@ -162,7 +161,8 @@ def read(options: argparse.Namespace) -> tuple[Schedule, Placement]:
 def make(options: argparse.Namespace) -> tuple[Schedule, Placement]:
     """The schedule by name.  Raises ValueError if there is none, or if it is too long."""
     if options.name is None:
-        raise ValueError(f"which schedule? Choose from {', '.join(NAMES)}, or give --from-csv FILE")
+        raise ValueError(f"which schedule? Choose from {', '.join(SCHEDULES)}, or give --from-csv "
+                         "FILE")
     p = 4 if options.ranks is None else options.ranks
     m = 8 if options.microbatches is None else options.microbatches
     count = 3 * p * (max(m, 2 * p) if options.name == "zb_v" else m) * (options.virtual_stages or 2)

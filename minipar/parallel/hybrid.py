@@ -11,7 +11,7 @@
 Each axis is a strategy of its own and knows nothing of the others: `parallelize` changes what a
 layer does, a `Pipeline` cuts the changed model into stages, and when the schedule has run, each
 rank sums the gradients of its parameters over the ranks that have the same ones: those of dp.
-With FSDP these have shards instead, and gather and reduce while it runs (`pipeline/sharded.py`).
+With FSDP these have shards instead, and gather and reduce while it runs (fsdp_pipeline.py).
 
     g(parameter) = Σ over dp  Σ over microbatches  dL/dparameter,    L = Σ losses / targets of all
 
@@ -34,9 +34,9 @@ from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
 from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
-from .pipeline.sharded import MENDED, FullyShardedPipeline
-from .pipeline.slab import StageSlab
+from .pipeline.fsdp_pipeline import MENDED, FullyShardedPipeline
 from .pipeline.stage_shards import StageShard
+from .pipeline.stage_slab import StageSlab
 from .pipeline.stages import AT_ONCE
 from .strategy import Microbatch, Strategy
 from .tensor.apply import parallelize

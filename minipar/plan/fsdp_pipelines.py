@@ -14,7 +14,7 @@ from itertools import groupby
 
 import numpy as np
 
-from ..parallel.pipeline.schedule.schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action
+from ..parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
 from .data_parallel import even, gathers, sent_to_know, sent_to_share, sent_to_sum, whole_gradients
 
 Uses = Mapping[int, Sequence[str]]      # of each stage, the names of its units

@@ -1,64 +1,43 @@
-"""The closed forms of the papers, each where it holds: links that take no time, equal stages.
+"""What a pipeline's schedule takes on paper: its paper's closed forms, and a bound on any schedule.
 
-    F, B = I + W     seconds of one stage, of the p·v stages on p ranks; m microbatches
-    ideal            v m (F + B): a rank that never waits
+    ideal      v m (F + B) seconds: a rank that never waits
+    bubble     idle time; of 1F1B (p - 1) / m of the ideal, of interleaved (p - 1) / (v m)
 
-    gpipe, 1f1b                           (m + p - 1)(F + B)
-    interleaved, looped_breadth_first     (v m + p - 1)(F + B)                         m >= p
-    zb_h1                                 m (F + B) + (p - 1)(F + I - W)               m >= p,
-                                                                                W <= min(F, I)
-    zb_v                                  (6 m + p - 1) F                      m >= p, F = I = W
-So the bubble of 1F1B is (p - 1) / m of the ideal, interleaved (p - 1) / (v m).  Everywhere else
-there is `lower_bound`, which nothing that is placed so can beat.
-
-Narayanan et al. 2021; Lamy-Poirier 2023; Qi et al. 2023.
+The formulas stand in the table of schedules (schedule/registry.py), each with the conditions under
+which it holds.  Everywhere else there is `lower_bound`, which no schedule with the same placement
+can beat.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ..parallel.pipeline.schedule.schedules import Placement
+from ..parallel.pipeline.schedule.actions import Placement
+from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.pipeline.schedule.simulate import Times
 
 
-def makespan(name: str, num_ranks: int, num_microbatches: int, times: Times,
+def makespan(name: str | None, num_ranks: int, num_microbatches: int, times: Times,
              virtual_stages: int = 1) -> float | None:
-    """Seconds that schedule `name` takes, by its formula; None where it has none.
+    """Seconds that schedule `name` takes, by its formula; None where it has none, or no name.
 
-    `times` are those of one stage, `virtual_stages` on each rank.
+    `times` are those of one stage, of `virtual_stages` on each rank.
     """
-    p, m, v = num_ranks, num_microbatches, virtual_stages
+    if num_ranks == 1:
+        return virtual_stages * num_microbatches * sum(times)
+    formula = SCHEDULES[name].makespan if name in SCHEDULES else None
     forward, input, weight = times
-    both = forward + input + weight
-    if p == 1:
-        return v * m * both
-    if name in ("gpipe", "1f1b"):
-        return (m + p - 1) * both
-    if name in ("interleaved", "looped_breadth_first") and m >= p:
-        return (v * m + p - 1) * both
-    if name == "zb_h1" and m >= p and weight <= min(forward, input):
-        return m * both + (p - 1) * (forward + input - weight)
-    if name == "zb_v" and m >= p and forward == input == weight:
-        return (6 * m + p - 1) * forward
-    return None
+    return formula and formula(p=num_ranks, m=num_microbatches, v=virtual_stages, F=forward,
+                               I=input, W=weight, B=input + weight)
 
 
-def in_flight(name: str, rank: int, num_ranks: int, num_microbatches: int,
+def in_flight(name: str | None, rank: int, num_ranks: int, num_microbatches: int,
               virtual_stages: int = 1) -> int | None:
-    """The most microbatches that are in flight on a rank, each stage's counted; None if unknown.
+    """The most microbatches in flight on a rank, each stage's counted; None if unknown.
 
-    That of "interleaved" with its smallest groups, which have p microbatches where p divides m.
+    For "interleaved" with its smallest groups, which have p microbatches where p divides m.
     """
-    p, m, v = num_ranks, num_microbatches, virtual_stages
-    if name in ("gpipe", "looped_breadth_first"):
-        return m * v
-    if name == "1f1b":
-        return min(p - rank, m)
-    if name == "interleaved" and m % p == 0:
-        return min(2 * (p - rank - 1) + (v - 1) * p + 1, m * v)
-    if name == "zb_h1":
-        return min(p, m)
-    return None
+    formula = SCHEDULES[name].in_flight if name in SCHEDULES else None
+    return formula and formula(r=rank, p=num_ranks, m=num_microbatches, v=virtual_stages)
 
 
 def lower_bound(placement: Placement, num_microbatches: int, times: Times | Sequence[Times],

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from ..memory.remat.plans import Plan, parts_of
-from ..parallel.pipeline.schedule.schedules import BACKWARD, FORWARD, Action
+from ..parallel.pipeline.schedule.actions import BACKWARD, FORWARD, Action
 
 
 def computed_again(plan: Plan) -> Iterator[tuple[int, bool]]:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ..comm.simulated.copy_lane import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
+from ..parallel.pipeline.schedule.actions import FORWARD
 from ..parallel.pipeline.schedule.csv import CELL
-from ..parallel.pipeline.schedule.schedules import FORWARD
 
 COMPUTE, MESSAGES = "compute", "messages"
 COPIES = COPY_OUT, COPY_IN

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from ..atomic_files import write_text
-from ..parallel.pipeline import NAMES, Times
+from ..parallel.pipeline import SCHEDULES, Times
 from ..parallel.pipeline.schedule.simulate import DEFAULT
 from .pipeline import COLORS, IDLE, KEPT
 
@@ -33,15 +33,15 @@ def write_schedule_page(path: str | Path, schedule: str = "1f1b", num_ranks: int
     `times` are those of all stages of a rank.  Raises ValueError for an unknown schedule, and for
     numbers that the page's sliders do not reach.
     """
-    if schedule not in NAMES:
-        raise ValueError(f"unknown schedule {schedule!r}: choose from {', '.join(NAMES)}")
+    if schedule not in SCHEDULES:
+        raise ValueError(f"unknown schedule {schedule!r}: choose from {', '.join(SCHEDULES)}")
     values = (num_ranks, num_microbatches, virtual_stages, *times)
     start = {"schedule": schedule, **dict(zip(LIMITS, values))}
     for name, (least, most, step) in LIMITS.items():
         if not least <= start[name] <= most or start[name] % step:
             raise ValueError(f"the page has {name} from {least:g} to {most:g} in steps of "
                              f"{step:g}, not {start[name]:g}")
-    data = json.dumps({"names": NAMES, "start": start, "limits": LIMITS})
+    data = json.dumps({"names": [*SCHEDULES], "start": start, "limits": LIMITS})
     colors = {**{kind: color for kind, color in COLORS.items() if kind != IDLE}, "kept": KEPT}
     inserted = {"TITLE": html.escape(title), "DATA": data,
                 "COLORS": " ".join(f"--{name}: {color};" for name, color in colors.items())}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from minipar.commands.main import main
-from minipar.parallel.pipeline import NAMES, from_csv, make_schedule
+from minipar.parallel.pipeline import SCHEDULES, from_csv, make_schedule
 
 
 def run(capsys, *words) -> str:
@@ -20,7 +20,7 @@ def numbers(output: str) -> dict:
     return {what: tuple(cells) for what, *cells in rows}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_predicted_is_simulated(capsys, name):
     table = numbers(run(capsys, name, "-p", 4, "-m", 8))
     for what, (predicted, simulated) in table.items():

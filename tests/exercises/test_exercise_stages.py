@@ -12,7 +12,7 @@ from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.convolution import Conv2d, col2im, im2col
 from minipar.parallel.pipeline import Action, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
-from minipar.parallel.pipeline.p2p import Exchange
+from minipar.parallel.pipeline.p2p import P2P
 from minipar.parallel.pipeline.stages import Staged, cut_evenly
 from minipar.parallel.strategy import Microbatch, Strategy
 
@@ -78,14 +78,14 @@ def batches_of(m, width=4, rows=2):
 
 
 class Bench:
-    """Exchanges whose receives are noted instead of begun: of stages 0 1 2 on ranks 0 1 1."""
+    """A P2P whose receives are noted instead of begun: of stages 0 1 2 on ranks 0 1 1."""
 
     def __init__(self, known=True):
         def body(comm):
             forms = {(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"} if known else {}
-            exchange = Exchange(comm, [0, 1, 1], forms, {}, [(2, 4)] * 2, np.empty(0))
+            messages = P2P(comm, [0, 1, 1], forms, {}, [(2, 4)] * 2, np.empty(0))
             forms.update({(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"})
-            return exchange
+            return messages
         self.run = Cluster(2).run(body)[0]
         for rank, run in enumerate(self.run):
             run.begun = []
@@ -99,31 +99,31 @@ class Bench:
 def test_receives_are_posted_once():
     run = Bench().run[1]
     for _ in range(3):
-        run.post(Action("F", 1, 0))
-    run.post(Action("F", 1, 1))
+        run.post_recv(Action("F", 1, 0))
+    run.post_recv(Action("F", 1, 1))
     assert run.begun == [(("F", 0, 0), "y of stage 0"), (("F", 0, 1), "y of stage 0")]
 
 
 def test_what_is_here_is_no_message():
     first, second = Bench().run
     for action in (Action("F", 2, 0), Action("B", 2, 0), Action("B", 1, 0)):
-        second.post(action)
-    first.post(Action("F", 0, 0))
+        second.post_recv(action)
+    first.post_recv(Action("F", 0, 0))
     assert first.begun == second.begun == [], "from its own rank, or from nobody"
 
 
 @pytest.mark.parametrize("kind", ["B", "I"])
 def test_gradients_have_the_form_of_activations(kind):
     run = Bench().run[0]
-    run.post(Action(kind, 0, 1))
+    run.post_recv(Action(kind, 0, 1))
     assert run.begun == [(("I", 1, 1), "y of stage 0")]
 
 
 def test_a_header_is_no_array():
     first, second = Bench(known=False).run
-    second.post(Action("F", 1, 0))
+    second.post_recv(Action("F", 1, 0))
     assert second.begun == [], "its form comes first: this would receive that as the array"
-    first.post(Action("B", 0, 0))
+    first.post_recv(Action("B", 0, 0))
     assert first.begun == [(("I", 1, 0), "y of stage 0")], "gradients have no header"
 
 

@@ -8,7 +8,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.parallel.pipeline import Action, Times, interleaved, make_schedule, simulate
-from minipar.parallel.pipeline.executor import Pipeline, Run
+from minipar.parallel.pipeline.executor import BatchRun, Pipeline
 from minipar.parallel.strategy import Microbatch
 
 SIZES = [(1, 3, 2), (2, 2, 2), (2, 4, 3), (2, 5, 2), (3, 7, 2), (4, 8, 2), (4, 10, 2), (4, 11, 3)]
@@ -80,7 +80,7 @@ class Bench:
 
     def __init__(self, comm):
         self.strategy = pipeline(comm, "interleaved")
-        self.run, self.num_polls = Run(self.strategy, {}, batches_of(1), 2.0, 0, 0), 0
+        self.run, self.num_polls = BatchRun(self.strategy, {}, batches_of(1), 2.0, 0, 0), 0
         self.run.poll = self.poll
         y = self.run.forward(Action("F", 0, 0), None)
         self.run.forward(Action("F", 1, 0), y)

@@ -17,7 +17,7 @@ from minipar.launcher import simulate
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.pipeline import FREE, Times, make_schedule
+from minipar.parallel.pipeline import FREE_LINK, Times, make_schedule
 from minipar.parallel.pipeline import simulate as play
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
@@ -73,7 +73,7 @@ def test_11_columns_that_meet_after_every_convolution():
          f"{4 * after_conv1 + today:,} bytes")
 
 
-def makespan(name: str, p: int, m: int, times: Times, v: int = 1, link: Link = FREE) -> float:
+def makespan(name: str, p: int, m: int, times: Times, v: int = 1, link: Link = FREE_LINK) -> float:
     """Of a schedule whose ranks take `times` for their v stages together."""
     schedule, placement = make_schedule(name, p, m, virtual_stages=v if v > 1 else None)
     return play(schedule, times.shared(v), placement, link, 0).makespan()

@@ -13,7 +13,7 @@ from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.pipeline import NAMES
+from minipar.parallel.pipeline import SCHEDULES
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 
@@ -123,7 +123,7 @@ def test_two_axes(world, mesh, data_parallel):
 
 
 @worlds(8, mpi=())
-@pytest.mark.parametrize("schedule", NAMES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule(world, schedule):
     check(world, {"pp": 2, "dp": 2, "tp": 2}, parts=4, schedule=schedule, sequence_parallel=True)
 

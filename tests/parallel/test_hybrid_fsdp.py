@@ -12,7 +12,7 @@ from minipar.nn import MLP
 from minipar.nn.chain import ChainPart, chain
 from minipar.optim import SGD, AdamW
 from minipar.parallel.data.graph import ranks_that_differ
-from minipar.parallel.pipeline import NAMES
+from minipar.parallel.pipeline import SCHEDULES
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from tests.parallel import test_hybrid
@@ -44,7 +44,7 @@ def test_the_whole_product(world, mesh, name, sequence):
 
 @pytest.mark.slow
 @worlds(8, mpi=(8,))
-@pytest.mark.parametrize("schedule", NAMES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("parts", [1, 3, 6])
 def test_every_schedule_with_any_number_of_microbatches(world, schedule, parts):
     if schedule == "interleaved" and parts % 2:
@@ -60,7 +60,7 @@ def test_two_axes(world, mesh):
 
 
 @worlds(8, mpi=())
-@pytest.mark.parametrize("schedule", NAMES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule(world, schedule):
     check(world, MESH, "tied", 4, schedule=schedule)
 

@@ -8,7 +8,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.hybrid import DATA_PARALLEL, make_hybrid
-from minipar.parallel.pipeline import NAMES
+from minipar.parallel.pipeline import SCHEDULES
 from minipar.parallel.strategy import NOT_REDUCED, Microbatch
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case
@@ -19,7 +19,7 @@ OF_MESHES = {
     f"{' '.join(f'{axis}{size}' for axis, size in sizes.items())} {how} {schedule}":
         (sizes, {"data_parallel": how, "schedule": schedule})
     for sizes in MESHES for how in DATA_PARALLEL
-    for schedule in (NAMES if sizes == {"pp": 4} and how == "ddp" else ("1f1b",))}
+    for schedule in (SCHEDULES if sizes == {"pp": 4} and how == "ddp" else ("1f1b",))}
 
 
 def gpt():

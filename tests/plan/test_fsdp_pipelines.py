@@ -9,7 +9,7 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.optim import AdamW
-from minipar.parallel.pipeline import NAMES, make_schedule
+from minipar.parallel.pipeline import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.stages import cut_evenly
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.fsdp_pipelines import bytes_of_shared, bytes_over_dp, memory_of_row, path_of
@@ -112,7 +112,7 @@ def test_what_a_row_gathers_by_hand():
                       "communication": 60}
 
 
-@pytest.mark.parametrize("schedule", NAMES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_never_more_than_three_stages_a_microbatch(schedule):
     """And close to it, if a stage has many units: 3 m Ψ (dp - 1)/dp elements of each stage."""
     m, dp, num_units = 8, 4, 40

@@ -21,7 +21,7 @@ from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, Group
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.graph import data_parallel, global_count, global_loss
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.pipeline import NAMES, make_schedule
+from minipar.parallel.pipeline import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.strategies import BUCKETED, make_strategy, shard_by_block
@@ -83,7 +83,7 @@ def _pipeline(name: str):
     return lambda model, comm: Pipeline(model, comm, partial(make_schedule, name, comm.size))
 
 
-PIPELINES = {"naive": NaiveModelParallel, **{name: _pipeline(name) for name in NAMES}}
+PIPELINES = {"naive": NaiveModelParallel, **{name: _pipeline(name) for name in SCHEDULES}}
 
 
 def _hybrid_on(sizes: dict[str, int], **options):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from minipar.atomic_files import replace_file
-from minipar.parallel.pipeline import NAMES
+from minipar.parallel.pipeline import SCHEDULES
 from tests.support.cases import Case, check
 from tests.support.cells import Matrix, Proven, Refused, no_sync_check, training_check
 from tests.support.matrix_memory import MEMORY
@@ -74,7 +74,7 @@ def data_parallel_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
 
 SCHEDULES = {
     "naive": "NaiveModelParallel: one rank works, the others wait",
-    **{name: f"Pipeline, {name}" for name in NAMES},
+    **{name: f"Pipeline, {name}" for name in SCHEDULES},
 }
 PIPELINE_FEATURES = {
     "accumulation": "three uneven microbatches are the one big batch",

@@ -9,7 +9,7 @@ import pytest
 from minipar.atomic_files import write_text
 from minipar.comm.simulated.topology import Link
 from minipar.parallel.pipeline import (
-    NAMES,
+    SCHEDULES,
     Timeline,
     Times,
     find_fault,
@@ -34,7 +34,7 @@ def simulated(name, p=4, m=8, later=0.0, **options):
                      for m in timeline.messages])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_boxes_are_the_actions_and_the_idle_time_between_them(name):
     timeline = simulated(name, later=1000.0)        # a real rank's clock does not begin at 0
     found = boxes(timeline)
@@ -49,7 +49,7 @@ def test_boxes_are_the_actions_and_the_idle_time_between_them(name):
     assert len({(b.rank, b.nth) for b in found}) == len(stages)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_drawn_rectangles_are_the_boxes(name):
     timeline = simulated(name, link=Link(0.25, 1e3), message_bytes=100)
     [axes] = pipeline_figure(timeline).axes
@@ -133,7 +133,7 @@ def test_the_terminal_shows_the_same():
     assert crowded.splitlines()[:2] == ["rank 0 " + "─" * 11 + "═" * 33 + " peak 100",
                                         "rank 1 " + "─" * 11 + "═" * 33 + " peak 100"]
     assert crowded.endswith("─ forward  ═ backward  · idle  ")
-    for name in NAMES:
+    for name in SCHEDULES:
         timeline = simulated(name, 5, 7)
         for width in (40, 63, 200):
             lines = str(pipeline_in_terminal(timeline, width)).splitlines()[:5]

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from minipar.parallel.pipeline import NAMES, Times, make_schedule, simulate
+from minipar.parallel.pipeline import SCHEDULES, Times, make_schedule, simulate
 from minipar.parallel.pipeline.schedule.metrics import bubble, peak_memory
 from minipar.plan import pipelines as predict
 from minipar.viz import write_schedule_page
@@ -20,7 +20,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
          "--virtual-time-budget=100000", "--window-size=1000,900")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed")
 CASES = [{"name": name, "p": p, "m": m, "v": v, "f": f, "i": i, "w": w}
-         for name in NAMES for p in (1, 2, 3, 5) for m in (1, 2, 4, 7, 10)
+         for name in SCHEDULES for p in (1, 2, 3, 5) for m in (1, 2, 4, 7, 10)
          for v in ((1, 2, 3) if name in ("interleaved", "looped_breadth_first") else (1,))
          for f, i, w in ((1, 1, 1), (2, 3.5, 0.5), (0.5, 1, 4), (1, 1, 0))]
 
@@ -122,7 +122,7 @@ def shown(dom, **case):
         f"{case['name']}: makespan {round(timeline.makespan(), 2):g}, bubble "
         f"{share.of_total:.1%} of the total, {share.of_ideal:.1%} of the ideal")
     assert [name for name, chosen in dom.rows if chosen] == [case["name"]]
-    assert [name for name, _ in dom.rows] == list(NAMES)
+    assert [name for name, _ in dom.rows] == list(SCHEDULES)
 
 
 @needs_browser

@@ -21,7 +21,7 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import GPT, Module
 from ...nn.chain import chain
-from ...parallel.pipeline.headers import receive_shape, send_shape
+from ...parallel.pipeline.headers import recv_shape, send_shape
 from ...parallel.pipeline.stages import Staged, cut_evenly
 from ...parallel.tensor.apply import parallelize
 from .distill import Recipe, silence
@@ -144,7 +144,7 @@ class SpreadTeacher:
         stage = own.rank if num_stages > 1 else 0
         first, stop = self.stages[stage]
         if stage:
-            shape, dtype = receive_shape(own, stage - 1)
+            shape, dtype = recv_shape(own, stage - 1)
             x = Tensor(np.empty_like(x, shape=shape, dtype=dtype))
             with own.labelled(INSIDE):
                 own.recv(x.data, stage - 1)

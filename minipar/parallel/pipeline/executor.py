@@ -4,7 +4,7 @@
     1B0      wait for dy, compute dx, send it        the gradient from stage 2, for stage 0
     1I0 1W0  the same in halves: dx first, the gradients of the weights when the schedule says
 
-No action says when to send or receive: that follows from what it needs and gives (exchange.py).
+No action says when to send or receive: that follows from what it needs and gives (p2p.py).
 The same for 1F1B alone, to be read first: `one_f_one_b.py` of the folder above.
 
 No part of the loss is divided by the number of microbatches: the last stage divides each by the
@@ -26,9 +26,9 @@ from ...nn import Module
 from ...number_formats import Format
 from ...random import training_step
 from ..strategy import Microbatch
-from .p2p import Exchange, Forms
-from .schedule.dependencies import Part, sent
-from .schedule.schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
+from .p2p import P2P, Forms
+from .schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
+from .schedule.dependencies import Op, sent
 from .schedule.timeline import Interval, Timeline
 from .schedule.validate import find_fault
 from .stages import Staged
@@ -55,9 +55,9 @@ class Pipeline(Staged):
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
         self.forms: Forms = {}
-        self._plans: dict[int, tuple[list[Action], dict[Part, str]]] = {}
+        self._plans: dict[int, tuple[list[Action], dict[Op, str]]] = {}
 
-    def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Part, str]]:
+    def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
         """This rank's row, and what each message is called: as the action that sends it.
 
         Raises ValueError for a schedule that would not work, saying why.
@@ -82,8 +82,8 @@ class Pipeline(Staged):
         """See Strategy."""
         row, names = self.plan(len(microbatches))
         self.check_fresh()
-        run = Run(self, names, microbatches, num_targets, seed, step)
-        run.play(row)
+        run = BatchRun(self, names, microbatches, num_targets, seed, step)
+        run.run(row)
         self.intervals, self.most_in_flight = run.intervals, run.most_in_flight
         self._synchronize()
         return run.loss
@@ -117,13 +117,13 @@ class Pipeline(Staged):
             for m in whole.select() if m.label in names] if whole else [])
 
 
-class Run:
+class BatchRun:
     """One batch on one rank."""
 
-    def __init__(self, pipeline: Pipeline, names: dict[Part, str],
+    def __init__(self, pipeline: Pipeline, names: dict[Op, str],
                  microbatches: Sequence[Microbatch], num_targets: float, seed: int, step: int):
         self.pipeline, self.comm, self.batches = pipeline, pipeline.comm, microbatches
-        self.messages = Exchange(pipeline.comm, pipeline.placement, pipeline.forms, names,
+        self.messages = P2P(pipeline.comm, pipeline.placement, pipeline.forms, names,
                                  [batch.inputs.shape for batch in microbatches],
                                  pipeline.slabs[0].data)
         self.num_targets, self.seed, self.step, self.loss = num_targets, seed, step, 0.0
@@ -131,14 +131,14 @@ class Run:
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
 
-    def play(self, row: Sequence[Action]) -> None:
+    def run(self, row: Sequence[Action]) -> None:
         """Do all actions of the row, and wait until all that was sent has arrived."""
         do = {FORWARD: self.forward, BACKWARD: self.backward, INPUT: self.input,
               WEIGHT: self.weight}
         for position, action in enumerate(row):
             for later in row[position:position + AHEAD + 1]:
-                self.messages.post(later)
-            fmt, array = self.pipeline.activation_format, self.messages.take(action)
+                self.messages.post_recv(later)
+            fmt, array = self.pipeline.activation_format, self.messages.recv(action)
             start = self.comm.now()
             if fmt is not None and array is not None:
                 array = fmt.decode(array)
@@ -146,7 +146,7 @@ class Run:
             if fmt is not None and out is not None and out.ndim:
                 out = fmt.encode(out)
             self.intervals.append(Interval(self.comm.rank, *action, start, self.comm.now()))
-            self.messages.give(action, out)
+            self.messages.send(action, out)
             self.poll()
         self.messages.finish()
 

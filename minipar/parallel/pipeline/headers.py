@@ -25,7 +25,7 @@ def send_shape(comm: Communicator, array: Array, dest: int, tag: int = 0) -> Req
         return comm.isend(header, dest, tag)
 
 
-def receive_shape(comm: Communicator, source: int, tag: int = 0) -> Form:
+def recv_shape(comm: Communicator, source: int, tag: int = 0) -> Form:
     """Wait for them."""
     header = np.empty(2 + MOST_AXES, np.int64)
     with comm.labelled("control"):

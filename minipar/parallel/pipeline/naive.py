@@ -20,7 +20,7 @@ from ...comm import Communicator
 from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch
-from .headers import receive_shape, send_shape
+from .headers import recv_shape, send_shape
 from .stages import Staged
 
 
@@ -57,7 +57,7 @@ class NaiveModelParallel(Staged):
         self.comm.send(array, dest)
 
     def _receive(self, source: int) -> Array:
-        shape, dtype = receive_shape(self.comm, source)
+        shape, dtype = recv_shape(self.comm, source)
         array = np.empty_like(self.slabs[0].data, shape=shape, dtype=dtype)
         self.comm.recv(array, source)
         return array

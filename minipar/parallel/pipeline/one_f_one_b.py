@@ -40,43 +40,12 @@ from ...nn import Module, Parameter, Slab
 from ...nn.chain import chain
 from ...nn.parameter import Absent
 from ...random import training_step
+from .schedule.actions import FORWARD, one_f_one_b_row
 
-FORWARD, BACKWARD = "F", "B"
 Microbatch = tuple[Array, Array, Array]     # inputs, targets, global numbers of the samples
 
 
-class Action(NamedTuple):
-    """One stage's work on one microbatch: `kind` is F or B, or a kind of pipeline/schedules.py.
-
-    Prints as 2F0.
-    """
-
-    kind: str
-    stage: int
-    microbatch: int
-
-    def __str__(self) -> str:
-        return f"{self.stage}{self.kind}{self.microbatch}"
-
-
-def one_f_one_b_row(stage: int, num_stages: int, num_microbatches: int) -> list[Action]:
-    """What a stage does, in order."""
-    microbatches = range(num_microbatches)
-    return alternate([Action(FORWARD, stage, i) for i in microbatches],
-                     [Action(BACKWARD, stage, i) for i in microbatches],
-                     ahead=num_stages - stage - 1)
-
-
-def alternate(forwards: Sequence[Action], backwards: Sequence[Action], ahead: int) -> list[Action]:
-    """The first `ahead` forwards, then a backward after every forward, then the last backwards."""
-    ahead = min(ahead, len(forwards))
-    row = [*forwards[:ahead]]
-    for pair in zip(forwards[ahead:], backwards):
-        row += pair
-    return row + [*backwards[len(forwards) - ahead:]]
-
-
-class Coming(NamedTuple):
+class PendingRecv(NamedTuple):
     """An array that is being received."""
 
     array: Array
@@ -147,7 +116,7 @@ class OneFOneB:
         shapes = [(*targets.shape, self.width) for _, targets, _ in microbatches]
         loss, kept = 0.0, {}                    # kept: of each microbatch that is in flight
         activations = [self.expect(shapes[0], rank - 1)] if rank else []
-        gradients: list[Coming] = []
+        gradients: list[PendingRecv] = []
         for kind, _, i in one_f_one_b_row(rank, self.comm.size, len(microbatches)):
             if kind == FORWARD:
                 x, targets, samples = microbatches[i]
@@ -178,10 +147,10 @@ class OneFOneB:
             all_reduce(holders, parameter.grad, algorithm="ring", out=parameter.grad)
         return loss
 
-    def expect(self, shape: tuple[int, ...], source: int) -> Coming:
+    def expect(self, shape: tuple[int, ...], source: int) -> PendingRecv:
         """Begin to receive an array of that shape."""
         array = np.empty_like(self.slabs[0].data, shape=shape)
-        return Coming(array, self.comm.irecv(array, source))
+        return PendingRecv(array, self.comm.irecv(array, source))
 
     def send(self, array: Array, dest: int) -> None:
         """Begin to send, when the last array that was sent there has arrived."""

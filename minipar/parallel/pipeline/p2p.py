@@ -17,16 +17,16 @@ import numpy as np
 
 from ...backend import Array
 from ...comm import Communicator, Request
-from .headers import Form, receive_shape, send_shape
-from .schedule.dependencies import Part, needs, sent
-from .schedule.schedules import FORWARD, Action, Placement
+from .headers import Form, recv_shape, send_shape
+from .schedule.actions import FORWARD, Action, Placement
+from .schedule.dependencies import Op, needs, sent
 
 Shape = tuple[int, ...]
 Forms = dict[tuple[int, Shape], Form]   # of a stage's activation, for inputs of a shape
 NUM_TAGS = 1 << 15      # tags come round again long after a message has arrived
 
 
-class Exchange:
+class P2P:
     """What one rank sends and receives in one batch of microbatches with inputs of `shapes`.
 
     `forms`, learnt batch by batch, say what to receive; `names[part]` what a message is called;
@@ -34,20 +34,20 @@ class Exchange:
     """
 
     def __init__(self, comm: Communicator, placement: Placement, forms: Forms,
-                 names: dict[Part, str], shapes: Sequence[Shape], like: Array):
+                 names: dict[Op, str], shapes: Sequence[Shape], like: Array):
         self.comm, self.placement, self.forms, self.names = comm, placement, forms, names
         self.shapes, self.like = shapes, like
         self.new = {*shapes} - {shape for _, shape in forms}
-        self.posted: dict[Part, tuple[Array, Request]] = {}     # receives under way
-        self.here: dict[Part, Array] = {}       # from one stage of this rank to another
+        self.posted: dict[Op, tuple[Array, Request]] = {}     # receives under way
+        self.here: dict[Op, Array] = {}       # from one stage of this rank to another
         self.sends: list[Request] = []          # under way; each holds its array
 
-    def incoming(self, action: Action) -> Part | None:
+    def incoming(self, action: Action) -> Op | None:
         """What the action needs of another stage."""
         return next((need for need in needs(action, len(self.placement))
                      if need[1] != action.stage), None)
 
-    def post(self, action: Action) -> None:
+    def post_recv(self, action: Action) -> None:
         """Begin to receive what the action needs from another rank, if its form is known."""
         part = self.incoming(action)
         if part is None or part in self.posted:
@@ -60,14 +60,14 @@ class Exchange:
         if form is not None and not self.has_header(part):
             self.receive(part, form)
 
-    def receive(self, part: Part, form: Form) -> None:
+    def receive(self, part: Op, form: Form) -> None:
         """Begin to receive an array of that form."""
         array = np.empty_like(self.like, shape=form[0], dtype=form[1])
         source = self.placement[part[1]]
         with self.comm.labelled(self.names[part]):
             self.posted[part] = array, self.comm.irecv(array, source, self.tag(part))
 
-    def take(self, action: Action) -> Array | None:
+    def recv(self, action: Action) -> Array | None:
         """What the action needs of another stage, when it is there."""
         part = self.incoming(action)
         if part is None:
@@ -77,15 +77,15 @@ class Exchange:
         if source == self.comm.rank:
             return self.here.pop(part)
         if self.has_header(part):
-            form = receive_shape(self.comm, source, self.tag(part))
+            form = recv_shape(self.comm, source, self.tag(part))
             self.forms[stage, self.shapes[i]] = form
             self.receive(part, form)
-        self.post(action)
+        self.post_recv(action)
         array, request = self.posted.pop(part)
         request.wait()
         return array
 
-    def give(self, action: Action, array: Array | None) -> None:
+    def send(self, action: Action, array: Array | None) -> None:
         """What another stage needs of the action is on its way."""
         message = sent(action, len(self.placement))
         if message is None:
@@ -104,14 +104,14 @@ class Exchange:
         with self.comm.labelled(self.names[part]):
             self.sends.append(self.comm.isend(array, dest, self.tag(part)))
 
-    def has_header(self, part: Part) -> bool:
+    def has_header(self, part: Op) -> bool:
         """Whether its form goes before the array: of activations, in every batch in which a shape
         of inputs first occurs; sender and receiver agree, whatever order they get to them in.
         """
         kind, _, i = part
         return kind == FORWARD and self.shapes[i] in self.new
 
-    def tag(self, part: Part) -> int:
+    def tag(self, part: Op) -> int:
         """One for each message, so that two ranks may take their messages in different orders."""
         kind, stage, i = part
         return (2 * (i * len(self.placement) + stage) + (kind == FORWARD)) % NUM_TAGS

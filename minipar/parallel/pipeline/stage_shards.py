@@ -19,7 +19,7 @@ from ...comm.collectives import all_gather, chunk_bounds
 from ...nn.slab import Segment
 from ..shards import Shard
 from ..zero.fsdp_unit import FlatRun
-from .slab import StageSlab
+from .stage_slab import StageSlab
 
 
 class OfStage:

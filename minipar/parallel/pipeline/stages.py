@@ -21,8 +21,8 @@ from ...nn import Module
 from ...nn.chain import chain
 from ...nn.parameter import Absent
 from ..strategy import Microbatch, Strategy
-from .schedule.schedules import Placement
-from .slab import StageSlab
+from .schedule.actions import Placement
+from .stage_slab import StageSlab
 
 AT_ONCE = ("the stages of a pipeline compute a batch together, each of them in its turn: give its "
            "microbatches to strategy.forward_backward(microbatches), instead of calling "

@@ -8,7 +8,7 @@ from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError
 from ...nn import Module
 from ...parallel.hybrid import AXES, DATA_PARALLEL, Hybrid, make_hybrid
-from ...parallel.pipeline import NAMES, Timeline, make_schedule
+from ...parallel.pipeline import SCHEDULES, Timeline, make_schedule
 from ...parallel.strategies import make_strategy
 from ...parallel.strategy import Strategy
 
@@ -22,7 +22,7 @@ def add_mesh_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mesh", metavar="AXIS=N,…",
                        help=f"how ranks are laid out, with the axes {MEANING}: for example "
                             "pp=2,dp=2,tp=2 (default: data parallel over all there are)")
-    group.add_argument("--schedule", choices=NAMES,
+    group.add_argument("--schedule", choices=SCHEDULES,
                        help="with pp: who does what in which order (1f1b)")
     group.add_argument("--microbatches", type=int, metavar="M",
                        help="with pp: how many each dp rank's part of a batch is cut into (2 pp)")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.parallel.pipeline import NAMES
+from minipar.parallel.pipeline import SCHEDULES
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.parallel.test_hybrid import TIME, build, check, on
@@ -47,7 +47,7 @@ def test_pieces_move_bytes_from_between_stages_into_them(pp, tp):
 
 
 @worlds(8, mpi=())
-@pytest.mark.parametrize("schedule", NAMES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_equals_one_process(world, schedule):
     check(world, {"pp": 2, "dp": 2, "tp": 2}, parts=4, schedule=schedule, scatter_gather=True)
 

@@ -9,7 +9,14 @@ from minipar.comm import Cluster
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.pipeline import NAMES, Times, from_csv, in_a_loop, make_schedule, simulate
+from minipar.parallel.pipeline import (
+    SCHEDULES,
+    Times,
+    from_csv,
+    loop_placement,
+    make_schedule,
+    simulate,
+)
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.schedule.metrics import in_flight, num_messages
 from minipar.parallel.strategy import Microbatch
@@ -43,7 +50,7 @@ def observed(comm, name, m, **options):
 
 
 @worlds(1, 2, 4, mpi=(2, 4))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_messages_and_bytes_are_the_formula_s(world, name):
     """2 m b h elements over each boundary between ranks, of which interleaving makes more."""
     m = 4
@@ -64,7 +71,7 @@ def test_messages_and_bytes_are_the_formula_s(world, name):
 
 
 @worlds(1, 2, 4, mpi=(2, 4))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_what_it_did_is_the_schedule(world, name):
     """Recorded in its order; as many microbatches in flight as the formula says."""
     def body(comm):
@@ -98,7 +105,7 @@ def test_the_ranks_of_a_timeline_are_the_pipeline_s(world):
 
 
 @pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 8), (3, 5), (4, 8)])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_simulated_runs_take_as_long_as_predicted(name, p, m):
     """From the times of their actions, exactly; and B is as long as I and W."""
     cluster = Cluster(p, latency=0, bandwidth=1e18)
@@ -159,7 +166,7 @@ def test_a_schedule_of_one_s_own():
              "1F2,1F0,1F1,1B1,1B2,1B0\n")
 
     def body(comm, schedule):
-        strategy = Pipeline(mlp(), comm, lambda m: (schedule, in_a_loop(2)))
+        strategy = Pipeline(mlp(), comm, lambda m: (schedule, loop_placement(2)))
         losses = [strategy.forward_backward(mlp_batches(3)) for _ in range(1)]
         return losses, strategy.slabs[0].grad.copy()
     swapped = Cluster(2).run(lambda comm: body(comm, from_csv(table)))[0]
@@ -176,7 +183,7 @@ def test_a_schedule_of_one_s_own():
     ("0F0,0F1,0B0,0B1\n", "a schedule for 1 ranks .* does not fit 2 ranks")])
 def test_what_would_not_work_is_refused_before_it_starts(table, sentence):
     def body(comm):
-        strategy = Pipeline(mlp(), comm, lambda m: (from_csv(table), in_a_loop(2)))
+        strategy = Pipeline(mlp(), comm, lambda m: (from_csv(table), loop_placement(2)))
         strategy.forward_backward(mlp_batches(2))
     with pytest.raises(ValueError, match=sentence):
         Cluster(2).run(body)

@@ -12,7 +12,8 @@ from minipar.memory.ledger import Ledger
 from minipar.nn.chain import chain
 from minipar.optim import SGD
 from minipar.parallel.pipeline import Times, find_fault, one_f_one_b, simulate
-from minipar.parallel.pipeline.one_f_one_b import OneFOneB, one_f_one_b_row
+from minipar.parallel.pipeline.one_f_one_b import OneFOneB
+from minipar.parallel.pipeline.schedule.actions import one_f_one_b_row
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from minipar.testing.worlds import SimulatedWorld

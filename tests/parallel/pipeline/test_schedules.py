@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from minipar.parallel.pipeline import (
-    NAMES,
+    SCHEDULES,
     Action,
     find_fault,
     from_csv,
@@ -58,7 +58,7 @@ def test_orders_are_pytorch_s(case):
     assert from_csv("\n".join(lines)) == schedule
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_any_number_of_ranks_and_microbatches_works(name):
     for p, m, v in itertools.product(range(1, 6), range(1, 13), stages_per_rank(name)):
         schedule, placement = make_schedule(name, p, m, v)
@@ -92,7 +92,7 @@ def test_groups_smaller_than_the_ranks_could_hang():
         make_schedule("1f1b", 4, 8, group_size=4)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_nothing_of_no_size(name):
     for p, m in ((0, 4), (4, 0), (-1, 1)):
         with pytest.raises(ValueError, match="a pipeline needs at least 1 of its"):

@@ -10,9 +10,9 @@ from minipar.comm import Cluster
 from minipar.nn import MLP, Linear, Module
 from minipar.nn.chain import ChainPart, chain
 from minipar.optim import clip_grad_norm, grad_norm
-from minipar.parallel.pipeline.measure import of_stages, seconds_of_parts
 from minipar.parallel.pipeline.schedule.simulate import Times
-from minipar.parallel.pipeline.slab import StageSlab
+from minipar.parallel.pipeline.stage_slab import StageSlab
+from minipar.parallel.pipeline.stage_times import profile_parts, stage_times
 from minipar.parallel.pipeline.stages import Staged, cut_evenly
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
@@ -122,8 +122,8 @@ def test_parts_are_measured(world):
         seconds = comm.rank + 1
         comm.now = lambda: seconds * next(clock)
         batch = Microbatch(np.ones((2, 3), np.float32), np.array([0, 1]), np.arange(2))
-        times = seconds_of_parts(model, batch, comm)
+        times = profile_parts(model, batch, comm)
         assert times == [Times(1, 1, 1)] * 4
-        assert of_stages(times, [1]) == [Times(1, 1, 1), Times(3, 3, 3)]
+        assert stage_times(times, [1]) == [Times(1, 1, 1), Times(3, 3, 3)]
         assert all(p.grad is None for p in model.parameters())
     world.run(body)

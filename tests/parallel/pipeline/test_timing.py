@@ -8,7 +8,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.simulated.topology import Link
 from minipar.parallel.pipeline import (
-    NAMES,
+    SCHEDULES,
     Action,
     Times,
     find_fault,
@@ -36,7 +36,7 @@ def cases(name, most_ranks=4, most_microbatches=9):
                              several.get(name, (1,)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_the_makespan_is_the_closed_form_s_and_never_below_the_bound(name):
     proven = 0
     for (p, m, v), times in itertools.product(cases(name), TIMES):
@@ -63,7 +63,7 @@ def test_the_textbook_bubbles():
     assert bubble(simulate(schedule, Times(3, 4, 2))).of_ideal == pytest.approx(3 * 5 / (8 * 9))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_in_flight_is_the_closed_form_s_in_the_list_and_over_time(name):
     for p, m, v in cases(name, 5):
         schedule, placement = make_schedule(name, p, m, v)
@@ -110,7 +110,7 @@ def relaxed(schedule, times, latency):
     return end
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_starts_and_ends_are_those_of_brute_force(name):
     for p, m in itertools.product((1, 2, 3), (1, 2, 5)):
         schedule, placement = make_schedule(name, p, m)
@@ -165,7 +165,7 @@ def run_on_cluster(schedule, placement, times, cluster, num_bytes):
     return cluster.trace
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("num_bytes", [0, 3000])
 def test_the_simulated_cluster_takes_as_long(name, num_bytes):
     schedule, placement = make_schedule(name, 3, 6)

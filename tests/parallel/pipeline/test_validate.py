@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from minipar.parallel.pipeline import NAMES, Action, find_fault, from_csv, make_schedule
+from minipar.parallel.pipeline import SCHEDULES, Action, find_fault, from_csv, make_schedule
 
 GOOD = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 BAD = [     # the table, (kind, rank, position, action), sentence, other places
@@ -71,11 +71,11 @@ def test_a_circle_of_three_names_all():
 
 # ---- the truth, found in another way: rounds by repeated relaxation over all pairs of cells ----
 
-PARTS = {"F": "F", "B": "IW", "I": "I", "W": "W"}
+OPS = {"F": "F", "B": "IW", "I": "I", "W": "W"}
 
 
 def parts(cell):
-    return {(kind, cell.stage, cell.microbatch) for kind in PARTS[cell.kind]}
+    return {(kind, cell.stage, cell.microbatch) for kind in OPS[cell.kind]}
 
 
 def wanted(cell, last):
@@ -200,7 +200,7 @@ def test_1000_mutations_each_named_by_its_true_first_fault():
     rng = random.Random(0)
     kinds, found, harmless = set(), 0, 0
     while found < 1000:
-        name, p, m = rng.choice(NAMES), rng.randint(1, 4), rng.randint(1, 5)
+        name, p, m = rng.choice([*SCHEDULES]), rng.randint(1, 4), rng.randint(1, 5)
         schedule, placement = make_schedule(name, p, m)
         bad, how, action = mutate(schedule, rng, m)
         if bad == schedule:

@@ -9,7 +9,7 @@ Kinds are F, B, I and W; `from_csv` reads what `to_csv` writes.
 import re
 from reprlib import repr as shortened
 
-from .schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Schedule
+from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Schedule
 
 CELL = re.compile(f"([0-9]{{1,9}})([{FORWARD}{BACKWARD}{INPUT}{WEIGHT}])([0-9]{{1,9}})")
 BLANK = ' \t"'          # around a cell

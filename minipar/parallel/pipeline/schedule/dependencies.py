@@ -11,13 +11,13 @@
 Validation, simulation and execution of schedules all ask here.
 """
 
-from .schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action
+from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
 
-Part = tuple[str, int, int]     # kind (F, I or W), stage, microbatch: equal to an Action
-PARTS = {FORWARD: (FORWARD,), BACKWARD: (INPUT, WEIGHT), INPUT: (INPUT,), WEIGHT: (WEIGHT,)}
+Op = tuple[str, int, int]     # kind (F, I or W), stage, microbatch: equal to an Action
+OPS = {FORWARD: (FORWARD,), BACKWARD: (INPUT, WEIGHT), INPUT: (INPUT,), WEIGHT: (WEIGHT,)}
 
 
-def needs(action: Action, num_stages: int) -> list[Part]:
+def needs(action: Action, num_stages: int) -> list[Op]:
     """What must be done before `action`: what its own stage does first, then its neighbour."""
     kind, stage, i = action
     if kind == FORWARD:
@@ -28,7 +28,7 @@ def needs(action: Action, num_stages: int) -> list[Part]:
     return [own, (INPUT, stage + 1, i)] if stage + 1 < num_stages else [own]
 
 
-def sent(action: Action, num_stages: int) -> tuple[Part, int] | None:
+def sent(action: Action, num_stages: int) -> tuple[Op, int] | None:
     """The part of `action` that another stage needs, and that stage; None if there is none."""
     kind, stage, i = action
     if kind == FORWARD and stage + 1 < num_stages:

@@ -11,7 +11,7 @@ so long the stage keeps its activations.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .schedules import BACKWARD, FORWARD, WEIGHT, Action, Placement
+from .actions import BACKWARD, FORWARD, WEIGHT, Action, Placement
 from .timeline import Timeline
 
 

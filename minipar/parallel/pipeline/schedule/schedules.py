@@ -1,20 +1,13 @@
-"""Pipeline schedules as data: for each rank, the list of what it does, in order.
-
-    1F1B, 4 ranks, 8 microbatches              2F0: stage 2's forward of microbatch 0
-
-    rank 0   0F0 0F1 0F2 0F3 0B0 0F4 0B1 …     A stage is a run of layers.  An action waits for its
-    rank 1   1F0 1F1 1F2 1B0 1F3 1B1 …         input and for nothing else: its rank does the next
-    rank 2   2F0 2F1 2B0 2F2 2B1 …             one as soon as the one before is done and what the
-    rank 3   3F0 3B0 3F1 3B1 …                 neighbouring stage sends is there.
-
-Stage s forwards a microbatch after stage s - 1 has, and takes it backwards (B) after stage s + 1
-has.  B = I + W: the gradient of the input, for which the stage before waits, and that of the
-weights, for which nobody does (zero_bubble.py).  All else is choice, and costs idle time or memory:
+"""The schedules whose backward is whole: GPipe, 1F1B, and both with several stages on each rank.
 
     gpipe                    all forwards, then all backwards      m microbatches in flight
     one_f_one_b              a backward as soon as there is one    p - s on stage s
     looped_breadth_first     GPipe with v stages on each rank
     interleaved              1F1B with v stages on each rank       bubble / v, messages · v
+
+Every order is right in which stage s forwards a microbatch after stage s - 1 has, and takes it
+backwards after stage s + 1 has (dependencies.py).  The order is a choice that costs idle time or
+memory.  zero_bubble.py has the schedules that split the backward.
 
 Huang et al. 2019, GPipe; Narayanan et al. 2019, PipeDream; Narayanan et al. 2021, Efficient
 large-scale language model training on GPU clusters (1F1B flushed, interleaved); Lamy-Poirier 2023,
@@ -23,25 +16,29 @@ Breadth-first pipeline parallelism.
 
 from collections import Counter
 
-from ..one_f_one_b import BACKWARD, FORWARD, Action, alternate, one_f_one_b_row
+from .actions import (
+    BACKWARD,
+    FORWARD,
+    Action,
+    Placement,
+    Schedule,
+    alternate,
+    one_f_one_b_row,
+)
 
-INPUT, WEIGHT = "I", "W"            # kinds, as FORWARD and BACKWARD, which does both of them
-Schedule = list[list[Action]]       # for each rank, what it does, in order
-Placement = list[int]               # for each stage, its rank
 
-
-def in_a_loop(num_ranks: int, virtual_stages: int = 1) -> Placement:
+def loop_placement(num_ranks: int, virtual_stages: int = 1) -> Placement:
     """Stage s on rank s mod p: the last rank's neighbour is the first."""
     return [stage % num_ranks for stage in range(num_ranks * virtual_stages)]
 
 
-def in_a_v(num_ranks: int) -> Placement:
+def v_placement(num_ranks: int, virtual_stages: int = 2) -> Placement:
     """Two stages on each rank, down and up again: the last rank has the two in the middle."""
     return [*range(num_ranks), *reversed(range(num_ranks))]
 
 
 def placement_of(schedule: Schedule) -> Placement:
-    """For each stage the rank that does most of it, the lowest if several do as much.
+    """For each stage the rank with most of its actions, the lowest of those with equally many.
 
     Raises ValueError if there is a stage without any action, or none at all.
     """
@@ -68,8 +65,7 @@ def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:
 def one_f_one_b(num_ranks: int, num_microbatches: int) -> Schedule:
     """Stage s runs p - s - 1 microbatches ahead, then does a backward after every forward.
 
-    So no more than p - s are ever in flight there, however many there are in all.  The rows are
-    those that `one_f_one_b.py` of the folder above plays.
+    So no more than p - s are ever in flight there, however many there are in all.
     """
     check_counts(num_ranks, num_microbatches)
     return [one_f_one_b_row(stage, num_ranks, num_microbatches) for stage in range(num_ranks)]

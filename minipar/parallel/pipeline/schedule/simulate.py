@@ -20,12 +20,13 @@ from typing import NamedTuple
 
 from ....comm.simulated.topology import Link
 from ....comm.trace import Message
-from .dependencies import PARTS, Part, needs, sent
-from .schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule, placement_of
+from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
+from .dependencies import OPS, Op, needs, sent
+from .schedules import placement_of
 from .timeline import Interval, Timeline
 from .validate import Fault, find_fault
 
-FREE = Link(0.0, inf)
+FREE_LINK = Link(0.0, inf)
 
 
 class Times(NamedTuple):
@@ -49,7 +50,7 @@ DEFAULT = Times()
 
 
 def simulate(schedule: Schedule, times: Times | Sequence[Times] = DEFAULT,
-             placement: Placement | None = None, link: Link = FREE,
+             placement: Placement | None = None, link: Link = FREE_LINK,
              message_bytes: int = 0) -> Timeline:
     """When each action starts and ends, each message too.
 
@@ -68,7 +69,7 @@ def simulate_until(fault: Fault, schedule: Schedule, times: Times | Sequence[Tim
     """What is done of a bad schedule: ranks stop before what is wrong, others may wait for them."""
     placement = placement_of(schedule) if placement is None else placement
     rows = [row[:number] for row, number in zip(schedule, fault.reached)]
-    return _Run(rows, times, placement, FREE, 0).play()
+    return _Run(rows, times, placement, FREE_LINK, 0).play()
 
 
 class _Run:
@@ -81,15 +82,15 @@ class _Run:
         if len(times) != len(placement):
             raise ValueError(f"{len(placement)} stages take as many times, not {len(times)}: give "
                              "one for each")
-        self.seconds = [{kind: each.of(kind) for kind in PARTS} for each in times]
+        self.seconds = [{kind: each.of(kind) for kind in OPS} for each in times]
         self.schedule, self.placement, self.link = schedule, placement, link
         self.transfer, self.num_bytes = message_bytes / link.bandwidth, message_bytes
         num_ranks = len(schedule)
         self.timeline = Timeline(num_ranks)
         self.position, self.port_out, self.port_in = ([0] * num_ranks for _ in range(3))
-        self.done: dict[Part, float] = {}           # when, for the same rank
-        self.arrived: dict[Part, float] = {}        # when, on the rank that it is sent to
-        self.waiting: dict[Part, tuple[int, float]] = {}    # for what: which rank, since when
+        self.done: dict[Op, float] = {}           # when, for the same rank
+        self.arrived: dict[Op, float] = {}        # when, on the rank that it is sent to
+        self.waiting: dict[Op, tuple[int, float]] = {}    # for what: which rank, since when
         self.ends: list[tuple[float, int]] = []     # a heap: when a rank ends its action
 
     def play(self) -> Timeline:
@@ -110,7 +111,7 @@ class _Run:
         """The rank has done its action: others may need it, and it goes on."""
         action = self.schedule[rank][self.position[rank]]
         self.position[rank] += 1
-        for kind in PARTS[action.kind]:
+        for kind in OPS[action.kind]:
             self.done[kind, action.stage, action.microbatch] = now
         self.send(rank, action, now)
         self.go_on(rank, now)

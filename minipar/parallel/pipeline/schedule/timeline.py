@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ....comm.trace import Message, Trace
-from .schedules import Action
+from .actions import Action
 
 
 class Interval(NamedTuple):

@@ -15,8 +15,9 @@ counts.
 from collections import defaultdict
 from typing import NamedTuple
 
-from .dependencies import PARTS, Part, needs
-from .schedules import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule, placement_of
+from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
+from .dependencies import OPS, Op, needs
+from .schedules import placement_of
 
 UNKNOWN, WRONG_RANK, DOUBLE = "unknown", "wrong rank", "double"
 OUT_OF_ORDER, MISSING, DEADLOCK = "out of order", "missing", "deadlock"
@@ -61,15 +62,15 @@ class _Play:
     def __init__(self, schedule: Schedule, placement: Placement, num_microbatches: int):
         self.schedule, self.placement, self.num_microbatches = schedule, placement, num_microbatches
         self.position = [0] * len(schedule)
-        self.done: dict[Part, int] = {}         # in which round
+        self.done: dict[Op, int] = {}         # in which round
 
     def find_fault(self) -> Fault | None:
         """Play until nobody can go on, and return what went wrong first."""
         first: Fault | None = None
-        waiting: dict[Part, list[int]] = defaultdict(list)
+        waiting: dict[Op, list[int]] = defaultdict(list)
         ready, now = list(range(len(self.schedule))), 0
         while ready:
-            fresh: list[Part] = []
+            fresh: list[Op] = []
             following: list[int] = []
             for rank in sorted(ready):
                 if self.position[rank] == len(self.schedule[rank]):
@@ -81,7 +82,7 @@ class _Play:
                     continue
                 need = self._awaited(rank, action)
                 if need is None or self.done.get(need, now) < now:
-                    for kind in PARTS[action.kind]:
+                    for kind in OPS[action.kind]:
                         part = (kind, action.stage, action.microbatch)
                         self.done[part] = now
                         fresh.append(part)
@@ -98,7 +99,7 @@ class _Play:
     def _next(self, rank: int) -> Action:
         return self.schedule[rank][self.position[rank]]
 
-    def _awaited(self, rank: int, action: Action) -> Part | None:
+    def _awaited(self, rank: int, action: Action) -> Op | None:
         """What the action needs of another rank."""
         for need in needs(action, len(self.placement)):
             if self.placement[need[1]] != rank:
@@ -109,8 +110,8 @@ class _Play:
         """What is wrong with the rank's next action, as far as the rank can see."""
         kind, stage, i = action
         num_stages = len(self.placement)
-        if kind not in PARTS:
-            return self._fault(UNKNOWN, rank, f"is of no kind: there are {', '.join(PARTS)}")
+        if kind not in OPS:
+            return self._fault(UNKNOWN, rank, f"is of no kind: there are {', '.join(OPS)}")
         if not 0 <= stage < num_stages:
             return self._fault(UNKNOWN, rank, f"is for no stage: there are {num_stages}, 0 to "
                                f"{num_stages - 1}")
@@ -120,7 +121,7 @@ class _Play:
         if self.placement[stage] != rank:
             return self._fault(WRONG_RANK, rank, f"is on the wrong rank: stage {stage} is on rank "
                                f"{self.placement[stage]}")
-        for part in PARTS[kind]:
+        for part in OPS[kind]:
             if (part, stage, i) in self.done:
                 at = self._places((part, stage, i), rank)[0]
                 before = self.schedule[rank][at]
@@ -143,18 +144,18 @@ class _Play:
         return Fault(kind, rank, position, action,
                      f"{action} (rank {rank}, position {position}) {what}", others)
 
-    def _places(self, part: Part, rank: int) -> list[int]:
+    def _places(self, part: Op, rank: int) -> list[int]:
         """The positions at which `rank` does it."""
         return [at for at, (kind, *where) in enumerate(self.schedule[rank])
-                if (*where,) == part[1:] and part[0] in PARTS.get(kind, ())]
+                if (*where,) == part[1:] and part[0] in OPS.get(kind, ())]
 
-    def _action(self, part: Part) -> Action:
+    def _action(self, part: Op) -> Action:
         """The part, as an action of this schedule: gradients come from B unless it has I."""
         kind, stage, i = part
         split = any(action.kind == INPUT for row in self.schedule for action in row)
         return Action(kind if kind == FORWARD or split else BACKWARD, stage, i)
 
-    def _missing(self, need: Part, rank: int) -> Fault:
+    def _missing(self, need: Op, rank: int) -> Fault:
         """The next action of `rank` needs what its owner never does; another rank may."""
         position, owner, missing = self.position[rank], self.placement[need[1]], self._action(need)
         for where, row in enumerate(self.schedule):

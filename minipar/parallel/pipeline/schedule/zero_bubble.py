@@ -20,8 +20,9 @@ Qi, Wan, Huang & Lin 2023, Zero bubble pipeline parallelism (ZB-V: section 6).
 
 from collections import Counter
 
-from .dependencies import Part, needs
-from .schedules import FORWARD, INPUT, WEIGHT, Action, Schedule, check_counts
+from .actions import FORWARD, INPUT, WEIGHT, Action, Schedule
+from .dependencies import Op, needs
+from .schedules import check_counts
 
 
 def zb_h1(num_ranks: int, num_microbatches: int) -> Schedule:
@@ -84,7 +85,7 @@ def _first_ready(p: int, m: int) -> Schedule:
     W, for which no rank waits, comes last; but first when the rank holds 2p microbatches.
     """
     schedule: Schedule = [[] for _ in range(p)]
-    done: set[Part] = set()
+    done: set[Op] = set()
     num_done: Counter[tuple[str, int]] = Counter()
     while len(done) < 6 * p * m:
         step = []

@@ -39,8 +39,8 @@ from ..zero.fsdp_unit import FSDPUnit, call_before_use
 from ..zero.prefetch import Prefetcher
 from ..zero.zero2 import GradientReducer
 from .executor import Pipeline
-from .slab import StageSlab
 from .stage_shards import StageRuns
+from .stage_slab import StageSlab
 
 MENDED = ("beside pp and tp, fsdp gathers and reduces while a whole batch is computed: give its "
           "microbatches to strategy.forward_backward(microbatches), instead of calling "

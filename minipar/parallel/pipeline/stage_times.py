@@ -1,8 +1,8 @@
 """How long the parts of a model take, to cut it into stages that take as long as each other.
 
-    times = seconds_of_parts(model, batch, comm)              F, I and W of each part
+    times = profile_parts(model, batch, comm)              F, I and W of each part
     cuts = cut_evenly([sum(time) for time in times], 4)       and from the same times the schedule
-    simulate(schedule, of_stages(times, cuts))                is predicted
+    simulate(schedule, stage_times(times, cuts))                is predicted
 
 The least of several runs counts: whatever else the machine does can only add.
 """
@@ -23,7 +23,7 @@ from ..strategy import Microbatch
 from .schedule.simulate import Times
 
 
-def seconds_of_parts(model: Module, batch: Microbatch, comm: Communicator,
+def profile_parts(model: Module, batch: Microbatch, comm: Communicator,
                      repeats: int = 3) -> list[Times]:
     """The least seconds of each part, on rank 0's clock and the same on all ranks, which call it.
 
@@ -57,7 +57,7 @@ def _run(model: Module, batch: Microbatch, comm: Communicator) -> list[tuple]:
     return times[::-1]
 
 
-def of_stages(times: Sequence[Times], cuts: Sequence[int]) -> list[Times]:
+def stage_times(times: Sequence[Times], cuts: Sequence[int]) -> list[Times]:
     """The times of stages from those of their parts."""
     return [Times(*map(sum, zip(*times[start:stop])))
             for start, stop in pairwise([0, *cuts, len(times)])]

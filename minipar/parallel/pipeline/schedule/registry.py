@@ -1,0 +1,95 @@
+"""Every schedule by its name: its function, the ranks of its stages, its paper's closed forms.
+
+To add a schedule, write its function (in schedules.py, or a file of its own) and an entry here: the
+command, the executor, the tests and the page of `minipar schedule --html` take it from this table.
+
+The formulas are text that Python and JavaScript read alike, so that the page computes with the same
+ones.  They hold for equal stages and links that take no time:
+
+    p, m, v, r       ranks, microbatches, stages on each rank, a rank
+    F, I, W, B       seconds of one stage for one microbatch, B = I + W
+
+Narayanan et al. 2021; Lamy-Poirier 2023; Qi et al. 2023.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .actions import Placement, Schedule
+from .schedules import (
+    gpipe,
+    interleaved,
+    loop_placement,
+    looped_breadth_first,
+    one_f_one_b,
+    v_placement,
+)
+from .zero_bubble import zb_h1, zb_v
+
+
+class Formula(NamedTuple):
+    """A closed form and the conditions under which it holds."""
+
+    expression: str
+    conditions: tuple[str, ...] = ()
+
+    def __call__(self, **values: float) -> float | None:
+        """Its value, or None where a condition does not hold."""
+        def evaluate(text: str) -> float:
+            return eval(text, {"__builtins__": {}, "min": min}, values)
+        return evaluate(self.expression) if all(map(evaluate, self.conditions)) else None
+
+
+class Entry(NamedTuple):
+    """What the table says of one schedule."""
+
+    make: Callable[..., Schedule]           # of (p, m), or (p, m, v) if `any_stages`
+    makespan: Formula | None = None         # of p, m, v, F, I, W, B, in seconds
+    in_flight: Formula | None = None        # of r, p, m, v: most microbatches, each stage's counted
+    placement: Callable[[int, int], Placement] = loop_placement     # of (p, v)
+    num_stages: int = 1                     # on each rank, unless the caller says
+    any_stages: bool = False                # whether the caller may say
+    has_groups: bool = False                # whether it takes group_size
+
+
+SCHEDULES: dict[str, Entry] = {
+    "gpipe": Entry(gpipe, Formula("(m + p - 1) * (F + B)"), Formula("m")),
+    "1f1b": Entry(one_f_one_b, Formula("(m + p - 1) * (F + B)"), Formula("min(p - r, m)")),
+    "interleaved": Entry(
+        interleaved, Formula("(v * m + p - 1) * (F + B)", ("m >= p",)),
+        Formula("min(2 * (p - r - 1) + (v - 1) * p + 1, v * m)", ("m % p == 0",)),
+        num_stages=2, any_stages=True, has_groups=True),
+    "looped_breadth_first": Entry(
+        looped_breadth_first, Formula("(v * m + p - 1) * (F + B)", ("m >= p",)), Formula("v * m"),
+        num_stages=2, any_stages=True),
+    "zb_h1": Entry(
+        zb_h1, Formula("m * (F + B) + (p - 1) * (F + I - W)", ("m >= p", "W <= F", "W <= I")),
+        Formula("min(p, m)")),
+    "zb_v": Entry(
+        zb_v, Formula("(6 * m + p - 1) * F", ("m >= p", "F == I", "I == W")),
+        placement=v_placement, num_stages=2),
+}
+
+
+def make_schedule(name: str, num_ranks: int, num_microbatches: int,
+                  virtual_stages: int | None = None,
+                  group_size: int | None = None) -> tuple[Schedule, Placement]:
+    """The schedule of that name, and the rank of each of its stages.
+
+    `virtual_stages` is the number of stages on each rank (by default 2 where a schedule takes any
+    number); `group_size` is for "interleaved" alone.  Raises ValueError for what does not exist.
+    """
+    if name not in SCHEDULES:
+        raise ValueError(f"unknown schedule {name!r}: choose from {', '.join(SCHEDULES)}")
+    entry = SCHEDULES[name]
+    if group_size is not None and not entry.has_groups:
+        grouped = " and ".join(name for name, other in SCHEDULES.items() if other.has_groups)
+        raise ValueError(f"{name} has no groups of microbatches: only {grouped} takes their size")
+    v = entry.num_stages if virtual_stages is None else virtual_stages
+    if v != entry.num_stages and not entry.any_stages:
+        free = " and ".join(name for name, other in SCHEDULES.items() if other.any_stages)
+        raise ValueError(f"{name} has {entry.num_stages} stage{'s' * (entry.num_stages > 1)} on "
+                         f"each rank, not {virtual_stages}: {free} take any number")
+    options = {} if group_size is None else {"group_size": group_size}
+    counts = (num_ranks, num_microbatches, v)[:3 if entry.any_stages else 2]
+    return entry.make(*counts, **options), entry.placement(num_ranks, v)
