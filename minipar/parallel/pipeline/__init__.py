@@ -7,6 +7,8 @@
     fsdp_pipeline, stage_shards     stages whose parameters are sharded over dp
     stage_times             how long stages take, measured
     naive                   one microbatch, one rank at work at a time
+
+`docs/pages/pipelines.md` shows how to use them.
 """
 
 from .schedule import (

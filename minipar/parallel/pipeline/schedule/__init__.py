@@ -8,6 +8,8 @@
     simulate, timeline          when each action starts and ends; also of measured runs
     metrics                     idle time, microbatches in flight and messages
     csv                         a schedule as text, in the cells that PyTorch uses
+
+To add a schedule, write its function and an entry in registry.py.
 """
 
 from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
