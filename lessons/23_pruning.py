@@ -20,11 +20,11 @@ from minipar.autograd import no_grad
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
-from minipar.compress.footprint import Version, measure, model_bytes, sparse_versions
-from minipar.compress.pruning.masks import Masks, prunable
+from minipar.compress.footprint import ModelVersion, measure, model_bytes, sparse_versions
+from minipar.compress.pruning.masks import Masks, prunable_weights
 from minipar.compress.pruning.prune import n_of_m, prune
 from minipar.compress.pruning.saliency import magnitude, random
-from minipar.compress.pruning.shrink import plain, shrink
+from minipar.compress.pruning.shrink import shrink, without_masks
 from minipar.compress.pruning.structured import unit_masks
 from minipar.data import Batches, digits
 from minipar.launcher import launch
@@ -60,7 +60,7 @@ def pruned(comm: Communicator, start: dict, how: str, amount: float) -> Pruned:
     """The trained model, pruned one way or not at all, and trained a little more."""
     model, later = MLP(SIZES).initialize(0), range(STEPS, STEPS + MORE)
     model.load_state_dict(start)
-    parameters = prunable(model)
+    parameters = prunable_weights(model)
     if how in ("nothing", "neurons"):
         Masks(model, unit_masks(model, amount))
         model, _ = shrink(model)
@@ -71,7 +71,7 @@ def pruned(comm: Communicator, start: dict, how: str, amount: float) -> Pruned:
         scores = random(parameters) if how == "random" else magnitude(parameters)
         found = prune(model, scores, amount, mesh=DeviceMesh(comm, dp=-1))
     masks = Masks(model, found)
-    return model, masks.named(), train(comm, model, later)
+    return model, masks.local_masks(), train(comm, model, later)
 
 
 def predict(sizes: tuple[int, ...], masks: dict[str, np.ndarray], way: str = "") -> tuple[int, int]:
@@ -87,7 +87,7 @@ def predict(sizes: tuple[int, ...], masks: dict[str, np.ndarray], way: str = "")
 def decide(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> None:
     """What is true of every mask, on all ranks."""
     comm = lesson.comm
-    trace, masks = counted(comm, lambda: prune(dense, magnitude(prunable(dense)), 0.8,
+    trace, masks = counted(comm, lambda: prune(dense, magnitude(prunable_weights(dense)), 0.8,
                                                mesh=DeviceMesh(comm, dp=-1)))
     once, _ = counted(comm, lambda: all_reduce(comm, np.zeros(256, np.int64)))
     bits = np.concatenate([mask.ravel() for mask in masks.values()]).astype(np.int8)
@@ -107,14 +107,15 @@ def decide(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> None:
 
 def report(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> dict[str, list[float]]:
     """Size, FLOPs and time, each by itself; returns them as parts of the dense model's."""
-    versions = {"dense": Version(model_bytes(dense), plain(dense))}
+    versions = {"dense": ModelVersion(model_bytes(dense), without_masks(dense))}
     predicted = {"dense": predict(SIZES, {})}
     for name, way in WAYS:
         model, masks, _ = results[name]
         versions[f"{name}: {way}"] = sparse_versions(model, masks, name == "2 of 4")[way]
         predicted[f"{name}: {way}"] = predict(SIZES, masks, way)
     small = results[SMALL][0]
-    versions[SMALL], predicted[SMALL] = Version(model_bytes(small), small), predict(small.sizes, {})
+    versions[SMALL] = ModelVersion(model_bytes(small), small)
+    predicted[SMALL] = predict(small.sizes, {})
     found = measure(versions, DATA.train_x[:ROWS])
     before = found["dense"]
     lesson.table([Row(name, predicted[name][0], cost.num_bytes, "B")

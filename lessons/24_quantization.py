@@ -18,9 +18,16 @@ from support.kit import Lesson, Row
 
 from minipar.autograd import no_grad
 from minipar.comm import Communicator
-from minipar.compress import Grid, Per, Quantized, affine_product, pack_model, prepare
+from minipar.compress import (
+    Granularity,
+    IntGrid,
+    QuantizedTensor,
+    affine_matmul,
+    pack_quantized,
+    prepare_qat,
+)
 from minipar.compress.quantization.layers import ACTIVATIONS, rows_of
-from minipar.compress.quantization.observers import fit
+from minipar.compress.quantization.observers import weight_qparams
 from minipar.compress.quantization.post_training import quantize
 from minipar.data import Batches, digits
 from minipar.launcher import launch
@@ -31,7 +38,7 @@ from minipar.parallel.strategy import Microbatch
 from minipar.viz.quantization_grids import GridPanel, draw_quantization_grids
 
 SIZES, STEPS, MORE = [64, 96, 48, 10], 150, 60
-PERS = [Per("tensor"), Per("channel"), Per("group", 32)]
+PERS = [Granularity("tensor"), Granularity("channel"), Granularity("group", 32)]
 
 
 def train(comm: Communicator, model: MLP, first: int, last: int, lr: float = 0.1) -> MLP:
@@ -66,7 +73,7 @@ def score(model: MLP) -> tuple[float, float]:
 def num_bytes(model: MLP) -> int:
     """Of a plain model, or a quantized one, in a checkpoint."""
     plain = all(hasattr(m, "weight") and not hasattr(m, "quantized") for m in list(model)[::2])
-    arrays = model.state_dict() if plain else pack_model(model)[0]
+    arrays = model.state_dict() if plain else pack_quantized(model)[0]
     return sum(array.nbytes for array in arrays.values())
 
 
@@ -79,7 +86,7 @@ def main(comm: Communicator) -> None:
     rows = []
     for bits in (8, 4):
         for per in PERS:
-            kept = Quantized.nearest(w, Grid(bits), per)
+            kept = QuantizedTensor.nearest(w, IntGrid(bits), per)
             rows.append(Row(f"int{bits} per {per}: largest error of a weight, at most scale / 2",
                             float(kept.scale.max()) / 2 * (1 + 1e-5),
                             float(np.abs(w - kept.rows()).max()), rule="≤"))
@@ -90,8 +97,8 @@ def main(comm: Communicator) -> None:
                "(errors of numbers that fall anywhere between two grid points are uniform: that is "
                "the √12):")
     lesson.table(rows, "error of a weight")
-    grid, end = Grid(8), np.abs(w).max()        # the largest weight: where the grid ends
-    scale, zero = grid.fit(-end, end)
+    grid, end = IntGrid(8), np.abs(w).max()        # the largest weight: where the grid ends
+    scale, zero = grid.calculate_qparams(-end, end)
     beyond = grid.decode(grid.encode(2 * end, scale, zero), scale, zero)
     lesson.say("A grid that was fitted to these weights knows nothing of larger numbers. One that "
                "is twice as large as the largest is clipped, and wrong by half of itself:")
@@ -101,14 +108,14 @@ def main(comm: Communicator) -> None:
                   Row("   of twice the largest weight", float(end), float(2 * end - beyond),
                       rule="≈")], "inside of the grid, and outside")
 
-    kept = Quantized.nearest(w, Grid(8), Per("channel"))
-    sx, zx = fit(x.reshape(1, -1), ACTIVATIONS)
+    kept = QuantizedTensor.nearest(w, IntGrid(8), Granularity("channel"))
+    sx, zx = weight_qparams(x.reshape(1, -1), ACTIVATIONS)
     codes, k = ACTIVATIONS.encode(x, sx, zx), w.shape[1]
-    sums = affine_product(codes, zx, kept.codes().T, kept.zero.T)
+    sums = affine_matmul(codes, zx, kept.codes().T, kept.zero.T)
     direct = (codes.astype(np.int64) - int(zx[0, 0])) @ kept.codes().T.astype(np.int64)
     s_x, s_w, largest_w = float(sx[0, 0]), kept.scale.T, np.abs(w).max(axis=1)
     bound = k * (largest_w * s_x + np.abs(x).max() * s_w) / 2 + k * s_x * s_w / 4
-    small = quantize(fresh(trained), Grid(8))
+    small = quantize(fresh(trained), IntGrid(8))
     lesson.say("Inputs become integers too, and a layer's product one of integers: "
                "Σ (a − z) b = Σ a b − z Σ b, so that a zero point costs a column sum.")
     weights = sum(a * b for a, b in zip(SIZES, SIZES[1:]))
@@ -122,15 +129,15 @@ def main(comm: Communicator) -> None:
         Row("bytes, int8: 1 a weight + a scale and a bias an output", weights + 8 * outputs,
             num_bytes(small), "B"),
         Row("bytes, int4: 1/2 a weight + a scale and a bias an output", weights // 2 + 8 * outputs,
-            num_bytes(quantize(fresh(trained), Grid(4))), "B")], "products and bytes")
+            num_bytes(quantize(fresh(trained), IntGrid(4))), "B")], "products and bytes")
 
     models = {"float32": model, "int8": small, "int8, inputs too": quantize(
-        fresh(trained), Grid(8), calibration=[x], activations=True)}
+        fresh(trained), IntGrid(8), calibration=[x], activations=True)}
     for bits in (4, 2):
         for method in ("nearest", "gptq"):
-            models[f"int{bits}, {method}"] = quantize(fresh(trained), Grid(bits), method=method,
+            models[f"int{bits}, {method}"] = quantize(fresh(trained), IntGrid(bits), method=method,
                                                       calibration=[x])
-    aware = train(comm, prepare(fresh(trained), Grid(2)), STEPS, STEPS + MORE, 0.02)
+    aware = train(comm, prepare_qat(fresh(trained), IntGrid(2)), STEPS, STEPS + MORE, 0.02)
     found = {name: score(m) for name, m in models.items()}
     found[f"int2, trained so for {MORE} steps"] = score(aware)
     assert found["int2, gptq"][0] < found["int2, nearest"][0], "GPTQ did not help"
@@ -143,7 +150,7 @@ def main(comm: Communicator) -> None:
                "are those of the float weights, and equal weights have equal grids.")
 
     narrow = w[np.abs(w).max(axis=1).argmin()]
-    common, own = (fit(some.reshape(1, -1), Grid(4))[0][0, 0] for some in (w, narrow))
+    common, own = (weight_qparams(some.reshape(1, -1), IntGrid(4))[0][0, 0] for some in (w, narrow))
     panels = [GridPanel(name, some, np.arange(-7, 8) * scale) for name, some, scale in (
         ("All channels on one grid", w, common), ("The narrowest channel on it", narrow, common),
         ("The narrowest channel on its own", narrow, own))]
@@ -155,7 +162,7 @@ def main(comm: Communicator) -> None:
     lesson.exercises(questions=[
         "Multiply one weight by 100. What becomes of int4 per tensor, per channel, per group:32?",
         "A group of 32 costs 4 bytes for its scale: how many bits is an int4 weight then?",
-        "Why does int_product cut its sums into blocks, and how long may a block of int8 be?"])
+        "Why does int_matmul cut its sums into blocks, and how long may a block of int8 be?"])
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from minipar.autograd import Tensor, no_grad, softmax
 from minipar.comm import Communicator
 from minipar.comm.collectives import agree_on_sum, chunk_bounds
 from minipar.compress.distillation.soft_targets import soft_cross_entropy
-from minipar.compress.distillation.teacher_parallel import LABEL, Announced, SpreadTeacher
+from minipar.compress.distillation.teacher_parallel import LABEL, AnnouncedBatches, ParallelTeacher
 from minipar.launcher import launch
 from minipar.nn import MLP, Module
 from minipar.viz import draw_soft_targets
@@ -93,8 +93,8 @@ def elsewhere(comm: Communicator, lesson: Lesson, teacher: Module, expected: lis
             (range(half, p), range(half), numbers, "on other ranks: b · (classes + width) a step"),
             (range(p), range(p), numbers - stay, "on the same ranks: less what a rank has itself")):
         model = student_of(copy_of(teacher), weights, lambda m, r, ranks=(teachers, pupils):
-                           SpreadTeacher(m, r, comm, *ranks, "tp", np.float64))
-        announced = Announced(few(), model.teacher, range(SHORT))
+                           ParallelTeacher(m, r, comm, *ranks, "tp", np.float64))
+        announced = AnnouncedBatches(few(), model.teacher, range(SHORT))
         own, off = comm.split(0 if comm.rank in pupils else None), 0.0
         comm.start_trace()
         if own is None:

@@ -5,7 +5,7 @@ import numpy as np
 from minipar.autograd import no_grad
 from minipar.comm import Communicator
 from minipar.comm.collectives import chunk_bounds
-from minipar.compress.distillation.distill import Distillation, LocalTeacher, recipe_for
+from minipar.compress.distillation.distill import Distillation, LocalTeacher, make_recipe
 from minipar.data import Batches, digits
 from minipar.nn import MLP, Module
 from minipar.optim import AdamW
@@ -44,7 +44,7 @@ def accuracy(model: Module) -> float:
 def student_of(teacher: Module, weights: dict, make: type = LocalTeacher) -> Distillation:
     """A new student, who begins as every student here does."""
     student = MLP(SMALL)
-    recipe = recipe_for(student, teacher, **weights)
+    recipe = make_recipe(student, teacher, **weights)
     return Distillation(student, make(teacher, recipe), recipe).initialize(1, np.float64)
 
 

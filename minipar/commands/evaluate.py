@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..compress.load import compression_of
+from ..compress.load import compression_steps
 from ..environment import launched
 from ..launcher import UsageError
 from ..nn import Module
@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> None:
         raise UsageError("--sample generates text, but this model recognizes digits: leave "
                          "--sample out")
     console = Console(soft_wrap=True, highlight=False)
-    for step in compression_of(checkpoint):
+    for step in compression_steps(checkpoint):
         console.print(", ".join(f"{key} {value}" for key, value in step.items() if key != "kind"),
                       style="dim", markup=False)
     score = scored(task, model) if options.sample else described(task.score(model), task)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from ..autograd import Meter, no_grad
 from ..backend import Array
 from ..nn import Linear, Module
-from .pruning.shrink import plain
-from .pruning.sparse import SparseLinear, TwoOfFourLinear, bitmap_bytes, replace_linear
+from .pruning.shrink import without_masks
+from .pruning.sparse import SparseLinear, TwoOfFourLinear, bitmap_bytes, replace_linear_layers
 
 
 class Footprint(NamedTuple):
@@ -27,7 +27,7 @@ class Footprint(NamedTuple):
     seconds: float
 
 
-class Version(NamedTuple):
+class ModelVersion(NamedTuple):
     """A way to keep and run a model: `num_bytes` to store, `model` to run."""
 
     num_bytes: int
@@ -45,24 +45,24 @@ def model_bytes(model: Module, masks: Mapping[str, Array] | None = None) -> int:
 
 
 def sparse_versions(model: Module, masks: Mapping[str, Array],
-                    two_of_four: bool = False) -> dict[str, Version]:
+                    two_of_four: bool = False) -> dict[str, ModelVersion]:
     """Ways to run a model with masks: with zeros in dense weights, or as what is kept of them."""
-    dense = plain(model)
-    found = {"zeros, dense": Version(model_bytes(model, masks), dense)}
+    dense = without_masks(model)
+    found = {"zeros, dense": ModelVersion(model_bytes(model, masks), dense)}
     kinds: dict[str, type] = {"kept only, gathered": SparseLinear}
     if two_of_four:
         kinds["compressed"] = TwoOfFourLinear
     for name, kind in kinds.items():
-        made = replace_linear(plain(model), kind)
+        made = replace_linear_layers(without_masks(model), kind)
         held = sum(m.nbytes for _, m in made.named_modules() if isinstance(m, kind))
         weights = {id(m._parameters["weight"]): m for _, m in dense.named_modules()
                    if isinstance(m, Linear)}
         rest = sum(p.data.nbytes for p in dense.parameters() if id(p) not in weights)
-        found[name] = Version(held + rest, made)
+        found[name] = ModelVersion(held + rest, made)
     return found
 
 
-def measure(versions: Mapping[str, Version], inputs: Array, repeats: int = 15,
+def measure(versions: Mapping[str, ModelVersion], inputs: Array, repeats: int = 15,
             clock: Callable[[], float] = time.perf_counter) -> dict[str, Footprint]:
     """What each version costs for one forward of `inputs`."""
     times: dict[str, list[float]] = {name: [] for name in versions}

@@ -34,7 +34,7 @@ def register(kind: str, rules: Table | None = None) -> Callable[[Prepare], Prepa
     return add
 
 
-def compression_of(checkpoint: Checkpoint) -> list[dict[str, Any]]:
+def compression_steps(checkpoint: Checkpoint) -> list[dict[str, Any]]:
     """What was done to the model, step by step; nothing for a plain one."""
     return checkpoint.description.get("compression") or []
 
@@ -50,7 +50,7 @@ def load_model(checkpoint: Checkpoint, model: Module) -> Module:
         if not all(parameter.initialized for parameter in model.parameters()):
             check_size(model, arrays)
             model.to_empty(np.dtype(checkpoint.description.get("dtype", "float32")))
-        for i, step in enumerate(compression_of(checkpoint)):
+        for i, step in enumerate(compression_steps(checkpoint)):
             if step.get("kind") not in KINDS:
                 raise ValueError(f"a model that was {step.get('kind')}: only {', '.join(KINDS)} "
                                  "are known")

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from .. import checkpoint as files
 from ..compress import FLOAT_GRIDS
-from ..compress.footprint import Version, measure
+from ..compress.footprint import ModelVersion, measure
 from ..compress.load import load_model
-from ..compress.pruning.shrink import plain
-from ..compress.pruning.sparse import SparseLinear, TwoOfFourLinear, replace_linear
+from ..compress.pruning.shrink import without_masks
+from ..compress.pruning.sparse import SparseLinear, TwoOfFourLinear, replace_linear_layers
 from ..nn import Module
 from ..train.tasks import Task, make_task
 from .subjects import Subject
@@ -72,9 +72,10 @@ def measure_all(subject: Subject, seed: int, folder: Path,
         quality[file] = score.bits if score.accuracy is None else score.accuracy
         tick()
     inputs = task.batches.batch(0)[0]
-    found = measure({row.name: Version(
+    found = measure({row.name: ModelVersion(
         sum(array.nbytes for array in saved[row.file].model.values()),
-        models[row.file] if row.kind is None else replace_linear(plain(models[row.file]), row.kind))
+        models[row.file] if row.kind is None else replace_linear_layers(
+            without_masks(models[row.file]), row.kind))
         for row in ROWS}, inputs, subject.repeats)
     return {row.name: Result(quality[row.file], found[row.name].num_bytes,
                              found[row.name].flops / len(inputs), found[row.name].seconds)

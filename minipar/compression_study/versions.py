@@ -19,14 +19,14 @@ import numpy as np
 
 from .. import checkpoint as files
 from ..comm import Cluster
-from ..compress import FLOAT_GRIDS, Grid, pack_model
-from ..compress.distillation.distill import Distillation, LocalTeacher, recipe_for
-from ..compress.pruning.files import KIND as PRUNED
-from ..compress.pruning.files import pack_masked
-from ..compress.pruning.masks import Masks, prunable
+from ..compress import FLOAT_GRIDS, IntGrid, pack_quantized
+from ..compress.distillation.distill import Distillation, LocalTeacher, make_recipe
+from ..compress.pruning.masks import Masks, prunable_weights
 from ..compress.pruning.prune import n_of_m, prune
 from ..compress.pruning.saliency import magnitude
-from ..compress.pruning.shrink import plain, shrink
+from ..compress.pruning.serialization import KIND as PRUNED
+from ..compress.pruning.serialization import pack_masked
+from ..compress.pruning.shrink import shrink, without_masks
 from ..compress.pruning.structured import unit_masks
 from ..compress.quantization.post_training import quantize
 from ..nn import Module
@@ -111,13 +111,14 @@ class Workshop:
         self.keep("dense, more steps", self.fit(task, options, dense).state_dict())
         fit = partial(self.fit, task, options, dense)
         for amount in AMOUNTS:
-            masks = prune(dense, magnitude(prunable(dense)), amount)
-            model = plain(fit(masks=masks))
+            masks = prune(dense, magnitude(prunable_weights(dense)), amount)
+            model = without_masks(fit(masks=masks))
             self.keep(pruned(amount), pack_masked(model.state_dict(), masks), kind=PRUNED)
             if amount == ALSO_INT8:
                 self.keep_quantized(f"{pruned(amount)} + int8", model)
-        masks = {name: n_of_m(s) for name, s in magnitude(prunable(dense)).items()}
-        self.keep("2:4", pack_masked(plain(fit(masks=masks)).state_dict(), masks), kind=PRUNED)
+        masks = {name: n_of_m(s) for name, s in magnitude(prunable_weights(dense)).items()}
+        two_of_four = without_masks(fit(masks=masks))
+        self.keep("2:4", pack_masked(two_of_four.state_dict(), masks), kind=PRUNED)
         self.structured(dense)
         calibration = [task.batches.batch(i)[0] for i in range(CALIBRATION_BATCHES)]
         self.rounded(dense, calibration)
@@ -125,7 +126,7 @@ class Workshop:
 
     def structured(self, dense: Module) -> None:
         """Half of the neurons and heads removed."""
-        masked = plain(dense)
+        masked = without_masks(dense)
         Masks(masked, unit_masks(masked, 0.5))
         small, _ = shrink(masked)
         sizes = sizes_of(small)
@@ -134,22 +135,23 @@ class Workshop:
     def rounded(self, dense: Module, calibration: list[np.ndarray]) -> None:
         """Fewer bits, without training."""
         for name, options in {
-                "int8": {}, "int8, inputs too": {"activations": True}, "int4": {"grid": Grid(4)},
-                "int4, GPTQ": {"grid": Grid(4), "method": "gptq"},
+                "int8": {}, "int8, inputs too": {"activations": True},
+                "int4": {"grid": IntGrid(4)},
+                "int4, GPTQ": {"grid": IntGrid(4), "method": "gptq"},
                 **{name: {"grid": grid} for name, grid in FLOAT_GRIDS.items()}}.items():
-            self.keep_quantized(name, plain(dense), calibration=calibration, **options)
+            self.keep_quantized(name, without_masks(dense), calibration=calibration, **options)
 
     def keep_quantized(self, name: str, model: Module, **options: Any) -> None:
         """Write a version of `model`, which changes, as `minipar quantize` does."""
-        arrays, step = pack_model(quantize(model, **options))
+        arrays, step = pack_quantized(quantize(model, **options))
         self.keep(name, arrays, **step)
 
     def students(self, dense: Module) -> None:
         """A small model, taught by the dense one, and by labels alone."""
         task, options = self.task(self.subject.student)
         self.keep("small, from labels", self.fit(task, options).state_dict(), self.subject.student)
-        recipe = recipe_for(task.build(), dense, TEMPERATURE, ALPHA)
-        teacher = LocalTeacher(plain(dense), recipe)
+        recipe = make_recipe(task.build(), dense, TEMPERATURE, ALPHA)
+        teacher = LocalTeacher(without_masks(dense), recipe)
         taught = Built(task, lambda: Distillation(task.build(), teacher, recipe))
         self.keep("small, distilled", self.fit(taught, options).student.state_dict(),
                   self.subject.student)

@@ -21,9 +21,9 @@ from .. import checkpoint as files
 from ..backend import Array, asarray_like
 from ..comm import Communicator, Trace
 from ..comm.collectives import chunk_bounds, gather_trace
-from ..compress.load import check_size, compression_of
-from ..compress.pruning.files import compact
+from ..compress.load import check_size, compression_steps
 from ..compress.pruning.masks import Masks
+from ..compress.pruning.serialization import compact
 from ..launcher import UsageError, metered, on_first_rank
 from ..nn import Module
 from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
@@ -107,7 +107,7 @@ def begin(comm: Communicator, options: argparse.Namespace, task: Task,
             if saved is not None:
                 run.first_step = saved.description["step"]
                 run.losses = list(saved.description["losses"])
-                run.compression = compression_of(saved)
+                run.compression = compression_steps(saved)
                 known = saved.description
                 if known.get("optimizer") is not None:      # a model from Python may have none
                     updates = known.get("updates")

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from .. import checkpoint as files
-from ..compress import pack_model
+from ..compress import pack_quantized
 from ..compress.load import load_model
-from ..compress.pruning.files import KIND as PRUNED
-from ..compress.pruning.files import compact, expand
-from ..compress.quantization.layers import QuantizedWeight
+from ..compress.pruning.serialization import KIND as PRUNED
+from ..compress.pruning.serialization import compact, expand
+from ..compress.quantization.layers import QuantizedLayer
 from ..data import CharacterVocabulary
 from ..launcher import UsageError
 from ..nn import MLP, Activation, Module
@@ -139,11 +139,11 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
     --resume` goes on with a new optimizer.  Raises ValueError for what no command could read.
     """
     options = options_for(model, str(data), vocabulary, seed)
-    if any(isinstance(module, QuantizedWeight) for _, module in model.named_modules()):
+    if any(isinstance(module, QuantizedLayer) for _, module in model.named_modules()):
         if state is not None or masks:
             raise ValueError("a quantized model is whole and is not trained on: leave state and "
                              "masks out")
-        arrays, step = pack_model(model)
+        arrays, step = pack_quantized(model)
         steps = [step]
     else:
         arrays = dict(model.state_dict() if state is None else state)

@@ -5,12 +5,12 @@ import pytest
 
 from minipar.autograd import Function, Meter, Tensor
 from minipar.autograd.ops import attention
-from minipar.compress import Grid
+from minipar.compress import IntGrid
 from minipar.compress.distillation.feature_loss import DISTANCES, distance
 from minipar.compress.distillation.soft_targets import soft_cross_entropy
 from minipar.compress.pruning.masks import ApplyMask
 from minipar.compress.pruning.sparse import SparseLinear
-from minipar.compress.quantization.straight_through import fake_quantize
+from minipar.compress.quantization.qat import fake_quantize
 from minipar.nn import Linear
 from minipar.nn.convolution import im2col
 from minipar.parallel.tensor.vocabulary import PartialEmbedding
@@ -84,7 +84,7 @@ def other_cases() -> list[tuple]:
     return [
         (lambda x: im2col(x, kernel=3, stride=2), [image]),
         (lambda w: ApplyMask.apply(w, mask), [weight]),
-        (lambda x: fake_quantize(x, np.array([0.1]), np.array([0.0]), Grid(4)), [t(3, 7)]),
+        (lambda x: fake_quantize(x, np.array([0.1]), np.array([0.0]), IntGrid(4)), [t(3, 7)]),
         (lambda table: PartialEmbedding.apply(table, Tensor(targets + 1), start=1, num_words=6),
          [t(3, 4)]),
         (lambda x: soft_cross_entropy(x, t(4, 5).data, targets, 2.0), [t(4, 5)]),
@@ -98,14 +98,14 @@ def test_operations_outside_of_autograd_report_what_is_performed(number, countin
 
 
 # A product of integers, whose FLOPs are a formula's; and of inference only, with no backward:
-NOT_HERE = {"IntegerProduct", "GatherProduct"}
+NOT_HERE = {"IntegerProduct", "GatherMatmul"}
 
 
 def test_a_sparse_product_reports_what_is_performed(counting):
     layer = Linear(8, 5).initialize(0, np.float64)
     layer.weight.data[...] *= np.random.default_rng(0).random((8, 5)) < 0.5
     x = Tensor(np.ones((2, 3, 8)))
-    assert check_with(SparseLinear(layer), [x], "inference") == {"GatherProduct"}
+    assert check_with(SparseLinear(layer), [x], "inference") == {"GatherMatmul"}
 
 
 def test_every_metered_operation_of_the_library_is_checked(counting):

@@ -7,7 +7,7 @@ import pytest
 
 from minipar import checkpoint as files
 from minipar.commands.main import main
-from minipar.compress.pruning.files import expand
+from minipar.compress.pruning.serialization import expand
 
 GPT = ("--data", "synthetic", "--layers", 2, "--heads", 2, "--width", 16, "--context", 8,
        "--batch", 4, "--steps", 4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.compress.pruning.distributed_topk import as_keys, kth_smallest
+from minipar.compress.pruning.distributed_topk import kth_smallest, sortable_keys
 from minipar.compress.pruning.prune import n_of_m
 from minipar.compress.pruning.schedules import cubic_sparsity
 from minipar.compress.pruning.shrink import remove_units
@@ -30,7 +30,7 @@ def test_kth_smallest_counts_equals():
 @pytest.mark.parametrize("num_ranks", [2, 3])
 def test_kth_smallest_of_all_ranks(num_ranks):
     weights = np.round(np.random.default_rng(1).standard_normal(90), 1).astype(np.float32)
-    keys = as_keys(np.abs(weights))
+    keys = sortable_keys(np.abs(weights))
     parts = np.split(keys, [0, 60][:num_ranks - 1])         # one rank has none
 
     def body(comm):

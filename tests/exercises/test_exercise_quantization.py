@@ -3,12 +3,12 @@
 import numpy as np
 
 from minipar.autograd import Tensor
-from minipar.compress.quantization.affine import Grid
+from minipar.compress.quantization.affine import IntGrid
 from minipar.compress.quantization.gptq import round_columns
-from minipar.compress.quantization.int_product import affine_product
-from minipar.compress.quantization.straight_through import fake_quantize
+from minipar.compress.quantization.int_matmul import affine_matmul
+from minipar.compress.quantization.qat import fake_quantize
 
-SYMMETRIC, ASYMMETRIC = Grid(8, "symmetric"), Grid(4, "asymmetric")
+SYMMETRIC, ASYMMETRIC = IntGrid(8, "symmetric"), IntGrid(4, "asymmetric")
 
 
 def test_encode_rounds_to_nearest():
@@ -37,7 +37,7 @@ def test_encode_with_a_grid_for_each_row():
 
 
 def fitted(grid, low, high):
-    return grid.fit(np.array([low]), np.array([high]))
+    return grid.calculate_qparams(np.array([low]), np.array([high]))
 
 
 def test_fit_a_symmetric_grid_to_the_larger_side():
@@ -56,9 +56,9 @@ def test_fit_has_a_place_for_zero():
 
 def test_fit_keeps_all_within_half_a_step():
     draw = np.random.default_rng(0)
-    for grid in (SYMMETRIC, ASYMMETRIC, Grid(4, "symmetric_full")):
+    for grid in (SYMMETRIC, ASYMMETRIC, IntGrid(4, "symmetric_full")):
         x = draw.standard_normal((40, 50)) + draw.standard_normal((40, 1))
-        scale, zero = grid.fit(x.min(1, keepdims=True), x.max(1, keepdims=True))
+        scale, zero = grid.calculate_qparams(x.min(1, keepdims=True), x.max(1, keepdims=True))
         error = np.abs(x - grid.decode(grid.encode(x, scale, zero), scale, zero))
         assert np.all(error <= scale / 2 * (1 + 1e-5))
 
@@ -84,7 +84,7 @@ def product(seed, inner, a_zero, b_zero):
     a = draw.integers(0, 256, (4, inner)).astype(np.uint8)
     b = draw.integers(-128, 128, (inner, 3)).astype(np.int8)
     expected = (a.astype(np.int64) - a_zero) @ (b.astype(np.int64) - b_zero)
-    found = affine_product(a, a_zero, b, b_zero)
+    found = affine_matmul(a, a_zero, b, b_zero)
     assert np.array_equal(found, expected), f"{found.tolist()}, not {expected.tolist()}"
 
 
@@ -108,7 +108,7 @@ def test_products_with_a_zero_point_for_each_row_and_column():
 
 def test_products_too_large_for_int32():
     a, b = np.zeros((1, 33_026), np.uint8), np.full((33_026, 1), -128, np.int8)
-    found = affine_product(a, np.uint8(255), b, np.int8(127)).tolist()
+    found = affine_matmul(a, np.uint8(255), b, np.int8(127)).tolist()
     assert found == [[255 * 255 * 33_026]], f"{found} is not the sum of 33,026 times 255 · 255"
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.compress.messages.block_codec import BlockCodec
-from minipar.compress.messages.error_feedback import compensated
+from minipar.compress.messages.error_feedback import encode_with_feedback
 from minipar.compress.messages.quantized_collectives import QuantizedWire
 
 CODEC = BlockCodec(bits=4, size=8)
@@ -20,46 +20,46 @@ def gradients(num_steps: int, n: int = 40) -> np.ndarray:
 
 @pytest.mark.parametrize("num_steps", [2, 20, 200])
 def test_all_that_was_sent_is_all_gradients_but_for_one_step(num_steps):
-    owed, sent = np.zeros(40, np.float32), np.zeros(40)
+    residual, sent = np.zeros(40, np.float32), np.zeros(40)
     for numbers in (steps := gradients(num_steps)).copy():
-        sent += CODEC.decode(compensated(numbers, owed, CODEC), 40)
+        sent += CODEC.decode(encode_with_feedback(numbers, residual, CODEC), 40)
     error = np.abs(sent - steps.astype(np.float64).sum(0)).max()
     assert error < 0.1, (f"after {num_steps} steps the sum of the messages is off by {error:.3f}; "
                          "half a step of the grid is 0.07")
-    np.testing.assert_allclose(sent + owed, steps.astype(np.float64).sum(0), rtol=1e-4,
-                               err_msg="sent and owed are not together the sum of all gradients")
+    np.testing.assert_allclose(sent + residual, steps.astype(np.float64).sum(0), rtol=1e-4,
+                               err_msg="sent + residual is not the sum of all gradients")
 
 
 def test_a_message_is_of_the_numbers_and_what_is_owed():
-    numbers, owed = gradients(1)[0], np.linspace(-0.3, 0.3, 40).astype(np.float32)
-    wanted = numbers + owed
-    message = compensated(numbers, owed, CODEC)
+    numbers, residual = gradients(1)[0], np.linspace(-0.3, 0.3, 40).astype(np.float32)
+    wanted = numbers + residual
+    message = encode_with_feedback(numbers, residual, CODEC)
     np.testing.assert_array_equal(message, CODEC.encode(wanted),
-                                  "the message is not that of numbers + owed")
+                                  "the message is not that of numbers + residual")
     np.testing.assert_array_equal(numbers, wanted, "`numbers` is not what should have been sent")
-    np.testing.assert_allclose(owed, wanted - CODEC.decode(message, 40), atol=1e-7,
-                               err_msg="`owed` is not what the message lacks, in place")
+    np.testing.assert_allclose(residual, wanted - CODEC.decode(message, 40), atol=1e-7,
+                               err_msg="`residual` is not what the message error, in place")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_an_overflow_is_sent_but_not_owed(bad):
-    owed = np.full(40, 0.01, np.float32)
+    residual = np.full(40, 0.01, np.float32)
     numbers = gradients(1)[0]
     numbers[3] = bad
-    message = compensated(numbers, owed, CODEC)
+    message = encode_with_feedback(numbers, residual, CODEC)
     assert not np.isfinite(CODEC.decode(message, 40)[3]), "nobody will find the overflow"
-    assert np.isfinite(owed).all(), f"{bad} is owed, and comes back in every step to come"
-    np.testing.assert_array_equal(owed[:8], np.float32(0.01), "where the message is not finite "
-                                  "nothing was sent: what was owed still is")
+    assert np.isfinite(residual).all(), f"{bad} is residual, and comes back in every step to come"
+    np.testing.assert_array_equal(residual[:8], np.float32(0.01), "where the message is not finite "
+                                  "nothing was sent: what was residual still is")
 
 
 def test_what_is_owed_is_of_the_gradient_not_of_the_scaled_one():
     """The scale of the loss is halved after an overflow, and grows again."""
     found = []
     for scales in ([1.0] * 4, [1024.0, 512.0, 512.0, 2.0]):
-        owed, sent = np.zeros(40, np.float32), []
+        residual, sent = np.zeros(40, np.float32), []
         for numbers, scale in zip(gradients(4), scales):
-            message = compensated(numbers * np.float32(scale), owed, CODEC, scale)
+            message = encode_with_feedback(numbers * np.float32(scale), residual, CODEC, scale)
             sent.append(CODEC.decode(message, 40) / np.float32(scale))
         found.append(np.array(sent))
     np.testing.assert_array_equal(found[1], found[0], "with a scale that changes other gradients "
@@ -125,7 +125,7 @@ def test_every_piece_has_a_debt_of_its_own():
         total = np.concatenate([total for total, _, _ in found])
         errors.append(np.abs(total - num_steps * every.sum(0)).max())
     assert errors[1] < 2 * errors[0], f"off by {errors[0]:.3f} after one step, by " \
-        f"{errors[1]:.3f} after 40: what is owed of a piece is not sent with that piece"
+        f"{errors[1]:.3f} after 40: what is residual of a piece is not sent with that piece"
 
 
 def test_one_rank_has_nothing_to_round():

@@ -12,7 +12,7 @@ from minipar.comm import Cluster, Trace
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.topology import Link
 from minipar.comm.traffic import bytes_by_axis
-from minipar.compress.quantization.int_product import EXACT, LARGEST
+from minipar.compress.quantization.int_matmul import EXACT, LARGEST
 from minipar.launcher import simulate
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import GPT, GPTConfig

@@ -7,7 +7,7 @@ import pytest
 
 from minipar.autograd import IGNORE_INDEX, cross_entropy
 from minipar.comm import Cluster
-from minipar.compress.distillation.distill import Distillation, LocalTeacher, recipe_for
+from minipar.compress.distillation.distill import Distillation, LocalTeacher, make_recipe
 from minipar.nn import MLP
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
@@ -78,7 +78,7 @@ def test_what_the_student_ignores_is_not_taught():
     def loss(labels, ignored):
         student = MLP([5, 6, 4])
         student.ignore_index = ignored
-        recipe = recipe_for(student, teacher, hidden=1.0, alpha=0.5)
+        recipe = make_recipe(student, teacher, hidden=1.0, alpha=0.5)
         model = Distillation(student, LocalTeacher(teacher, recipe), recipe)
         assert model.ignore_index == ignored
         return model.initialize(3, np.float64).loss(x, np.array(labels)).item()

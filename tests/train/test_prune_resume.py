@@ -7,7 +7,7 @@ import pytest
 
 from minipar import checkpoint as files
 from minipar.commands.main import main
-from minipar.compress.pruning.files import expand
+from minipar.compress.pruning.serialization import expand
 
 DIGITS = ("--data", "digits", "--hidden", "16,12", "--batch", 8, "--steps", 6, "--dropout", 0.1,
           "--strategy", "zero1", "--clip", 0.5)

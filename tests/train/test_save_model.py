@@ -8,7 +8,7 @@ from minipar import checkpoint as files
 from minipar.autograd import no_grad
 from minipar.comm import Cluster
 from minipar.commands.main import main
-from minipar.compress.pruning.masks import Masks, prunable
+from minipar.compress.pruning.masks import Masks, prunable_weights
 from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import magnitude
 from minipar.compress.quantization.post_training import quantize
@@ -81,11 +81,11 @@ def test_what_is_quantized_pruned_or_sharded(tmp_path, text):
     with pytest.raises(ValueError, match="leave state and masks out"):
         save_model(tmp_path / "int8", model, text, state={})
     model = MLP([64, 8, 10]).initialize()
-    masks = Masks(model, prune(model, magnitude(prunable(model)), 0.5))
-    masks.clear()
-    save_model(tmp_path / "pruned", model, "digits", masks=masks.named())
+    masks = Masks(model, prune(model, magnitude(prunable_weights(model)), 0.5))
+    masks.zero_masked()
+    save_model(tmp_path / "pruned", model, "digits", masks=masks.local_masks())
     assert run("train", "--resume", tmp_path / "pruned", "--steps", 2) == 0
-    gone = ~masks.named()["0.weight"]
+    gone = ~masks.local_masks()["0.weight"]
     assert not open_model(tmp_path / "pruned")[2].state_dict()["0.weight"][gone].any()
 
     def program(comm):

@@ -16,7 +16,7 @@ from typing import Any
 from ... import checkpoint as files
 from ...backend.malloc import keep_freed_memory
 from ...comm import Cluster
-from ...compress.distillation.distill import recipe_for
+from ...compress.distillation.distill import make_recipe
 from ...compress.distillation.feature_loss import DISTANCES
 from ...compress.distillation.teacher_parallel import SPLITS
 from ...environment import launched
@@ -120,7 +120,7 @@ def make_plan(options: argparse.Namespace) -> tuple[Plan, int]:
     _ = task.batches
     if found:
         check_resume(task, found[0], made)
-    recipe = recipe_for(task.build(), build_teacher(saved), options.temperature, options.alpha,
+    recipe = make_recipe(task.build(), build_teacher(saved), options.temperature, options.alpha,
                         options.match_hidden, options.match_attention, options.distance)
     load_teacher(saved)
     check_split(saved, options)

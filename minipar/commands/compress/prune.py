@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ...comm import Cluster, Communicator
-from ...compress.footprint import Version, measure, model_bytes, sparse_versions
+from ...compress.footprint import ModelVersion, measure, model_bytes, sparse_versions
 from ...compress.pruning.prune import METHODS, SCOPES, check_amount
-from ...compress.pruning.shrink import plain
+from ...compress.pruning.shrink import without_masks
 from ...environment import launched
 from ...launcher import UsageError, launch
 from ...nn import Module
@@ -118,7 +118,7 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
     """The whole program of its one rank."""
     console = Console(soft_wrap=True, highlight=False)
     work = (open_run if options.resume is None else resume_run)(comm, options)
-    dense = plain(work.run.strategy.model)
+    dense = without_masks(work.run.strategy.model)
     console.print(f"before: {summary(work.run.task, dense)}", markup=False)
     if options.resume is None:
         prune_run(comm, work)
@@ -127,13 +127,13 @@ def run_on(comm: Communicator, options: argparse.Namespace) -> None:
                       markup=False)
     train_on(comm, work, console)
     run, method = work.run, work.plan.method
-    small = plain(run.strategy.model)
+    small = without_masks(run.strategy.model)
     console.print(f"after:  {summary(run.task, small)}", markup=False)
     if run.kept:
         console.print(layers(run))
-    versions = {"before": Version(model_bytes(dense), dense)}
+    versions = {"before": ModelVersion(model_bytes(dense), dense)}
     versions |= sparse_versions(run.strategy.model, run.kept, method == "2:4") \
-        if run.kept else {"smaller": Version(model_bytes(small), small)}
+        if run.kept else {"smaller": ModelVersion(model_bytes(small), small)}
     if run.kept or options.resume is None:      # else what it was before is not known any more
         console.print(costs(versions, run))
     console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", markup=False)
@@ -159,7 +159,7 @@ def layers(run: TrainState) -> Table:
     return table
 
 
-def costs(versions: dict[str, Version], run: TrainState) -> Table:
+def costs(versions: dict[str, ModelVersion], run: TrainState) -> Table:
     """Bytes, FLOPs and time of one forward of a batch, each by itself."""
     inputs = run.task.example_inputs()
     found = measure(versions, inputs)

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ... import checkpoint as files
-from ...compress import FLOAT_GRIDS, FloatGrid, Grid, Per, pack_model
-from ...compress.load import compression_of
+from ...compress import FLOAT_GRIDS, FloatGrid, Granularity, IntGrid, pack_quantized
+from ...compress.load import compression_steps
 from ...compress.quantization.gptq import ORDERS
 from ...compress.quantization.observers import NAMES
 from ...compress.quantization.post_training import METHODS, quantize
@@ -83,10 +83,10 @@ def main(options: argparse.Namespace) -> None:
         raise UsageError.of(error) from error
 
 
-def grid_of(options: argparse.Namespace) -> Grid | FloatGrid:
+def grid_of(options: argparse.Namespace) -> IntGrid | FloatGrid:
     """What weights are rounded to.  Raises ValueError for options that do not go together."""
     if options.format is None:
-        return Grid(options.bits or 8, "asymmetric" if options.asymmetric else "symmetric")
+        return IntGrid(options.bits or 8, "asymmetric" if options.asymmetric else "symmetric")
     grid = FLOAT_GRIDS[options.format]
     for name, given, of in (("bits", options.bits, "integers"),
                             ("asymmetric", options.asymmetric, "integers"),
@@ -129,7 +129,7 @@ def samples(task: Task, options: argparse.Namespace) -> list[np.ndarray]:
 
 def _run(options: argparse.Namespace) -> None:
     check_options(options)
-    grid, per = grid_of(options), Per.parse(options.per or "channel")
+    grid, per = grid_of(options), Granularity.parse(options.per or "channel")
     if per.size and per.size not in GROUPS:
         raise ValueError(f"--per group:{per.size}: groups of {', '.join(map(str, GROUPS))} inputs "
                          "are possible")
@@ -144,13 +144,13 @@ def _run(options: argparse.Namespace) -> None:
     quantize(model, grid, per, options.method, calibration, options.activations, options.observer,
              DAMPING if options.damping is None else options.damping, options.order or "index",
              options.skip)
-    arrays, step = pack_model(model)
+    arrays, step = pack_quantized(model)
     step |= {"method": options.method, "observer": options.observer}
     if options.order:
         step["order"] = options.order
     description = {key: value for key, value in checkpoint.description.items()
                    if key not in OF_TRAINING}
-    description["compression"] = [*compression_of(checkpoint), step]
+    description["compression"] = [*compression_steps(checkpoint), step]
     path = files.save(options.out, files.Checkpoint(arrays, {}, description))
     table = Table("", "before", "after", "ratio")
     for column in table.columns[1:]:

@@ -9,7 +9,8 @@
 A `Distillation` is a model like others, whose loss asks its teacher: whatever strategy trains,
 shards or accumulates models does so with this one, projections W included.  All terms are sums over
 the targets of this rank, divided by the global number, so they add up over ranks like every loss.
-The teacher is a function from inputs to Outputs, on this rank (below) or on others (`spread.py`).
+The teacher is a function from inputs to TappedOutputs: on this rank (below) or on other ranks
+(`teacher_parallel.py`).
 
 Hinton et al. 2015; hidden layers: Romero et al. 2015; maps: Jiao et al. 2020; an average of the
 student's own weights as teacher: Tarvainen & Valpola 2017, Mean teachers.
@@ -25,16 +26,16 @@ from ...autograd import Tensor, count_targets, no_grad
 from ...backend import Array, asarray_like
 from ...nn import GPT, MLP, Dropout, Linear, Module, ModuleList
 from .feature_loss import DISTANCES, distance, layer_pairs
-from .feature_taps import Outputs, hidden_parts, observe, part_widths
+from .feature_taps import TappedOutputs, hidden_parts, part_widths, run_with_taps
 from .soft_targets import soft_cross_entropy
 
 PROJECTIONS = "projections"
-Teacher = Callable[[Array], Outputs]
+Teacher = Callable[[Array], TappedOutputs]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a student is to imitate, and how much each part weighs; made by `recipe_for`."""
+    """What a student is to imitate, and how much each part weighs; made by `make_recipe`."""
 
     temperature: float = 2.0
     alpha: float = 0.5                              # of soft targets; 1 - alpha of the true ones
@@ -51,7 +52,7 @@ class Recipe:
         return layers if self.hidden else [], layers if self.attention else []
 
 
-def recipe_for(student: Module, teacher: Module, temperature: float = 2.0, alpha: float = 0.5,
+def make_recipe(student: Module, teacher: Module, temperature: float = 2.0, alpha: float = 0.5,
                hidden: float = 0.0, attention: float = 0.0, kind: str = "squared") -> Recipe:
     """How `student` may learn from `teacher`, plain models of which the shapes are enough.
 
@@ -89,16 +90,16 @@ def recipe_for(student: Module, teacher: Module, temperature: float = 2.0, alpha
 
 
 class LocalTeacher:
-    """A teacher on this rank, whole: inputs → Outputs.  Its dropout layers are switched off."""
+    """A whole teacher on this rank: inputs → TappedOutputs.  Its dropout is switched off."""
 
     def __init__(self, model: Module, recipe: Recipe):
-        silence(model)
+        disable_dropout(model)
         self.model, self.layers = model, recipe.watched(1)
 
-    def __call__(self, inputs: Array) -> Outputs:
+    def __call__(self, inputs: Array) -> TappedOutputs:
         """What it makes of the inputs, without a graph."""
         with no_grad():
-            return observe(self.model, inputs, *self.layers)
+            return run_with_taps(self.model, inputs, *self.layers)
 
 
 class AveragedTeacher(LocalTeacher):
@@ -122,7 +123,7 @@ class AveragedTeacher(LocalTeacher):
             parameter.data += (1 - self.decay) * values
 
 
-def silence(model: Module) -> None:
+def disable_dropout(model: Module) -> None:
     """Switch off a teacher's dropout: it is asked for what it knows while its student trains."""
     for _, module in model.named_modules():
         if isinstance(module, Dropout):
@@ -176,7 +177,7 @@ class Distillation(Module):
     def loss(self, inputs: Array, targets: Array, num_targets: float | None = None) -> Tensor:
         """See the module; in nats, summed over targets that count and divided by `num_targets`."""
         recipe, taught = self.recipe, self.teacher(inputs)
-        own = observe(self.student, inputs, *recipe.watched(0))
+        own = run_with_taps(self.student, inputs, *recipe.watched(0))
         num_targets = num_targets or count_targets(targets, self.ignore_index) or 1
         counts = targets != self.ignore_index
         terms = []

@@ -25,7 +25,7 @@ from ...nn.chain import ChainPart, chain
 from ...nn.gpt import Attention
 
 
-class Outputs(NamedTuple):
+class TappedOutputs(NamedTuple):
     """What a model makes of a batch: logits (b, …, V), hidden layers (b, …, d), attention maps
     (b, heads, t, t), of those layers that were asked for, in their order."""
 
@@ -77,7 +77,7 @@ def attention_scores(qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
 
 
 @contextmanager
-def watching(layers: Sequence[Attention]) -> Iterator[dict[Attention, Tensor]]:
+def capture_attention(layers: Sequence[Attention]) -> Iterator[dict[Attention, Tensor]]:
     """Context in which these layers note the maps of what they mix, by layer."""
     maps = {}
 
@@ -106,12 +106,12 @@ def attention_of(part: ChainPart) -> Attention:
     raise ValueError(f"{part.name} has no attention whose map could be matched: only a GPT has")
 
 
-def run_noting(parts: Sequence[ChainPart], x: Tensor | Array, hidden: Sequence[int],
+def run_parts_with_taps(parts: Sequence[ChainPart], x: Tensor | Array, hidden: Sequence[int],
                attention: Sequence[int]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Apply `parts`: (the result, what these parts returned, the attention maps inside those)."""
     layers = [attention_of(parts[i]) for i in attention]
     returned = {}
-    with watching(layers) as maps:
+    with capture_attention(layers) as maps:
         for i, part in enumerate(parts):
             x = part(x)
             if i in hidden:
@@ -119,11 +119,11 @@ def run_noting(parts: Sequence[ChainPart], x: Tensor | Array, hidden: Sequence[i
     return x, [returned[i] for i in hidden], [maps[layer] for layer in layers]
 
 
-def observe(model: Module, inputs: Array, hidden: Sequence[int] = (),
-            attention: Sequence[int] = ()) -> Outputs:
+def run_with_taps(model: Module, inputs: Array, hidden: Sequence[int] = (),
+            attention: Sequence[int] = ()) -> TappedOutputs:
     """The model's logits of `inputs`, and hidden layers and maps of these layers (0, 1, …)."""
     if not hidden and not attention:
-        return Outputs(model.logits(inputs), [], [])
+        return TappedOutputs(model.logits(inputs), [], [])
     at = hidden_parts(model)
-    return Outputs(*run_noting(chain(model), inputs, [at[i] for i in hidden],
+    return TappedOutputs(*run_parts_with_taps(chain(model), inputs, [at[i] for i in hidden],
                                [at[i] for i in attention]))

@@ -4,9 +4,9 @@
                        ╲ logits  ╲         ╲               teachers compute it and begin to send,
     students             │ train on 0 │ train on 1 │ …     students begin to receive their rows
 
-Announced one batch ahead, batch k + 1 is on its way while students train on k.  Under "tp" each
-teacher has a part of every layer, under "pp" whole layers, a stage; what they have of a batch, and
-who is told, is planned in `handover.py`.
+Batches are announced one ahead, so batch k + 1 travels while students train on batch k.  Under "tp"
+each teacher rank holds a part of every layer, under "pp" a stage of whole layers.
+`teacher_messages.py` plans which rank sends which piece to which student.
 """
 
 from collections import deque
@@ -24,15 +24,15 @@ from ...nn.chain import chain
 from ...parallel.pipeline.headers import recv_shape, send_shape
 from ...parallel.pipeline.stages import Staged, cut_evenly
 from ...parallel.tensor.apply import parallelize
-from .distill import Recipe, silence
-from .feature_taps import Outputs, hidden_parts, part_widths, run_noting
+from .distill import Recipe, disable_dropout
+from .feature_taps import TappedOutputs, hidden_parts, part_widths, run_parts_with_taps
 from .teacher_messages import Message, Output, bytes_between, messages
 
 SPLITS = ("tp", "pp")
 LABEL, INSIDE = "teacher to student", "inside teacher"      # of messages
 
 
-class SpreadTeacher:
+class ParallelTeacher:
     """`model` as the teacher of a recipe, on the ranks `teachers` of comm, for those in `students`.
 
     All ranks of `comm` make it, and announce every batch.  On teachers `model` has its numbers, and
@@ -57,14 +57,14 @@ class SpreadTeacher:
         self.model, self.recipe, self.parts = model, recipe, chain(model)
         self.hidden, self.attention = ([hidden_parts(model)[i] for i in layers]
                                        for layers in recipe.watched(1))
-        self.arriving: deque[tuple[_Arrival, tuple[int, int]]] = deque()
+        self.arriving: deque[tuple[_PendingOutputs, tuple[int, int]]] = deque()
         self.sending: list[tuple[Array, Any]] = []
         self.stages = [(0, len(self.parts))]        # parts of each
         if split == "pp":
             cuts = cut_evenly([part.num_parameters() for part in self.parts], len(teachers))
             self.stages = list(zip([0, *cuts], [*cuts, len(self.parts)]))
         if self.own is not None:
-            silence(model)
+            disable_dropout(model)
             if split == "pp":
                 Staged(model, self.own, list(range(self.own.size)), cuts)   # drops other stages
             elif self.own.size > 1:
@@ -99,7 +99,7 @@ class SpreadTeacher:
         plan, me = self.plan(inputs), self.comm.rank
         arrival = None
         if me in self.students:
-            arrival = _Arrival(self, inputs, [m for m in plan if m.dest == me])
+            arrival = _PendingOutputs(self, inputs, [m for m in plan if m.dest == me])
             rows = chunk_bounds(len(arrival), num_microbatches)
             self.arriving += [(arrival, part) for part in rows]
         if self.own is None:
@@ -116,7 +116,7 @@ class SpreadTeacher:
                 with self.comm.labelled(LABEL):
                     self.sending.append((part, self.comm.isend(part, message.dest)))
 
-    def __call__(self, inputs: Array) -> Outputs:
+    def __call__(self, inputs: Array) -> TappedOutputs:
         """What the teacher says of this student's next microbatch, whose turn it is.
 
         Raises ValueError if it was not announced.
@@ -130,7 +130,7 @@ class SpreadTeacher:
                              f"{len(inputs)} were asked for: announce as many as are trained on")
         found = [Tensor(array[start:stop]) for array in arrival.wait()]
         first_map = 1 + len(self.hidden)
-        return Outputs(found[0], found[1:first_map], found[first_map:])
+        return TappedOutputs(found[0], found[1:first_map], found[first_map:])
 
     def finish(self) -> None:
         """Wait until all that was sent has arrived."""
@@ -151,7 +151,7 @@ class SpreadTeacher:
         here = [[i for i in wanted if first <= i < stop] for wanted in (self.hidden,
                                                                         self.attention)]
         with own.labelled(INSIDE):
-            y, states, maps = run_noting(self.parts[first:stop], x,
+            y, states, maps = run_parts_with_taps(self.parts[first:stop], x,
                                          *([i - first for i in wanted] for wanted in here))
         if stage + 1 < num_stages:
             send_shape(own, y.data, stage + 1).wait()
@@ -163,10 +163,10 @@ class SpreadTeacher:
         return [None if x is None else x.data for x in noted]
 
 
-class _Arrival:
+class _PendingOutputs:
     """A student's rows of a batch, whose `messages` are on their way; `inputs` decide where to."""
 
-    def __init__(self, teacher: SpreadTeacher, inputs: Array, messages: Sequence[Message]):
+    def __init__(self, teacher: ParallelTeacher, inputs: Array, messages: Sequence[Message]):
         self.messages, self.whole = messages, None
         self.buffers = [np.empty_like(inputs, shape=m.shape, dtype=teacher.dtype)
                         for m in messages]
@@ -197,13 +197,13 @@ class _Arrival:
         return self.whole
 
 
-class Announced:
+class AnnouncedBatches:
     """`batches` of a task, each announced to a teacher one step before it is asked for.
 
     Ranks that only teach call `serve`, the others `batch`, as of the batches themselves.
     """
 
-    def __init__(self, batches: Any, teacher: SpreadTeacher, steps: range,
+    def __init__(self, batches: Any, teacher: ParallelTeacher, steps: range,
                  num_microbatches: int = 1):
         self.batches, self.teacher, self.steps = batches, teacher, iter(steps)
         self.num_microbatches, self.told = num_microbatches, -1

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...backend import Array
 from ...number_formats.packing import in_groups, pack, unpack
-from ..quantization.affine import LARGEST, Grid
+from ..quantization.affine import LARGEST, IntGrid
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class BlockCodec:
     size: int = 256
 
     def __post_init__(self):
-        Grid(self.bits)
+        IntGrid(self.bits)
         if self.size < 1:
             raise ValueError(f"a block has at least one number, not {self.size}")
 
@@ -38,12 +38,12 @@ class BlockCodec:
 
     def encode(self, numbers: Array) -> Array:
         """The message (uint8) of numbers (n,)."""
-        grid, n = Grid(self.bits), numbers.shape[0]
+        grid, n = IntGrid(self.bits), numbers.shape[0]
         blocks = in_groups(numbers, self.size)                          # (⌈n / size⌉, size)
         peak = np.max(np.abs(blocks), axis=1, keepdims=True)
         is_good = peak <= LARGEST                                       # NaN is not
         peak = np.where(is_good, peak, 0)
-        scale, zero = grid.fit(-peak, peak)
+        scale, zero = grid.calculate_qparams(-peak, peak)
         codes = grid.encode(np.where(is_good, blocks, 0), scale, zero)
         packed = pack(codes.reshape(codes.size)[:n].view(np.uint8), self.bits)
         scale = np.where(is_good, scale, np.nan).astype(np.float32)
@@ -52,8 +52,8 @@ class BlockCodec:
     def decode(self, message: Array, num_numbers: int) -> Array:
         """The numbers (n,), float32, of a message."""
         num_packed = -(-num_numbers * self.bits // 8)
-        grid = Grid(self.bits)
-        codes = grid.of_bits(unpack(message[:num_packed], self.bits, num_numbers))
+        grid = IntGrid(self.bits)
+        codes = grid.from_bits(unpack(message[:num_packed], self.bits, num_numbers))
         blocks = in_groups(codes, self.size)
         scale = message[num_packed:].copy().view(np.float32)            # a copy is aligned
         numbers = grid.decode(blocks, scale[:, None], 0)

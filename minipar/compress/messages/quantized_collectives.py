@@ -30,7 +30,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_gather, all_to_all, chunk_bounds
 from ...parallel.wire import Wire
 from .block_codec import INT8, BlockCodec
-from .error_feedback import Debts
+from .error_feedback import ErrorFeedback
 
 
 class QuantizedWire(Wire):
@@ -38,22 +38,22 @@ class QuantizedWire(Wire):
 
     With `feedback` what rounding loses of a gradient is sent in the next step.  That takes as much
     memory as the gradients (for sharded ones (p-1)/p of it), and is not kept in checkpoints: a run
-    that is resumed begins with nothing owed.
+    that is resumed begins with nothing residual.
     """
 
     def __init__(self, codec: BlockCodec = INT8, feedback: bool = True):
         self.codec = codec
-        self.debts = Debts() if feedback else None
+        self.feedback_state = ErrorFeedback() if feedback else None
 
     def start_batch(self, scale: float) -> None:
         """See Wire."""
-        if self.debts is not None:
-            self.debts.scale = scale
+        if self.feedback_state is not None:
+            self.feedback_state.scale = scale
 
     def _message(self, numbers: Array, key: Hashable, piece: int) -> Array:
-        if self.debts is None or key is None:
+        if self.feedback_state is None or key is None:
             return self.codec.encode(numbers)
-        return self.debts.message((key, piece), numbers, self.codec)
+        return self.feedback_state.message((key, piece), numbers, self.codec)
 
     def reduce_scatter(self, comm: Communicator, flat: Array, counts: Sequence[int],
                        key: Hashable = None) -> Array:
@@ -82,7 +82,7 @@ class QuantizedWire(Wire):
 
     def all_gather(self, comm: Communicator, piece: Array, counts: Sequence[int],
                    out: Array) -> Array:
-        """See Wire: all pieces are rounded, this rank's too.  Nothing is owed: it is no sum."""
+        """See Wire: all pieces are rounded, this rank's too.  Nothing is residual: it is no sum."""
         if comm.size == 1:
             out[...] = piece
             return out

@@ -21,7 +21,7 @@ from ...comm.collectives import all_reduce
 BINS = 256
 
 
-class Kth(NamedTuple):
+class KthSmallest(NamedTuple):
     """The k-th smallest key, how many are smaller, and how many equal it; over all ranks."""
 
     key: int
@@ -29,7 +29,7 @@ class Kth(NamedTuple):
     num_equal: int
 
 
-def as_keys(scores: np.ndarray) -> np.ndarray:
+def sortable_keys(scores: np.ndarray) -> np.ndarray:
     """Unsigned integers in the order of `scores`, numbers ≥ 0; 0 stays free.
 
     Raises ValueError for others, NaN too.
@@ -49,7 +49,8 @@ def total(comm: Communicator | None, counts: np.ndarray) -> np.ndarray:
         return all_reduce(comm, counts)
 
 
-def kth_smallest(keys: np.ndarray, k: int, num_bytes: int, comm: Communicator | None = None) -> Kth:
+def kth_smallest(keys: np.ndarray, k: int, num_bytes: int,
+                 comm: Communicator | None = None) -> KthSmallest:
     """The k-th smallest (from 1) of all ranks' keys, unsigned integers of `num_bytes` bytes.
 
     All ranks of `comm` call it, each with keys (n,) of its own, perhaps none.  There are at least k
@@ -66,10 +67,10 @@ def kth_smallest(keys: np.ndarray, k: int, num_bytes: int, comm: Communicator | 
         num_smaller = int(up_to[digit]) - num_equal
         key = key << 8 | digit
         keys = keys[digits == digit]
-    return Kth(key, num_smaller, num_equal)
+    return KthSmallest(key, num_smaller, num_equal)
 
 
-def smallest(keys: np.ndarray, places: np.ndarray, k: int, num_places: int,
+def mark_k_smallest(keys: np.ndarray, places: np.ndarray, k: int, num_places: int,
              comm: Communicator | None = None, counted: np.ndarray | bool = True) -> np.ndarray:
     """Which of this rank's keys (n,) are among the k smallest of all ranks: (n,) bool.
 

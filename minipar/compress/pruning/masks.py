@@ -42,7 +42,7 @@ class ApplyMask(Function):
         return [lambda: np.multiply(g, mask()), None]
 
 
-def prunable(model: Module) -> dict[str, Parameter]:
+def prunable_weights(model: Module) -> dict[str, Parameter]:
     """The weights of the linear layers, by full name: what holds most numbers, and can miss some.
 
     Embeddings, biases and layer norms are left alone.
@@ -71,9 +71,9 @@ class Masks:
                        for name, p in self.parameters.items()}
         for _, module in model.named_modules():
             if any(p.slot in self._masks for p in module._parameters.values()):
-                module._transforms.insert(0, self.of)
+                module._transforms.insert(0, self.apply)
 
-    def of(self, value: Parameter) -> Tensor:
+    def apply(self, value: Parameter) -> Tensor:
         """The transform, the first: `value` as others use it.  Raises ValueError for no Parameter.
         """
         if not isinstance(value, Parameter):
@@ -81,9 +81,9 @@ class Masks:
                              "on before the strategy is made, and choose fsdp, not zero3")
         if value.slot not in self._masks:
             return value
-        return ApplyMask.apply(value, asarray_like(self.here(value), value.data))
+        return ApplyMask.apply(value, asarray_like(self.local(value), value.data))
 
-    def here(self, parameter: Parameter) -> np.ndarray:
+    def local(self, parameter: Parameter) -> np.ndarray:
         """The mask of what this rank has of a parameter; whole masks are cut when that was."""
         mask, box = self._masks[parameter.slot]
         if box != parameter.box:            # cut since then, which happens only once
@@ -91,9 +91,9 @@ class Masks:
             self._masks[parameter.slot] = mask, parameter.box
         return mask
 
-    def named(self) -> dict[str, np.ndarray]:
+    def local_masks(self) -> dict[str, np.ndarray]:
         """The masks of what is here, by full name."""
-        return {name: self.here(p) for name, p in self.parameters.items()}
+        return {name: self.local(p) for name, p in self.parameters.items()}
 
     def update(self, masks: Mapping[str, np.ndarray]) -> None:
         """Other masks for some parameters, of the shapes that these have here."""
@@ -104,15 +104,15 @@ class Masks:
                                  "here: decide on the model as it is cut")
             self._masks[parameter.slot] = mask, parameter.box
 
-    def clear(self) -> None:
+    def zero_masked(self) -> None:
         """Set the parameters themselves to 0 where they are masked, for those who read them."""
         for parameter in self.parameters.values():
-            parameter.data[...] *= asarray_like(self.here(parameter), parameter.data)
+            parameter.data[...] *= asarray_like(self.local(parameter), parameter.data)
 
-    def kept(self) -> int:
+    def num_kept(self) -> int:
         """How many masked parameters' elements are kept here."""
-        return sum(int(mask.sum()) for mask in self.named().values())
+        return sum(int(mask.sum()) for mask in self.local_masks().values())
 
     def sparsity(self) -> float:
         """Which share of them is not."""
-        return 1 - self.kept() / sum(p.size for p in self.parameters.values())
+        return 1 - self.num_kept() / sum(p.size for p in self.parameters.values())

@@ -1,6 +1,6 @@
 """Pruning: score every weight, drop the lowest, once for all ranks.
 
-    masks = Masks(model, prune(model, magnitude(prunable(model)), 0.8))     one process
+    masks = Masks(model, prune(model, magnitude(prunable_weights(model)), 0.8))     one process
     masks.update(prune(model, magnitude(…), 0.8, masks=masks, mesh=mesh))   on every rank of a mesh
 
 Where a model is cut over ranks (tp), or every rank has a copy of it (dp), all ranks must find the
@@ -16,7 +16,7 @@ import numpy as np
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...nn import Module, Parameter
-from .distributed_topk import as_keys, smallest
+from .distributed_topk import mark_k_smallest, sortable_keys
 from .masks import Masks
 
 METHODS = ("magnitude", "random", "taylor", "structured", "2:4")
@@ -53,9 +53,9 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
               mesh: DeviceMesh | None) -> dict[str, np.ndarray]:
     keys, places, counted, num_places = [], [], [], 0
     for parameter, score in group.values():
-        key = as_keys(score)
+        key = sortable_keys(score)
         if masks is not None:
-            key = np.where(masks.here(parameter), key, key.dtype.type(0))   # goes before all others
+            key = np.where(masks.local(parameter), key, key.dtype.type(0))  # pruned first
         keys.append(key.ravel())
         size = math.prod(parameter.global_shape)
         places.append(parameter.take(np.arange(num_places, num_places + size).reshape(
@@ -63,13 +63,13 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
         counted.append(np.full(score.size, counts(parameter, mesh)))
         num_places += size
     comm: Communicator | None = None if mesh is None else mesh.comm
-    gone = smallest(np.concatenate(keys), np.concatenate(places), round(amount * num_places),
+    gone = mark_k_smallest(np.concatenate(keys), np.concatenate(places), round(amount * num_places),
                     num_places, comm, np.concatenate(counted))
     ends = np.cumsum([key.size for key in keys])
     found = {name: ~part.reshape(score.shape) for (name, (_, score)), part
              in zip(group.items(), np.split(gone, ends[:-1]))}
     if masks is not None:               # of which more may be gone already than the amount
-        found = {name: mask & masks.here(group[name][0]) for name, mask in found.items()}
+        found = {name: mask & masks.local(group[name][0]) for name, mask in found.items()}
     return found
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...comm.mesh import DeviceMesh
 from ...nn import Module
-from .masks import Masks, prunable
+from .masks import Masks, prunable_weights
 from .prune import prune
 from .saliency import Scores, magnitude
 
@@ -30,7 +30,7 @@ def cubic_sparsity(step: int, begin: int, length: int, initial: float, final: fl
     return final + (initial - final) * (1 - done) ** 3
 
 
-class Gradual:
+class GradualPruning:
     """Prunes a little before every `every`-th step, along `cubic_sparsity`, and last at its end.
 
     Call `step` before each training step.  `score` finds scores for the masked parameters, of which
@@ -59,7 +59,7 @@ class Gradual:
 def rewind(model: Module, start: Mapping[str, np.ndarray], masks: Masks) -> None:
     """Give the model its values of `start` again, those that `masks` keeps; the others are 0."""
     model.load_state_dict(dict(start))
-    masks.clear()
+    masks.zero_masked()
 
 
 def lottery_ticket(model: Module, train: Callable[[], None], start: Mapping[str, np.ndarray],
@@ -68,7 +68,8 @@ def lottery_ticket(model: Module, train: Callable[[], None], start: Mapping[str,
 
     `train()` trains the model, with a new optimizer.  The model ends rewound, not trained.
     """
-    masks = Masks(model, {name: np.ones(p.shape, bool) for name, p in prunable(model).items()})
+    masks = Masks(model, {name: np.ones(p.shape, bool)
+                          for name, p in prunable_weights(model).items()})
     for done in range(rounds):
         train()
         masks.update(prune(model, magnitude(masks.parameters), 1 - (1 - share) ** (done + 1),

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...autograd import Tensor
 from ...nn import GPT, MLP, Activation, Dropout, Module
-from .structured import Units, dead, units_of, used
+from .structured import Units, dead_units, masked_value, units_of
 
 Values = dict[str, np.ndarray]
 
@@ -44,7 +44,7 @@ def removable(model: Module) -> list[tuple[Units, np.ndarray]]:
 
     One of each place stays; and of a GPT as many in each block, whose sizes are the same.
     """
-    found = [(units, dead(model, units)) for units in units_of(model)]
+    found = [(units, dead_units(model, units)) for units in units_of(model)]
     most = {kind: min(int(gone.sum()) for units, gone in found if units.kind == kind)
             for kind in {units.kind for units, _ in found}}
     result = []
@@ -55,7 +55,7 @@ def removable(model: Module) -> list[tuple[Units, np.ndarray]]:
     return result
 
 
-def smaller(model: MLP | GPT, counts: Mapping[tuple[str, str], int]) -> MLP | GPT:
+def smaller_model(model: MLP | GPT, counts: Mapping[tuple[str, str], int]) -> MLP | GPT:
     """A new model, without numbers, of the kind of `model`, with so many units.
 
     `counts` has the number that is left for each (kind, first layer's name).
@@ -85,18 +85,18 @@ def shrink(model: MLP | GPT, *others: Mapping[str, np.ndarray]) -> tuple[MLP | G
         values = remove_units(values, units, gone)
         cut = [remove_units(other, units, gone, fold=False) for other in cut]
         counts[units.kind, units.first] = len(units) - int(gone.sum())
-    return _with(smaller(model, counts), values), cut
+    return _with(smaller_model(model, counts), values), cut
 
 
-def plain(model: MLP | GPT) -> MLP | GPT:
+def without_masks(model: MLP | GPT) -> MLP | GPT:
     """A copy with zeros where `model` has masked weights, and without the masks."""
     counts = {(units.kind, units.first): len(units) for units in units_of(model)}
-    return _with(smaller(model, counts), used_values(model))
+    return _with(smaller_model(model, counts), used_values(model))
 
 
 def used_values(model: Module) -> Values:
     """Every parameter as the model uses it, by full name."""
-    return {name: np.array(used(model, *name.rpartition(".")[::2]))
+    return {name: np.array(masked_value(model, *name.rpartition(".")[::2]))
             for name, _ in model.named_parameters()}
 
 

@@ -30,7 +30,7 @@ def bitmap_bytes(masks: Mapping[str, np.ndarray], itemsize: int = 4) -> int:
     return sum(int(mask.sum()) * itemsize + -(-mask.size // 8) for mask in masks.values())
 
 
-class GatherProduct(Function):
+class GatherMatmul(Function):
     """y[:, j] = Σ of x[:, rows[i]] values[i] over the entries i from starts[j] to the next, + bias.
     """
 
@@ -80,7 +80,7 @@ class SparseLinear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        return GatherProduct.apply(x, self.values, self.rows, self.starts, self.bias)
+        return GatherMatmul.apply(x, self.values, self.rows, self.starts, self.bias)
 
 
 class TwoOfFourLinear(Module):
@@ -120,11 +120,11 @@ class TwoOfFourLinear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        return GatherProduct.apply(x, self.values.T.ravel(), self.rows.T.ravel(), self.starts,
+        return GatherMatmul.apply(x, self.values.T.ravel(), self.rows.T.ravel(), self.starts,
                                    self.bias)
 
 
-def replace_linear(model: Module, kind: type) -> Module:
+def replace_linear_layers(model: Module, kind: type) -> Module:
     """Put a `kind` (SparseLinear, TwoOfFourLinear) in the place of every linear layer."""
     for _, module in list(model.named_modules()):
         for name, part in list(module._modules.items()):

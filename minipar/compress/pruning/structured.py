@@ -25,7 +25,7 @@ from ... import autograd as ag
 from ...autograd import Tensor
 from ...backend import to_host
 from ...nn import GPT, MLP, Activation, Linear, Module
-from .distributed_topk import as_keys
+from .distributed_topk import sortable_keys
 from .prune import check_amount
 
 
@@ -100,7 +100,7 @@ def heads(name: str, num_heads: int, kv_heads: int, width: int) -> Units:
                          ).reshape(kv_heads, shared), rows, lambda x: x)
 
 
-def used(model: Module, layer: str, name: str) -> np.ndarray:
+def masked_value(model: Module, layer: str, name: str) -> np.ndarray:
     """A weight or bias as the model uses it, with its masks."""
     value = getattr(dict(model.named_modules())[layer], name)
     return to_host(value.data)
@@ -108,7 +108,8 @@ def used(model: Module, layer: str, name: str) -> np.ndarray:
 
 def unit_scores(model: Module, units: Units) -> np.ndarray:
     """‖column‖ · ‖row‖ of each unit: (units,)."""
-    into, out = used(model, units.first, "weight"), used(model, units.second, "weight")
+    into = masked_value(model, units.first, "weight")
+    out = masked_value(model, units.second, "weight")
     columns = np.linalg.norm(into[:, units.values], axis=(0, 2))
     return columns * np.linalg.norm(out[units.rows], axis=(1, 2))
 
@@ -128,14 +129,15 @@ def unit_masks(model: Module, amount: float, kinds: tuple[str, ...] = ("neurons"
         if units.kind not in kinds:
             continue
         number = min(round(amount * len(units)), len(units) - 1)
-        gone = np.argsort(as_keys(score(model, units)), kind="stable")[:number]
+        gone = np.argsort(sortable_keys(score(model, units)), kind="stable")[:number]
         mask(f"{units.first}.weight")[:, units.columns[gone].ravel()] = False
         mask(f"{units.first}.bias")[units.columns[gone].ravel()] = False
         mask(f"{units.second}.weight")[units.rows[gone].ravel()] = False
     return masks
 
 
-def dead(model: Module, units: Units) -> np.ndarray:
+def dead_units(model: Module, units: Units) -> np.ndarray:
     """Which units say the same whatever the input, or have nobody who listens: (units,) bool."""
-    into, out = used(model, units.first, "weight"), used(model, units.second, "weight")
+    into = masked_value(model, units.first, "weight")
+    out = masked_value(model, units.second, "weight")
     return ~into[:, units.values].any((0, 2)) | ~out[units.rows].any((1, 2))

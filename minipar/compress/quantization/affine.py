@@ -40,7 +40,7 @@ def check_finite(low: Array, high: Array) -> None:
 
 
 @dataclass(frozen=True)
-class Grid:
+class IntGrid:
     """Integers of 2 to 8 `bits` by one of SCHEMES.  Raises ValueError for what cannot be."""
 
     bits: int = 8
@@ -75,7 +75,7 @@ class Grid:
         """The type of the codes: int8, or uint8 where they begin at 0."""
         return np.dtype(np.uint8 if self.is_asymmetric else np.int8)
 
-    def fit(self, low: Array, high: Array) -> tuple[Array, Array]:
+    def calculate_qparams(self, low: Array, high: Array) -> tuple[Array, Array]:
         """(scale, zero) of grids for numbers from `low` to `high`, element by element.
 
         Scales are float32, zeros of the codes' type.  No code means more than float32's largest
@@ -105,20 +105,20 @@ class Grid:
         """The values of codes, float32 (or of scale's type): one rounding of an exact product."""
         return (codes.astype(np.int16) - zero).astype(scale.dtype) * scale
 
-    def of_bits(self, raw: Array) -> Array:
+    def from_bits(self, raw: Array) -> Array:
         """The codes, of which `raw` (uint8) are the bits: signed ones are two's complement."""
         if self.is_asymmetric:
             return raw
         sign = 1 << (self.bits - 1)
         return ((raw.astype(np.int16) ^ sign) - sign).astype(np.int8)
 
-    def for_embeddings(self, bits: int) -> "Grid":
+    def for_embeddings(self, bits: int) -> "IntGrid":
         """The same, with at least so many bits."""
-        return Grid(max(self.bits, bits), self.scheme)
+        return IntGrid(max(self.bits, bits), self.scheme)
 
-    def described(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What a checkpoint says of it."""
         return {"bits": self.bits, "scheme": self.scheme}
 
 
-INT8, INT4 = Grid(8), Grid(4)
+INT8, INT4 = IntGrid(8), IntGrid(4)

@@ -27,7 +27,7 @@ from ...number_formats import (
     Format,
 )
 from .affine import LARGEST, TINY, check_finite
-from .granularity import Per
+from .granularity import Granularity
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ class FloatGrid:
     dtype = np.dtype(np.uint8)
 
     @property
-    def per(self) -> Per | None:
+    def per(self) -> Granularity | None:
         """Who shares a scale; None where that can be chosen."""
-        return Per("group", self.format.size) if isinstance(self.format, BlockFormat) else None
+        is_block = isinstance(self.format, BlockFormat)
+        return Granularity("group", self.format.size) if is_block else None
 
     @property
     def element(self) -> Format:
@@ -62,7 +63,7 @@ class FloatGrid:
         """The type of the scales: float32, or the bytes of powers of two."""
         return FLOAT8_E8M0.dtype if self.per else np.dtype(np.float32)
 
-    def fit(self, low: Array, high: Array) -> tuple[Array, Array]:
+    def calculate_qparams(self, low: Array, high: Array) -> tuple[Array, Array]:
         """(scale, zero) for numbers from `low` to `high`, element by element; all zeros are 0.
 
         Raises ValueError for NaN and infinity.
@@ -84,7 +85,7 @@ class FloatGrid:
         """The values of codes, float32."""
         return self.element.decode(codes) * self._floats(scale)
 
-    def of_bits(self, raw: Array) -> Array:
+    def from_bits(self, raw: Array) -> Array:
         """The codes, of which `raw` are the bits."""
         return raw
 
@@ -92,7 +93,7 @@ class FloatGrid:
         """The same, with at least so many bits."""
         return self if self.bits >= bits else FLOAT_GRIDS["mxfp8"]
 
-    def described(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What a checkpoint says of it."""
         return {"format": self.name}
 

@@ -34,9 +34,9 @@ from functools import partial
 import numpy as np
 
 from ...backend import Array
-from .granularity import Per
-from .observers import fit
-from .quantized import AnyGrid, Quantized
+from .granularity import Granularity
+from .observers import weight_qparams
+from .quantized_tensor import Grid, QuantizedTensor
 
 ORDERS = ("index", "activation")
 
@@ -80,7 +80,7 @@ def round_columns(w: Array, u: Array, nearest: Callable[[Array], Array], kept: A
     return errors
 
 
-def _nearest(grid: AnyGrid, fitted: tuple[Array, Array], column: Array) -> Array:
+def _nearest(grid: Grid, fitted: tuple[Array, Array], column: Array) -> Array:
     return grid.decode(grid.encode(column, *fitted), *fitted)
 
 
@@ -92,8 +92,8 @@ def turns(h: Array, order: str) -> Array:
     return np.argsort(-diagonal * (order == "activation"), kind="stable")
 
 
-def gptq(rows: Array, h: Array, grid: AnyGrid, per: Per, observer: str = "minmax",
-         damping: float = 0.01, block: int = 128, order: str = "index") -> Quantized:
+def gptq(rows: Array, h: Array, grid: Grid, per: Granularity, observer: str = "minmax",
+         damping: float = 0.01, block: int = 128, order: str = "index") -> QuantizedTensor:
     """Rows (outputs, inputs) on the grid, with Hessian h (inputs, inputs) of the layer's inputs.
 
     Scales are those of the weights as they are; of a group, as they are when its turn comes.
@@ -102,7 +102,7 @@ def gptq(rows: Array, h: Array, grid: AnyGrid, per: Per, observer: str = "minmax
     w, u = rows[:, turn].astype(np.float64), inverse_root(h[np.ix_(turn, turn)], damping)
     codes = np.empty_like(rows, dtype=grid.dtype)
     in_groups, in_order = per.kind == "group", order == "index"
-    scale, zero = fit(per.split(rows), grid, observer)
+    scale, zero = weight_qparams(per.split(rows), grid, observer)
     if in_groups:
         block = per.size if in_order else 1
     for start in range(0, w.shape[1], block):
@@ -111,7 +111,7 @@ def gptq(rows: Array, h: Array, grid: AnyGrid, per: Per, observer: str = "minmax
         if in_groups:
             group = columns[0] // per.size
             if in_order:
-                scale[:, group], zero[:, group] = fit(w[:, here], grid, observer)
+                scale[:, group], zero[:, group] = weight_qparams(w[:, here], grid, observer)
             fitted = scale[:, group, 0], zero[:, group, 0]
         else:
             fitted = scale[:, 0], zero[:, 0]        # one, or one for each output
@@ -119,4 +119,4 @@ def gptq(rows: Array, h: Array, grid: AnyGrid, per: Per, observer: str = "minmax
                                rows[:, columns] != 0)
         codes[:, columns] = grid.encode(w[:, here], *(a[:, None] for a in fitted))
         w[:, start + block:] -= errors @ u[here, start + block:]
-    return Quantized.of_codes(codes, scale, zero, grid, per)
+    return QuantizedTensor.from_codes(codes, scale, zero, grid, per)

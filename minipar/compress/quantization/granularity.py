@@ -22,7 +22,7 @@ KINDS = ("tensor", "channel", "group")
 
 
 @dataclass(frozen=True)
-class Per:
+class Granularity:
     """Cuts rows (outputs, inputs) into units, the last axis of which shares a scale.
 
     `size` is that of a group.  Raises ValueError for another kind, or a size that is none.
@@ -67,4 +67,4 @@ class Per:
         return scale
 
 
-TENSOR, CHANNEL = Per("tensor"), Per("channel")
+TENSOR, CHANNEL = Granularity("tensor"), Granularity("channel")

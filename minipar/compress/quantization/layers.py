@@ -17,19 +17,19 @@ from ...autograd import Function, Tensor
 from ...autograd.ops.elementwise import rows
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
-from .affine import Grid
-from .granularity import CHANNEL, Per
-from .int_product import affine_product
-from .quantized import AnyGrid, Quantized
+from .affine import IntGrid
+from .granularity import CHANNEL, Granularity
+from .int_matmul import affine_matmul
+from .quantized_tensor import Grid, QuantizedTensor
 
-ACTIVATIONS = Grid(8, "asymmetric")     # one-sided after a ReLU, nearly so after a GELU
+ACTIVATIONS = IntGrid(8, "asymmetric")     # one-sided after a ReLU, nearly so after a GELU
 EMBEDDING_BITS = 8                      # at least: few of a model's bytes, felt at both its ends
 
 
-class QuantizedWeight:
+class QuantizedLayer:
     """A layer whose weight is `quantized`, used as numbers of `dtype`."""
 
-    quantized: Quantized
+    quantized: QuantizedTensor
     dtype: np.dtype
 
     @property
@@ -39,11 +39,11 @@ class QuantizedWeight:
         return Tensor(rows.T if isinstance(self, Linear) else rows)
 
 
-class QuantizedLinear(QuantizedWeight, Linear):
+class QuantizedLinear(QuantizedLayer, Linear):
     """x (..., in) → x ŵ + bias (..., out)."""
 
 
-class QuantizedEmbedding(QuantizedWeight, Embedding):
+class QuantizedEmbedding(QuantizedLayer, Embedding):
     """ids (...) → rows of ŵ (..., width)."""
 
 
@@ -63,7 +63,7 @@ class IntegerProduct(Function):
             raise TypeError("a product of integers has no derivative: run the model inside "
                             "no_grad(), and to train for integers use fake quantization")
         codes = ACTIVATIONS.encode(rows(x), scale, zero)
-        sums = affine_product(codes, zero, weight.codes().T, weight.zero.T)
+        sums = affine_matmul(codes, zero, weight.codes().T, weight.zero.T)
         y = (sums * (scale * weight.scale.T)).astype(x.dtype, copy=False)
         if bias is not None:
             y += bias
@@ -83,13 +83,14 @@ class IntegerLinear(QuantizedLinear):
                                     zero=self.input_zero)
 
 
-def rows_of(layer: Linear | Embedding) -> Array:
+def weight_rows(layer: Linear | Embedding) -> Array:
     """A layer's weight with a row for each output, or word: its numbers share scales by rows."""
     weight = layer.weight.data
     return np.ascontiguousarray(weight.T) if isinstance(layer, Linear) else weight
 
 
-def grid_of(layer: Linear | Embedding, grid: AnyGrid, per: Per) -> tuple[AnyGrid, Per]:
+def layer_grid(layer: Linear | Embedding, grid: Grid,
+               per: Granularity) -> tuple[Grid, Granularity]:
     """On what a layer's weight goes, if linear layers go on `grid` per `per`.
 
     Embeddings, which no calibration helps and which a tied head uses as well, keep 8 bits and have
@@ -101,14 +102,14 @@ def grid_of(layer: Linear | Embedding, grid: AnyGrid, per: Per) -> tuple[AnyGrid
     return grid.for_embeddings(EMBEDDING_BITS), per if grid.per or not per.size else CHANNEL
 
 
-def keep_quantized(layer: Linear | Embedding, quantized: Quantized) -> None:
+def set_quantized_weight(layer: Linear | Embedding, quantized: QuantizedTensor) -> None:
     """Let the layer's weight be `quantized` from now on; its model has to make new slabs."""
     dtype = layer._parameters.pop("weight").dtype
     layer.__class__ = QuantizedLinear if isinstance(layer, Linear) else QuantizedEmbedding
     layer.__dict__.update(quantized=quantized, dtype=dtype)
 
 
-def use_integers(layer: QuantizedLinear, scale: Array, zero: Array) -> None:
+def use_integer_inputs(layer: QuantizedLinear, scale: Array, zero: Array) -> None:
     """Let a layer put its inputs on a grid and multiply integers.
 
     Raises ValueError for a weight in groups: a sum of products would need several scales.
@@ -120,7 +121,7 @@ def use_integers(layer: QuantizedLinear, scale: Array, zero: Array) -> None:
     layer.__dict__.update(input_scale=scale.reshape(1, 1), input_zero=zero.reshape(1, 1))
 
 
-def weight_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
+def quantizable_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
     """What can be quantized: linear layers and embeddings, by their full names.
 
     Raises ValueError if there are none, if a layer is quantized already, or is cut over ranks.
@@ -129,7 +130,7 @@ def weight_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
     if not layers:
         raise ValueError(f"a {type(model).__name__} has no linear layers or embeddings to quantize")
     for name, layer in layers:
-        if isinstance(layer, QuantizedWeight):
+        if isinstance(layer, QuantizedLayer):
             raise ValueError(f"layer {name} is quantized already, to "
                              f"{layer.quantized.grid.bits} bits: quantize the model that it was "
                              "made from")
@@ -140,7 +141,8 @@ def weight_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
 
 
 @contextmanager
-def watching(layers: Iterable[Module], see: Callable[[Module, Array], None]) -> Iterator[None]:
+def capture_inputs(layers: Iterable[Module],
+                   see: Callable[[Module, Array], None]) -> Iterator[None]:
     """Context in which see(layer, x) is told of every input of these layers."""
     layers = list(layers)
 

@@ -17,7 +17,7 @@ import numpy as np
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
-from .affine import Grid
+from .affine import IntGrid
 
 NAMES = ("minmax", "moving", "percentile", "mse")
 MOMENTUM = 0.01                             # of the moving average: PyTorch's
@@ -41,12 +41,12 @@ def percentiles(units: Array, percent: float = PERCENTILE) -> tuple[Array, Array
     return low, high
 
 
-def least_squares(units: Array, grid: Grid) -> tuple[Array, Array]:
+def least_squares(units: Array, grid: IntGrid) -> tuple[Array, Array]:
     """Of FRACTIONS of each unit's extremes, those with the least Σ (x - x̂)²."""
     low, high = extremes(units)
     best, least = np.ones_like(high, dtype=np.float64), np.full_like(high, np.inf, dtype=np.float64)
     for fraction in FRACTIONS:
-        fitted = grid.fit(low * fraction, high * fraction)
+        fitted = grid.calculate_qparams(low * fraction, high * fraction)
         error = units - grid.decode(grid.encode(units, *fitted), *fitted)
         squared = np.sum(error * error, axis=-1, keepdims=True, dtype=np.float64)
         best = np.where(squared < least, fraction, best)
@@ -61,7 +61,7 @@ class Observer:
     name.
     """
 
-    def __init__(self, name: str, grid: Grid, comm: Communicator | None = None):
+    def __init__(self, name: str, grid: IntGrid, comm: Communicator | None = None):
         if name not in NAMES:
             raise ValueError(f"an observer is one of {', '.join(NAMES)}, not {name!r}")
         self.name, self.grid, self.comm = name, grid, comm
@@ -96,16 +96,16 @@ class Observer:
         """From now on the range stays as it is."""
         self.frozen = True
 
-    def fit(self) -> tuple[Array, Array]:
+    def calculate_qparams(self) -> tuple[Array, Array]:
         """(scale, zero) of the range.  Raises ValueError if nothing was observed."""
         if self.low is None:
             raise ValueError("the observer has seen no numbers: run calibration data through the "
                              "model first")
-        return self.grid.fit(self.low, self.high)
+        return self.grid.calculate_qparams(self.low, self.high)
 
 
-def fit(units: Array, grid: Grid, observer: str = "minmax") -> tuple[Array, Array]:
+def weight_qparams(units: Array, grid: IntGrid, observer: str = "minmax") -> tuple[Array, Array]:
     """(scale, zero) for numbers that are all there: a weight's."""
     seen = Observer(observer, grid)
     seen.observe(units)
-    return seen.fit()
+    return seen.calculate_qparams()

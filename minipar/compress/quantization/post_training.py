@@ -1,6 +1,6 @@
 """Post-training quantization: a trained model, some data, no training.
 
-    quantize(model, Grid(4), Per.parse("group:64"), method="gptq", calibration=[ids, …])
+    quantize(model, IntGrid(4), Granularity.parse("group:64"), method="gptq", calibration=[ids, …])
 
 Weights of linear layers and embeddings become integers, or floats of 8 or 4 bits
 (`float_grid.py`): each its nearest (`nearest`), or so that what the layers give is kept (`gptq.py`,
@@ -27,26 +27,26 @@ from ...autograd import no_grad
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
 from ...nn.chain import ChainPart, chain
-from .affine import INT8, Grid
+from .affine import INT8, IntGrid
 from .gptq import gptq, hessian
-from .granularity import CHANNEL, Per
+from .granularity import CHANNEL, Granularity
 from .layers import (
     ACTIVATIONS,
     QuantizedLinear,
-    grid_of,
-    keep_quantized,
-    rows_of,
-    use_integers,
-    watching,
-    weight_layers,
+    capture_inputs,
+    layer_grid,
+    quantizable_layers,
+    set_quantized_weight,
+    use_integer_inputs,
+    weight_rows,
 )
 from .observers import Observer
-from .quantized import AnyGrid, Quantized
+from .quantized_tensor import Grid, QuantizedTensor
 
 METHODS = ("nearest", "gptq")
 
 
-def quantize(model: Module, grid: AnyGrid = INT8, per: Per = CHANNEL, method: str = "nearest",
+def quantize(model: Module, grid: Grid = INT8, per: Granularity = CHANNEL, method: str = "nearest",
              calibration: Sequence[Array] = (), activations: bool = False,
              observer: str = "minmax", damping: float = 0.01, order: str = "index",
              skip: Sequence[str] = ()) -> Module:
@@ -57,16 +57,16 @@ def quantize(model: Module, grid: AnyGrid = INT8, per: Per = CHANNEL, method: st
     one of `skip`, as "lm_head" or "h.0.*", stay as they are.  A grid of blocks, such as mxfp4, says
     itself who shares a scale.  Raises ValueError for what cannot be, saying why.
     """
-    layers = without(weight_layers(model), skip)
+    layers = without(quantizable_layers(model), skip)
     _check(layers, grid, per, method, activations, len(calibration))
     per = grid.per or per
     parts = chain(model) if method == "gptq" else []
     for _, layer in layers:
         if isinstance(layer, Embedding) or method == "nearest":
-            keep_quantized(layer, Quantized.nearest(
-                rows_of(layer), *grid_of(layer, grid, per), observer))
+            set_quantized_weight(layer, QuantizedTensor.nearest(
+                weight_rows(layer), *layer_grid(layer, grid, per), observer))
     _gptq_by_parts(parts, {layer for _, layer in layers}, calibration, lambda layer, h: gptq(
-        rows_of(layer), h, grid, per, observer, damping, order=order))
+        weight_rows(layer), h, grid, per, observer, damping, order=order))
     if model.slabs:
         model.make_slabs(model.slabs[0].data)       # without the weights that are gone
     if activations:
@@ -74,14 +74,14 @@ def quantize(model: Module, grid: AnyGrid = INT8, per: Per = CHANNEL, method: st
     return model
 
 
-def _check(layers: Sequence[tuple[str, Linear | Embedding]], grid: AnyGrid, per: Per, method: str,
-           activations: bool, num_batches: int) -> None:
+def _check(layers: Sequence[tuple[str, Linear | Embedding]], grid: Grid, per: Granularity,
+           method: str, activations: bool, num_batches: int) -> None:
     """Refuse what cannot be, before anything changes.  Raises ValueError."""
     if method not in METHODS:
         raise ValueError(f"a method is one of {', '.join(METHODS)}, not {method!r}")
     if (method == "gptq" or activations) and not num_batches:
         raise ValueError("gptq and activations need calibration data: give a few batches of inputs")
-    if activations and not isinstance(grid, Grid):
+    if activations and not isinstance(grid, IntGrid):
         raise ValueError(f"a product of integers needs weights that are integers, not {grid.name}: "
                          "leave activations out")
     if activations and per.kind == "group":
@@ -114,14 +114,14 @@ def without(layers: list[tuple[str, Linear | Embedding]],
 
 def _gptq_by_parts(parts: Sequence[ChainPart], chosen: Container[Module],
                    calibration: Sequence[Array],
-                   quantized: Callable[[Linear, Array], Quantized]) -> None:
+                   quantized: Callable[[Linear, Array], QuantizedTensor]) -> None:
     with no_grad():
         batches = list(calibration)
         for part in parts:
             layers = [m for module in part.modules for _, m in module.named_modules()
                       if type(m) is Linear and m in chosen]
             for layer in layers:
-                keep_quantized(layer, quantized(layer, _hessian_of(layer, part, batches)))
+                set_quantized_weight(layer, quantized(layer, _hessian_of(layer, part, batches)))
             batches = [part(x) for x in batches]
 
 
@@ -131,7 +131,7 @@ def _hessian_of(layer: Linear, part: ChainPart, batches: Sequence) -> Array:
 
     def add(_: Module, x: Array) -> None:
         total[...] += hessian(x) / len(batches)
-    with watching([layer], add):
+    with capture_inputs([layer], add):
         for x in batches:
             part(x)
     return total
@@ -140,9 +140,10 @@ def _hessian_of(layer: Linear, part: ChainPart, batches: Sequence) -> Array:
 def _fit_activations(model: Module, observer: str, calibration: Sequence[Array]) -> None:
     layers = [m for _, m in model.named_modules() if isinstance(m, QuantizedLinear)]
     seen = {layer: Observer(observer, ACTIVATIONS) for layer in layers}
-    with no_grad(), watching(layers, lambda layer, x: seen[layer].observe(x.reshape(1, x.size))):
+    with no_grad(), capture_inputs(
+            layers, lambda layer, x: seen[layer].observe(x.reshape(1, x.size))):
         for x in calibration:
             model.logits(x)
     for layer in layers:
-        use_integers(layer, *seen[layer].fit())
+        use_integer_inputs(layer, *seen[layer].calculate_qparams())
 

@@ -1,43 +1,81 @@
-"""Quantization-aware training: forward with rounded numbers, backward as if they were not.
+"""Quantization-aware training: forward with rounded weights, backward as if they were not rounded.
 
     w ─▶ [ ŵ = (clip(round(w / scale) + zero) - zero) · scale ] ─▶ y
     dw ◀─ dŵ where w lies inside the grid's range, 0 where it was clipped ◀─
 
-    prepare(model, Grid(4)); train; freeze(model); train a little; convert(model)
+    prepare_qat(model, IntGrid(4)); train; freeze(model); train a little; convert(model)
 
-The optimizer keeps the float weight, in which many small steps add up to one of the grid's; the
-derivative is that of `straight_through.py`.
+The optimizer keeps the float weight, in which many small steps add up to one step of the grid.
 
-A weight's fake quantization is a function between the Parameter and those who use it, so slabs,
-optimizers, strategies and checkpoints know nothing of it.  Scales follow the weights in every step.
-Under tensor parallelism a rank fits the same grids as one process would: rows that it holds whole
-need no message; rows that are cut (a row-parallel layer's), and whole tensors, agree on extremes by
-an all-reduce.  Inputs of layers, if they are asked for, are observed with a moving average until
-`freeze`, and rounded by one scale.
+          x̂   ┌──────     Rounding is a staircase.  Its derivative is 0 almost everywhere, so the
+            ┌─┘           model would learn nothing.  The straight-through estimator uses the slope
+          ┌─┘             of the line that the stairs follow instead: 1 inside the grid's range,
+    ──────┘        x      and 0 outside, where x is clipped.
+
+The fake quantization of a weight sits between the Parameter and the layers that use it, so slabs,
+optimizers, strategies and checkpoints do not change.  Scales follow the weights in every step.
+Under tensor parallelism each rank fits the same grids as one process would.  Rows that a rank holds
+whole need no message.  For rows that are cut (in a row-parallel layer), and for whole tensors, the
+ranks agree on the extremes by an all-reduce.  If `activations` are quantized too, a moving average
+observes each layer's inputs until `freeze`, and one scale rounds them.
 
 Source: Bengio, Léonard & Courville, Estimating or propagating gradients through stochastic neurons
-(2013); Jacob et al. (2018), section 3.
+for conditional computation (2013); Jacob et al. (2018), section 3.
 """
 
-from ...autograd import Tensor
+import numpy as np
+
+from ...autograd import Function, Tensor
 from ...autograd.function import is_recording
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Embedding, Linear, Module
 from ...parallel.tensor.layers import RowLinear, retype
-from .affine import INT8, Grid
-from .granularity import CHANNEL, Per
-from .layers import ACTIVATIONS, QuantizedWeight, grid_of, keep_quantized, use_integers
+from .affine import INT8, IntGrid
+from .granularity import CHANNEL, Granularity
+from .layers import (
+    ACTIVATIONS,
+    QuantizedLayer,
+    layer_grid,
+    set_quantized_weight,
+    use_integer_inputs,
+)
 from .observers import Observer
-from .quantized import Quantized
-from .straight_through import fake_quantize
+from .quantized_tensor import QuantizedTensor
+
+
+class FakeQuantize(Function):
+    """x̂, the values of x's codes on a grid."""
+
+    rule = "x, and scale and zero that broadcast against it"
+
+    @staticmethod
+    def flops(ctx, out, x, scale, zero):
+        return 6 * out.size, [out.size, 0, 0]
+
+    @staticmethod
+    def forward(ctx, x, scale, zero, grid):
+        codes = np.rint(x / scale) + zero
+        ctx.save((codes >= grid.lowest) & (codes <= grid.highest))
+        return (np.clip(codes, grid.lowest, grid.highest) - zero) * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        # dx = g inside of the grid's range, 0 outside
+        (inside,) = ctx.saved
+        return [lambda: g * inside(), None, None]
+
+
+def fake_quantize(x: Tensor, scale: Array, zero: Array, grid: IntGrid) -> Tensor:
+    """x (any shape) rounded to the grid, of the same dtype; scale and zero broadcast against x."""
+    return FakeQuantize.apply(x, scale.astype(x.dtype), zero.astype(x.dtype), grid=grid)
 
 
 class FakeQuantizedWeight:
     """What a layer's weight passes through; a vector, its bias, passes as it is."""
 
-    def __init__(self, layer: Linear | Embedding, grid: Grid, per: Per):
+    def __init__(self, layer: Linear | Embedding, grid: IntGrid, per: Granularity):
         weight = layer._parameters["weight"]        # not used: a strategy may gather it
         self.grid, self.per, self.shape = grid, per, weight.shape
         self.is_linear = isinstance(layer, Linear)
@@ -54,20 +92,20 @@ class FakeQuantizedWeight:
                                  f"of groups of {per.size}: choose a size that divides all of "
                                  "these, or quantize per channel")
 
-    def fit(self, weight: Array) -> tuple[Array, Array]:
+    def calculate_qparams(self, weight: Array) -> tuple[Array, Array]:
         """(scale, zero) of the units of this weight."""
         seen = Observer("minmax", self.grid, self.comm)
         seen.observe(self.per.split(weight.T if self.is_linear else weight))
-        return seen.fit()
+        return seen.calculate_qparams()
 
     def __call__(self, weight: Tensor) -> Tensor:
-        """The rounded weight.  Raises ValueError for a part of it: see `prepare`."""
+        """The rounded weight.  Raises ValueError for a part of it: see `prepare_qat`."""
         if weight.ndim == 1:
             return weight
         if weight.shape != self.shape:
             raise ValueError(f"a whole weight {self.shape} is to be rounded, not {weight.shape}: "
                              "prepare the model after it is cut, before it is sharded")
-        scale, zero = self.fitted or self.fit(weight.data)
+        scale, zero = self.fitted or self.calculate_qparams(weight.data)
         rows = self.shape[::-1] if self.is_linear else self.shape
         scale, zero = (self.per.spread(a, rows) for a in (scale, zero))
         if self.is_linear:
@@ -85,12 +123,12 @@ class FakeQuantizedInput:
         seen = self.input_observer
         if is_recording():
             seen.observe(x.data.reshape(1, x.size))
-        scale, zero = (a.reshape(()) for a in seen.fit())
+        scale, zero = (a.reshape(()) for a in seen.calculate_qparams())
         return super().forward(fake_quantize(x, scale, zero, ACTIVATIONS))
 
 
-def prepare(model: Module, grid: Grid = INT8, per: Per = CHANNEL, activations: bool = False,
-            comm: Communicator | None = None) -> Module:
+def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
+                activations: bool = False, comm: Communicator | None = None) -> Module:
     """Let `model` compute with fake-quantized weights, and inputs if asked; return it, changed.
 
     After `parallelize` and ZeRO-3, before other strategies.  With `activations`, `comm` are all
@@ -99,11 +137,11 @@ def prepare(model: Module, grid: Grid = INT8, per: Per = CHANNEL, activations: b
     quantized model, and for groups that a row-parallel layer's cut would split.
     """
     layers = [m for _, m in model.named_modules() if isinstance(m, Linear | Embedding)]
-    if not layers or any(isinstance(m, QuantizedWeight) for m in layers):
+    if not layers or any(isinstance(m, QuantizedLayer) for m in layers):
         raise ValueError("a model with float weights was expected, one that can be trained: load "
                          "the one that was quantized")
     for layer in layers:
-        layer._transforms.append(FakeQuantizedWeight(layer, *grid_of(layer, grid, per)))
+        layer._transforms.append(FakeQuantizedWeight(layer, *layer_grid(layer, grid, per)))
         if activations and isinstance(layer, Linear):
             kind = type(layer)
             retype(layer, type(f"FakeQuantized{kind.__name__}", (FakeQuantizedInput, kind), {}),
@@ -115,7 +153,7 @@ def freeze(model: Module) -> None:
     """From now on all scales stay as they are, and what leaves their range is clipped."""
     for _, module in model.named_modules():
         for fake in _fakes(module):
-            fake.fitted = fake.fit(module._parameters["weight"].data)
+            fake.fitted = fake.calculate_qparams(module._parameters["weight"].data)
         if isinstance(module, FakeQuantizedInput):
             module.input_observer.freeze()
 
@@ -132,11 +170,11 @@ def convert(model: Module) -> Module:
                 raise ValueError(f"{name}.weight is cut over ranks: load strategy.state_dict() "
                                  "into a whole model, prepare and convert that")
             rows = weight.data.T if fake.is_linear else weight.data
-            fitted = fake.fitted or fake.fit(weight.data)
+            fitted = fake.fitted or fake.calculate_qparams(weight.data)
             layer._transforms.remove(fake)
-            keep_quantized(layer, Quantized.fitted(rows, *fitted, fake.grid, fake.per))
+            set_quantized_weight(layer, QuantizedTensor.fitted(rows, *fitted, fake.grid, fake.per))
             if "input_observer" in layer.__dict__:
-                use_integers(layer, *layer.__dict__.pop("input_observer").fit())
+                use_integer_inputs(layer, *layer.__dict__.pop("input_observer").calculate_qparams())
     if model.slabs:
         model.make_slabs(model.slabs[0].data)
     return model

@@ -19,7 +19,7 @@ from rich.console import Console
 from ... import checkpoint as files
 from ...comm import Communicator
 from ...compress.distillation.distill import Distillation, LocalTeacher, Recipe, without_projections
-from ...compress.distillation.teacher_parallel import Announced, SpreadTeacher
+from ...compress.distillation.teacher_parallel import AnnouncedBatches, ParallelTeacher
 from ...nn import GPT
 from ..loop import TrainState, begin, save, train
 from ..report import ProgressBar
@@ -54,7 +54,7 @@ class Plan:
 class DistillationTask:
     """The student's `task`, with a teacher: what is built is a student that is taught."""
 
-    def __init__(self, task: Task, teacher: LocalTeacher | SpreadTeacher, recipe: Recipe,
+    def __init__(self, task: Task, teacher: LocalTeacher | ParallelTeacher, recipe: Recipe,
                  batches: Any):
         self.task, self.teacher, self.recipe, self.batches = task, teacher, recipe, batches
 
@@ -110,10 +110,10 @@ def run_on(comm: Communicator, options: argparse.Namespace, plan: Plan) -> None:
     batches = task.batches
     if options.teacher_ranks:
         model = build_teacher(saved) if students else load_teacher(saved)
-        teacher = SpreadTeacher(model, recipe, comm, range(num_students, comm.size),
+        teacher = ParallelTeacher(model, recipe, comm, range(num_students, comm.size),
                                 range(num_students), options.teacher_split,
                                 saved.description["dtype"])
-        batches = Announced(batches, teacher, range(plan.first_step, made.steps),
+        batches = AnnouncedBatches(batches, teacher, range(plan.first_step, made.steps),
                             made.accumulate)
         if students is None:
             batches.serve()

@@ -16,12 +16,12 @@ import numpy as np
 from rich.console import Console
 
 from ...comm import Communicator
-from ...compress.pruning.files import KIND
-from ...compress.pruning.masks import Masks, prunable
+from ...compress.pruning.masks import Masks, prunable_weights
 from ...compress.pruning.prune import n_of_m, prune
 from ...compress.pruning.saliency import Scores, calibrate, magnitude, random, taylor
-from ...compress.pruning.schedules import Gradual
-from ...compress.pruning.shrink import plain, shrink
+from ...compress.pruning.schedules import GradualPruning
+from ...compress.pruning.serialization import KIND
+from ...compress.pruning.shrink import shrink, without_masks
 from ...compress.pruning.structured import unit_masks
 from ...launcher import UsageError
 from ...nn import Module
@@ -79,7 +79,7 @@ class Work:
         options = argparse.Namespace(**{
             **vars(run.options), **{name: getattr(self.before, name) for name in HERE},
             "steps": max(1, plan.last_step)})
-        kept = run.masks.named() if run.masks else run.kept
+        kept = run.masks.local_masks() if run.masks else run.kept
         save(comm, replace(run, options=options, kept=kept), step,
              {"pruning": asdict(plan)} if step < plan.last_step else None)
 
@@ -139,13 +139,13 @@ def mask_run(work: Work) -> None:
     run, plan, model = work.run, work.plan, work.run.strategy.model
     if run.masks is None:
         run.masks = Masks(model, {name: np.ones(p.shape, bool)
-                                  for name, p in prunable(model).items()})
+                                  for name, p in prunable_weights(model).items()})
     masks, gone = run.masks, run.masks.sparsity()
     if plan.method != "2:4" and plan.amount < gone:
         raise UsageError(f"--amount {plan.amount:g}: {gone:.1%} of the weights are gone "
                          "already, ask for more")
     if plan.method == "2:4":
-        masks.update({name: n_of_m(values) & masks.named()[name]
+        masks.update({name: n_of_m(values) & masks.local_masks()[name]
                       for name, values in magnitude(masks.parameters).items()})
     elif plan.gradual:
         work.plan = replace(plan, initial=gone)
@@ -154,11 +154,11 @@ def mask_run(work: Work) -> None:
                            masks))
 
 
-def gradual(run: TrainState, plan: Pruning) -> Gradual:
+def gradual(run: TrainState, plan: Pruning) -> GradualPruning:
     """Prunes the run's model step by step, from where it is."""
     num_steps = plan.last_step - plan.first_step
     length = num_steps - num_steps // SPARE
-    made = Gradual(run.strategy.model, run.masks, plan.amount, plan.first_step, length,
+    made = GradualPruning(run.strategy.model, run.masks, plan.amount, plan.first_step, length,
                    -(-length // NUM_CUTS), plan.scope, initial=plan.initial,
                    score=lambda parameters: scores(run, plan, parameters))
     made.finished = run.first_step > plan.first_step + length
@@ -180,7 +180,7 @@ def scores(run: TrainState, plan: Pruning, parameters: dict) -> Scores:
 
 def smaller_run(comm: Communicator, run: TrainState, amount: float) -> TrainState:
     """The run, of a model without the `amount` of its neurons and heads."""
-    model = plain(run.strategy.model)
+    model = without_masks(run.strategy.model)
     Masks(model, unit_masks(model, amount))
     states: dict[str, dict] = defaultdict(dict)
     for key, array in run.optimizer.state_dict().items():
@@ -224,8 +224,8 @@ def train_on(comm: Communicator, work: Work, console: Console) -> None:
             if every and (step + 1) % every == 0 and step + 1 < plan.last_step:
                 work.keep(comm, step + 1)
     if run.masks:
-        run.kept = run.masks.named()
-        run.masks.clear()
+        run.kept = run.masks.local_masks()
+        run.masks.zero_masked()
     work.keep(comm, plan.last_step)
 
 

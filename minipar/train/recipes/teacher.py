@@ -10,7 +10,7 @@ import argparse
 
 from ...checkpoint import Checkpoint
 from ...comm import Cluster
-from ...compress.load import compression_of, load_model
+from ...compress.load import compression_steps, load_model
 from ...nn import Module
 from ...nn.chain import chain
 from ...parallel.pipeline.stages import cut_evenly
@@ -21,7 +21,7 @@ from ..model_checkpoints import task_of
 def check_split(saved: Checkpoint, options: argparse.Namespace) -> None:
     """Cut a teacher without numbers, to see if it can be.  Raises ValueError."""
     if options.teacher_ranks and any(step["kind"] == "quantized"
-                                     for step in compression_of(saved)):
+                                     for step in compression_steps(saved)):
         raise ValueError(f"{options.teacher} is quantized, which is not cut over ranks: leave "
                          "--teacher-ranks out, or give the model that it was made from")
     if options.teacher_ranks and options.teacher_split == "pp":

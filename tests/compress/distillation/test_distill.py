@@ -12,10 +12,10 @@ from minipar.compress.distillation.distill import (
     AveragedTeacher,
     Distillation,
     LocalTeacher,
-    recipe_for,
+    make_recipe,
     without_projections,
 )
-from minipar.compress.distillation.feature_taps import hidden_parts, observe
+from minipar.compress.distillation.feature_taps import hidden_parts, run_with_taps
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.strategies import NAMES, make_strategy
@@ -40,7 +40,7 @@ def teacher_model(dropout=0.0):
 def taught(student=None, weights=None, teacher=None):
     """A student, of another width, depth and number of heads, with its teacher and projections."""
     student, teacher = student or gpt(dropout=0.2), teacher or teacher_model(0.3)
-    recipe = recipe_for(student, teacher, **EVERYTHING if weights is None else weights)
+    recipe = make_recipe(student, teacher, **EVERYTHING if weights is None else weights)
     return Distillation(student, LocalTeacher(teacher, recipe), recipe).initialize(3, np.float64)
 
 
@@ -177,7 +177,7 @@ def test_hidden_layers_of_an_mlp():
     x = np.random.default_rng(0).standard_normal((3, 5))
     loss = model.loss(x, np.array([1, -100, 2]))
     with no_grad():
-        own, theirs = observe(student, x, [0]), observe(teacher, x, [1])
+        own, theirs = run_with_taps(student, x, [0]), run_with_taps(teacher, x, [1])
         d = model.projections[0](own.hidden[0]).data - theirs.hidden[0].data
         without = taught(student, {"alpha": 0.5}, teacher).loss(x, np.array([1, -100, 2])).item()
     assert np.isclose(loss.item(), without + np.sum(d[[0, 2]]**2) / 7 / 2, rtol=1e-12)
@@ -186,7 +186,7 @@ def test_hidden_layers_of_an_mlp():
 def test_watching_leaves_no_trace():
     model, ids = teacher_model(), np.arange(12).reshape(2, 6) % V
     plain = model.logits(ids).data
-    seen = observe(model, ids, [1, 3], [0, 3])
+    seen = run_with_taps(model, ids, [1, 3], [0, 3])
     assert np.array_equal(seen.logits.data, plain)
     assert [x.shape for x in seen.hidden] == [(2, 6, 12)] * 2
     assert [x.shape for x in seen.attention] == [(2, 4, 6, 6)] * 2
@@ -194,7 +194,7 @@ def test_watching_leaves_no_trace():
 
 
 def test_an_average_of_its_own_weights_as_teacher():
-    student, recipe = gpt(), recipe_for(gpt(), gpt(), alpha=0.5)
+    student, recipe = gpt(), make_recipe(gpt(), gpt(), alpha=0.5)
     teacher = AveragedTeacher(gpt().initialize(3, np.float64), recipe, decay=0.75)
     model = Distillation(student, teacher, recipe).initialize(3, np.float64)
     first = teacher.model.state_dict()
@@ -211,7 +211,7 @@ def test_an_average_of_its_own_weights_as_teacher():
 def test_a_teacher_that_follows_a_sharded_student(name, num_ranks):
     """Its weights are the same on every rank, and those of one process."""
     def body(comm, name):
-        recipe = recipe_for(gpt(), gpt(), alpha=0.7, hidden=0.5)
+        recipe = make_recipe(gpt(), gpt(), alpha=0.7, hidden=0.5)
         teacher = AveragedTeacher(gpt().initialize(4, np.float64), recipe, decay=0.5)
         model = Distillation(gpt(), teacher, recipe).initialize(3, np.float64)
         strategy = make_strategy(name, model, comm)
@@ -241,10 +241,10 @@ def test_a_teacher_that_follows_a_sharded_student(name, num_ranks):
     (gpt(), gpt(), {"kind": "far"}, "unknown distance 'far'")])
 def test_impossible_pairs_are_one_line(student, teacher, weights, message):
     with pytest.raises(ValueError, match=message) as error:
-        recipe_for(student, teacher, **weights)
+        make_recipe(student, teacher, **weights)
     assert "\n" not in str(error.value)
 
 
 def test_a_module_as_teacher_is_refused():
     with pytest.raises(TypeError, match="LocalTeacher"):
-        Distillation(gpt(), gpt(), recipe_for(gpt(), gpt()))
+        Distillation(gpt(), gpt(), make_recipe(gpt(), gpt()))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Tensor, cross_entropy, gradcheck
-from minipar.compress.distillation.distill import Distillation, LocalTeacher, recipe_for
+from minipar.compress.distillation.distill import Distillation, LocalTeacher, make_recipe
 from minipar.compress.distillation.feature_loss import distance
-from minipar.compress.distillation.feature_taps import observe
+from minipar.compress.distillation.feature_taps import run_with_taps
 from minipar.compress.distillation.soft_targets import soft_cross_entropy
 from minipar.nn import GPT, GPTConfig
 
@@ -41,12 +41,12 @@ def test_attention_is_matched_before_the_softmax():
     student, teacher = (GPT(config).initialize(7, np.float64) for _ in range(2))
     for block in student.h:
         block.attn.c_attn.bias.data[12:24] += 0.5      # of the keys: q · 0.5 in all scores of q
-    recipe = recipe_for(student, teacher, alpha=0.0, attention=1.0)
+    recipe = make_recipe(student, teacher, alpha=0.0, attention=1.0)
     model = Distillation(student, LocalTeacher(teacher, recipe), recipe)
     ids = RNG.integers(0, 11, (3, 6))
     plain = student.loss(ids, ids).item()
     assert np.isclose(plain, teacher.loss(ids, ids).item(), rtol=1e-12)
-    own, taught = (observe(m, ids, (), [0, 1]).attention for m in (student, teacher))
+    own, taught = (run_with_taps(m, ids, (), [0, 1]).attention for m in (student, teacher))
     expected = sum(np.mean((a.data - b.data)**2) for a, b in zip(own, taught))
     assert expected > 1e-3 and np.isclose(model.loss(ids, ids).item() - plain, expected, rtol=1e-9)
 

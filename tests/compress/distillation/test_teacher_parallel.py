@@ -7,8 +7,13 @@ import pytest
 
 from minipar.comm import Cluster, Deadlock
 from minipar.comm.collectives import agree_on_sum, chunk_bounds
-from minipar.compress.distillation.distill import Distillation, LocalTeacher, recipe_for
-from minipar.compress.distillation.teacher_parallel import INSIDE, LABEL, Announced, SpreadTeacher
+from minipar.compress.distillation.distill import Distillation, LocalTeacher, make_recipe
+from minipar.compress.distillation.teacher_parallel import (
+    INSIDE,
+    LABEL,
+    AnnouncedBatches,
+    ParallelTeacher,
+)
 from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
@@ -66,7 +71,7 @@ def train(strategy, batches, parts):
 def make(kind, teacher_of):
     """A student of the teacher that teacher_of(model, recipe) makes, and the batches."""
     student, teacher, batches, weights = PAIRS[kind]()
-    recipe = recipe_for(student, teacher, **weights)
+    recipe = make_recipe(student, teacher, **weights)
     teacher = teacher_of(teacher, recipe)
     return Distillation(student, teacher, recipe), teacher, batches
 
@@ -86,11 +91,11 @@ def spread(comm, kind, teachers, students, split, strategy="ddp", parts=2):
     def teacher_of(model, recipe):
         if comm.rank in teachers:
             model.initialize(1, np.float64)
-        return SpreadTeacher(model, recipe, comm, teachers, students, split, np.float64)
+        return ParallelTeacher(model, recipe, comm, teachers, students, split, np.float64)
     model, teacher, batches = make(kind, teacher_of)
     predicted = sum(teacher.bytes_between(batches.batch(step)[0]) for step in range(STEPS))
     own = comm.split(0 if comm.rank in students else None)
-    announced = Announced(batches, teacher, range(STEPS), parts)
+    announced = AnnouncedBatches(batches, teacher, range(STEPS), parts)
     comm.start_trace()
     if own is None:
         announced.serve()
@@ -154,9 +159,9 @@ def test_one_batch_ahead_hides_the_teacher_s_time():
     """
     def body(comm, ahead):
         def teacher_of(model, recipe):
-            return SpreadTeacher(model.initialize(1), recipe, comm, [0], [1])
+            return ParallelTeacher(model.initialize(1), recipe, comm, [0], [1])
         model, teacher, batches = make("gpt", teacher_of)
-        own, announced = comm.split(comm.rank), Announced(batches, teacher, range(STEPS))
+        own, announced = comm.split(comm.rank), AnnouncedBatches(batches, teacher, range(STEPS))
         if comm.rank == 0 and ahead:
             announced.serve()
         elif comm.rank == 0:
@@ -184,7 +189,7 @@ def test_one_batch_ahead_hides_the_teacher_s_time():
 def test_mistakes_are_said():
     def body(comm):
         def teacher_of(model, recipe):
-            return SpreadTeacher(model.initialize(1, np.float64), recipe, comm, [0, 1], [0, 1],
+            return ParallelTeacher(model.initialize(1, np.float64), recipe, comm, [0, 1], [0, 1],
                                  dtype=np.float64)
         model, teacher, batches = make("gpt", teacher_of)
         inputs = batches.batch(0)[0]
@@ -202,7 +207,7 @@ def test_mistakes_are_said():
     ([0, 1], [0], "dp", "split by tp or pp")])
 def test_impossible_teachers_are_refused(teachers, students, split, message):
     def body(comm):
-        make("gpt", lambda model, recipe: SpreadTeacher(
+        make("gpt", lambda model, recipe: ParallelTeacher(
             model.initialize(1), recipe, comm, teachers, students, split))
     with pytest.raises(ValueError, match=message):
         Cluster(2).run(body)
@@ -211,7 +216,7 @@ def test_impossible_teachers_are_refused(teachers, students, split, message):
 def test_a_batch_that_only_some_announce_is_a_sentence_not_a_hang():
     def body(comm):
         def teacher_of(model, recipe):
-            return SpreadTeacher(model.initialize(1), recipe, comm, [0], [1])
+            return ParallelTeacher(model.initialize(1), recipe, comm, [0], [1])
         _, teacher, batches = make("gpt", teacher_of)
         if comm.rank == 0:
             teacher.announce(batches.batch(0)[0])

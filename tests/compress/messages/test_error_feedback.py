@@ -1,4 +1,4 @@
-"""Error feedback: what is owed stays small, follows the scale, and is told to the ledger."""
+"""Error feedback: what is residual stays small, follows the scale, and is told to the ledger."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_what_is_owed_follows_the_scale_of_the_loss(world):
         np.testing.assert_array_equal(*found)
         without = QuantizedWire(feedback=False)
         without.start_batch(8.0)
-        assert without.debts is None
+        assert without.feedback_state is None
     world.run(body)
 
 

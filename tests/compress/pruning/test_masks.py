@@ -10,10 +10,10 @@ from minipar.autograd import Tensor, gradcheck
 from minipar.checkpoint import Checkpoint
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
-from minipar.compress.pruning.files import compact, expand
-from minipar.compress.pruning.masks import ApplyMask, Masks, prunable
+from minipar.compress.pruning.masks import ApplyMask, Masks, prunable_weights
 from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import magnitude
+from minipar.compress.pruning.serialization import compact, expand
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, Adam, AdamW
 from minipar.parallel.hybrid import make_hybrid
@@ -27,7 +27,7 @@ IDS = np.random.default_rng(0).integers(0, 11, (8, 6))
 
 def masked_mlp(amount=0.5):
     model = MLP([6, 8, 8, 4]).initialize(0, np.float64)
-    return model, Masks(model, prune(model, magnitude(prunable(model)), amount))
+    return model, Masks(model, prune(model, magnitude(prunable_weights(model)), amount))
 
 
 def test_the_derivative_of_a_mask():
@@ -39,7 +39,7 @@ def test_the_derivative_of_a_mask():
 def test_a_masked_weight_is_zero_and_learns_nothing():
     model, masks = masked_mlp()
     model.loss(X, LABELS, 8).backward()
-    for name, mask in masks.named().items():
+    for name, mask in masks.local_masks().items():
         layer, parameter = dict(model.named_modules())[name[0]], masks.parameters[name]
         assert np.array_equal(layer.weight.data, np.where(mask, parameter.data, 0))
         assert not parameter.grad[~mask].any() and parameter.grad[mask].any()
@@ -53,38 +53,38 @@ def test_masks_survive_whatever_an_optimizer_does(make):
     optimizer = make(model.slabs)
     for i in range(6):
         if i == 2:          # masks come while momentum is under way
-            masks = Masks(model, prune(model, magnitude(prunable(model)), 0.6))
+            masks = Masks(model, prune(model, magnitude(prunable_weights(model)), 0.6))
         optimizer.zero_grad()
         model.loss(X, LABELS, 8).backward()
         optimizer.step()
-    for name, mask in masks.named().items():
+    for name, mask in masks.local_masks().items():
         assert masks.parameters[name].data[~mask].any(), "momentum should have moved what is masked"
         used = dict(model.named_modules())[name[0]].weight.data
         assert not used[~mask].any() and used[mask].all()
-    masks.clear()
-    assert all(not p.data[~masks.named()[name]].any() for name, p in masks.parameters.items())
+    masks.zero_masked()
+    assert all(not p.data[~masks.local_masks()[name]].any() for name, p in masks.parameters.items())
 
 
 def test_a_copy_has_masks_of_its_own():
     model, masks = masked_mlp()
     expected = model.logits(X).data
     copied = copy.deepcopy(model)
-    masks.update({name: np.zeros_like(mask) for name, mask in masks.named().items()})
+    masks.update({name: np.zeros_like(mask) for name, mask in masks.local_masks().items()})
     assert np.array_equal(copied.logits(X).data, expected)
     assert not np.array_equal(model.logits(X).data, expected)
 
 
 def test_a_checkpoint_of_what_is_kept(tmp_path):
     model, masks = masked_mlp(0.9)
-    masks.clear()
+    masks.zero_masked()
     optimizer = AdamW(model.slabs)
     model.loss(X, LABELS, 8).backward()
     optimizer.step()
     whole = Checkpoint(model.state_dict(), optimizer.state_dict(), {"step": 1})
-    path = files.save(tmp_path, compact(whole, masks.named()))
+    path = files.save(tmp_path, compact(whole, masks.local_masks()))
     found, kept = expand(files.load(path))
     for ours, theirs in ((whole.model, found.model), (whole.optimizer, found.optimizer),
-                         (masks.named(), kept)):
+                         (masks.local_masks(), kept)):
         assert ours.keys() == theirs.keys()
         assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     assert expand(whole) == (whole, {})
@@ -115,8 +115,8 @@ def train(model, strategy, make=lambda slabs: AdamW(slabs, 0.01)):
 
 def masked_gpt():
     model = GPT(CONFIG).initialize(0, np.float64)
-    masks = Masks(model, prune(model, magnitude(prunable(model)), 0.7))
-    masks.clear()
+    masks = Masks(model, prune(model, magnitude(prunable_weights(model)), 0.7))
+    masks.zero_masked()
     return model, masks
 
 
@@ -132,7 +132,7 @@ STRATEGIES |= {"tp": lambda model, comm: make_hybrid(model, DeviceMesh(comm, tp=
 def test_every_strategy_keeps_what_one_process_keeps(name):
     def body(comm):
         model, masks = masked_gpt()
-        kept = masks.named()
+        kept = masks.local_masks()
         return train(model, STRATEGIES[name](model, comm)), kept
     ((expected, kept),), _ = Cluster(1).run(
         lambda comm: body(comm) if name == "dp" else alone(comm))
@@ -144,7 +144,7 @@ def test_every_strategy_keeps_what_one_process_keeps(name):
 
 def alone(comm):
     model, masks = masked_gpt()
-    return train(model, make_strategy("ddp", model, comm)), masks.named()
+    return train(model, make_strategy("ddp", model, comm)), masks.local_masks()
 
 
 def test_zero3_is_refused():

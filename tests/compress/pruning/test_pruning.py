@@ -5,8 +5,8 @@ import pytest
 
 from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
-from minipar.compress.pruning.distributed_topk import as_keys, kth_smallest
-from minipar.compress.pruning.masks import Masks, prunable
+from minipar.compress.pruning.distributed_topk import kth_smallest, sortable_keys
+from minipar.compress.pruning.masks import Masks, prunable_weights
 from minipar.compress.pruning.prune import n_of_m, prune
 from minipar.compress.pruning.saliency import calibrate, magnitude, random, taylor
 from minipar.nn import GPT, MLP, GPTConfig
@@ -37,7 +37,8 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("amount", [0, 0.001, 0.333, 0.5, 0.9, 0.999])
 def test_the_smallest_go(amount, decimals, dtype):
     model = GPT(CONFIG).initialize(0, dtype)
-    scores = {name: np.round(10 * s, decimals) for name, s in magnitude(prunable(model)).items()}
+    scores = {name: np.round(10 * s, decimals)
+              for name, s in magnitude(prunable_weights(model)).items()}
     size = sum(s.size for s in scores.values())
     found = prune(model, scores, amount)
     assert_same(found, smallest_by_sorting(scores, round(amount * size)))
@@ -54,11 +55,11 @@ def test_of_equal_weights_the_first_go():
 
 def test_what_is_gone_stays_gone_and_counts():
     model = MLP([6, 8, 4]).initialize(0)
-    masks = Masks(model, prune(model, random(prunable(model)), 0.5))
-    before = masks.named()
+    masks = Masks(model, prune(model, random(prunable_weights(model)), 0.5))
+    before = masks.local_masks()
     for amount in (0.75, 0.2):
         masks.update(prune(model, magnitude(masks.parameters), amount, masks=masks))
-        assert all(not (mask & ~before[name]).any() for name, mask in masks.named().items())
+        assert all(not (mask & ~before[name]).any() for name, mask in masks.local_masks().items())
         assert masks.sparsity() == 0.75         # 60 of 80, also when asked for less
 
 
@@ -73,9 +74,9 @@ def test_scores_that_are_no_scores_are_refused(bad):
 def test_impossible_amounts_are_refused(amount):
     model = MLP([2, 2]).initialize(0)
     with pytest.raises(ValueError, match=r"share of weights that goes, in \[0, 1\)"):
-        prune(model, magnitude(prunable(model)), amount)
+        prune(model, magnitude(prunable_weights(model)), amount)
     with pytest.raises(ValueError, match="unknown scope"):
-        prune(model, magnitude(prunable(model)), 0.5, "block")
+        prune(model, magnitude(prunable_weights(model)), 0.5, "block")
 
 
 def test_taylor_is_the_change_of_the_loss_to_first_order():
@@ -83,11 +84,11 @@ def test_taylor_is_the_change_of_the_loss_to_first_order():
     draw = np.random.default_rng(0)
     batches = [(draw.standard_normal((5, 3)), draw.integers(0, 2, 5)) for _ in range(2)]
     calibrate(model, batches)
-    scores, epsilon = taylor(prunable(model)), 1e-6
+    scores, epsilon = taylor(prunable_weights(model)), 1e-6
 
     def loss():
         return sum(float(model.loss(*batch).data) for batch in batches)
-    for name, p in prunable(model).items():
+    for name, p in prunable_weights(model).items():
         for place in np.ndindex(p.shape):
             before, w = loss(), p.data[place]
             p.data[place] = w * (1 - epsilon)
@@ -96,7 +97,7 @@ def test_taylor_is_the_change_of_the_loss_to_first_order():
             p.data[place] = w
     model.zero_grad()
     with pytest.raises(ValueError, match="has no gradient"):
-        taylor(prunable(model))
+        taylor(prunable_weights(model))
 
 
 def test_2_of_4_keeps_the_larger_half_of_every_four_inputs():
@@ -121,14 +122,15 @@ def test_the_kth_smallest_of_all_ranks(world):
     numbers = np.round(np.random.default_rng(0).random(101), 2).astype(np.float32)
 
     def body(comm):
-        mine = as_keys(numbers[comm.rank::comm.size] if comm.rank else numbers[:0])
+        mine = sortable_keys(numbers[comm.rank::comm.size] if comm.rank else numbers[:0])
         here = np.concatenate([numbers[r::comm.size] for r in range(1, comm.size)]) \
             if comm.size > 1 else numbers
-        mine = mine if comm.size > 1 else as_keys(numbers)
+        mine = mine if comm.size > 1 else sortable_keys(numbers)
         for k in (1, 17, here.size):
             found = kth_smallest(mine, k, 4, comm)
             expected = np.sort(here)[k - 1]
-            assert found == (int(as_keys(np.array([expected]))[0]), int(np.sum(here < expected)),
+            key = int(sortable_keys(np.array([expected]))[0])
+            assert found == (key, int(np.sum(here < expected)),
                              int(np.sum(here == expected)))
     world.run(body)
 
@@ -149,13 +151,13 @@ def test_every_mesh_finds_the_masks_of_one_process(world, kind, ties):
 
     def decide(model, mesh=None):
         masks = Masks(model, {name: np.ones(p.global_shape, bool)
-                              for name, p in prunable(model).items()})
+                              for name, p in prunable_weights(model).items()})
         for amount in (0.3, 0.6):
             masks.update(prune(model, magnitude(masks.parameters), amount, masks=masks, mesh=mesh))
-        masks.update({name: mask | masks.here(masks.parameters[name]) for name, mask in prune(
+        masks.update({name: mask | masks.local(masks.parameters[name]) for name, mask in prune(
             model, random(masks.parameters), 0.6, "layer", mesh=mesh).items()})
         return masks
-    expected = decide(new()).named()
+    expected = decide(new()).local_masks()
 
     def body(comm):
         for sizes in MESHES[comm.size]:
@@ -163,7 +165,7 @@ def test_every_mesh_finds_the_masks_of_one_process(world, kind, ties):
             model = new()
             if "tp" in sizes:
                 parallelize(model, mesh["tp"])
-            found = decide(model, mesh).named()
+            found = decide(model, mesh).local_masks()
             for slab in model.slabs:
                 for s in slab.segments:
                     if s.name in found:
@@ -180,7 +182,8 @@ def test_a_threshold_is_agreed_on_in_so_many_bytes(world):
         model = MLP([7, 8, 9, 5]).initialize(0)
         mesh = DeviceMesh(comm, dp=-1)
         for decimals, rounds in ((9, 4), (0, 5)):       # 245 places: one byte
-            scores = {n: np.round(s, decimals) for n, s in magnitude(prunable(model)).items()}
+            scores = {n: np.round(s, decimals)
+                      for n, s in magnitude(prunable_weights(model)).items()}
             found = traced(comm, lambda s=scores: prune(model, s, 0.5, mesh=mesh))
             once = traced(comm, lambda: all_reduce(comm, np.zeros(256, np.int64)))
             assert found.bytes_sent(label="masks") == found.bytes_sent()

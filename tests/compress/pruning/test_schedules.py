@@ -5,10 +5,15 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
-from minipar.compress.pruning.masks import Masks, prunable
+from minipar.compress.pruning.masks import Masks, prunable_weights
 from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import magnitude
-from minipar.compress.pruning.schedules import Gradual, cubic_sparsity, lottery_ticket, rewind
+from minipar.compress.pruning.schedules import (
+    GradualPruning,
+    cubic_sparsity,
+    lottery_ticket,
+    rewind,
+)
 from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.tensor.apply import gather_parameter, parallelize
@@ -19,7 +24,7 @@ X, LABELS = np.random.default_rng(0).standard_normal((8, 6)), np.arange(8) % 4
 
 def unmasked(model):
     return Masks(model, {name: np.ones(p.global_shape, bool)
-                         for name, p in prunable(model).items()})
+                         for name, p in prunable_weights(model).items()})
 
 
 def train(model, num_steps, before=lambda step: None):
@@ -43,13 +48,13 @@ def test_the_cubic_of_zhu_and_gupta():
 def test_gradual_pruning_follows_it_and_takes_nothing_back():
     model = MLP(SIZES).initialize(0, np.float64)
     masks = unmasked(model)
-    gradual = Gradual(model, masks, 0.75, begin=2, length=9, every=3)
+    gradual = GradualPruning(model, masks, 0.75, begin=2, length=9, every=3)
     seen = []
 
     def before(step):
-        kept = masks.named()
+        kept = masks.local_masks()
         gradual.step(step)
-        assert all(not (mask & ~kept[name]).any() for name, mask in masks.named().items())
+        assert all(not (mask & ~kept[name]).any() for name, mask in masks.local_masks().items())
         seen.append(masks.sparsity())
     train(model, 14, before)
     steps = [cubic_sparsity(t, 2, 9, 0, 0.75) for t in (5, 8)]
@@ -62,9 +67,9 @@ def test_gradual_pruning_of_a_cut_model_is_that_of_one_process():
         masks = unmasked(model)
         if mesh is not None:
             parallelize(model, mesh["tp"])
-        gradual = Gradual(model, masks, 0.8, begin=1, length=6, every=2, mesh=mesh)
+        gradual = GradualPruning(model, masks, 0.8, begin=1, length=6, every=2, mesh=mesh)
         train(model, 9, gradual.step)
-        return masks.named()
+        return masks.local_masks()
     expected = run(MLP(SIZES).initialize(0, np.float64))
 
     def body(comm):
@@ -82,8 +87,8 @@ def test_rewinding_gives_back_the_start_of_what_is_kept():
     model = MLP(SIZES).initialize(0, np.float64)
     start = model.state_dict()
     train(model, 3)
-    masks = Masks(model, prune(model, magnitude(prunable(model)), 0.5))
-    kept = masks.named()
+    masks = Masks(model, prune(model, magnitude(prunable_weights(model)), 0.5))
+    kept = masks.local_masks()
     rewind(model, start, masks)
     for name, value in model.state_dict().items():
         assert np.array_equal(value, np.where(kept.get(name, True), start[name], 0))
@@ -97,7 +102,7 @@ def test_a_lottery_ticket_drops_a_share_of_what_is_left_each_round():
         runs.append(model.state_dict())
         train(model, 4)
     masks = lottery_ticket(model, training, start, rounds=3, share=0.5)
-    assert masks.kept() == 144 // 8 and len(runs) == 3
+    assert masks.num_kept() == 144 // 8 and len(runs) == 3
     left = [sum(np.count_nonzero(run[name]) for name in masks.parameters) for run in runs]
     assert left == [144, 72, 36]
     for run in [*runs, model.state_dict()]:     # every round begins where training began

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Meter, gelu
-from minipar.compress.footprint import Version, measure, model_bytes, sparse_versions
-from minipar.compress.pruning.masks import Masks, prunable
+from minipar.compress.footprint import ModelVersion, measure, model_bytes, sparse_versions
+from minipar.compress.pruning.masks import Masks, prunable_weights
 from minipar.compress.pruning.prune import n_of_m, prune
 from minipar.compress.pruning.saliency import magnitude
-from minipar.compress.pruning.shrink import plain, remove_units, shrink
+from minipar.compress.pruning.shrink import remove_units, shrink, without_masks
 from minipar.compress.pruning.sparse import SparseLinear, TwoOfFourLinear, bitmap_bytes
 from minipar.compress.pruning.structured import unit_masks, unit_scores, units_of
 from minipar.nn import GPT, MLP, GPTConfig, Linear, Sequential
@@ -52,10 +52,10 @@ def test_the_smaller_model_computes_the_same(kind, part):
     masked = model.logits(inputs).data
     small, _ = shrink(model)
     assert np.max(np.abs(small.logits(inputs).data - masked)) < 1e-12
-    assert np.max(np.abs(plain(model).logits(inputs).data - masked)) < 1e-12
+    assert np.max(np.abs(without_masks(model).logits(inputs).data - masked)) < 1e-12
     assert np.max(np.abs(before - masked)) > 1e-3
     expected = model.num_parameters() > small.num_parameters()
-    assert expected or kind == "one kv head" and masks.kept()
+    assert expected or kind == "one kv head" and masks.num_kept()
 
 
 def test_sizes_of_what_is_left():
@@ -130,9 +130,9 @@ def test_sparse_layers_compute_the_same_in_fewer_flops(kind, pattern):
     model, inputs = new(kind), MODELS[kind][1]
     if kind == "relu":
         model = MLP([12, 8, 5]).initialize(0, np.float64)
-    scores = magnitude(prunable(model))
+    scores = magnitude(prunable_weights(model))
     masks = Masks(model, {n: n_of_m(s) for n, s in scores.items()} if pattern == "2:4"
-                  else prune(model, scores, 0.8)).named()
+                  else prune(model, scores, 0.8)).local_masks()
     if pattern == "magnitude":
         masks[next(iter(masks))][:, :2] = False         # outputs without any input
     expected = model.logits(inputs).data
@@ -171,6 +171,6 @@ def test_flops_of_a_smaller_model():
     sizes = small.sizes
     assert meter.total_flops("forward", ("Linear",)) == sum(
         7 * (2 * a * b + b) for a, b in zip(sizes, sizes[1:]))
-    versions = {"a": Version(1, plain(model)), "b": Version(2, small)}
+    versions = {"a": ModelVersion(1, without_masks(model)), "b": ModelVersion(2, small)}
     found = measure(versions, X, repeats=1)
     assert found["b"].flops < found["a"].flops and found["b"].num_bytes == 2

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from minipar.compress import FLOAT_GRIDS, Grid, Per, Quantized, pack_model
+from minipar.compress import FLOAT_GRIDS, Granularity, IntGrid, QuantizedTensor, pack_quantized
 from minipar.compress.quantization.gptq import gptq, hessian
-from minipar.compress.quantization.observers import fit
+from minipar.compress.quantization.observers import weight_qparams
 from minipar.compress.quantization.post_training import quantize
 from minipar.nn import GPT, GPTConfig
 from minipar.number_formats import FLOAT8_E4M3FN, MXFP4_E2M1, MXFP8_E4M3
@@ -24,7 +24,7 @@ def test_blocks_are_those_of_the_standard(name):
     """The same codes, and one byte of scale for 32, as the format by itself gives."""
     w, grid = rows(), FLOAT_GRIDS[name]
     codes, scales = BLOCKS[name].encode(w)
-    kept = Quantized.nearest(w, grid, grid.per)
+    kept = QuantizedTensor.nearest(w, grid, grid.per)
     np.testing.assert_array_equal(kept.codes(), codes)
     np.testing.assert_array_equal(kept.scale[..., 0], scales)
     assert kept.scale.dtype == np.uint8 and kept.nbytes == 7 * 70 * grid.bits // 8 + 7 * 3
@@ -33,8 +33,8 @@ def test_blocks_are_those_of_the_standard(name):
 
 @pytest.mark.parametrize("per", ["tensor", "channel", "group:32"])
 def test_fp8_reaches_to_its_largest_number_in_each_unit(per):
-    w, per = rows(), Per.parse(per)
-    kept = Quantized.nearest(w, FLOAT_GRIDS["fp8"], per)
+    w, per = rows(), Granularity.parse(per)
+    kept = QuantizedTensor.nearest(w, FLOAT_GRIDS["fp8"], per)
     units, found = per.split(w), per.split(kept.rows())
     largest = np.abs(units).max(-1, keepdims=True)
     np.testing.assert_allclose(np.abs(found).max(-1, keepdims=True), largest, rtol=1e-6)
@@ -49,28 +49,29 @@ def test_what_is_large_tiny_zero_or_not_finite(name):
     for value in (largest, -largest, 1e-44, 0.0):
         w = np.full((2, 40), value, np.float32)
         w[:, 1::2] = 0
-        kept = Quantized.nearest(w, grid, grid.per or Per()).rows()
+        kept = QuantizedTensor.nearest(w, grid, grid.per or Granularity()).rows()
         assert np.isfinite(kept).all() and not kept[:, 1::2].any()
         if abs(value) > 1:
             np.testing.assert_allclose(kept, w, rtol=1e-5 if name == "fp8" else 0.26)
     for bad in (np.nan, np.inf):
         with pytest.raises(ValueError, match="NaN or infinity"):
-            fit(np.array([[1, bad]], np.float32), grid)
+            weight_qparams(np.array([[1, bad]], np.float32), grid)
 
 
 @pytest.mark.parametrize("name", FLOAT_GRIDS)
 def test_gptq_is_nearer_than_rounding(name):
     draw, grid = np.random.default_rng(0), FLOAT_GRIDS[name]
     inputs = draw.standard_normal((200, 40)) @ draw.standard_normal((40, 40))
-    w, per = rows((6, 40)).astype(np.float64), grid.per or Per()
+    w, per = rows((6, 40)).astype(np.float64), grid.per or Granularity()
     ours = gptq(w, hessian(inputs), grid, per)
-    theirs = Quantized.nearest(w, grid, per)
+    theirs = QuantizedTensor.nearest(w, grid, per)
     ours, theirs = (np.sum((inputs @ (kept.rows() - w).T)**2) for kept in (ours, theirs))
     assert ours < 0.85 * theirs
 
 
-GRIDS = {**FLOAT_GRIDS, "int8": Grid(8), "int4": Grid(4), "int8 asymmetric": Grid(8, "asymmetric"),
-         "int5 asymmetric": Grid(5, "asymmetric")}
+GRIDS = {**FLOAT_GRIDS, "int8": IntGrid(8), "int4": IntGrid(4),
+         "int8 asymmetric": IntGrid(8, "asymmetric"),
+         "int5 asymmetric": IntGrid(5, "asymmetric")}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9, 1.0])
@@ -78,10 +79,10 @@ GRIDS = {**FLOAT_GRIDS, "int8": Grid(8), "int4": Grid(4), "int8 asymmetric": Gri
 @pytest.mark.parametrize("grid", GRIDS)
 def test_zeros_are_not_stored_where_that_is_less(grid, per, share):
     grid = GRIDS[grid]
-    per = grid.per or Per.parse(per)
+    per = grid.per or Granularity.parse(per)
     w = rows((40, 70))
     w[np.random.default_rng(1).random(w.shape) < share] = 0
-    kept = Quantized.nearest(w, grid, per)
+    kept = QuantizedTensor.nearest(w, grid, per)
     arrays = kept.arrays()
     num_bytes, dense = sum(a.nbytes for a in arrays.values()), kept.nbytes
     if share >= 0.5:
@@ -90,7 +91,7 @@ def test_zeros_are_not_stored_where_that_is_less(grid, per, share):
         assert arrays["codes"].nbytes == -(-num_left * grid.bits // 8)
         assert arrays["nonzero"].nbytes == 40 * 70 // 8
     assert num_bytes <= dense
-    again = Quantized.of_arrays(arrays, w.shape, grid, per)
+    again = QuantizedTensor.from_arrays(arrays, w.shape, grid, per)
     np.testing.assert_array_equal(again.rows(), kept.rows())
     np.testing.assert_array_equal(again.scale, kept.scale)
 
@@ -99,7 +100,7 @@ def test_zeros_are_not_stored_where_that_is_less(grid, per, share):
 def test_arrays_that_do_not_fit_each_other_are_refused(damage):
     w = rows((40, 70))
     w[:, :60] = 0
-    arrays = dict(Quantized.nearest(w, Grid(8), Per()).arrays())
+    arrays = dict(QuantizedTensor.nearest(w, IntGrid(8), Granularity()).arrays())
     if damage == "dtype":
         arrays["nonzero"] = arrays["nonzero"].astype(np.float64)
     elif damage == "nonzero":
@@ -107,12 +108,12 @@ def test_arrays_that_do_not_fit_each_other_are_refused(damage):
     else:
         arrays[damage] = arrays[damage][:-1]
     with pytest.raises(ValueError, match="are kept as"):
-        Quantized.of_arrays(arrays, w.shape, Grid(8), Per())
+        QuantizedTensor.from_arrays(arrays, w.shape, IntGrid(8), Granularity())
 
 
 def test_embeddings_keep_eight_bits_and_files_say_the_format():
     model = GPT(GPTConfig(19, 8, 1, 2, 48)).initialize(0)
-    arrays, step = pack_model(quantize(model, FLOAT_GRIDS["mxfp4"]))
+    arrays, step = pack_quantized(quantize(model, FLOAT_GRIDS["mxfp4"]))
     assert step == {"kind": "quantized", "format": "mxfp4", "per": "group:32",
                     "activations": False}
     found = {name: array.shape for name, array in arrays.items()}

@@ -7,7 +7,14 @@ import pytest
 
 from minipar.autograd import Meter, Tensor, no_grad
 from minipar.checkpoint import Checkpoint, CheckpointError, save
-from minipar.compress import FLOAT_GRIDS, Grid, Per, QuantizedLinear, load_model, pack_model
+from minipar.compress import (
+    FLOAT_GRIDS,
+    Granularity,
+    IntGrid,
+    QuantizedLinear,
+    load_model,
+    pack_quantized,
+)
 from minipar.compress.quantization.gptq import gptq, hessian
 from minipar.compress.quantization.layers import ACTIVATIONS
 from minipar.compress.quantization.post_training import quantize
@@ -32,8 +39,8 @@ def outputs(model):
 
 
 MODELS = {"gpt": gpt, "untied": lambda: gpt(tied=False, num_kv_heads=1), "mlp": mlp}
-WAYS = {"int8": {}, "int4 group": {"grid": Grid(4), "per": Per("group", 32)},
-        "int4 gptq": {"grid": Grid(4, "asymmetric"), "method": "gptq"},
+WAYS = {"int8": {}, "int4 group": {"grid": IntGrid(4), "per": Granularity("group", 32)},
+        "int4 gptq": {"grid": IntGrid(4, "asymmetric"), "method": "gptq"},
         "integers": {"activations": True, "observer": "moving"},
         "fp8": {"grid": FLOAT_GRIDS["fp8"]}, "mxfp8": {"grid": FLOAT_GRIDS["mxfp8"]},
         "mxfp4 gptq": {"grid": FLOAT_GRIDS["mxfp4"], "method": "gptq"}}
@@ -47,7 +54,7 @@ def test_a_quantized_model_computes_nearly_the_same_and_survives_a_checkpoint(mo
     small = quantize(copy.deepcopy(plain), calibration=data, **WAYS[way])
     far = np.abs(outputs(small) - outputs(plain)).max() / np.abs(outputs(plain)).max()
     assert 0 < far < (0.05 if way in ("int8", "integers") else 0.5)
-    arrays, step = pack_model(small)
+    arrays, step = pack_quantized(small)
     again = load_model(Checkpoint(arrays, {}, {"compression": [step]}), MODELS[model]())
     assert np.array_equal(outputs(again), outputs(small))
     assert sum(slab.data.nbytes for slab in small.slabs) == 4 * sum(
@@ -57,7 +64,7 @@ def test_a_quantized_model_computes_nearly_the_same_and_survives_a_checkpoint(mo
 @pytest.mark.parametrize("bits, ratio", [(8, 3.9), (4, 7.7)])
 def test_bytes_are_those_of_the_codes_and_scales(bits, ratio):
     plain = mlp(512, 512, 512)
-    arrays, _ = pack_model(quantize(copy.deepcopy(plain), Grid(bits)))
+    arrays, _ = pack_quantized(quantize(copy.deepcopy(plain), IntGrid(bits)))
     num_bytes = sum(array.nbytes for array in arrays.values())
     assert num_bytes == 2 * (512 * 512 * bits // 8 + 4 * 512 + 4 * 512)
     assert 4 * plain.num_parameters() / num_bytes > ratio
@@ -68,7 +75,7 @@ def test_a_file_is_as_many_times_smaller(tmp_path, bits, ratio):
     """Biases, layer norms, scales and the file's own headers are what is missing to 4 and 8."""
     model = gpt(width=384, num_heads=4)
     plain = 4 * model.num_parameters()
-    arrays, step = pack_model(quantize(model, Grid(bits)))
+    arrays, step = pack_quantized(quantize(model, IntGrid(bits)))
     path = save(tmp_path, Checkpoint(arrays, {}, {"compression": [step]}))
     assert ratio < plain / path.stat().st_size < 32 / bits
 
@@ -98,9 +105,9 @@ def test_integers_give_what_dequantized_numbers_give():
 def test_gptq_uses_the_quantized_inputs_of_what_came_before():
     """The second layer's Hessian is of what the quantized first one gives."""
     plain = mlp()
-    model = quantize(copy.deepcopy(plain), Grid(2), method="gptq", calibration=[X])
+    model = quantize(copy.deepcopy(plain), IntGrid(2), method="gptq", calibration=[X])
     hidden = np.maximum(X @ model[0].weight.data + model[0].bias.data, 0)
-    expected = gptq(plain[2].weight.data.T, hessian(hidden), Grid(2), Per())
+    expected = gptq(plain[2].weight.data.T, hessian(hidden), IntGrid(2), Granularity())
     assert np.array_equal(model[2].quantized.codes(), expected.codes())
 
 
@@ -111,10 +118,11 @@ def test_no_derivative_of_integers():
 
 
 @pytest.mark.parametrize("options, problem", [
-    ({"per": Per("group", 128)}, "no layer has 128 inputs to share a scale, at most 64"),
+    ({"per": Granularity("group", 128)}, "no layer has 128 inputs to share a scale, at most 64"),
     ({"method": "gptq"}, "need calibration data"),
     ({"method": "best"}, "a method is one of nearest, gptq"),
-    ({"activations": True, "per": Per("group", 32), "calibration": [X]}, "one scale for each out"),
+    ({"activations": True, "per": Granularity("group", 32), "calibration": [X]},
+     "one scale for each out"),
     ({"activations": True, "grid": FLOAT_GRIDS["fp8"], "calibration": [X]}, "integers, not fp8")])
 def test_what_cannot_be_is_refused_before_anything_changes(options, problem):
     model = mlp()
@@ -134,11 +142,11 @@ def test_bad_numbers_and_bad_checkpoints_are_refused():
         with pytest.raises(ValueError, match="2.weight has NaN or infinity"):
             quantize(model, method=method, calibration=[X])
         assert type(model[0]) is Linear
-    arrays, step = pack_model(quantize(mlp()))
+    arrays, step = pack_quantized(quantize(mlp()))
     for wrong, problem in (({**step, "bits": 4}, "0.weight: .* are kept as"),
                            ({**step, "kind": "melted"}, "a model that was melted"),
                            ({"kind": "quantized"}, "has no per")):
         with pytest.raises(CheckpointError, match=problem):
             load_model(Checkpoint(dict(arrays), {}, {"compression": [wrong]}), mlp())
     with pytest.raises(ValueError, match="is not quantized"):
-        pack_model(mlp())
+        pack_quantized(mlp())

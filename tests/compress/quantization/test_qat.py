@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Tensor, no_grad
-from minipar.compress import FakeQuantize, Grid, Per, Quantized, convert, freeze, prepare
+from minipar.compress import (
+    FakeQuantize,
+    Granularity,
+    IntGrid,
+    QuantizedTensor,
+    convert,
+    freeze,
+    prepare_qat,
+)
 from minipar.compress.quantization.post_training import quantize
-from minipar.compress.quantization.straight_through import fake_quantize
+from minipar.compress.quantization.qat import fake_quantize
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.strategies import make_strategy
@@ -33,7 +41,7 @@ def mlp():
 
 def test_the_gradient_is_the_clip_s():
     """As torch.fake_quantize_per_tensor_affine: 1 where the rounded code is one of the grid's."""
-    grid, scale, zero = Grid(8, "asymmetric"), np.float32(0.05), np.uint8(131)
+    grid, scale, zero = IntGrid(8, "asymmetric"), np.float32(0.05), np.uint8(131)
     x = Tensor(np.array([0.0, 6.2, 6.22, 6.23, -6.55, -6.57, -6.58, 1e4, -1e4]), requires_grad=True)
     y = fake_quantize(x, scale, zero, grid)
     y.backward(np.arange(1.0, 10.0))
@@ -47,10 +55,10 @@ def test_the_gradient_is_the_clip_s():
 @pytest.mark.parametrize("per", ["tensor", "channel", "group:32"])
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 def test_training_sees_what_quantization_will_make(scheme, per):
-    grid, per = Grid(4, scheme), Per.parse(per)
+    grid, per = IntGrid(4, scheme), Granularity.parse(per)
     model = MLP([40, 12, 4]).initialize(1)
     after = quantize(copy.deepcopy(model), grid, per)
-    prepared = prepare(copy.deepcopy(model), grid, per)
+    prepared = prepare_qat(copy.deepcopy(model), grid, per)
     for i in (0, 2):
         assert np.array_equal(prepared[i].weight.data, after[i].weight.data)
         assert isinstance(prepared[i].weight.edge.function(), FakeQuantize)
@@ -64,14 +72,14 @@ def train(model, comm=None, strategy="ddp", tensor=False, freeze_after=None, **o
     if tensor:
         model = parallelize(model, comm)
     if strategy != "zero3":
-        prepare(model, comm=comm, **options)
+        prepare_qat(model, comm=comm, **options)
     if comm is None or tensor:
         slabs, wrapped = model.slabs, None
     else:
         wrapped = make_strategy(strategy, model, comm)
         slabs = wrapped.slabs
     if strategy == "zero3":
-        prepare(model, comm=comm, **options)
+        prepare_qat(model, comm=comm, **options)
     optimizer, losses = SGD(slabs, lr=0.2), []
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -104,14 +112,14 @@ def check(world, make, options, **layout):
 @worlds(1, 3, mpi=())
 @pytest.mark.parametrize("strategy", ["ddp", "zero2", "zero3", "fsdp"])
 def test_data_parallel_equals_one_process(world, strategy):
-    check(world, gpt, {"grid": Grid(4)}, strategy=strategy)
+    check(world, gpt, {"grid": IntGrid(4)}, strategy=strategy)
 
 
 @worlds(2, mpi=(2,))
 @pytest.mark.parametrize("make", [gpt, mlp])
 @pytest.mark.parametrize("per", ["tensor", "channel"])
 def test_tensor_parallel_equals_one_process(world, make, per):
-    options = {"grid": Grid(4, "asymmetric"), "per": Per(per), "freeze_after": 1}
+    options = {"grid": IntGrid(4, "asymmetric"), "per": Granularity(per), "freeze_after": 1}
     check(world, make, options, tensor=True)
 
 
@@ -127,10 +135,10 @@ def test_a_rank_without_rows_still_agrees():
     make = lambda: MLP([4, 2, 3]).initialize(1, np.float64)                     # noqa: E731
 
     def body(comm):
-        model = prepare(parallelize(make(), comm), per=Per("tensor"))
+        model = prepare_qat(parallelize(make(), comm), per=Granularity("tensor"))
         with no_grad():
             return model.logits(X[:, :4]).data
-    alone = prepare(make(), per=Per("tensor")).logits(X[:, :4]).data
+    alone = prepare_qat(make(), per=Granularity("tensor")).logits(X[:, :4]).data
     for found in Cluster(3).run(body)[0]:
         np.testing.assert_allclose(found, alone, atol=1e-12)
 
@@ -152,8 +160,8 @@ def test_training_for_four_bits_is_better_than_rounding_to_them():
         with no_grad():
             return float(model.loss(data.test_x, data.test_y).data)
     steps(model, 0, 150)
-    rounded = loss(quantize(copy.deepcopy(model), Grid(2)))
-    trained = steps(prepare(copy.deepcopy(model), Grid(2), activations=True), 150, 250)
+    rounded = loss(quantize(copy.deepcopy(model), IntGrid(2)))
+    trained = steps(prepare_qat(copy.deepcopy(model), IntGrid(2), activations=True), 150, 250)
     freeze(trained)
     with no_grad():
         faked = trained.logits(data.test_x).data
@@ -163,21 +171,21 @@ def test_training_for_four_bits_is_better_than_rounding_to_them():
 
 def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ValueError, match="float weights was expected"):
-        prepare(quantize(mlp()))
+        prepare_qat(quantize(mlp()))
     from minipar.comm import Cluster
 
     def body(comm):
         model = parallelize(MLP([8, 93, 4]).initialize(0), comm)
         with pytest.raises(ValueError, match=r"cut over ranks at \[31, 62\], in the midst"):
-            prepare(model, per=Per("group", 32))
-        prepare(model, per=Per("group", 31))
+            prepare_qat(model, per=Granularity("group", 32))
+        prepare_qat(model, per=Granularity("group", 31))
         with pytest.raises(ValueError, match=r"0\.weight is cut over ranks"):
-            convert(prepare(parallelize(MLP([8, 48, 4]).initialize(0), comm)))
+            convert(prepare_qat(parallelize(MLP([8, 48, 4]).initialize(0), comm)))
     Cluster(3).run(body)
 
 
 def test_a_frozen_scale_clips_what_leaves_it():
-    model = prepare(mlp())
+    model = prepare_qat(mlp())
     freeze(model)
     weight = model[0]._parameters["weight"]
     before = np.abs(model[0].weight.data).max()
@@ -185,4 +193,4 @@ def test_a_frozen_scale_clips_what_leaves_it():
     model.loss(X, LABELS).backward()
     assert np.abs(model[0].weight.data).max() <= before * (1 + 1e-6)
     assert weight.grad[0, 0] == 0 and np.count_nonzero(weight.grad) > 50
-    assert isinstance(convert(model)[0].quantized, Quantized)
+    assert isinstance(convert(model)[0].quantized, QuantizedTensor)

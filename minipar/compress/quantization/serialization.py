@@ -3,7 +3,7 @@
 Names end with what is kept, below the name of the parameter.
 
     h.0.attn.c_attn.weight/codes    uint8 (outputs, ⌈inputs · bits / 8⌉)
-    h.0.attn.c_attn.weight/nonzero  uint8, if codes of zeros are not stored (see quantized.py)
+    h.0.attn.c_attn.weight/nonzero  uint8, if codes of zeros are not stored (`quantized_tensor.py`)
     h.0.attn.c_attn.weight/scale    float32, one for each unit; uint8 of block formats
     h.0.attn.c_attn.weight/zero     uint8, if the grid is asymmetric
     h.0.attn.c_attn.input/scale     of the layer's inputs, if those become integers too
@@ -17,27 +17,27 @@ import numpy as np
 from ...checkpoint.rules import FLAG, TEXT, one_of, whole
 from ...nn import Embedding, Linear, Module
 from ..load import Arrays, register
-from .affine import SCHEMES, Grid
+from .affine import SCHEMES, IntGrid
 from .float_grid import FLOAT_GRIDS, float_grid
-from .granularity import Per
+from .granularity import Granularity
 from .layers import (
     IntegerLinear,
-    QuantizedWeight,
-    grid_of,
-    keep_quantized,
-    rows_of,
-    use_integers,
-    weight_layers,
+    QuantizedLayer,
+    layer_grid,
+    quantizable_layers,
+    set_quantized_weight,
+    use_integer_inputs,
+    weight_rows,
 )
-from .quantized import Quantized
+from .quantized_tensor import QuantizedTensor
 
 
-def pack_model(model: Module) -> tuple[Arrays, dict[str, Any]]:
+def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
     """The arrays of a quantized model, and what a checkpoint says of them.
 
     Raises ValueError if it is not quantized.
     """
-    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, QuantizedWeight)]
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, QuantizedLayer)]
     if not layers:
         raise ValueError("the model is not quantized: quantize() it first")
     arrays = model.state_dict()
@@ -50,30 +50,30 @@ def pack_model(model: Module) -> tuple[Arrays, dict[str, Any]]:
     grid, per = linear.quantized.grid, linear.quantized.per
     skipped = [n for n, m in model.named_modules() if type(m) in (Linear, Embedding)]
     also = {"skip": skipped} if skipped else {}
-    return arrays, {"kind": "quantized", **grid.described(), "per": str(per),
+    return arrays, {"kind": "quantized", **grid.metadata(), "per": str(per),
                     "activations": any(isinstance(m, IntegerLinear) for _, m in layers), **also}
 
 
 @register("quantized", {"bits?": whole(2, 8), "scheme?": one_of(*SCHEMES),
                         "format?": one_of(*FLOAT_GRIDS), "per": TEXT, "activations": FLAG,
                         "skip?": [TEXT]})
-def unpack_model(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
+def unpack_quantized(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
     """Give a plain model the quantized weights among `arrays`, which are taken out of it."""
-    grid = float_grid(step["format"]) if "format" in step else Grid(step["bits"], step["scheme"])
-    per = Per.parse(step["per"])
-    for name, layer in weight_layers(model):
+    grid = float_grid(step["format"]) if "format" in step else IntGrid(step["bits"], step["scheme"])
+    per = Granularity.parse(step["per"])
+    for name, layer in quantizable_layers(model):
         if name in (step.get("skip") or ()):
             continue
         weight = _take(arrays, f"{name}.weight/")
         try:
-            quantized = Quantized.of_arrays(weight, rows_of(layer).shape,
-                                            *grid_of(layer, grid, per))
+            quantized = QuantizedTensor.from_arrays(weight, weight_rows(layer).shape,
+                                            *layer_grid(layer, grid, per))
         except ValueError as error:
             raise ValueError(f"{name}.weight: {error}") from error
-        keep_quantized(layer, quantized)
+        set_quantized_weight(layer, quantized)
         if step["activations"] and isinstance(layer, Linear):
             of_input = _take(arrays, f"{name}.input/")
-            use_integers(layer, of_input["scale"], of_input["zero"])
+            use_integer_inputs(layer, of_input["scale"], of_input["zero"])
     model.make_slabs(model.slabs[0].data)
 
 

@@ -25,7 +25,7 @@ EXACT = 1 << 24                 # float32 has all integers up to here
 LARGEST = {np.dtype(np.int8): 128, np.dtype(np.uint8): 255}
 
 
-def int_product(a: Array, b: Array) -> Array:
+def int_matmul(a: Array, b: Array) -> Array:
     """a (n, K) @ b (K, m), codes of int8 or uint8 → int32 (n, m), exactly.
 
     Raises TypeError for other types, ValueError where int32 could overflow.
@@ -44,7 +44,7 @@ def int_product(a: Array, b: Array) -> Array:
     return out
 
 
-def affine_product(a: Array, a_zero: Array, b: Array, b_zero: Array) -> Array:
+def affine_matmul(a: Array, a_zero: Array, b: Array, b_zero: Array) -> Array:
     """Σ (a - a_zero)(b - b_zero) over the inner axis: int64 (n, m), exactly.
 
     a (n, K), b (K, m) are codes; a_zero is one zero point or (n, 1), b_zero one or (1, m).  Codes
@@ -52,7 +52,7 @@ def affine_product(a: Array, a_zero: Array, b: Array, b_zero: Array) -> Array:
     """
     # Σ (a - z)(b - y)  =  Σ a b  -  z Σ b  -  y Σ a  +  K z y
     a_zero, b_zero = np.asarray(a_zero).astype(np.int64), np.asarray(b_zero).astype(np.int64)
-    product = int_product(a, b).astype(np.int64)
+    product = int_matmul(a, b).astype(np.int64)
     product -= a_zero * b.sum(axis=0, keepdims=True, dtype=np.int64)
     product -= b_zero * a.sum(axis=1, keepdims=True, dtype=np.int64)
     product += a.shape[1] * a_zero * b_zero

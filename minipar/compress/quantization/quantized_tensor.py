@@ -20,46 +20,47 @@ import numpy as np
 
 from ...backend import Array
 from ...number_formats import pack, unpack
-from .affine import Grid
+from .affine import IntGrid
 from .float_grid import FloatGrid
-from .granularity import Per
-from .observers import fit
+from .granularity import Granularity
+from .observers import weight_qparams
 
-AnyGrid = Grid | FloatGrid
+Grid = IntGrid | FloatGrid
 ARRAY_BYTES = 256           # about what one more array needs in a file for its name and shape
 
 
 @dataclass(frozen=True)
-class Quantized:
+class QuantizedTensor:
     """Rows (outputs, inputs) of a weight on a grid; `packed` are the bytes of their codes."""
 
-    grid: AnyGrid
-    per: Per
+    grid: Grid
+    per: Granularity
     shape: tuple[int, int]
     packed: Array
-    scale: Array                # (…, 1), one for each unit of Per.split
+    scale: Array                # (…, 1), one for each unit of Granularity.split
     zero: Array
 
     @classmethod
-    def of_codes(cls, codes: Array, scale: Array, zero: Array, grid: AnyGrid, per: Per) -> Self:
+    def from_codes(cls, codes: Array, scale: Array, zero: Array, grid: Grid,
+                   per: Granularity) -> Self:
         """From the codes (outputs, inputs) themselves."""
         packed = pack(codes.view(np.uint8), grid.bits)
         return cls(grid, per, codes.shape, packed, scale, zero)
 
     @classmethod
-    def nearest(cls, rows: Array, grid: AnyGrid, per: Per, observer: str = "minmax") -> Self:
+    def nearest(cls, rows: Array, grid: Grid, per: Granularity, observer: str = "minmax") -> Self:
         """Every number to its nearest value.  Raises ValueError if any is not finite."""
-        return cls.fitted(rows, *fit(per.split(rows), grid, observer), grid, per)
+        return cls.fitted(rows, *weight_qparams(per.split(rows), grid, observer), grid, per)
 
     @classmethod
-    def fitted(cls, rows: Array, scale: Array, zero: Array, grid: AnyGrid, per: Per) -> Self:
+    def fitted(cls, rows: Array, scale: Array, zero: Array, grid: Grid, per: Granularity) -> Self:
         """Every number to the nearest value of its unit's grid."""
         codes = per.join(grid.encode(per.split(rows), scale, zero), rows.shape)
-        return cls.of_codes(np.ascontiguousarray(codes), scale, zero, grid, per)
+        return cls.from_codes(np.ascontiguousarray(codes), scale, zero, grid, per)
 
     def codes(self) -> Array:
         """The codes (outputs, inputs), of the grid's type."""
-        return self.grid.of_bits(unpack(self.packed, self.grid.bits, self.shape[1]))
+        return self.grid.from_bits(unpack(self.packed, self.grid.bits, self.shape[1]))
 
     def rows(self, dtype: Any = np.float32) -> Array:
         """The values (outputs, inputs)."""
@@ -82,8 +83,8 @@ class Quantized:
         return {**codes, "scale": self.scale, **zeros}
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, Array], shape: tuple[int, int], grid: AnyGrid,
-                  per: Per) -> Self:
+    def from_arrays(cls, arrays: dict[str, Array], shape: tuple[int, int], grid: Grid,
+                  per: Granularity) -> Self:
         """From what was stored.  Raises ValueError if it is not of that shape and kind."""
         units = per.split(np.zeros(shape, np.uint8)).shape[:-1]
         expected = {"codes": (np.uint8, (shape[0], -(-shape[1] * grid.bits // 8))),
@@ -104,7 +105,7 @@ class Quantized:
             return cls(grid, per, shape, arrays["codes"], scale, zero)
         raw = np.broadcast_to(per.spread(zero, shape), shape).astype(np.uint8)      # the codes of 0
         raw[nonzero] = unpack(arrays["codes"], grid.bits, int(nonzero.sum()))
-        return cls.of_codes(raw, scale, zero, grid, per)
+        return cls.from_codes(raw, scale, zero, grid, per)
 
 
 def _listed(arrays: dict[str, tuple[Any, tuple]]) -> str:
