@@ -38,7 +38,7 @@ def test_a_message_is_of_the_numbers_and_what_is_owed():
                                   "the message is not that of numbers + residual")
     np.testing.assert_array_equal(numbers, wanted, "`numbers` is not what should have been sent")
     np.testing.assert_allclose(residual, wanted - CODEC.decode(message, 40), atol=1e-7,
-                               err_msg="`residual` is not what the message error, in place")
+                               err_msg="`residual` is not the error of the message, in place")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -48,9 +48,10 @@ def test_an_overflow_is_sent_but_not_owed(bad):
     numbers[3] = bad
     message = encode_with_feedback(numbers, residual, CODEC)
     assert not np.isfinite(CODEC.decode(message, 40)[3]), "nobody will find the overflow"
-    assert np.isfinite(residual).all(), f"{bad} is residual, and comes back in every step to come"
+    assert np.isfinite(residual).all(), \
+        f"{bad} stays in the residual, and comes back in every later step"
     np.testing.assert_array_equal(residual[:8], np.float32(0.01), "where the message is not finite "
-                                  "nothing was sent: what was residual still is")
+                                  "nothing was sent: the residual stays")
 
 
 def test_what_is_owed_is_of_the_gradient_not_of_the_scaled_one():
@@ -80,7 +81,7 @@ def summed(counts: list[int], feedback: bool = False, num_steps: int = 1):
         comm.start_trace()
         for _ in range(num_steps):
             flat = every[comm.rank].copy()
-            piece = sums.reduce_scatter(comm, flat, counts, of="gradient")
+            piece = sums.reduce_scatter(comm, flat, counts, key="gradient")
             total = total + piece
         return total, comm.stop_trace().bytes_sent(comm.rank), np.shares_memory(piece, flat)
     return every, Cluster(p).run(main)[0]
@@ -125,7 +126,7 @@ def test_every_piece_has_a_debt_of_its_own():
         total = np.concatenate([total for total, _, _ in found])
         errors.append(np.abs(total - num_steps * every.sum(0)).max())
     assert errors[1] < 2 * errors[0], f"off by {errors[0]:.3f} after one step, by " \
-        f"{errors[1]:.3f} after 40: what is residual of a piece is not sent with that piece"
+        f"{errors[1]:.3f} after 40: a piece is not sent with its own residual"
 
 
 def test_one_rank_has_nothing_to_round():

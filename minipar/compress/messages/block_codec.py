@@ -1,12 +1,13 @@
-"""A message of few bits: small integers, and one float32 scale for every 256 of them.
+"""Encode an array as a short message: small integers, and one float32 scale for every 256 of them.
 
     numbers    [ 256 numbers      │ 256 numbers      │ the rest ]        float32, 4 bytes each
     scales          max|x| / 127       max|x| / 127     max|x| / 127     float32
     message    [ codes, bits / 8 bytes each                        │ scales ]
 
-At 8 bits that is 1 + 4 / 256 bytes a number, 3.94 times fewer than 4 (with blocks of 128 it would
-be 3.88 times).  |x - x̂| ≤ scale / 2: a large number costs only the others of its block.  A block
-with an infinity or a NaN has the scale NaN, and is all NaN at the other end: no overflow is hidden.
+With 8 bits a number takes 1 + 4 / 256 bytes, 3.94 times fewer than 4 (with blocks of 128, 3.88
+times fewer).  The error |x - x̂| is at most scale / 2, so a large number reduces the precision of
+its own block only.  A block with an infinity or a NaN gets the scale NaN and decodes to NaN
+throughout: no overflow is hidden.
 
 Dettmers et al., 8-bit Optimizers via Block-wise Quantization (2022), arXiv 2110.02861.
 """
@@ -22,7 +23,10 @@ from ..quantization.affine import LARGEST, IntGrid
 
 @dataclass(frozen=True)
 class BlockCodec:
-    """Symmetric integers of 2 to 8 `bits` in blocks of `size`.  Raises ValueError for others."""
+    """Symmetric integers of 2 to 8 `bits`, one scale per block of `size` numbers.
+
+    Raises ValueError for other numbers of bits, and for empty blocks.
+    """
 
     bits: int = 8
     size: int = 256
@@ -33,7 +37,7 @@ class BlockCodec:
             raise ValueError(f"a block has at least one number, not {self.size}")
 
     def num_bytes(self, num_numbers: int) -> int:
-        """The length of the message of so many numbers."""
+        """The bytes of the message of `num_numbers` numbers."""
         return -(-num_numbers * self.bits // 8) + 4 * -(-num_numbers // self.size)
 
     def encode(self, numbers: Array) -> Array:
@@ -50,7 +54,7 @@ class BlockCodec:
         return np.concatenate([packed, scale.reshape(scale.size).view(np.uint8)])
 
     def decode(self, message: Array, num_numbers: int) -> Array:
-        """The numbers (n,), float32, of a message."""
+        """The numbers (n,), float32, that a message encodes."""
         num_packed = -(-num_numbers * self.bits // 8)
         grid = IntGrid(self.bits)
         codes = grid.from_bits(unpack(message[:num_packed], self.bits, num_numbers))

@@ -1,12 +1,12 @@
-"""Error feedback: what rounding has lost of a message is added to the next one.
+"""Error feedback: the rounding error of one message is added to the next one.
 
-    step t      c = g + e            what is residual as well
+    step t      c = g + e            the gradient, and the residual of the step before
                 send Q(c)
-                e = c - Q(c)         what is residual from now on
+                e = c - Q(c)         the new residual
 
-All that was sent until step t is the sum of all gradients, but for one e, whose size does not grow
-with t:  Σ Q(c) = Σ g - e.  Without it a gradient that is smaller than half a step of the grid, in
-every step, is never sent at all.
+The messages of all steps add up to all gradients less one residual, which does not grow with t:
+Σ Q(c) = Σ g - e.  Without error feedback, a gradient that stays below half a step of the grid is
+never sent at all.
 
 Seide et al., 1-bit stochastic gradient descent (2014); Karimireddy et al., Error feedback fixes
 SignSGD (2019), arXiv 1901.09847.
@@ -36,18 +36,18 @@ def encode_with_feedback(numbers: Array, residual: Array, codec: BlockCodec,
 
 
 class ErrorFeedback:
-    """What is residual of each array, by a key that stays the same from step to step.
+    """Keeps one residual per array, by a key that is the same in every step.
 
-    It begins at 0, is counted as communication by a ledger, and is of the size of the arrays.
-    `scale` is what they are multiplied by at present.
+    A residual starts at 0, has the size of its array, and counts as communication in a ledger.
+    `scale` is the present loss scale.
     """
 
     def __init__(self):
-        self.residual: dict[Hashable, Array] = {}
+        self.residuals: dict[Hashable, Array] = {}
         self.scale = 1.0
 
     def message(self, key: Hashable, numbers: Array, codec: BlockCodec) -> Array:
-        """The message of `numbers` and what is residual of them; see `encode_with_feedback`."""
-        if key not in self.residual:
-            self.residual[key] = record_allocation("communication", np.zeros_like(numbers))
-        return encode_with_feedback(numbers, self.residual[key], codec, self.scale)
+        """Encode `numbers` plus the residual of `key`, and update that residual."""
+        if key not in self.residuals:
+            self.residuals[key] = record_allocation("communication", np.zeros_like(numbers))
+        return encode_with_feedback(numbers, self.residuals[key], codec, self.scale)

@@ -61,7 +61,7 @@ def test_what_is_owed_follows_the_scale_of_the_loss(world):
         np.testing.assert_array_equal(*found)
         without = QuantizedWire(feedback=False)
         without.start_batch(8.0)
-        assert without.feedback_state is None
+        assert without.feedback is None
     world.run(body)
 
 
