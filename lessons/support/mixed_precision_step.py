@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from minipar.autograd import Function, Meter, backward
-from minipar.autograd.function import after_operations
+from minipar.autograd.function import operation_hook
 from minipar.comm import Communicator
 from minipar.memory.ledger import Ledger
 from minipar.memory.temporaries import StepLedger
@@ -52,7 +52,7 @@ def batch(rank: int) -> Microbatch:
 def gradients_of_all_operations() -> np.ndarray:
     """Those of one step in float32, as small as in a batch of TARGETS targets."""
     model, (ids, targets, _), seen = GPT(CONFIG).initialize(), batch(0), []
-    with after_operations(lambda y: Look.apply(y, seen=seen)):
+    with operation_hook(lambda y: Look.apply(y, seen=seen)):
         loss = model.loss(ids, targets, TARGETS)
     backward(loss)
     return np.concatenate(seen)

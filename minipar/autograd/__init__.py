@@ -4,9 +4,10 @@ Read `tensor.py`, `function.py` and `engine.py` first; then any file of operatio
 derivative beside it.
 """
 
-from .engine import backward, slots_below
-from .function import Function, no_grad, saved_tensors_hooks
+from .engine import backward
+from .function import Function, no_grad
 from .gradcheck import gradcheck
+from .graph import reachable_slots
 from .meter import Meter, current_meter
 from .ops import operators as _operators  # noqa: F401 (gives Tensor its operators)
 from .ops.activations import dropout, gelu, relu, tanh
@@ -32,6 +33,7 @@ from .ops.normalization import (
     log_softmax,
     softmax,
 )
+from .saved import saved_tensors_hooks
 from .tensor import GradientSlot, Tensor
 
 __all__ = [
@@ -39,6 +41,6 @@ __all__ = [
     "broadcast_to", "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout",
     "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck", "layer_norm", "linear",
     "log", "log_softmax", "matmul", "max", "mean", "no_grad", "relu", "reshape",
-    "saved_tensors_hooks", "slots_below", "scaled_dot_product_attention", "softmax", "split",
+    "saved_tensors_hooks", "reachable_slots", "scaled_dot_product_attention", "softmax", "split",
     "sqrt", "sum", "tanh", "transpose", "where",
 ]

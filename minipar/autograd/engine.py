@@ -4,30 +4,146 @@
         ├─▶ Node(f) ◀── y     backward: f turns dL/dy into dL/dx and dL/dw
     w ──┘
 
-Every node is visited once, after all of its consumers; what it saved is freed as the walk passes.
-Weight gradients come before dx, so that whoever waits for them (a message, say) can start early.
+The walk visits each node once, after all of its consumers, and frees what the node saved.  It takes
+up the gradients that it finds last in, first out, and weights are put in last: weight gradients are
+computed before dx, so that their reduction can start early.
 
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from ..backend import Array, record_allocation
+from .graph import count_consumers
 from .meter import Meter, current_meter
 from .tensor import Edge, GradientSlot, Node, Tensor
 
+Gradient = Array | Callable[[], Array]          # a gradient, or the function that computes it
+Gradients = list[tuple[Edge, Gradient]]         # on their way to the edges
+
 
 def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = False,
-             between: Callable[[], None] | None = None) -> Callable[[], None] | None:
-    """Visit every node after all of its consumers, pass its gradient on, free it.
+             poll: Callable[[], None] | None = None) -> Callable[[], None] | None:
+    """Compute the gradient of every leaf below `root` and free the graph.
 
-    With `defer_weights` all that leads only to parameters is left undone (casts, masks and gathers
-    included) and comes back as a function to be called when there is time: the W of zero-bubble
-    pipelines.  `between` is called between operations, to move messages on.  Raises RuntimeError
-    if nothing needs a gradient, or if the graph was walked before.
+    With `defer_weights`, everything that leads only to parameters (casts, masks and gathers
+    included) is left undone and returned as a function to call later: the W of zero-bubble
+    pipelines.  `poll` is called between operations, to advance messages.  Raises RuntimeError if
+    nothing needs a gradient, or if the graph was walked before.
     """
+    grad = initial_gradient(root, grad)
+    walk = Walk(root.edge, poll)
+    if not defer_weights:
+        walk.run([(root.edge, grad)])
+        return None
+    deferred: Gradients = []
+    walk.run([(root.edge, grad)], deferred)
+    deferred.reverse()              # weights get their gradients in the order of backward
+    return lambda: walk.run(deferred)
+
+
+class Walk:
+    """One walk over the graph below `root`: how many gradients each edge waits for, and their sums.
+    """
+
+    def __init__(self, root: Edge, poll: Callable[[], None] | None = None):
+        self.num_pending = count_consumers(root)
+        self.accumulated: dict[Node, Array] = {}
+        self.owned: set[Node] = set()       # whose sum was allocated here: added to in place
+        self.poll, self.meter = poll, current_meter()
+
+    def run(self, ready: Gradients, deferred: Gradients | None = None) -> None:
+        """Bring every gradient to its edge; an edge that has all of them passes them on.
+
+        With `deferred`, weight gradients are put there instead of being computed.
+        """
+        weights = ready if deferred is None else deferred
+        while ready:
+            if self.poll is not None:
+                self.poll()
+            edge = self.accumulate(*ready.pop())        # last in, first out
+            self.num_pending[edge] -= 1
+            if self.num_pending[edge] == 0:             # all consumers have contributed
+                self.complete(edge, ready, weights)
+
+    def accumulate(self, edge: Edge, grad: Gradient) -> Edge:
+        """Add a gradient, computed now if it is a function, to those of its edge; return the edge.
+        """
+        if callable(grad):
+            grad = record_allocation("temporaries", grad())
+        if isinstance(edge, GradientSlot):
+            edge.accumulate(grad)
+        elif edge not in self.accumulated:
+            self.accumulated[edge] = grad       # perhaps an alias of another gradient: read only
+        elif edge in self.owned:
+            self.accumulated[edge] += grad
+        else:
+            self.accumulated[edge] = self.accumulated[edge] + grad
+            self.owned.add(edge)
+        return edge
+
+    def complete(self, edge: Edge, ready: Gradients, weights: Gradients) -> None:
+        """Call the ready hooks of a leaf; run a node's backward, and free the node.
+
+        The gradients of its inputs are put on `ready`, then those of weights on `weights`.
+        """
+        if isinstance(edge, GradientSlot):
+            for hook in edge.ready_hooks:
+                hook(edge)
+            return
+        grads = run_backward(edge, self.accumulated.pop(edge), self.meter)
+        found = list(zip(edge.edges, grads))
+        edge.ctx = edge.edges = None
+        ready += [pair for pair in found if pair[0] is not None and not pair[0].weight_only]
+        weights += [pair for pair in found if pair[0] is not None and pair[0].weight_only]
+
+
+def run_backward(node: Node, grad: Array, meter: Meter | None) -> Sequence[Gradient | None]:
+    """The gradients of the inputs of `node`; `meter`, if there is one, is told of the work."""
+    function = node.function
+    if meter is None or not function.metered:
+        grads = function.backward(node.ctx, grad)
+    else:
+        grads = run_metered(node, grad, meter)
+    if len(grads) != len(node.edges):
+        raise RuntimeError(f"{function.__name__}.backward returned {len(grads)} gradients for "
+                           f"{len(node.edges)} inputs")
+    for i, edge in enumerate(node.edges):
+        if edge is not None and grads[i] is None:
+            raise RuntimeError(f"{function.__name__}.backward returned None for input {i}, which "
+                               "needs a gradient")
+    return grads
+
+
+def run_metered(node: Node, grad: Array, meter: Meter) -> Sequence[Gradient | None]:
+    """`node`'s backward; reports what it computed at once, and later what its functions compute."""
+    name, flops = node.function.__name__, node.ctx.backward_flops
+    if flops is None:
+        raise RuntimeError(f"a meter is running, but none ran when {name} was computed: let it run "
+                           "during the forward too")
+    start = meter.start()
+    grads = node.function.backward(node.ctx, grad)
+    done = [i for i, (edge, result) in enumerate(zip(node.edges, grads))
+            if edge is not None and not callable(result)]
+    meter.stop(start, name, "backward", sum(flops[i] for i in done),
+               (grad, *[grads[i] for i in done]) if done else ())
+
+    def metered(pullback: Callable[[], Array], phase: str, num_flops: int) -> Array:
+        start = meter.start()
+        result = pullback()
+        meter.stop(start, name, phase, num_flops, (grad, result))
+        return result
+
+    return [partial(metered, result, "weights" if edge.weight_only else "backward", flops[i])
+            if edge is not None and callable(result) else result
+            for i, (edge, result) in enumerate(zip(node.edges, grads))]
+
+
+def initial_gradient(root: Tensor, grad: Array | None) -> Array:
+    """The gradient that backward starts from: `grad`, or 1 for a single number."""
     if root.edge is None:
         raise RuntimeError("backward() from a tensor that depends on nothing with "
                            "requires_grad=True (or that was made under no_grad)")
@@ -35,99 +151,8 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
         if root.size != 1:
             raise RuntimeError(f"backward() of a tensor of shape {root.shape} needs the gradient "
                                "of the same shape: only a single number has the obvious one, 1")
-        grad = np.ones_like(root.data)
-    elif (grad.shape, grad.dtype) != (root.shape, root.dtype):
+        return np.ones_like(root.data)
+    if (grad.shape, grad.dtype) != (root.shape, root.dtype):
         raise ValueError(f"backward() of a tensor {root.shape} {root.dtype} needs a gradient of "
                          f"the same shape and dtype, not {grad.shape} {grad.dtype}")
-    waiting = count_consumers(root.edge)
-    sums: dict[Edge, Array] = {}
-    ours: set[Edge] = set()         # sums that were allocated here, and may be added to in place
-    later: list = []
-    meter = current_meter()
-
-    def run(todo: list, deferring: bool) -> None:
-        while todo:
-            if between is not None:
-                between()
-            edge, piece, charge = todo.pop()    # last in, first out: weights, then x, then upstream
-            if callable(piece):
-                start = meter.start() if charge else None
-                piece = record_allocation("temporaries", piece())
-                if charge:
-                    meter.stop(start, *charge[:3], (*charge[3], piece))
-            waiting[edge] -= 1
-            if isinstance(edge, GradientSlot):
-                edge.accumulate(piece)
-                if not waiting[edge]:
-                    for hook in edge.ready_hooks:
-                        hook(edge)
-                continue
-            if edge not in sums:
-                sums[edge] = piece              # perhaps an alias of another gradient: read only
-            elif edge in ours:
-                sums[edge] += piece
-            else:
-                sums[edge] = sums[edge] + piece
-                ours.add(edge)
-            piece = charge = None               # drop what they hold before going on
-            if not waiting[edge]:
-                _visit(edge, sums.pop(edge), todo, later if deferring else todo, meter)
-
-    run([(root.edge, grad, None)], defer_weights)
-    later.reverse()                 # so that weights have their gradients in the order of backward
-    return (lambda: run(later, False)) if defer_weights else None
-
-
-def _visit(node: Node, grad: Array, todo: list, weights: list, meter: Meter | None) -> None:
-    """Run one node's backward; put what it returns on the lists, weight gradients to be next."""
-    name, ctx = node.function.__name__, node.ctx
-    meter = meter if node.function.metered else None
-    if meter and ctx.backward_flops is None:
-        raise RuntimeError(f"a meter is running, but none ran when {name} was computed: let it run "
-                           "during the forward too")
-    start = meter.start() if meter else None
-    pieces = node.function.backward(ctx, grad)
-    if len(pieces) != len(node.edges):
-        raise RuntimeError(f"{name}.backward returned {len(pieces)} gradients for "
-                           f"{len(node.edges)} inputs")
-    if meter:
-        flops = ctx.backward_flops
-        done = [i for i, edge in enumerate(node.edges) if edge and not callable(pieces[i])]
-        meter.stop(start, name, "backward", sum(flops[i] for i in done),
-                   (grad, *[pieces[i] for i in done]) if done else ())
-    for is_weight in (False, True):
-        for i, (edge, piece) in enumerate(zip(node.edges, pieces)):
-            if edge is None or edge.weight_only != is_weight:
-                continue
-            if piece is None:
-                raise RuntimeError(f"{name}.backward returned None for input {i}, which needs a "
-                                   "gradient")
-            charge = (name, "weights" if is_weight else "backward", flops[i], (grad,)) if meter \
-                else None
-            (weights if is_weight else todo).append((edge, piece, charge))
-    node.ctx = node.edges = None
-
-
-def slots_below(root: Tensor) -> set[GradientSlot]:
-    """The leaves that backward from `root` will bring a gradient to."""
-    return {edge for edge in count_consumers(root.edge) if isinstance(edge, GradientSlot)}
-
-
-def count_consumers(start: Edge) -> dict[Edge, int]:
-    """How many contributions each node and slot below `start` will receive."""
-    waiting, stack = {start: 1}, [start]
-    while stack:
-        edge = stack.pop()
-        if isinstance(edge, GradientSlot):
-            continue
-        if edge.edges is None:
-            raise RuntimeError("backward() went through this graph before and freed it: run the "
-                               "forward again, or add the losses and call backward() once")
-        for target in edge.edges:
-            if target is None:
-                continue
-            if target not in waiting:
-                waiting[target] = 0
-                stack.append(target)
-            waiting[target] += 1
-    return waiting
+    return grad

@@ -4,8 +4,8 @@
         def forward(ctx, x):  y = np.exp(x); ctx.save(y); return y
         def backward(ctx, g): (y,) = ctx.saved; return [lambda: g * y()]
 
-What forward saves is all that is kept of it, and whoever hooks into `ctx.save` can count it, move
-it, round it, or drop it and make it again.
+`ctx.save` is the only way to keep an array for backward.  So hooks on it (`saved.py`) can count a
+saved array, move it, round it, or drop it and compute it again.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ import numpy as np
 
 from ..backend import Array, record_allocation
 from .meter import current_meter
+from .saved import SavedArray, StopForward, current_saved_tensors_hooks
 from .tensor import Node, Tensor
 
 # Context variables, because every rank of the simulated cluster has a context of its own.
 _grad_enabled: ContextVar[bool] = ContextVar("grad_enabled", default=True)
-_saved_hooks: ContextVar[tuple[Callable, Callable] | None] = ContextVar("hooks", default=None)
-_after: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("after", default=None)
+_operation_hook: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("hook", default=None)
 
 
 @contextmanager
@@ -40,91 +40,54 @@ def no_grad():
 
 
 def is_recording() -> bool:
-    """Whether operations are remembered here for a backward."""
+    """Whether operations are recorded for a backward in this context."""
     return _grad_enabled.get()
 
 
-def saved_hooks() -> tuple[Callable, Callable] | None:
-    """The (pack, unpack) of this context, for a `Saved` of one's own; None if there is none."""
-    return _saved_hooks.get()
-
-
-def saved_tensors_hooks(pack: Callable[[Array], Any], unpack: Callable[[Any], Array],
-                        nested: bool = True):
-    """Context in which `pack(array)` is kept for every saved array; backward gets `unpack` of it.
-
-    Nested hooks compose: the innermost packs first and unpacks last.  Without `nested` those
-    outside see nothing of what is saved here.
-    """
-    outer, inner_pack, inner_unpack = _saved_hooks.get(), pack, unpack
-    if outer is not None and nested:
-        def pack(array):
-            return outer[0](inner_pack(array))
-
-        def unpack(item):
-            return inner_unpack(outer[1](item))
-    return _setting(_saved_hooks, (pack, unpack))
-
-
-def after_operations(change: Callable[[Tensor], Tensor] | None):
-    """Context in which what an operation computes is replaced by `change` of it: rounded, say."""
-    return _setting(_after, change)
-
-
-class Enough(BaseException):
-    """Ends a forward of which nothing more is wanted; a hook asks for it by packing to `Enough`."""
-
-
-class Saved:
-    """An array kept for backward: call it to get the array (unpacked each time it is called)."""
-
-    __slots__ = ("item", "unpack")
-
-    def __init__(self, array: Array | None, hooks: tuple[Callable, Callable] | None):
-        plain = hooks is None or not hasattr(array, "nbytes")   # None and numbers are no arrays
-        pack, self.unpack = (None, None) if plain else hooks
-        self.item = array if pack is None else pack(array)
-
-    def __call__(self) -> Array:
-        return self.item if self.unpack is None else self.unpack(self.item)
+def operation_hook(hook: Callable[[Tensor], Tensor] | None):
+    """Context in which `hook(result)` replaces the result of every operation: rounded, say."""
+    return _setting(_operation_hook, hook)
 
 
 class Context:
-    """What one call of a Function keeps for its backward.
+    """The state that one call of a Function keeps for its backward.
 
-    Arrays only through `save`; shapes and options as plain attributes.
+    Arrays are kept through `save` only; shapes and options are plain attributes.
     """
 
     def __init__(self, needs_grad: list[bool]):
         self.needs_grad = needs_grad
-        self.saved: tuple[Saved, ...] = ()
+        self.saved: tuple[SavedArray, ...] = ()
         self.backward_flops: list[int] | None = None    # for each input; known if a meter ran
 
     def save(self, *arrays: Array | None) -> None:
-        """Keep `arrays`; backward finds them as `ctx.saved`, each to be called when it is used."""
+        """Keep `arrays` for backward as `ctx.saved`, each to be called when it is used."""
         if any(self.needs_grad):
-            hooks = _saved_hooks.get()
-            self.saved = tuple([Saved(array, hooks) for array in arrays])
+            hooks = current_saved_tensors_hooks()
+            self.saved = tuple([SavedArray(array, hooks) for array in arrays])
 
-    def stop_if_enough(self) -> None:
-        """Raise Enough if a hook asked for it: of use before a long computation, after `save`."""
-        if any(saved.item is Enough for saved in self.saved):
-            raise Enough
+    def stop_if_requested(self) -> None:
+        """Raise StopForward if a hook asked for it; called before a long computation."""
+        if any(saved.item is StopForward for saved in self.saved):
+            raise StopForward
 
 
 class Function:
     """A differentiable operation.  A subclass defines two static methods:
 
-    `forward(ctx, *arrays, **options) -> array`, and `backward(ctx, grad) -> [one entry per input]`:
-    an array, None where no gradient goes, or a function of no arguments that returns the array and
-    is called only if that gradient is wanted, perhaps much later.  Such a function never closes
-    over `ctx`, so that it keeps alive only what it needs.  `rule` says what shapes are accepted.
-    `flops_per_element` are the FLOPs of forward, and of the gradient of each input (one number, if
-    they are alike), for each element of the output, or of the first input where that has more.
+    `forward(ctx, *arrays, **options) -> array`
+    `backward(ctx, grad) -> [one entry per input]`: an array, None where no gradient goes, or a
+        pullback: a function without arguments that computes the array.  It is called only if that
+        gradient is needed, perhaps much later, and never closes over `ctx`, so that it keeps alive
+        only the arrays that it uses.
+
+    `expects` says in words which shapes are accepted.  `flops_per_element` are the FLOPs of forward
+    and of the gradient of each input (one number, if they are alike), for each element of the
+    output, or of the first input where that has more.
     """
 
-    rule = ""
-    metered = True      # False for what computes nothing: views, messages
+    expects = ""
+    metered = True      # False for operations that compute nothing: views, messages
     flops_per_element: tuple[int, ...] = 1, 1
 
     @classmethod
@@ -136,7 +99,7 @@ class Function:
 
     @classmethod
     def apply(cls, *inputs: Any, **options: Any) -> Tensor:
-        """Run forward on the arrays of `inputs` (Tensors or arrays) and remember how."""
+        """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
         arrays = [x.data if isinstance(x, Tensor) else x for x in inputs]
         record = _grad_enabled.get()
         edges = [x.edge if record and isinstance(x, Tensor) else None for x in inputs]
@@ -149,19 +112,24 @@ class Function:
             if dtype not in (None, out.dtype) and out.dtype.kind == "f" and "dtype" not in options:
                 raise TypeError(f"{dtype} became {out.dtype}: convert with astype what is mixed in")
         except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:
-            kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)),
-                        ValueError)
-            raise kind(f"{cls.__name__}: {error}; got {_describe(arrays)}"
-                       + (f"; expected {cls.rule}" if cls.rule else "")) from error
+            raise cls._explained(error, arrays) from error
         if meter:
             forward_flops, ctx.backward_flops = cls.flops(ctx, out.data, *arrays)
             meter.stop(start, cls.__name__, "forward", forward_flops, (*arrays, out.data))
-        ctx.stop_if_enough()
+        ctx.stop_if_requested()
         if any(ctx.needs_grad):
             has_data = any(isinstance(x, Tensor) and x.edge is None for x in inputs)
             out.edge = Node(cls, ctx, edges, has_data)
-        change = _after.get() if cls.metered and out.dtype.kind == "f" else None
-        return change(out) if change else out
+        hook = _operation_hook.get() if cls.metered and out.dtype.kind == "f" else None
+        return hook(out) if hook else out
+
+    @classmethod
+    def _explained(cls, error: Exception, arrays: list[Array]) -> Exception:
+        """The same error, with the operation's name, the inputs it got and those it expects."""
+        kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)),
+                    ValueError)
+        return kind(f"{cls.__name__}: {error}; got {_describe(arrays)}"
+                    + (f"; expected {cls.expects}" if cls.expects else ""))
 
 
 def _common_dtype(arrays: list[Array]) -> np.dtype | None:

@@ -1,11 +1,39 @@
-"""The graph to be looked at: by pictures, by checks; the engine walks it in its own way."""
+"""The graph below a tensor: the consumers of each node, the leaves, an order of all nodes."""
 
 from collections.abc import Iterator
 
-from .tensor import Edge, GradientSlot
+from .tensor import Edge, GradientSlot, Tensor
 
 
-def inputs_first(root: Edge) -> Iterator[Edge]:
+def count_consumers(root: Edge) -> dict[Edge, int]:
+    """The number of gradients that each node and slot below `root` will receive.
+
+    Raises RuntimeError if backward freed the graph.
+    """
+    num_consumers, stack = {root: 1}, [root]
+    while stack:
+        edge = stack.pop()
+        if isinstance(edge, GradientSlot):
+            continue
+        if edge.edges is None:
+            raise RuntimeError("backward() went through this graph before and freed it: run the "
+                               "forward again, or add the losses and call backward() once")
+        for target in edge.edges:
+            if target is None:
+                continue
+            if target not in num_consumers:
+                num_consumers[target] = 0
+                stack.append(target)
+            num_consumers[target] += 1
+    return num_consumers
+
+
+def reachable_slots(root: Tensor) -> set[GradientSlot]:
+    """The slots of all leaves that backward from `root` brings a gradient to."""
+    return {edge for edge in count_consumers(root.edge) if isinstance(edge, GradientSlot)}
+
+
+def topological_order(root: Edge) -> Iterator[Edge]:
     """Every node and leaf below `root` once, each after its inputs."""
     done, stack = set(), [(root, False)]
     while stack:

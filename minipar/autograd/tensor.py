@@ -1,10 +1,9 @@
-"""What the graph is made of: Tensors outside, and behind them nodes and gradient slots.
+"""The parts of the graph: Tensors outside, and behind them nodes and gradient slots.
 
     Tensor ──edge──▶ Node ──edges──▶ Node ──edges──▶ GradientSlot ◀──edge── Tensor (a leaf)
 
-Edges lead backwards, from what was made to what it was made of, and never to a Tensor: an
-activation that nobody saved, or a weight that was gathered for one use, is freed when the model
-drops it.
+Edges lead backwards, from a result to its inputs, and never to a Tensor.  So an activation that no
+operation saved, or a weight that was gathered for one use, is freed as soon as the model drops it.
 """
 
 from collections.abc import Callable
@@ -16,38 +15,38 @@ from ..backend import Array
 
 
 class GradientSlot:
-    """Where the gradient of a leaf is summed up.
+    """The place where the gradient of a leaf is summed up.
 
-    `place`, if given, returns the array where `grad` is to live, a view of a flat slab, when a
-    first contribution comes.  Each of `ready_hooks` is called with the slot when the last
-    contribution of a backward pass has been added.
-    `weight_only` is True for parameters: work that only leads there may be deferred.
+    `grad_buffer`, if given, returns the array that `grad` lives in, a view of a slab; it is called
+    at the first contribution.  Each of `ready_hooks` is called with the slot after the last
+    contribution of a backward pass.  `weight_only` is True for parameters: work that leads only to
+    them may be deferred.
     """
 
-    __slots__ = ("grad", "place", "ready_hooks", "weight_only", "__weakref__")
+    __slots__ = ("grad", "grad_buffer", "ready_hooks", "weight_only", "__weakref__")
 
     def __init__(self, weight_only: bool = False):
         self.grad: Array | None = None
-        self.place: Callable[[], Array] | None = None
+        self.grad_buffer: Callable[[], Array] | None = None
         self.ready_hooks: list[Callable[[GradientSlot], None]] = []
         self.weight_only = weight_only
 
     def accumulate(self, grad: Array) -> None:
-        """Add `grad`, which is only read: others may hold the same array."""
+        """Add `grad`, an array that is only read: other gradients may alias it."""
         if self.grad is not None:
             self.grad += grad
-        elif self.place is not None:
-            self.grad = self.place()
+        elif self.grad_buffer is not None:
+            self.grad = self.grad_buffer()
             self.grad[...] = grad
         else:
             self.grad = grad.copy()
 
 
 class Node:
-    """One call of a Function.  `edges` lead to what made its inputs; None where no gradient goes.
+    """One call of a Function.  `edges` lead to the makers of its inputs; None: no gradient needed.
 
-    `weight_only`: made of parameters and constants alone (a cast, a mask, a gather), not of data.
-    Tensors that need no gradient are data, plain arrays and numbers are constants.
+    `weight_only`: computed from parameters and constants alone (a cast, a mask, a gather), not from
+    data.  Tensors that need no gradient are data; plain arrays and numbers are constants.
     """
 
     __slots__ = ("function", "ctx", "edges", "weight_only", "__weakref__")
@@ -71,7 +70,7 @@ class Tensor:
 
     def __init__(self, data: Any, requires_grad: bool = False):
         self.data: Array = data if hasattr(data, "dtype") else np.asarray(data)
-        self.edge: Edge | None = None       # where a gradient with respect to this tensor goes
+        self.edge: Edge | None = None       # the destination of this tensor's gradient
         if requires_grad:
             if self.data.dtype.kind != "f":
                 raise TypeError(f"a gradient needs floating-point numbers, not {self.data.dtype}: "
@@ -86,7 +85,7 @@ class Tensor:
 
     @property
     def slot(self) -> GradientSlot:
-        """The gradient slot of a leaf.  Raises for a tensor that an operation made."""
+        """The gradient slot of a leaf.  Raises AttributeError for the result of an operation."""
         if isinstance(self.edge, GradientSlot):
             return self.edge
         raise AttributeError("only a leaf with requires_grad=True has a gradient; this tensor "

@@ -27,7 +27,7 @@ def num_windows(length: int, kernel: int, stride: int) -> int:
 class Im2col(Function):
     """Windows of x (b, h, w, c) as rows (b, h', w', k·k·c);  dx = each row added to its window."""
 
-    rule = "images (b, h, w, c) of at least kernel × kernel pixels"
+    expects = "images (b, h, w, c) of at least kernel × kernel pixels"
 
     @staticmethod
     def flops(ctx, out, x):

@@ -155,7 +155,7 @@ class Module:
         for name, parameter in self.named_parameters():
             if is_host(parameter.data) or is_gpu(parameter.data):
                 values = parameter.initial(generator(seed, name), parameter.global_shape)
-                values = parameter.take(values).astype(dtype)
+                values = parameter.local_part(values).astype(dtype)
                 parameter.data[...] = asarray_like(values, parameter.data)
         return self
 
@@ -210,7 +210,7 @@ class Module:
         if wrong:
             raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
         for name, parameter in own.items():
-            values = parameter.take(state[name]).astype(parameter.dtype, copy=False)
+            values = parameter.local_part(state[name]).astype(parameter.dtype, copy=False)
             parameter.data[...] = asarray_like(values, parameter.data)
 
 

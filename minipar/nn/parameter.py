@@ -1,4 +1,4 @@
-"""Parameters: leaves that are learned, and how their values begin."""
+"""Parameters: the leaves that are learned, and their initial values."""
 
 import math
 from collections.abc import Callable
@@ -26,30 +26,33 @@ def normal(std: float) -> Initializer:
     return lambda rng, shape: rng.standard_normal(shape) * std
 
 
-def part_of(values: Array, box: tuple[tuple[int, int], ...],
-            order: tuple[int, ...] | None = None) -> Array:
-    """The box of `values` whose last axis is first brought into `order`, if one is given."""
+def slice_box(values: Array, box: tuple[tuple[int, int], ...],
+              order: tuple[int, ...] | None = None) -> Array:
+    """The box of `values`, a (start, stop) pair for each axis; `order`, if any, reorders the last
+    axis before that."""
     values = values if order is None else np.take(values, asarray_like(order, values), axis=-1)
     return values[tuple(slice(*bounds) for bounds in box)]
 
 
-class Absent:
-    """The shape and dtype of a parameter whose numbers are not here: not drawn yet, or elsewhere.
+class Unmaterialized:
+    """The shape and dtype of a parameter without numbers: not drawn yet, or on other ranks.
 
-    Any computation with it raises TypeError, which says what to do instead, `mend`.
+    As PyTorch's and JAX's "meta" arrays.  Any computation with it raises TypeError, whose message
+    ends with `remedy`.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype | type,
-                 mend: str = "call model.initialize(seed), or let its strategy compute"):
+                 remedy: str = "call model.initialize(seed), or let its strategy compute"):
         self.shape, self.dtype, self.ndim = tuple(shape), np.dtype(dtype), len(shape)
         self.size = math.prod(shape)
-        self.nbytes, self.mend = self.size * self.dtype.itemsize, mend
+        self.nbytes, self.remedy = self.size * self.dtype.itemsize, remedy
 
     def _refuse(self, *arguments, **options):
-        raise TypeError(f"this parameter {self.shape} has a shape but no numbers here: {self.mend}")
+        raise TypeError(f"this parameter {self.shape} has a shape but no numbers here: "
+                        f"{self.remedy}")
 
     def __repr__(self) -> str:
-        return f"Absent({self.shape}, {self.dtype})"
+        return f"Unmaterialized({self.shape}, {self.dtype})"
 
     __array_ufunc__ = __array_function__ = __array__ = __getitem__ = reshape = astype = _refuse
     T = property(_refuse)
@@ -58,35 +61,35 @@ class Absent:
 class Parameter(Tensor):
     """A leaf of a model: a Tensor that always takes a gradient and knows its initial values.
 
-    It may be a part of a global parameter of `global_shape`: `box` is a (start, stop) pair for each
-    axis, `order`, if any, says how the last axis is reordered before the box is cut out of it, and
-    `replicated` names the mesh axes along which every rank holds the same values.
+    It may be a part of a global parameter of `global_shape`: the `box`, a (start, stop) pair for
+    each axis, cut out after `order`, if any, has reordered the last axis.  `replicated` names the
+    mesh axes along which every rank holds the same values.
     """
 
     __slots__ = ("initial", "global_shape", "box", "order", "replicated")
 
     def __init__(self, shape: tuple[int, ...], initial: Initializer):
-        super().__init__(Absent(shape, np.float32))
+        super().__init__(Unmaterialized(shape, np.float32))
         self.edge = GradientSlot(weight_only=True)
         self.initial = initial
         self.global_shape, self.box = tuple(shape), tuple((0, n) for n in shape)
         self.order: tuple[int, ...] | None = None
         self.replicated: tuple[str, ...] = ()
 
-    def take(self, values: Array) -> Array:
-        """What is here of the global parameter `values`."""
-        return part_of(values, self.box, self.order)
+    def local_part(self, values: Array) -> Array:
+        """The part of the global parameter `values` that this rank holds."""
+        return slice_box(values, self.box, self.order)
 
-    def cut(self, box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None = None) -> None:
-        """Keep only a part.  Raises ValueError if it is a part already."""
+    def shard(self, box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None = None) -> None:
+        """Keep only the part `box`.  Raises ValueError if it is a part already."""
         if self.shape != self.global_shape:
             raise ValueError(f"this is a part {self.box} of a parameter {self.global_shape}, which "
                              "is cut only once: build a new model")
         self.box, self.order = box, order
-        self.data = self.take(self.data).copy() if self.initialized \
-            else Absent(tuple(stop - start for start, stop in box), self.dtype)
+        self.data = self.local_part(self.data).copy() if self.initialized \
+            else Unmaterialized(tuple(stop - start for start, stop in box), self.dtype)
 
     @property
     def initialized(self) -> bool:
-        """Whether it has numbers, not only a shape."""
-        return not isinstance(self.data, Absent)
+        """Whether this parameter has numbers, not only a shape."""
+        return not isinstance(self.data, Unmaterialized)

@@ -4,29 +4,31 @@
     slab.grad  [ its gradient          | …               |               |           ]
                  └ a Parameter's .data and .grad are views, reshaped, of its segment
 
-One message, one optimizer loop, one checkpoint array instead of hundreds; and sharding a model over
-p ranks is cutting one array into p pieces.  Each segment knows where it belongs, so whoever
-communicates, clips, steps or saves reads segments and never guesses shapes.
+One message, one optimizer loop, one checkpoint array replace hundreds, and a model is sharded over
+p ranks by cutting one array into p pieces.  (PyTorch: flat parameter, DDP's bucket; Megatron: grad
+buffer.)  Each segment knows its place in the global parameter, so collectives, clipping, optimizers
+and checkpoints read segments and never guess shapes.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..backend import Array, allocate_zeros, to_host
-from .parameter import Parameter, part_of
+from .parameter import Parameter, slice_box
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Where one parameter is in its slab, and which part of the whole parameter it is.
+    """The place of one parameter in its slab, and the part of the global parameter that it is.
 
-    `box` is a (start, stop) pair for each axis of the global parameter; `replicated` names the mesh
-    axes along which every rank holds the same values.  `part`, where a flat slab was cut without
-    regard to shapes, is the (start, stop) of the elements of the box that are here.  `order`, if
-    any, is that of the global parameter's last axis before the box is cut out of it.
+    `box` is a (start, stop) pair for each axis of the global parameter, cut out after `order`, if
+    any, has reordered the last axis.  `replicated` names the mesh axes along which every rank holds
+    the same values.  Where a flat slab was cut without regard to shapes, `flat_range` is the
+    (start, stop) of the box's elements that this rank holds.
     """
 
     name: str
@@ -35,31 +37,56 @@ class Segment:
     box: tuple[tuple[int, int], ...]
     global_shape: tuple[int, ...]
     replicated: tuple[str, ...] = ()
-    part: tuple[int, int] | None = None
+    flat_range: tuple[int, int] | None = None
     order: tuple[int, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what is here: flat, if it is a part."""
-        if self.part is not None:
-            return (self.part[1] - self.part[0],)
+        """The shape of the local part: that of the box, or flat if only a range of it is here."""
+        if self.flat_range is not None:
+            return (self.flat_range[1] - self.flat_range[0],)
         return tuple(stop - start for start, stop in self.box)
 
-    def take(self, values: Array) -> Array:
-        """What is here of the global parameter `values`, flat."""
-        here = part_of(values, self.box, self.order)
-        return here.reshape(here.size)[slice(*self.part) if self.part else slice(None)]
+    def local_part(self, values: Array) -> Array:
+        """The part of the global parameter `values` that this rank holds, flat."""
+        here = slice_box(values, self.box, self.order)
+        return here.reshape(here.size)[slice(*self.flat_range) if self.flat_range else slice(None)]
+
+
+class FlatBuffer(Protocol):
+    """Parameters and gradients in flat arrays, whole or this rank's part: a slab or a shard.
+
+    Optimizers, clipping, loss scaling and checkpoints know no more of a strategy than this.
+    """
+
+    data: Array                     # (n,)
+    grad: Array                     # (n,), read through `complete_grad`
+    segments: list[Segment]         # of this rank's elements, in order
+    comm: Any                       # the Communicator over which parts add up; None for a whole
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether another rank counts these parameters in a norm."""
+
+    def zero_grad(self) -> None:
+        """Forget the gradients: the next backward writes instead of adding."""
+
+    def complete_grad(self) -> Array:
+        """`grad`, with zeros for parameters that received no gradient since `zero_grad`."""
+
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """Collective over `comm`.  A host copy of `values` (n,), by name, as whole parameters."""
 
 
 class Slab:
     """The flat arrays behind `parameters`, (name, Parameter) pairs, which become views of them.
 
-    What the parameters held is copied in.  `like` decides the kind of array (NumPy, CuPy or
+    The parameters' values are copied in.  `like` decides the kind of array (NumPy, CuPy or
     shape-only) and its dtype.
     """
 
-    comm = None             # the ranks that have the other parts, where this is one of several
-    is_copy = False         # of what another rank counts in a norm
+    comm: Any = None
+    is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
         self.parameters: list[Parameter] = []
@@ -81,8 +108,8 @@ class Slab:
             parameter.data = view
             self._views.append(view)
             parameter.slot.grad = None
-            place = self.grad[segment.start:segment.stop].reshape(segment.shape)
-            parameter.slot.place = lambda place=place: place
+            buffer = self.grad[segment.start:segment.stop].reshape(segment.shape)
+            parameter.slot.grad_buffer = lambda buffer=buffer: buffer
 
     def zero_grad(self) -> None:
         """Forget the gradients: the next backward writes instead of adding."""
@@ -90,15 +117,15 @@ class Slab:
             parameter.grad = None
 
     def drop_grad(self) -> None:
-        """Free the gradients' array: from now on a strategy keeps them elsewhere."""
+        """Free the array of gradients: a strategy keeps them elsewhere from now on."""
         self.zero_grad()
         self.grad = None
 
     def complete_grad(self) -> Array:
         """The flat gradient, with zeros for parameters that received none since `zero_grad`.
 
-        Raises ValueError for a parameter whose `data` is no longer its place in the slab, and if
-        the gradients are elsewhere.
+        Raises ValueError for a parameter whose `data` is no longer a view of the slab, and after
+        `drop_grad`.
         """
         if self.grad is None:
             raise ValueError("the gradients of this slab are sharded over the ranks: use the "
@@ -108,7 +135,7 @@ class Slab:
                 raise ValueError(f"{segment.name}.data was replaced and would not be trained: "
                                  f"write into it instead, {segment.name}.data[...] = values")
             if parameter.grad is None:
-                parameter.slot.grad = parameter.slot.place()
+                parameter.slot.grad = parameter.slot.grad_buffer()
                 parameter.slot.grad[...] = 0
         return self.grad
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..nn.slab import Slab
+from ..nn.slab import FlatBuffer
 from .groups import Group
 from .optimizer import Optimizer
 
@@ -26,7 +26,7 @@ class Adam(Optimizer):
     flops_per_parameter = 12
     default_decay = 0.0
 
-    def __init__(self, slabs: Sequence[Slab], lr: float = 1e-3,
+    def __init__(self, slabs: Sequence[FlatBuffer], lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
                  weight_decay: float | None = None, groups: Sequence[Group] = ()):
         super().__init__(slabs, lr, self.default_decay if weight_decay is None else weight_decay,

@@ -15,10 +15,10 @@ import numpy as np
 from ..backend import Array, cache_blocks, is_host
 from ..backend.mapped_file import page_out
 from ..comm.collectives import agree_on_sum
-from ..nn.slab import Slab
+from ..nn.slab import FlatBuffer
 
 
-def squared_norm(slabs: Sequence[Slab]) -> Array:
+def squared_norm(slabs: Sequence[FlatBuffer]) -> Array:
     """Σ g² of what this rank counts, one float64; squares are summed in float64 of any dtype."""
     return sum((sum_of_squares(slab.complete_grad()) for slab in slabs if not slab.is_copy), 0.0)
 
@@ -32,7 +32,7 @@ def sum_of_squares(flat: Array) -> Array:
     return total
 
 
-def grad_norm(slabs: Sequence[Slab]) -> Array:
+def grad_norm(slabs: Sequence[FlatBuffer]) -> Array:
     """√(Σ g²) over all gradients, the same on every rank; all that have parts must call it.
 
     A replicated slab is counted once, by each rank for itself; the squares of parts are summed
@@ -48,7 +48,7 @@ def grad_norm(slabs: Sequence[Slab]) -> Array:
     return np.sqrt(total)
 
 
-def clip_grad_norm(slabs: Sequence[Slab], max_norm: float) -> Array:
+def clip_grad_norm(slabs: Sequence[FlatBuffer], max_norm: float) -> Array:
     """Scale all gradients down to a global norm of `max_norm`; return the norm before.
 
     `slabs` are what this rank optimizes: `model.slabs`, or `strategy.slabs`.  PyTorch's equation:

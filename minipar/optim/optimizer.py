@@ -21,7 +21,7 @@ import numpy as np
 from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, asarray_like, cache_blocks, to_device_of
 from ..backend.mapped_file import is_mapped, page_out
-from ..nn.slab import Slab
+from ..nn.slab import FlatBuffer
 from .groups import Group, Span, spans_of, within
 
 
@@ -36,7 +36,7 @@ class Optimizer:
     flops_per_parameter = 0
     decoupled = False           # whether decay shrinks parameters, beside the gradient
 
-    def __init__(self, slabs: Sequence[Slab], lr: float, weight_decay: float = 0.0,
+    def __init__(self, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float = 0.0,
                  groups: Sequence[Group] = ()):
         if not slabs:
             raise ValueError("no parameters: call model.initialize(seed) before the optimizer, "
@@ -143,6 +143,6 @@ class Optimizer:
                                          f"{segment.global_shape}, "
                                          f"which the checkpoint does not have: resume with the "
                                          "optimizer that wrote it")
-                    part = values[segment.start:segment.stop]
-                    part[...] = asarray_like(segment.take(state[key]).astype(values.dtype), values)
+                    local = segment.local_part(state[key]).astype(values.dtype)
+                    values[segment.start:segment.stop] = asarray_like(local, values)
         self.num_steps = num_steps

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..nn.slab import Slab
+from ..nn.slab import FlatBuffer
 from .groups import Group
 from .optimizer import Optimizer
 
@@ -20,7 +20,7 @@ class SGD(Optimizer):
 
     flops_per_parameter = 6
 
-    def __init__(self, slabs: Sequence[Slab], lr: float = 1e-3, momentum: float = 0.0,
+    def __init__(self, slabs: Sequence[FlatBuffer], lr: float = 1e-3, momentum: float = 0.0,
                  weight_decay: float = 0.0, nesterov: bool = False,
                  groups: Sequence[Group] = ()):
         if nesterov and not momentum:

@@ -70,4 +70,4 @@ def _overlap(segment: Segment, start: int, stop: int) -> Segment | None:
     if first >= last:
         return None
     return replace(segment, start=first - start, stop=last - start,
-                   part=(first - segment.start, last - segment.start))
+                   flat_range=(first - segment.start, last - segment.start))

@@ -82,7 +82,7 @@ class Strategy:
         """Gradients of `loss`; reduced over the ranks, unless inside `no_sync`."""
         if self.is_synchronizing:
             self.before_backward(loss)
-        backward(loss, between=self._poll)
+        backward(loss, poll=self._poll)
         self._synchronize()
 
     def _synchronize(self) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..autograd import Tensor
-from ..autograd.graph import inputs_first
+from ..autograd.graph import topological_order
 from ..autograd.ops import elementwise as ew
 from ..autograd.ops import movement as sh
 from ..autograd.ops.matmul import Linear
@@ -72,7 +72,7 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
         raise TypeError("this loss has no graph to check: nothing in it needs a gradient")
     names = {parameter.edge: name for name, parameter in parameters.items()}
     types: dict[Edge, str] = {}
-    for edge in inputs_first(loss.edge):
+    for edge in topological_order(loss.edge):
         if isinstance(edge, GradientSlot):
             types[edge] = "V" if names.get(edge) in varying else "I"
         else:

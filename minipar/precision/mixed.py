@@ -26,9 +26,10 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..autograd import Tensor, saved_tensors_hooks
-from ..autograd.function import Enough, after_operations, saved_hooks
+from ..autograd import Tensor
+from ..autograd.function import operation_hook
 from ..autograd.ops.rounding import round_to
+from ..autograd.saved import StopForward, current_saved_tensors_hooks, saved_tensors_hooks
 from ..backend import Array, record_allocation
 from ..nn import GPT, Linear, Module
 from ..nn.chain import chain
@@ -172,7 +173,7 @@ class _Call:
     """One call of a module, which rounds and keeps what happens in it."""
 
     def __init__(self, precision: Precision):
-        self.precision, hooks, around = precision, saved_hooks(), _running.get()
+        self.precision, hooks, around = precision, current_saved_tensors_hooks(), _running.get()
         # Hooks do not nest here: the innermost precision is the only one that rounds.
         self.outside = around.outside if hooks and around and hooks[0] == around.keep else hooks
         self.weights: dict[int, tuple] = {}     # by id of a rounded one: it, its master, its format
@@ -185,7 +186,7 @@ class _Call:
         try:
             with ExitStack() as stack:
                 stack.enter_context(saved_tensors_hooks(self.keep, self.bring_back, nested=False))
-                stack.enter_context(after_operations(self.leave if narrow else None))
+                stack.enter_context(operation_hook(self.leave if narrow else None))
                 yield self
         finally:
             _running.reset(token)
@@ -228,7 +229,7 @@ class _Call:
             item = self.outside[0](array) if self.outside else array
         finally:
             _decided.reset(token)
-        return item if item is Enough else _Kept(item, widen)
+        return item if item is StopForward else _Kept(item, widen)
 
     def bring_back(self, kept: _Kept) -> Array:
         """A hook: the array that `keep` was given, rounded."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from ..autograd.graph import inputs_first
+from ..autograd.graph import topological_order
 from ..units import in_bytes
 from .colors import BLACK, BLUE, DARK, GREEN
 from .figure import new_figure, save
@@ -42,7 +42,7 @@ def graph_nodes(root: Any, names: Mapping[str, Any]) -> list[Node]:
     called = {id(t.data): name for name, t in names.items()}
     seen = {id(_owner(t.data)) for t in names.values() if _is_leaf(t.edge) and t.edge.weight_only}
     boxes, index = [], {}
-    for edge in inputs_first(root.edge):
+    for edge in topological_order(root.edge):
         index[id(edge)] = len(boxes)
         out = made_by.get(id(edge), "")
         if _is_leaf(edge):

@@ -15,7 +15,7 @@ from minipar.backend import arrays
 
 NOT_OPERATIONS = {"IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "backward",
                   "count_targets", "current_meter", "gradcheck", "no_grad", "saved_tensors_hooks",
-                  "slots_below"}
+                  "reachable_slots"}
 
 
 def cases():

@@ -93,7 +93,7 @@ def test_a_misuse_names_the_operation_the_shapes_and_the_rule(op, call):
         call()
     message = str(caught.value)
     assert message.startswith(f"{op.__name__}: ")
-    assert message.endswith(f"; expected {op.rule}") and op.rule
+    assert message.endswith(f"; expected {op.expects}") and op.expects
     assert "; got " in message and "\n" not in message
     got = message.split("; got ")[1]
     if call is not MISUSES[-1][1]:
@@ -110,7 +110,7 @@ def test_operations_without_a_rule_name_themselves_too(name, call):
 def test_every_operation_with_a_rule_is_misused_above():
     operations = {value for module in (at, e, n, products, shaping)
                   for value in vars(module).values()
-                  if inspect.isclass(value) and issubclass(value, Function) and value.rule
+                  if inspect.isclass(value) and issubclass(value, Function) and value.expects
                   and not value.__subclasses__()}
     assert len(operations) > 10
     assert operations - {op for op, _ in MISUSES} == set()

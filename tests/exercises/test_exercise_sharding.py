@@ -51,9 +51,10 @@ def test_pieces_of_segments_are_what_the_shard_holds(p):
                 continue
             assert piece.stop > piece.start, f"an empty piece of {segment.name}: say None"
             held = shard[piece.start:piece.stop]
-            assert np.array_equal(held, piece.take(values[segment.name])), \
+            assert np.array_equal(held, piece.local_part(values[segment.name])), \
                 (f"shard {start} … {stop}: piece {piece.start} … {piece.stop} of {segment.name} is "
-                 f"{held}, but its part {piece.part} is {piece.take(values[segment.name])}")
+                 f"{held}, but its part {piece.flat_range} is "
+                 f"{piece.local_part(values[segment.name])}")
             assert piece.shape == held.shape and piece.name == segment.name
             seen += held.size
         assert seen == stop - start, f"{seen} of {stop - start} elements belong to a piece"

@@ -43,4 +43,4 @@ MLP(
   (4): Linear(weight (3, 2), bias (2,))
 )"""
     assert repr(Module()) == "Module()"
-    assert repr(MLP([2, 3])[0].weight) == "Tensor(Absent((2, 3), float32))"
+    assert repr(MLP([2, 3])[0].weight) == "Tensor(Unmaterialized((2, 3), float32))"

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from minipar.autograd.graph import inputs_first
+from minipar.autograd.graph import topological_order
 from minipar.autograd.ops.rounding import Round
 from minipar.autograd.tensor import Node
 from minipar.comm import Cluster
@@ -98,7 +98,7 @@ def roundings(model, precision):
     """How many operations of the longest way from a weight to the loss round their result."""
     loss = build(model, precision).loss(*batch(model, 0, np.arange(ROWS))[:2])
     depth = {}
-    for edge in inputs_first(loss.edge):
+    for edge in topological_order(loss.edge):
         below = max((depth[e] for e in getattr(edge, "edges", None) or () if e is not None),
                     default=0)
         depth[edge] = below + (isinstance(edge, Node) and edge.function is Round)

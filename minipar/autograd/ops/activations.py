@@ -95,7 +95,7 @@ class Gelu(Function):
 class Dropout(Function):
     """y = x keep / (1 - rate) with a mask of booleans;  dx = g keep / (1 - rate)."""
 
-    rule = "x and a boolean mask that broadcasts to it"
+    expects = "x and a boolean mask that broadcasts to it"
     flops_per_element = 2, 2, 0
 
     @staticmethod

@@ -126,7 +126,8 @@ def _count_flops(q: Array, num_keys: int, causal: bool, has_dropout: bool) -> tu
 class Attention(Function):
     """softmax(q kᵀ / √d) v of separate q, k and v."""
 
-    rule = "q (batch, heads, queries, d); k, v (batch, kv heads, keys, d), kv heads dividing heads"
+    expects = ("q (batch, heads, queries, d); k, v (batch, kv heads, keys, d), kv heads dividing "
+               "heads")
 
     @staticmethod
     def flops(ctx, out, q, k, v, keep):
@@ -173,7 +174,7 @@ class FusedAttention(Function):
     No copy to split q, k and v, none to join their gradients: all are views of one array.
     """
 
-    rule = "qkv (batch, time, (heads + 2 · kv heads) · d), kv heads dividing heads"
+    expects = "qkv (batch, time, (heads + 2 · kv heads) · d), kv heads dividing heads"
 
     @staticmethod
     def flops(ctx, out, qkv, keep):

@@ -39,7 +39,7 @@ def rows(x: Array) -> Array:
 class Broadcast(Function):
     """Base of the operations whose inputs broadcast: gradients are summed to the inputs' shapes."""
 
-    rule = BROADCAST
+    expects = BROADCAST
 
     @classmethod
     def flops(cls, ctx, out, *arrays):

@@ -11,7 +11,7 @@ from .elementwise import rows, unbroadcast, unbroadcast_flops
 class MatMul(Function):
     """y = a b, over broadcast leading axes."""
 
-    rule = "(..., n, k) @ (..., k, m), the inner sizes k equal, the leading axes broadcasting"
+    expects = "(..., n, k) @ (..., k, m), the inner sizes k equal, the leading axes broadcasting"
 
     @staticmethod
     def flops(ctx, out, a, b):
@@ -25,7 +25,7 @@ class MatMul(Function):
             raise ValueError("both need at least two axes: reshape a vector to (1, n) or (n, 1)")
         ctx.shapes = a.shape, b.shape
         ctx.save(a if ctx.needs_grad[1] else None, b if ctx.needs_grad[0] else None)
-        ctx.stop_if_enough()
+        ctx.stop_if_requested()
         return a @ b
 
     @staticmethod
@@ -42,7 +42,7 @@ class Linear(Function):
     x (..., in), w (in, out), bias (out,) or None.  One 2-D product whatever the leading axes are.
     """
 
-    rule = "x (..., in), weight (in, out), bias (out,)"
+    expects = "x (..., in), weight (in, out), bias (out,)"
 
     @staticmethod
     def flops(ctx, out, x, w, bias):
@@ -58,7 +58,7 @@ class Linear(Function):
         if bias is not None and bias.shape != w.shape[1:]:
             raise ValueError(f"the bias has shape {bias.shape}, the weight gives {w.shape[1:]}")
         ctx.save(x if need_w else None, w if need_x else None)
-        ctx.stop_if_enough()
+        ctx.stop_if_requested()
         y = rows(x) @ w
         if bias is not None:
             y += bias
@@ -79,7 +79,7 @@ class Linear(Function):
 class Embedding(Function):
     """y = table[ids];  dtable = rows of g added up by id."""
 
-    rule = "a table (rows, width) and an array of row numbers"
+    expects = "a table (rows, width) and an array of row numbers"
 
     @staticmethod
     def flops(ctx, out, table, ids):

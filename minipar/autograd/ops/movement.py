@@ -75,7 +75,7 @@ class Max(Function):
 class Reshape(_View):
     """The same elements in another shape;  dx = g in the shape of x."""
 
-    rule = "a shape with as many elements (one of its sizes may be -1)"
+    expects = "a shape with as many elements (one of its sizes may be -1)"
 
     @staticmethod
     def forward(ctx, x, shape):
@@ -91,7 +91,7 @@ class Reshape(_View):
 class Transpose(_View):
     """Axes in another order;  dx = g with the order undone."""
 
-    rule = "each axis named once"
+    expects = "each axis named once"
 
     @staticmethod
     def forward(ctx, x, axes):
@@ -110,7 +110,7 @@ class BroadcastTo(Broadcast):
     """x repeated along new or stretched axes;  dx = Σ g over them."""
 
     flops_per_element = 0, 0
-    rule = "a shape that x broadcasts to"
+    expects = "a shape that x broadcasts to"
 
     @staticmethod
     def forward(ctx, x, shape):
@@ -126,7 +126,7 @@ class BroadcastTo(Broadcast):
 class GetItem(_Move):
     """y = x[index];  dx = g at the index (added up where it takes an element twice), else 0."""
 
-    rule = "an index within the shape"
+    expects = "an index within the shape"
 
     @staticmethod
     def flops(ctx, out, x):
@@ -159,7 +159,7 @@ class GetItem(_Move):
 class Concatenate(_Move):
     """Pieces one after the other along an axis;  each piece gets its part of g."""
 
-    rule = "pieces whose shapes agree except along the axis"
+    expects = "pieces whose shapes agree except along the axis"
 
     @staticmethod
     def forward(ctx, *pieces, axis):

@@ -80,7 +80,7 @@ class LayerNorm(Function):
     Ba, Kiros & Hinton 2016, equation 3.
     """
 
-    rule = "x (..., n), gain (n,), bias (n,)"
+    expects = "x (..., n), gain (n,), bias (n,)"
 
     @staticmethod
     def flops(ctx, out, x, gain, bias):
@@ -124,7 +124,7 @@ class CrossEntropy(Function):
     Saves dlogits = (softmax - one-hot) / denominator itself, in place of the logits.
     """
 
-    rule = "logits (..., classes) and integer targets (...)"
+    expects = "logits (..., classes) and integer targets (...)"
 
     @staticmethod
     def flops(ctx, out, logits, targets):

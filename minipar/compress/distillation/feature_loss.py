@@ -30,7 +30,7 @@ def layer_pairs(num_student: int, num_teacher: int) -> list[tuple[int, int]]:
 class SquaredError(Function):
     """y = Σ ‖x - target‖² / n / denominator over the rows that count; n numbers a row."""
 
-    rule = "x and target (..., n), and which rows count (...)"
+    expects = "x and target (..., n), and which rows count (...)"
 
     @staticmethod
     def flops(ctx, out, x, target, counts):
@@ -59,7 +59,7 @@ class CosineDistance(Function):
     u and v are x and the target brought to length 1.  What x has of length does not matter.
     """
 
-    rule = "x and target (..., n), and which rows count (...)"
+    expects = "x and target (..., n), and which rows count (...)"
 
     @staticmethod
     def flops(ctx, out, x, target, counts):

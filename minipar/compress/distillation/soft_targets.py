@@ -34,7 +34,7 @@ class SoftTargets(Function):
     Saves dlogits = T (q - p) / denominator itself, as CrossEntropy does.
     """
 
-    rule = "logits and a teacher's logits (..., classes) and integer targets (...)"
+    expects = "logits and a teacher's logits (..., classes) and integer targets (...)"
 
     @staticmethod
     def flops(ctx, out, logits, teacher, targets):

@@ -22,7 +22,7 @@ from ...nn import Linear, Module, Parameter
 class ApplyMask(Function):
     """y = w mask;  dw = g mask.  The mask (bool, of the shape of w) is a constant."""
 
-    rule = "a mask of the shape of its weight"
+    expects = "a mask of the shape of its weight"
 
     @staticmethod
     def flops(ctx, out, w, mask):
@@ -67,7 +67,7 @@ class Masks:
                 raise ValueError(f"a mask {mask.shape} for {name}, which is {there}: give masks "
                                  "of the model that they were made for")
         self.parameters = {name: own[name] for name in masks}
-        self._masks = {p.slot: (p.take(masks[name]).astype(bool), p.box)
+        self._masks = {p.slot: (p.local_part(masks[name]).astype(bool), p.box)
                        for name, p in self.parameters.items()}
         for _, module in model.named_modules():
             if any(p.slot in self._masks for p in module._parameters.values()):
@@ -87,7 +87,7 @@ class Masks:
         """The mask of what this rank has of a parameter; whole masks are cut when that was."""
         mask, box = self._masks[parameter.slot]
         if box != parameter.box:            # cut since then, which happens only once
-            mask = parameter.take(mask)
+            mask = parameter.local_part(mask)
             self._masks[parameter.slot] = mask, parameter.box
         return mask
 

@@ -58,7 +58,7 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
             key = np.where(masks.local(parameter), key, key.dtype.type(0))  # pruned first
         keys.append(key.ravel())
         size = math.prod(parameter.global_shape)
-        places.append(parameter.take(np.arange(num_places, num_places + size).reshape(
+        places.append(parameter.local_part(np.arange(num_places, num_places + size).reshape(
             parameter.global_shape)).ravel())
         counted.append(np.full(score.size, counts(parameter, mesh)))
         num_places += size

@@ -25,7 +25,7 @@ def magnitude(parameters: Mapping[str, Parameter]) -> Scores:
 
 def random(parameters: Mapping[str, Parameter], seed: int = 0) -> Scores:
     """The same for every layout: drawn for whole parameters, by name."""
-    return {name: p.take(generator(seed, "prune", name).random(p.global_shape))
+    return {name: p.local_part(generator(seed, "prune", name).random(p.global_shape))
             for name, p in parameters.items()}
 
 

@@ -34,7 +34,7 @@ class GatherMatmul(Function):
     """y[:, j] = Σ of x[:, rows[i]] values[i] over the entries i from starts[j] to the next, + bias.
     """
 
-    rule = "x (..., in)"
+    expects = "x (..., in)"
 
     @staticmethod
     def flops(ctx, out, x, values, rows, starts, bias):

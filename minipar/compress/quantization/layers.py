@@ -50,7 +50,7 @@ class QuantizedEmbedding(QuantizedLayer, Embedding):
 class IntegerProduct(Function):
     """y = x̂ ŵ + bias, x̂ on a grid of ACTIVATIONS; of use for inference only."""
 
-    rule = "x (..., in), a bias (out,) or None"
+    expects = "x (..., in), a bias (out,) or None"
 
     @staticmethod
     def flops(ctx, out, x, bias, **options):

@@ -48,7 +48,7 @@ from .quantized_tensor import QuantizedTensor
 class FakeQuantize(Function):
     """x̂, the values of x's codes on a grid."""
 
-    rule = "x, and scale and zero that broadcast against it"
+    expects = "x, and scale and zero that broadcast against it"
 
     @staticmethod
     def flops(ctx, out, x, scale, zero):

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...autograd import Tensor, saved_tensors_hooks
-from ...autograd.function import Function, Saved, is_recording, saved_hooks
+from ...autograd.function import Function, is_recording
+from ...autograd.saved import SavedArray, current_saved_tensors_hooks
 from ...backend import Array, is_gpu, is_host, record_allocation
 from ...backend.copy_stream import CopyStream
 from ...backend.views import flat_view, storage, view_from_spec, view_spec
@@ -54,7 +55,7 @@ class Moved:
     __slots__ = ("here", "outside", "like", "__weakref__")
 
     def __init__(self, flat: Array, hooks: Any):
-        self.here: Saved | None = Saved(flat, hooks)
+        self.here: SavedArray | None = SavedArray(flat, hooks)
         self.outside: Array | None = None
         self.like = np.empty_like(flat, shape=0)
 
@@ -71,12 +72,12 @@ class Load:
     """
 
     def __init__(self, how: "DecisionExecutor"):
-        self.how, self.hooks, self.open = how, saved_hooks(), False
+        self.how, self.hooks, self.open = how, current_saved_tensors_hooks(), False
         self.found: weakref.WeakValueDictionary[int, Moved] = weakref.WeakValueDictionary()
         self.leaving: list[tuple[Moved, Any]] = []
         self.coming: list[tuple[Moved, Any]] | None = None
 
-    def pack(self, array: Array) -> View | Saved:
+    def pack(self, array: Array) -> View | SavedArray:
         """A hook: part of the load, unless it stays; what backward computes again does."""
         owner = storage(array)
         if self.open and (is_host(array) or is_gpu(array)) and id(owner) not in self.how.stays:
@@ -87,11 +88,13 @@ class Load:
                 if moved is None:
                     moved = self.found[id(owner)] = Moved(flat, self.hooks)
                 return View(moved, place)
-        return Saved(array, self.hooks)
+        return SavedArray(array, self.hooks)
 
-    def unpack(self, item: View | Saved) -> Array:
+    def unpack(self, item: View | SavedArray) -> Array:
         """A hook: the array."""
-        return item() if isinstance(item, Saved) else view_from_spec(item.moved.here(), item.place)
+        if isinstance(item, SavedArray):
+            return item()
+        return view_from_spec(item.moved.here(), item.place)
 
     def leave(self) -> None:
         """Begin to copy out."""
@@ -116,7 +119,7 @@ class Load:
             self.coming = []
             for moved in list(self.found.values()):
                 flat = np.empty_like(moved.like, shape=moved.outside.shape)
-                moved.here = Saved(flat, self.hooks)
+                moved.here = SavedArray(flat, self.hooks)
                 self.coming.append((moved, self.how.back.copy(moved.outside, flat)))
 
     def wait_in(self) -> None:

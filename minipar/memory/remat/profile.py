@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...autograd import Meter, Tensor, saved_tensors_hooks
-from ...autograd.engine import count_consumers
-from ...autograd.function import Enough
+from ...autograd.graph import count_consumers
+from ...autograd.saved import StopForward
 from ...autograd.tensor import GradientSlot, Node
 from ...backend import Array
 from ...backend.views import storage
@@ -118,16 +118,16 @@ def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[P
 
 def _flops_until(num_saves: int, part: Callable, x: Any) -> int:
     """FLOPs of a forward that ends when so many arrays were saved."""
-    def count(array: Array) -> type[Enough] | None:
+    def count(array: Array) -> type[StopForward] | None:
         nonlocal num_saves
         num_saves -= 1
-        return None if num_saves else Enough
+        return None if num_saves else StopForward
 
     with Meter().running() as meter:
         try:
             with saved_tensors_hooks(count, lambda nothing: nothing, nested=False):
                 part(x)
-        except Enough:
+        except StopForward:
             pass
     return meter.total_flops("forward")
 

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from ...autograd import Tensor, saved_tensors_hooks
-from ...autograd.function import Enough, Saved, is_recording, saved_hooks
+from ...autograd.function import is_recording
+from ...autograd.saved import SavedArray, StopForward, current_saved_tensors_hooks
 from ...backend import Array
 
 # The segment that is being computed for the first time; every simulated rank has its own.
@@ -59,7 +60,7 @@ class Dropped:
 
     def __init__(self, array: Array):
         self.form: tuple[tuple[int, ...], np.dtype] = array.shape, array.dtype
-        self.again: Saved | None = None
+        self.again: SavedArray | None = None
 
 
 class Segment:
@@ -69,13 +70,13 @@ class Segment:
     """
 
     def __init__(self, function: Callable[..., Tensor], inputs: Sequence[Any]):
-        around, hooks = _around.get(), saved_hooks()
+        around, hooks = _around.get(), current_saved_tensors_hooks()
         self.function, self.context = function, copy_context()
         self.hooks = around.hooks if around else hooks
-        self.inputs = [(Saved(x.data, hooks), x.requires_grad) if isinstance(x, Tensor) else x
+        self.inputs = [(SavedArray(x.data, hooks), x.requires_grad) if isinstance(x, Tensor) else x
                        for x in inputs]
-        if any(isinstance(x, tuple) and x[0].item is Enough for x in self.inputs):
-            raise Enough
+        if any(isinstance(x, tuple) and x[0].item is StopForward for x in self.inputs):
+            raise StopForward
         self.dropped: list[weakref.ref[Dropped]] = []   # the graph holds them while it needs them
 
     def drop(self, array: Array) -> Dropped:
@@ -97,19 +98,19 @@ class Segment:
         inputs = [Tensor(x[0](), requires_grad=x[1]) if isinstance(x, tuple) else x
                   for x in self.inputs]
 
-        def keep(array: Array) -> type[Enough] | None:
+        def keep(array: Array) -> type[StopForward] | None:
             item = next(waiting)
             if item is not None:
                 if item.form != (array.shape, array.dtype):
                     raise _differs(f"{array.shape} {array.dtype}", item)
-                item.again = Saved(array, self.hooks)
-            return Enough if item is wanted[-1] else None
+                item.again = SavedArray(array, self.hooks)
+            return StopForward if item is wanted[-1] else None
 
         _again.set(True)                # in this segment's own context, which ends here
         try:
             with saved_tensors_hooks(keep, lambda nothing: nothing, nested=False):
                 self.function(*inputs)
-        except Enough:
+        except StopForward:
             self.function = self.inputs = self.context = None   # never asked again
             return
         raise _differs("nothing", next(waiting))

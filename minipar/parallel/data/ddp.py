@@ -74,7 +74,7 @@ class Bucketed(Strategy):
         run = self.buckets[i]
         for parameter in run.parameters:        # a parameter that was not used counts as 0
             if parameter.grad is None:
-                parameter.slot.grad = parameter.slot.place()
+                parameter.slot.grad = parameter.slot.grad_buffer()
                 parameter.slot.grad[...] = 0
         self.works.append((run, self.start(run)))
 

@@ -11,7 +11,7 @@ section 3.2.3.
 
 from collections.abc import Callable, Sequence
 
-from ...autograd import GradientSlot, Tensor, slots_below
+from ...autograd import GradientSlot, Tensor, reachable_slots
 from ...nn import Parameter
 
 
@@ -31,7 +31,7 @@ class OrderedLauncher:
 
     def before_backward(self, loss: Tensor) -> None:
         """A backward from `loss` is about to begin."""
-        coming = slots_below(loss)
+        coming = reachable_slots(loss)
         self.missing = [coming.intersection(slots) for slots in self.groups]
         self.num_launched = 0
 

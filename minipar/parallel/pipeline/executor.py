@@ -168,14 +168,14 @@ class BatchRun:
         """dx from dy; the gradients of the weights are added up on the way."""
         x, y = self.kept.pop(action[1:])
         with self.pipeline.reducing(action.stage, y):
-            backward(y, grad, between=self.poll)
+            backward(y, grad, poll=self.poll)
         return x.grad if action.stage else None
 
     def input(self, action: Action, grad: Array | None) -> Array | None:
         """dx alone: what else there is to do of backward is kept for `weight`."""
         x, y = self.kept[action[1:]]
         reducing = self.pipeline.reducing(action.stage, y)      # while there is a graph to look at
-        rest = backward(y, grad, defer_weights=True, between=self.poll)
+        rest = backward(y, grad, defer_weights=True, poll=self.poll)
         self.kept[action[1:]] = rest, reducing
         return x.grad if action.stage else None
 

@@ -38,7 +38,7 @@ from ...comm import Communicator, Request
 from ...comm.collectives import agree_on_sum, all_reduce, chunk_bounds
 from ...nn import Module, Parameter, Slab
 from ...nn.chain import chain
-from ...nn.parameter import Absent
+from ...nn.parameter import Unmaterialized
 from ...random import training_step
 from .schedule.actions import FORWARD, one_f_one_b_row
 
@@ -86,8 +86,8 @@ class OneFOneB:
                 group = comm.split(0 if comm.rank in ranks else None)
                 self.shared += [(group, parameter)] if group else []
             if comm.rank not in ranks:
-                parameter.data = Absent(parameter.shape, parameter.dtype)
-                parameter.slot.place = None
+                parameter.data = Unmaterialized(parameter.shape, parameter.dtype)
+                parameter.slot.grad_buffer = None
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
         """This rank's share of the number of targets: all are the last stage's."""

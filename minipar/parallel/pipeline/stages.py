@@ -19,7 +19,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_reduce
 from ...nn import Module
 from ...nn.chain import chain
-from ...nn.parameter import Absent
+from ...nn.parameter import Unmaterialized
 from ..strategy import Microbatch, Strategy
 from .schedule.actions import Placement
 from .stage_slab import StageSlab
@@ -102,8 +102,8 @@ class Staged(Strategy):
         model.slabs = []
         for parameter, ranks in ranks_of.items():
             if rank not in ranks:
-                parameter.data = Absent(parameter.shape, parameter.dtype, AT_ONCE)
-                parameter.slot.place = parameter.slot.grad = None
+                parameter.data = Unmaterialized(parameter.shape, parameter.dtype, AT_ONCE)
+                parameter.slot.grad_buffer = parameter.slot.grad = None
         self._summed = False
 
     def forward_context(self) -> AbstractContextManager:

@@ -104,7 +104,7 @@ def shard_parameter(parameter: Parameter, dim: int, tp: Communicator,
         raise ValueError(f"a layer of width 1 cannot be cut over {tp.size} ranks: make it wider, "
                          "or leave tensor parallelism off")
     box[dim] = chunk_bounds(length, tp.size)[tp.rank]
-    parameter.cut(tuple(box), order)
+    parameter.shard(tuple(box), order)
     parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)
 
 

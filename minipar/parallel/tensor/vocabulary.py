@@ -25,7 +25,7 @@ from .layers import TensorSplit, retype, shard_parameter
 class PartialEmbedding(Function):
     """Rows of a table of the words from `start` on, zeros for words that are elsewhere."""
 
-    rule = "a table (rows, width) and an array of word numbers"
+    expects = "a table (rows, width) and an array of word numbers"
 
     @staticmethod
     def flops(ctx, out, table, ids):
@@ -53,7 +53,7 @@ class VocabularyCrossEntropy(Function):
     Saves this rank's columns of dlogits = (softmax - one-hot) / denominator.
     """
 
-    rule = "logits (..., this rank's classes) and integer targets (...)"
+    expects = "logits (..., this rank's classes) and integer targets (...)"
     metered = False     # it waits for other ranks: its own 6 FLOPs a logit are not reported
 
     @staticmethod

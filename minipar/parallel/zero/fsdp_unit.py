@@ -17,7 +17,7 @@ from ...backend.views import view_from_spec, view_spec
 from ...comm import Communicator
 from ...comm.work import Work, start
 from ...nn import Parameter
-from ...nn.parameter import Absent
+from ...nn.parameter import Unmaterialized
 from ...nn.slab import Segment
 from ..shards import Shard
 from ..wire import UNCOMPRESSED, Wire
@@ -69,7 +69,7 @@ class FSDPUnit:
                                                               run.shard.layout)]
         self.parameters, self.names = [p for p, _ in self.places], [s.name for _, s in self.places]
         self.slots = {p.slot for p in self.parameters}
-        self.released = [Absent(p.shape, p.dtype) for p in self.parameters]
+        self.released = [Unmaterialized(p.shape, p.dtype) for p in self.parameters]
         self.full: list[Array] | None = None    # all of each run and its padding, while gathered
         self.coming: Work | None = None         # … or while they are on their way
         self.wire: Wire = UNCOMPRESSED          # how pieces travel

@@ -22,7 +22,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_gather as gather_array
 from ...comm.collectives import broadcast, chunk_bounds
 from ...nn import Module, Parameter
-from ...nn.parameter import Absent
+from ...nn.parameter import Unmaterialized
 from ...nn.slab import Segment
 from ..conjugate import all_gather
 from ..data.graph import check_uses
@@ -59,8 +59,8 @@ class ShardedParameters:
         record_allocation("parameters", data)
         leaf, grad = Tensor(data), allocate_zeros("gradients", data)
         leaf.edge = GradientSlot(weight_only=True)
-        leaf.slot.place = lambda: grad
-        parameter.data, parameter.slot.place = Absent(shape, parameter.dtype), None
+        leaf.slot.grad_buffer = lambda: grad
+        parameter.data, parameter.slot.grad_buffer = Unmaterialized(shape, parameter.dtype), None
         self.slabs.append(LeafShard(leaf, layout, comm, bounds, grad))
         return leaf
 

@@ -38,7 +38,8 @@ class TransientGradient:
         self.flat: Array | None = None
         self.before = before
         for parameter, segment in zip(parameters, layout):
-            parameter.slot.place = lambda s=segment: self.whole()[s.start:s.stop].reshape(s.shape)
+            parameter.slot.grad_buffer = lambda s=segment: (
+                self.whole()[s.start:s.stop].reshape(s.shape))
 
     def whole(self) -> Array:
         """The flat array; a parameter's first contribution is written to its place, not added."""
@@ -51,7 +52,7 @@ class TransientGradient:
         """Hand it over, zeros where nothing came, and forget it."""
         for parameter in self.parameters:
             if parameter.grad is None:
-                parameter.slot.place()[...] = 0
+                parameter.slot.grad_buffer()[...] = 0
             parameter.slot.grad = None
         flat, self.flat = self.flat, None
         return flat
