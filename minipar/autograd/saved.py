@@ -1,6 +1,8 @@
 """Arrays that are saved for backward, and the hooks that count, move, round or recompute them.
 
     ctx.save(x) ──pack──▶ item ┄┄┄┄┄┄┄ until backward ┄┄┄┄┄┄┄ ──unpack──▶ x
+
+The names are PyTorch's (torch.autograd.graph.saved_tensors_hooks).
 """
 
 from collections.abc import Callable, Iterator
