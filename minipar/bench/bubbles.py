@@ -16,6 +16,7 @@ from statistics import mean, median
 
 import numpy as np
 
+from .. import viz
 from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
 from ..nn import GPT
@@ -23,7 +24,6 @@ from ..parallel.pipeline import Timeline, Times, make_schedule, simulate
 from ..parallel.pipeline.executor import Pipeline
 from ..parallel.pipeline.schedule.metrics import bubble
 from ..parallel.strategy import Microbatch
-from ..viz.pipeline import draw_pipelines
 from .data_parallel import meet
 from .gpt import CONFIG, make_batch
 from .timing import Row, interleave, milliseconds
@@ -56,7 +56,7 @@ def measure(comm: Communicator, num_rounds: int, out: Path | None = None) -> lis
                         f"formula {formula:.1%}", share / formula))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        draw_pipelines(timelines, out / "bubbles.png")
+        viz.draw_pipelines(timelines, out / "bubbles.png")
     return rows
 
 

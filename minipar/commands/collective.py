@@ -17,6 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from .. import viz
 from ..comm import Cluster, Communicator, Trace
 from ..comm.collectives import registry as by_name
 from ..comm.collectives.further import NEED_REAL_RANKS
@@ -26,9 +27,6 @@ from ..comm.simulated.topology import Link, Links
 from ..environment import launched
 from ..launcher import UsageError
 from ..units import in_bytes, time_unit
-from ..viz import TracedRun, draw_space_time, draw_timeline, timeline_in_terminal, write_perfetto
-from ..viz.rounds import record_rounds
-from ..viz.rounds_page import write_rounds_page
 
 LINKS = Links(within=Link(1e-6, 1e11), between=Link(1e-5, 1e10))    # if there are several nodes
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -84,23 +82,23 @@ def _run(options: argparse.Namespace) -> None:
     counted = count(trace, p, nodes, program(operation, algorithm, n, Combining))
     expected = seconds_on(operation, algorithm, p, n * DTYPE.itemsize, network)
     console.print(cost_table(title, predicted, counted, expected, took))
-    console.print(timeline_in_terminal(trace, console.width, p) if trace.messages
+    console.print(viz.timeline_in_terminal(trace, console.width, p) if trace.messages
                   else "no messages")
     if options.png is not None:
         console.print(f"wrote {draw(trace, options.png, title, p)}")
     if options.html is not None:
         console.print(f"wrote {write_page(operation, algorithm, p, nodes, n, options.html)}")
     if options.perfetto is not None:
-        console.print(f"wrote {write_perfetto(trace, options.perfetto)}")
+        console.print(f"wrote {viz.write_perfetto(trace, options.perfetto)}")
 
 
 def write_page(operation: str, algorithm: str, p: int, nodes: int, n: int, path: str) -> Path:
     """The rounds, one by one, of a vector of as many chunks as ranks.  Raises ValueError."""
     if p > MOST_LINES:
         raise ValueError(f"--html shows at most {MOST_LINES} ranks, not {p}: give -p {MOST_LINES}")
-    film = record_rounds(operation, algorithm, p, chunk_bytes=max(1, n * DTYPE.itemsize // p),
+    film = viz.record_rounds(operation, algorithm, p, chunk_bytes=max(1, n * DTYPE.itemsize // p),
                          ranks_per_node=p // nodes)
-    return write_rounds_page(path, film, title=f"{operation} by {algorithm}, {p} ranks")
+    return viz.write_rounds_page(path, film, title=f"{operation} by {algorithm}, {p} ranks")
 
 
 def new_cluster(p: int, nodes: int, **options) -> Cluster:
@@ -194,5 +192,5 @@ def cost_table(title: str, predicted: Cost, counted: Cost, expected: float,
 def draw(trace: Trace, path: str, title: str, num_ranks: int) -> Path:
     """A space-time diagram if there is room for its arrows, else a timeline."""
     if len(trace.messages) > MOST_ARROWS or num_ranks > MOST_LINES:
-        return draw_timeline(trace, path, title, num_ranks=num_ranks)
-    return draw_space_time(path, TracedRun(title, trace, num_ranks=num_ranks))
+        return viz.draw_timeline(trace, path, title, num_ranks=num_ranks)
+    return viz.draw_space_time(path, viz.TracedRun(title, trace, num_ranks=num_ranks))

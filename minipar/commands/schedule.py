@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from .. import viz
 from ..atomic_files import write_text
 from ..comm.simulated.topology import Link
 from ..launcher import UsageError
@@ -36,7 +37,6 @@ from ..parallel.pipeline import (
 from ..parallel.pipeline.schedule.metrics import Bubble, bubble, num_messages, peak_memory
 from ..plan import pipelines as predict
 from ..units import in_bytes, time_unit
-from ..viz import draw_pipeline, pipeline_in_terminal, write_perfetto, write_schedule_page
 
 MOST_ACTIONS, MOST_LANES = 1_000_000, 256
 LEAST, MOST = 1e-15, 1e15       # seconds or bytes
@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> None:
     if fault is not None:
         if options.png is not None:
             done = simulate_until(fault, schedule, times, placement)
-            console.print(f"wrote {draw_pipeline(done, options.png, title, kept, fault)}")
+            console.print(f"wrote {viz.draw_pipeline(done, options.png, title, kept, fault)}")
         raise ValueError(f"{title}: {fault.sentence}")
     # a message of one byte, so that its transfer takes 1 / bandwidth
     link = Link(options.latency, 1 / options.transfer if options.transfer else inf)
@@ -114,17 +114,17 @@ def _run(options: argparse.Namespace) -> None:
     split = any(action.kind == "I" for row in schedule for action in row)
     console.print(table(title, timeline, known, flights, num_messages(placement, m),
                         predict.lower_bound(placement, m, times, split), kept))
-    console.print(pipeline_in_terminal(timeline, console.width))
+    console.print(viz.pipeline_in_terminal(timeline, console.width))
     if options.csv is not None:
         console.print(f"wrote {write_text(options.csv, to_csv(schedule))}")
     if options.png is not None:
-        console.print(f"wrote {draw_pipeline(timeline, options.png, title, kept)}")
+        console.print(f"wrote {viz.draw_pipeline(timeline, options.png, title, kept)}")
     if options.html is not None:
-        page = write_schedule_page(options.html, options.name, p, m,
-                                   v if SCHEDULES[options.name].any_stages else 2, whole)
+        page = viz.write_schedule_page(options.html, options.name, p, m,
+                                       v if SCHEDULES[options.name].any_stages else 2, whole)
         console.print(f"wrote {page}")
     if options.perfetto is not None:
-        console.print(f"wrote {write_perfetto(timeline.as_trace(), options.perfetto)}")
+        console.print(f"wrote {viz.write_perfetto(timeline.as_trace(), options.perfetto)}")
 
 
 def check_numbers(options: argparse.Namespace) -> None:

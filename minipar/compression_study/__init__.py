@@ -19,10 +19,10 @@ from typing import Any
 
 from rich.console import Console
 
+from .. import viz
 from ..atomic_files import write_text
 from ..environment import launched
 from ..launcher import UsageError
-from ..viz.pareto import ParetoPanel, draw_pareto
 from .findings import paragraphs
 from .measure import ROWS
 from .subjects import FULL, QUICK, Subject
@@ -87,7 +87,7 @@ def write(out: Path, subjects: tuple[Subject, ...], results: Results, seeds: int
           findings: str) -> None:
     """All files of the report."""
     how = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
-    draw_pareto([panel(subject, results) for subject in subjects], out / "study.png",
+    viz.draw_pareto([panel(subject, results) for subject in subjects], out / "study.png",
                 f"Quality against the model's bytes in its file ({how})")
     write_text(out / "study.csv", as_csv(results))
     write_text(out / "study.json", as_json(results))
@@ -95,7 +95,7 @@ def write(out: Path, subjects: tuple[Subject, ...], results: Results, seeds: int
                f"![Quality against bytes](study.png)\n\n{findings}")
 
 
-def panel(subject: Subject, results: Results) -> ParetoPanel:
+def panel(subject: Subject, results: Results) -> "viz.ParetoPanel":
     """The points of a subject: one for each file."""
     points, scale = {}, 100 if subject.more_is_better else 1
     for row in ROWS:
@@ -104,5 +104,5 @@ def panel(subject: Subject, results: Results) -> ParetoPanel:
             quality = Spread.of(column(rows, "quality"))
             points[row.name] = (Spread.of(column(rows, "num_bytes")).mean, scale * quality.mean,
                                 scale * (quality.deviation or 0.0))
-    return ParetoPanel(subject.name, subject.quality + ", %" * subject.more_is_better, points,
+    return viz.ParetoPanel(subject.name, subject.quality + ", %" * subject.more_is_better, points,
                  subject.more_is_better)

@@ -13,12 +13,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from .. import viz
 from ..comm import Communicator
 from ..environment import launched, launcher_terminal
-from ..viz.loss import draw_loss
-from ..viz.memory_timeline import MemoryStep, draw_memory_timeline, phase_starts
-from ..viz.pipeline import draw_pipeline
-from ..viz.timeline import draw_timeline
 from .loop import TrainState
 from .setup.memory import described_memory
 from .setup.precision import described as precision_of
@@ -95,18 +92,19 @@ def draw(run: TrainState, world: str, out: Path) -> list[Path]:
     """The loss curve; one step's timeline, this rank's memory, its pipeline; rank 0 only."""
     steps = np.arange(1, len(run.losses) + 1)
     name = f"{type(run.task.build()).__name__} on {run.options.data}"
-    pictures = [draw_loss(steps, run.losses, out / "loss.png", title=f"{name}, {world}",
+    pictures = [viz.draw_loss(steps, run.losses, out / "loss.png", title=f"{name}, {world}",
                           reference=run.task.reference_loss(), per=run.task.target)]
     if run.trace is not None and (run.trace.spans or run.trace.messages):
-        pictures.append(draw_timeline(run.trace, out / "timeline.png", arrows=False,
+        pictures.append(viz.draw_timeline(run.trace, out / "timeline.png", arrows=False,
                                       title=f"One training step: {name}, {world}"))
-    step = MemoryStep("", run.memory.ledger.history, *run.traced, phases=phase_starts(run.trace, 0))
-    pictures.append(draw_memory_timeline([step], out / "memory.png",
+    step = viz.MemoryStep("", run.memory.ledger.history, *run.traced,
+                          phases=viz.phase_starts(run.trace, 0))
+    pictures.append(viz.draw_memory_timeline([step], out / "memory.png",
                                 f"Memory of rank 0: {name}, {world}\n{described(run.options)}"
                                 f"{described_memory(run.options)}"))
     if run.pipeline is not None:
         groups = run.strategy.comm.size // run.pipeline.num_ranks
-        pictures.append(draw_pipeline(run.pipeline, out / "pipeline.png", (
+        pictures.append(viz.draw_pipeline(run.pipeline, out / "pipeline.png", (
             f"One step of {name}, {described(run.options)}"
             + f"\nthe first of {groups} pipelines, its ranks counted along pp" * (groups > 1))))
     return pictures

@@ -14,40 +14,56 @@
     all of them     figure, colors
 
 `draw_…` writes a picture and returns its path; `write_…` writes another file; `…_in_terminal`
-returns text.
+returns text.  A name is imported on its first use: `from minipar import viz` loads no matplotlib.
 """
 
-from .autograd_graph import draw_autograd_graph
-from .bars import Bar, side_by_side, timeline_bars
-from .crossovers import CostCurves, draw_crossovers
-from .device_limits import Requirement, draw_device_limits
-from .error_feedback import draw_error_feedback
-from .loss import draw_loss, draw_losses
-from .memory_timeline import MemoryStep, draw_memory_timeline, live_levels, phase_starts
-from .number_line import draw_number_lines
-from .perfetto import write_perfetto
-from .permutations import draw_permutations
-from .pipeline import draw_pipeline
-from .pipeline_terminal import pipeline_in_terminal
-from .precision import draw_precision
-from .rank_traffic import draw_rank_traffic
-from .rounds import Rounds, record_rounds
-from .rounds_page import write_rounds_page
-from .rounds_picture import draw_rounds
-from .schedule_page import write_schedule_page
-from .sharded_pair import draw_sharded_pair
-from .soft_targets import draw_soft_targets
-from .space_time import TracedRun, Wait, draw_space_time, waits_of
-from .stacked_bars import draw_stacked_bars
-from .timeline import draw_timeline, draw_timelines
-from .timeline_terminal import timeline_in_terminal
+from importlib import import_module
+from typing import Any
 
-__all__ = ["Bar", "CostCurves", "MemoryStep", "Requirement", "Rounds", "TracedRun", "Wait",
-           "draw_autograd_graph", "draw_crossovers", "draw_device_limits", "draw_error_feedback",
-           "draw_loss", "draw_losses", "draw_memory_timeline", "draw_number_lines",
-           "draw_permutations", "draw_pipeline", "draw_precision", "draw_rank_traffic",
-           "draw_rounds", "draw_sharded_pair", "draw_soft_targets", "draw_space_time",
-           "draw_stacked_bars", "draw_timeline", "draw_timelines", "live_levels", "phase_starts",
-           "pipeline_in_terminal", "record_rounds", "side_by_side", "timeline_bars",
-           "timeline_in_terminal", "waits_of", "write_perfetto", "write_rounds_page",
-           "write_schedule_page"]
+_MODULES = {
+    "autograd_graph": ("draw_autograd_graph", "graph_nodes"),
+    "bars": ("Bar", "side_by_side", "timeline_bars"),
+    "crossovers": ("CostCurves", "draw_crossovers"),
+    "device_limits": ("Requirement", "draw_device_limits"),
+    "error_feedback": ("draw_error_feedback",),
+    "loss": ("draw_loss", "draw_losses"),
+    "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),
+    "mesh_traffic": ("MeshTraffic", "draw_mesh_traffic"),
+    "number_line": ("draw_number_lines",),
+    "offload_timeline": ("draw_offload_timeline",),
+    "pareto": ("ParetoPanel", "draw_pareto"),
+    "perfetto": ("write_perfetto",),
+    "permutations": ("draw_permutations",),
+    "pipeline": ("draw_pipeline", "draw_pipelines"),
+    "pipeline_terminal": ("pipeline_in_terminal",),
+    "precision": ("draw_precision",),
+    "pruning_masks": ("PrunedModel", "draw_pruning_masks"),
+    "quantization_grids": ("GridPanel", "draw_quantization_grids"),
+    "rank_traffic": ("draw_rank_traffic",),
+    "remat_steps": ("draw_remat_steps",),
+    "remat_tradeoff": ("draw_remat_tradeoff",),
+    "rounds": ("Rounds", "record_rounds"),
+    "rounds_page": ("write_rounds_page",),
+    "rounds_picture": ("draw_rounds",),
+    "schedule_page": ("write_schedule_page",),
+    "sharded_pair": ("draw_sharded_pair",),
+    "soft_targets": ("draw_soft_targets",),
+    "space_time": ("TracedRun", "Wait", "draw_space_time", "waits_of"),
+    "stacked_bars": ("draw_stacked_bars",),
+    "timeline": ("draw_timeline", "draw_timelines"),
+    "timeline_terminal": ("timeline_in_terminal",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use (PEP 562)."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__
