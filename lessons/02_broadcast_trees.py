@@ -21,10 +21,8 @@ from support.measuring import counted, crossing, path_of, rounds_of, seconds, si
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import broadcast, chunk_bounds, gather, reduce, scatter
-from minipar.comm.collectives.broadcast_algorithms import pipelined_chain
-from minipar.comm.collectives.further import ALGORITHMS
+from minipar.comm.collectives.broadcast import pipelined_chain
 from minipar.comm.cost import predict
-from minipar.comm.cost.auto import chooser
 from minipar.launcher import launch
 from minipar.viz import draw_rounds, record_rounds
 
@@ -107,13 +105,12 @@ def main(comm: Communicator) -> None:
                "even if every message took no time at all, and the **bytes on the critical "
                "path**. Real messages, played again on links that charge for one of the two.")
     lesson.table(count(comm), f"p = {comm.size}, n = {960 * comm.size:,} B, k = {SEGMENTS}")
-    choose = chooser(comm, ALGORITHMS)          # as "auto" does
     names, rows = ("binomial", "chain", "pipelined_chain", "scatter_all_gather"), []
     for n in (640, 40_000, 4_000_000):
         array = np.zeros(n // 8)
         times = [seconds(comm, partial(broadcast, comm, array, algorithm=name)) for name in names]
         rows.append((f"{n:,} B", *(f"{t * 1e6:,.0f} µs" for t in times),
-                     choose("broadcast", n).replace("_", " ")))
+                     comm.choose("broadcast", n).replace("_", " ")))
     lesson.say(f"On these ranks a broadcast takes ({lesson.clock}, and nothing is asserted):")
     lesson.grid(["n", *(name.replace("_", " ") for name in names), "auto takes"], rows)
     if comm.rank == 0:

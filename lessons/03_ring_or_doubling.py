@@ -19,9 +19,7 @@ from support.measuring import counted, crossing, path_of, rounds_of, seconds, si
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_gather, chunk_bounds, reduce_scatter
-from minipar.comm.collectives.further import ALGORITHMS
 from minipar.comm.cost import predict
-from minipar.comm.cost.auto import chooser
 from minipar.launcher import launch
 from minipar.viz import draw_rounds, record_rounds, write_rounds_page
 
@@ -103,7 +101,6 @@ def main(comm: Communicator) -> None:
                "elsewhere doubling and halving first fold the ranks that are too many into the "
                "others, and pay for it. Bruck's does not, but puts its chunks in order at the end.")
     lesson.table(count(comm), f"p = {comm.size}, n = {960 * comm.size:,} B")
-    choose = chooser(comm, ALGORITHMS)          # as "auto" does
     lesson.say(f"On these ranks ({lesson.clock}, and nothing is asserted):")
     for operation, algorithms in WAYS.items():
         rows = []
@@ -112,7 +109,7 @@ def main(comm: Communicator) -> None:
             times = [seconds(comm, partial(run, comm, operation, algorithm, full))
                      for algorithm in algorithms]
             rows.append((f"{n:,} B", *(f"{t * 1e6:,.0f} µs" for t in times),
-                         choose(operation, n).replace("_", " ")))
+                         comm.choose(operation, n).replace("_", " ")))
         lesson.grid([operation.replace("_", "-"), *(name.replace("_", " ") for name in algorithms),
                      "auto takes"], rows)
     if comm.rank == 0:

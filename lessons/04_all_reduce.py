@@ -96,7 +96,7 @@ def main(comm: Communicator) -> None:
     if comm.rank == 0:
         for p in (3, 5):            # no powers of two, and 1,000 is no multiple of 3
             Cluster(p).run(partial(check, lesson))
-    simulated, network = hasattr(comm, "cluster"), network_of(comm)
+    simulated, network = comm.is_simulated, network_of(comm)
     if not simulated:
         within, between = measure_links(comm)
         network = network._replace(combining=measure_combining(comm), **{

@@ -20,7 +20,7 @@ from support.kit import ABOUT, EQUAL, Lesson, Row
 from support.pipeline_runs import distance, from_rank_0, gradients, run, serial, times_of, typical
 
 from minipar.comm import Communicator
-from minipar.comm.collectives import gather_objects
+from minipar.comm.collectives import gather_object
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import launch
 from minipar.nn import MLP
@@ -53,7 +53,7 @@ def main(comm: Communicator) -> None:
     expected_loss, expected = serial(mlp(p), batches)
     runs = {name: run(comm, name, mlp(p), batches) for name in TITLES}
     one = run(comm, "gpipe", mlp(p), batches[:1]).activations
-    simulated = not hasattr(comm, "mpi_comm")
+    simulated = comm.is_simulated
     link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
 
     lesson.say(f"An MLP of {p * LAYERS} layers on p = {p} ranks, m = {M} microbatches of {ROWS} "
@@ -97,7 +97,7 @@ def main(comm: Communicator) -> None:
                    "with the least F and B that were seen, and free links; what is more is time of "
                    "messages, of bookkeeping and of waiting for a core."))
     lint(lesson, p)
-    sizes = gather_objects(comm, one)
+    sizes = gather_object(comm, one)
     lesson.picture(lambda path: draw_pipelines(drawn, path, sizes))
     lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal; 1F1B has GPipe's "
                     "bubble, and holds p − s microbatches instead of all m.")

@@ -100,7 +100,7 @@ def main(comm: Communicator) -> None:
         Row(f"… activations, each {each[name]:,} B", live[name] * each[name], one.activations, "B",
             AT_MOST if name in ("zb_h1", "zb_v") else EQUAL))], f"what rank s = {s} pays")
 
-    simulated = not hasattr(comm, "mpi_comm")
+    simulated = comm.is_simulated
     link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
     rows, drawn = [], {}
     for name, one in runs.items():
@@ -158,7 +158,7 @@ def too_early(comm: Communicator, one: Run) -> int:
 def one_clock(comm: Communicator) -> bool:
     """Whether times of different ranks can be compared: not between real machines."""
     nodes = {comm.node_of(rank) for rank in range(comm.size)}
-    return not hasattr(comm, "mpi_comm") or len(nodes) == 1
+    return comm.is_simulated or len(nodes) == 1
 
 
 if __name__ == "__main__":

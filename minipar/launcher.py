@@ -153,8 +153,8 @@ def report_usage(error: Exception) -> int:
 
 
 def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
-    from .comm.mpi.communicator import world_communicator
     from .comm.mpi.library import import_mpi
+    from .comm.mpi.world import world_communicator
     try:
         MPI = import_mpi()
     except RuntimeError as error:

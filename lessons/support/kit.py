@@ -26,7 +26,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from minipar.comm import Communicator
-from minipar.comm.collectives import gather_objects
+from minipar.comm.collectives import gather_object
 from minipar.environment import cores, minipar_command
 from minipar.exercises import catalog
 from minipar.launcher import UsageError
@@ -73,7 +73,7 @@ class Lesson:
                              f"--ranks {min_ranks}, or mpirun -n {min_ranks}")
         self.console = Console(quiet=comm.rank > 0, highlight=False,
                                width=None if sys.stdout.isatty() else 110)
-        kind = "real MPI" if hasattr(comm, "mpi_comm") else "simulated"
+        kind = "real MPI" if not comm.is_simulated else "simulated"
         self.clock = "simulated" if kind == "simulated" else "measured"     # what seconds are here
         ranks = f"{comm.size} {kind} rank{'s' if comm.size > 1 else ''}"
         number, _, title = self.name.partition("_")
@@ -155,9 +155,9 @@ def answers_of(name: str) -> dict[str, str]:
 
 def _crowded(comm: Communicator) -> str:
     """On rank 0 of real ranks a warning, if those of a machine share its cores; else ""."""
-    if not hasattr(comm, "mpi_comm"):
+    if comm.is_simulated:
         return ""
-    here = [seen for node, seen in gather_objects(comm, (comm.node_of(comm.rank), cores())) or []
+    here = [seen for node, seen in gather_object(comm, (comm.node_of(comm.rank), cores())) or []
             if node == comm.node_of(comm.rank)]
     num_cores = len(set().union(*here))
     return "" if len(here) <= num_cores else (

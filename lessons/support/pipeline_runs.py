@@ -50,7 +50,7 @@ def on_free_links(comm: Communicator,
     Simulated ranks, whose device is as fast as this machine: the best of three runs says how fast.
     The trace has all ranks.  None if `comm` is simulated itself, and on every rank but 0.
     """
-    if comm.rank or not hasattr(comm, "mpi_comm"):
+    if comm.rank or comm.is_simulated:
         return None
 
     def run(speed: float, clock: str) -> list[Observed]:

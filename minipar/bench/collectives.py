@@ -18,8 +18,9 @@ import numpy as np
 
 from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
+from ..comm.arguments import find_algorithm
 from ..comm.collectives import all_reduce
-from ..comm.collectives.further import ALGORITHMS
+from ..comm.collectives.registry import ALGORITHMS
 from .timing import Row, import_torch, milliseconds
 
 MIB = 1 << 20
@@ -111,7 +112,10 @@ def times(comm: Communicator, num_bytes: int, num_rounds: int, *steps: Callable[
 def calls(comm: Communicator, operation: str, x: np.ndarray, y: np.ndarray) -> tuple:
     """(ours, the MPI library's) of an operation on the whole vectors x and y, without copies."""
     chunks, others = np.split(x, comm.size), np.split(y, comm.size)
-    auto, mpi = ALGORITHMS[operation]["auto"], comm.mpi_comm
+    mpi = comm.mpi_comm
+
+    def auto(comm: Communicator, *args: object) -> None:
+        find_algorithm(comm, operation, ALGORITHMS[operation], "auto", x.nbytes)(comm, *args)
     return {
         "reduce_scatter": (lambda: auto(comm, chunks, np.add),
                            lambda: mpi.Reduce_scatter_block(x, others[0])),

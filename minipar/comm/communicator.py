@@ -1,36 +1,48 @@
-"""The Communicator: the only door through which bytes reach another rank.
+"""The Communicator: every byte that reaches another rank goes through it.
 
     comm.send(array, dest=1)          comm.recv(out, source=0)
 
-A program is a function main(comm), and runs unchanged on real MPI processes (`mpi.py`) and on a
-simulated cluster inside one process (`simulated.py`).  Messages between two ranks with the same tag
-arrive in the order they were sent.  A send may block until it is received, at any size
-(*rendezvous*): a program that relies on buffering hangs one day, and here it is told so at once.
+A program is a function main(comm).  It runs unchanged on real MPI processes (`mpi/`) and on a
+simulated cluster inside one process (`simulated/`).  Messages between two ranks with the same tag
+arrive in the order in which they were sent.  A send may block until it is received, at any size
+(*rendezvous*): a program that relies on buffering would hang sooner or later, and the simulated
+cluster reports it at once.
 """
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..backend import Array
-from .trace import Trace
 
+if TYPE_CHECKING:
+    from .progress import ProgressEngine
+    from .trace import Trace
+
+HERE = str(Path(__file__).parent)
 NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must offer
 
 
 class Request(Protocol):
-    """A send or receive under way.  Its array must not be touched before `wait` returns."""
+    """A send or receive that has begun.  Its array must not be touched before `wait` returns."""
 
     def wait(self) -> None:
         """Block until it is done."""
 
     def test(self) -> bool:
         """Whether it is done, without blocking."""
+        ...
 
     def peek(self) -> bool:
-        """The same, for who goes on in any case: no virtual time passes, so never loop on it."""
+        """As `test`, but no virtual time passes.  Never loop on it: the loop would not end."""
+        ...
 
 
 class Labelled:
-    """See Communicator.labelled.  A class of its own: a generator takes as long as a message."""
+    """The context of `Communicator.labelled`; a generator would take as long as a message."""
 
     __slots__ = ("comm", "label", "outer")
 
@@ -45,105 +57,175 @@ class Labelled:
         self.comm.label = self.outer
 
 
-class Communicator:
-    """`size` ranks that can talk to each other, of which this is number `rank`.
+class OwnAlgorithm(NamedTuple):
+    """An algorithm that only some communicators have, such as the MPI library's own.
 
-    `world_rank` is this rank's number in the whole world.
+    `competes` tells whether "auto" may take it on a communicator.
+    """
+
+    run: Callable[..., None]
+    competes: Callable[[Any], bool]
+
+
+class Communicator(ABC):
+    """A group of `size` ranks that can exchange messages; this process is number `rank` of them.
+
+    `world_rank` is this rank's number in the whole world.  Methods marked *collective* must be
+    called by all ranks of the communicator, in the same order.  All others are local, or involve
+    one peer.
     """
 
     rank: int
     size: int
     world_rank: int
-    group: int = 0          # its number among the communicators of this rank
-    label: str = ""         # what messages sent now are part of; set with `labelled`
-    num_works: int = 0      # how many non-blocking collectives were started on it
+    is_simulated: bool
+    me: Any                     # what all communicators of this rank share
+    group: int = 0              # number of this communicator among those of this rank
+    label: str = ""             # the collective that messages sent now belong to (`labelled`)
+    num_works: int = 0          # non-blocking collectives started so far
+    own_algorithms: "Mapping[tuple[str, str], OwnAlgorithm]" = {}   # by operation and name
 
+    @staticmethod
+    def from_mpi(mpi_comm: Any) -> "Communicator":
+        """Collective.  A communicator of the same ranks as `mpi_comm`, any of mpi4py's.
+
+        For programs that use mpi4py themselves: minipar's messages never meet theirs.
+        """
+        # Loaded here, since only this needs MPI; by name, since that module imports this one.
+        return import_module(".mpi.world", __package__).from_mpi(mpi_comm)
+
+    @abstractmethod
     def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
-        """Begin to send `array`."""
-        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+        """Begin to send `array`; return at once."""
 
+    @abstractmethod
     def irecv(self, out: Array, source: int, tag: int = 0) -> Request:
-        """Begin to receive into `out`, which must have the dtype and size of what was sent."""
-        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+        """Begin to receive into `out`, which needs the dtype and size of the message."""
 
     def send(self, array: Array, dest: int, tag: int = 0) -> None:
-        """Send `array` to `dest`; may block until it is received."""
+        """Send `array` to `dest`.  May block until `dest` receives it."""
         self.isend(array, dest, tag).wait()
 
     def recv(self, out: Array, source: int, tag: int = 0) -> None:
-        """Receive into `out` from `source`; blocks until it is there."""
+        """Receive into `out` from `source`.  Blocks until the message is there."""
         self.irecv(out, source, tag).wait()
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
-        """Send `array` to `dest` while receiving `out` from `source`: the safe way to exchange."""
+        """Send `array` to `dest` while receiving `out` from `source`: the safe way to exchange.
+
+        Blocks until both are done.
+        """
         receiving = self.irecv(out, source, tag)
         self.isend(array, dest, tag).wait()
         receiving.wait()
 
-    def split(self, color: int | None, key: int | None = None) -> "Communicator | None":
-        """Called by all: those of one colour become a communicator, ordered by key (by rank).
+    @abstractmethod
+    def wait_any(self, requests: Sequence[Request | None]) -> int:
+        """Block until one of this rank's `requests` is done; return its index.
 
-        None for those whose colour is None.
+        Entries that are None are skipped.  If several are done, a simulated rank takes the earliest
+        in virtual time, a real one the least index.  Works make no progress meanwhile.
         """
-        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
 
+    @abstractmethod
+    def split(self, color: int | None, key: int | None = None) -> "Communicator | None":
+        """Collective.  A communicator of the ranks with this rank's `color`; None if that is None.
+
+        Ranks are numbered by `key`, by default in their present order.
+        """
+
+    @abstractmethod
     def node_of(self, rank: int) -> int:
-        """The number of the node (0, 1, …: a box whose ranks share memory) that has `rank`."""
-        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+        """The number of the node of `rank`: a machine (0, 1, …) whose ranks share memory."""
 
+    @abstractmethod
     def world_rank_of(self, rank: int) -> int:
-        """The number that `rank` has in the whole world, and so in traces."""
-        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+        """The number of `rank` in the whole world, by which traces know it."""
 
     @property
     def node(self) -> int:
         """The number of this rank's node."""
         return self.node_of(self.rank)
 
+    @abstractmethod
     def now(self) -> float:
-        """Seconds on this rank's clock: virtual time on a simulated cluster, else the wall's."""
-        raise TypeError("a Communicator comes from launch(main) or Cluster(n).run(main)")
+        """Seconds on this rank's clock: virtual time on a simulated cluster, else wall time."""
 
+    @abstractmethod
     def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
-        """Told of computation that just took `seconds` of real time: traced, and on a simulated
-        cluster it is what makes virtual time pass."""
+        """Report a computation that took `seconds` of wall time.
+
+        It is traced; on a simulated cluster it advances the virtual time.
+        """
+
+    def choose(self, operation: str, num_bytes: int) -> str | None:
+        """The algorithm that algorithm="auto" takes for `num_bytes`; the same on all ranks.
+
+        None: the first one of the operation, its ring.
+        """
+        return None
+
+    @abstractmethod
+    def make_progress_engine(self) -> "ProgressEngine":
+        """An engine that runs non-blocking collectives on this rank (see `work.py`)."""
 
     @property
-    def trace(self) -> Trace | None:
-        """The log of this rank's events, on whichever communicator; None while nobody asks."""
+    def trace(self) -> "Trace | None":
+        """The log of this rank's events on all its communicators; None while not tracing."""
         return self.me.trace
 
     def start_trace(self, replay: bool = False) -> None:
-        """Log this rank's messages and computations from now on; what `replay` needs, if asked."""
-        world = [("world", self.group)]
-        self.me.log_to(Trace(programs={self.me.number: world} if replay else {}))
+        """Log this rank's messages and computations from now on; with `replay` its program too."""
+        self.me.start_trace(self.group, replay)
 
-    def stop_trace(self) -> Trace:
-        """Stop; return what was logged."""
+    def stop_trace(self) -> "Trace":
+        """Stop logging; return the log."""
         trace = self.me.trace
         self.me.log_to(None)
         return trace
 
-    def labelled(self, label: str) -> "Labelled":
-        """Context in which messages are part of `label`, unless they are part of something."""
+    def labelled(self, label: str) -> Labelled:
+        """Context in which messages carry `label`, unless an outer context gives them another."""
         return Labelled(self, label)
 
     def collective(self, operation: str, array: Array | None = None, uneven: int | None = None,
-                   **options: Any) -> "Labelled":
-        """Context of a collective, whose messages are part of `operation`.
+                   **options: Any) -> Labelled:
+        """Context of a collective, whose messages carry the label `operation`.
 
-        All ranks must give equal `options`, and an `array` of equal dtype and shape; only its axis
-        `uneven`, if any, may differ in length.  The simulated cluster compares them.
+        All ranks must give equal `options`, and an `array` of equal dtype and shape.  Only its axis
+        `uneven`, if given, may differ in length.  The simulated cluster compares all these.
         """
         return Labelled(self, operation)
 
     def check_peer(self, peer: int, role: str) -> None:
-        """Refuse a rank that is none of this communicator's."""
+        """Raise ValueError unless `peer` is a rank of this communicator."""
         if not 0 <= peer < self.size:
             raise ValueError(f"{role}={peer} is no rank of this communicator: it has "
                              f"0 … {self.size - 1}")
 
     def check_tag(self, tag: int) -> None:
-        """Refuse a tag that not every MPI library has."""
+        """Raise ValueError for a tag that some MPI libraries do not have."""
         if not 0 <= tag < NUM_TAGS:
             raise ValueError(f"tag={tag}: a tag is a number from 0 to {NUM_TAGS - 1}")
+
+
+Choose = Callable[[str, int], str]              # (operation, bytes) -> name of an algorithm
+Chooser = Callable[[Any], Choose]               # of a communicator, made once for each
+
+
+def some_of(requests: Sequence[Request | None]) -> list[tuple[int, Any]]:
+    """(index, request) of those that are not None.  Raises ValueError if all are."""
+    found = [(i, request) for i, request in enumerate(requests) if request is not None]
+    if not found:
+        raise ValueError("wait_any needs at least one request: all are None")
+    return found
+
+
+def source_line(frame: FrameType | None, unknown: str = "an unknown line") -> str:
+    """The innermost line of the user's program, outside `minipar.comm`, as file:line."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(HERE) and not file.endswith("contextlib.py"):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return unknown

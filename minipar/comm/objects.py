@@ -9,10 +9,10 @@ from .communicator import Communicator
 from .trace import Trace
 
 
-def gather_objects(comm: Communicator, value: Any, root: int = 0) -> list | None:
+def gather_object(comm: Communicator, value: Any, root: int = 0) -> list | None:
     """The JSON-like values of all ranks, in their order, on `root`; None elsewhere."""
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    with comm.labelled("control"), comm.collective("gather_objects", root=root):
+    with comm.labelled("control"), comm.collective("gather_object", root=root):
         if comm.rank != root:
             comm.send(np.array([text.size], np.int64), root)
             comm.send(text, root)
@@ -32,5 +32,5 @@ def gather_objects(comm: Communicator, value: Any, root: int = 0) -> list | None
 
 def gather_trace(comm: Communicator, trace: Trace, root: int = 0) -> Trace | None:
     """The traces of all ranks as one, on `root`; None elsewhere."""
-    lists = gather_objects(comm, trace.as_lists(), root)
+    lists = gather_object(comm, trace.as_lists(), root)
     return None if lists is None else Trace.merged(map(Trace.from_lists, lists))

@@ -1,64 +1,90 @@
-"""Some of a communicator's ranks, renumbered: a group without a message.
+"""Some of a communicator's ranks, renumbered: a group that needs no message to be made.
 
-    ranks of comm        0  1  2  3  4  5
-    Part(comm, [4, 2])         1     0          algorithms run on it unchanged
+    ranks of comm           0  1  2  3  4  5
+    Subgroup(comm, [4, 2])        1     0          algorithms run on it unchanged
 
-Unlike `split` it is nothing but arithmetic: its messages are the communicator's own.
+Unlike the result of `split` it is mere arithmetic: its messages are those of the communicator.
 """
 
 from collections.abc import Sequence
 
 from ..backend import Array
 from .communicator import Communicator, Request
+from .progress import ProgressEngine
 
 
-class Part(Communicator):
+class Subgroup(Communicator):
     """The ranks `members` of `comm`, of which this rank must be one; members[0] is number 0."""
 
     def __init__(self, comm: Communicator, members: Sequence[int]):
         self.comm, self.members = comm, members
         self.rank, self.size = members.index(comm.rank), len(members)
-        self.world_rank = comm.world_rank
+        self.world_rank, self.is_simulated, self.me = comm.world_rank, comm.is_simulated, comm.me
+        self.own_algorithms = comm.own_algorithms
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
-        """See Communicator."""
+        """Begin to send `array`."""
         return self.comm.isend(array, self.members[dest], tag)
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> Request:
-        """See Communicator."""
+        """Begin to receive into `out`."""
         return self.comm.irecv(out, self.members[source], tag)
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
-        """See Communicator."""
+        """Send to `dest` while receiving from `source`."""
         self.comm.sendrecv(array, self.members[dest], out, self.members[source], tag)
 
+    def wait_any(self, requests: Sequence[Request | None]) -> int:
+        """Block until one of the requests is done; return its index."""
+        return self.comm.wait_any(requests)
+
+    def split(self, color: int | None, key: int | None = None) -> Communicator | None:
+        """Raises TypeError: splitting takes messages among all ranks of the communicator."""
+        raise TypeError("a Subgroup cannot be split: split the communicator that it is part of")
+
     def node_of(self, rank: int) -> int:
-        """See Communicator."""
+        """The number of the node of `rank`."""
         return self.comm.node_of(self.members[rank])
 
     def world_rank_of(self, rank: int) -> int:
-        """See Communicator."""
+        """The number of `rank` in the whole world."""
         return self.comm.world_rank_of(self.members[rank])
+
+    def now(self) -> float:
+        """Seconds on this rank's clock."""
+        return self.comm.now()
+
+    def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
+        """Report a computation."""
+        self.comm.work(name, flops, num_bytes, seconds)
+
+    def choose(self, operation: str, num_bytes: int) -> str | None:
+        """The choice of the whole communicator."""
+        return self.comm.choose(operation, num_bytes)
+
+    def make_progress_engine(self) -> ProgressEngine:
+        """Raises TypeError: a Work needs messages of its own."""
+        raise TypeError("a Subgroup has no messages of its own: start the Work on a communicator")
 
 
 def rooted(comm: Communicator, root: int) -> Communicator:
     """The same ranks counted from `root`, which becomes number 0."""
-    return Part(comm, [*range(root, comm.size), *range(root)]) if root else comm
+    return Subgroup(comm, [*range(root, comm.size), *range(root)]) if root else comm
 
 
 def power_of_two(comm: Communicator) -> tuple[Communicator | None, int | None]:
-    """(the core, this rank's partner): as many ranks as the largest power of two, and who helps.
+    """(core, partner): the core has 2^⌊log₂ p⌋ ranks, and each other rank has a partner in it.
 
         p = 6      0 ◀─ 1     2 ◀─ 3     4     5         core: 0 2 4 5
 
-    Of the first 2(p - 2^⌊log₂ p⌋) ranks the odd ones stand aside (core None), each represented by
-    its partner to the left.  The others have no partner (None).
+    Of the first 2(p - 2^⌊log₂ p⌋) ranks the odd ones stand aside: for them `core` is None, and
+    the partner to the left represents them.  A rank without a partner gets None.
     """
     extra = comm.size - (1 << (comm.size.bit_length() - 1))
     partner = comm.rank ^ 1 if comm.rank < 2 * extra else None
     if partner is not None and comm.rank % 2:
         return None, partner
-    return (Part(comm, core_ranks(comm.size)) if extra else comm), partner
+    return (Subgroup(comm, core_ranks(comm.size)) if extra else comm), partner
 
 
 def core_ranks(p: int) -> list[int]:

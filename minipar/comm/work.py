@@ -1,20 +1,20 @@
-"""Non-blocking collectives: the unchanged blocking function in a greenlet whose waits yield.
+"""Non-blocking collectives: the unchanged blocking function, in a greenlet whose waits yield.
 
     work = start(all_reduce, comm, gradient)      the function runs until it would block …
-    compute(); progress(comm); compute()          … goes on whenever it is asked, and can …
+    compute(); progress(comm); compute()          … goes on whenever `progress` is called …
     total = work.wait()                           … and blocks the rank only here
 
     greenlet of the program  ──start──▶ compute ──progress──▶ compute ──wait──────▶ result
     greenlet of the Work         └isend, irecv, wait…┘ └done? next round, wait…┘ └ … ┘
 
-There is no second state machine and no thread: who wants overlap calls `progress` (or `test`) now
-and then, and the pauses between these calls are what it loses.  Every blocking wait of the rank
-moves its Works on as well, so the order in which ranks wait for several of them is free.
+There is no second state machine and no thread.  A program that wants overlap calls `progress` (or
+`test`) now and then; between two calls its Works stand still.  Every blocking wait of the rank
+advances its Works as well, so ranks may wait for several Works in any order.
 
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
 the same order.  The n-th Work of a communicator has messages of its own (a group number of its own
 on a simulated cluster, a range of tags under MPI), which never meet those of another Work or of the
-program; starting one sends nothing and waits for nobody.
+program.  Starting a Work sends nothing and does not block.
 """
 
 import sys
@@ -24,17 +24,16 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from .communicator import Communicator
-from .progress import ProcessWorks, SimulatedWorks, Works
-from .simulated import SimulatedCommunicator
-from .simulated.deadlock import source_line
+from .communicator import Communicator, source_line
+from .progress import ProgressEngine
 
 
 class Work:
-    """A function under way on this rank; made by `start`."""
+    """A collective under way on this rank, as torch.distributed's Work; made by `start`."""
 
-    def __init__(self, works: Works, rank: Any, body: Callable[[], Any]):
-        self.works, self.rank, self.result, self.error = works, rank, None, None
+    def __init__(self, engine: ProgressEngine, rank: Any, body: Callable[[], Any]):
+        self.engine, self.rank, self.result = engine, rank, None
+        self.error: Exception | None = None
         self.done = False
 
         def run() -> None:
@@ -43,52 +42,51 @@ class Work:
             except Exception as error:
                 self.error = error
             self.done = True
-            works.remove(self)
+            engine.remove(self)
         self.greenlet = greenlet(run)
         self.greenlet.gr_context = copy_context()
-        works.running.append(self)
+        engine.running.append(self)
 
     def resume(self) -> None:
-        """Let it run until it must wait again."""
+        """Run it until it must wait again."""
         self.greenlet.parent = getcurrent()
         self.greenlet.switch()
 
     def test(self) -> bool:
-        """Whether it is done; moves all Works of this rank on as far as they can go now."""
+        """Whether it is done; advances all Works of this rank as far as they can go now."""
         if not self.done:
-            self.works.poll()
+            self.engine.poll()
         return self.done
 
     def wait(self) -> Any:
         """Block until it is done; return what the function returned, or raise what it raised."""
         if not self.done:
-            self.works.finish(self)
+            self.engine.finish(self)
         if self.error is not None:
             raise self.error
         return self.result
 
 
 def start(function: Callable, comm: Communicator, *args: Any, **options: Any) -> Work:
-    """Begin function(comm, *args, **options) without waiting for it.
+    """Collective.  Begin function(comm, *args, **options) without waiting for it.
 
     Its arrays must not be touched before `wait` returns.  All ranks of `comm` must start the same.
     """
-    works = comm.me.works
-    if works is not None and works.running_here():
+    engine = comm.me.engine
+    if engine is not None and engine.is_inside():
         raise RuntimeError("a Work cannot start another: call the function itself, it will yield")
-    if works is None:
-        kind = SimulatedWorks if isinstance(comm, SimulatedCommunicator) else ProcessWorks
-        works = comm.me.works = kind(comm.me)
+    if engine is None:
+        engine = comm.me.engine = comm.make_progress_engine()
     comm.num_works += 1
-    apart = works.communicator(comm)
-    apart.label, apart.started = comm.label, source_line(sys._getframe())
-    work = Work(works, apart.me, lambda: function(apart, *args, **options))
+    channel = engine.communicator(comm)
+    channel.label, channel.started = comm.label, source_line(sys._getframe())
+    work = Work(engine, channel.me, lambda: function(channel, *args, **options))
     work.resume()
     return work
 
 
 def progress(comm: Communicator) -> None:
-    """Move all Works of this rank on as far as they can go now, without waiting."""
-    works = comm.me.works
-    if works is not None and not works.running_here():
-        works.poll()
+    """Advance all Works of this rank as far as they can go now, without blocking."""
+    engine = comm.me.engine
+    if engine is not None and not engine.is_inside():
+        engine.poll()

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ..comm import Communicator
 from ..comm.collectives import agree_on_sum
-from ..comm.collectives.further import ALGORITHMS
+from ..comm.collectives.registry import ALGORITHMS
 from ..comm.cost import Fit, Network, candidates, choose, crossings, seconds_on
 from ..comm.cost.auto import network_of
 from ..comm.cost.calibration import BUILT_IN, Calibration, file_of, read, write
@@ -26,7 +26,7 @@ from ..launcher import UsageError, launch
 from .measure_links import (
     LINK_SIZES,
     SIZES,
-    algorithms_of,
+    comparable,
     measure_algorithms,
     measure_combining,
     measure_links,
@@ -71,7 +71,7 @@ def calibrate(comm: Communicator, options: argparse.Namespace) -> None:
     measured = {}
     for operation in OPERATIONS:
         tried = [0] if operation == "barrier" else sizes
-        if len(algorithms_of(comm, operation)) > 1:
+        if len(comparable(comm, operation)) > 1:
             measured[operation] = tried, measure_algorithms(comm, operation, tried, rounds)
     table = table_of(comm, measured)
     for operation, (tried, times) in measured.items():

@@ -19,8 +19,7 @@ from rich.table import Table
 
 from .. import viz
 from ..comm import Cluster, Communicator, Trace
-from ..comm.collectives import registry as by_name
-from ..comm.collectives.further import NEED_REAL_RANKS
+from ..comm.collectives import registry
 from ..comm.cost import Cost, Network, choose, network_of_cluster, predict, seconds_on
 from ..comm.simulated.replay import replay
 from ..comm.simulated.topology import Link, Links
@@ -37,7 +36,7 @@ MOST_ARROWS, MOST_LINES = 512, 16      # messages, ranks that a space-time diagr
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("operation", help=", ".join(by_name.ALGORITHMS))
+    parser.add_argument("operation", help=", ".join(registry.ALGORITHMS))
     parser.add_argument("--algorithm", default="auto", help="by name (auto)")
     parser.add_argument("-p", "--ranks", type=int, default=8, help="number of ranks (8)")
     parser.add_argument("--bytes", default="1MB", metavar="N",
@@ -73,7 +72,8 @@ def _run(options: argparse.Namespace) -> None:
     network = network_of_cluster(cluster, range(p))
     algorithm = find(operation, options.algorithm, p, n, network)
     predicted = predict(operation, algorithm, p, n, DTYPE.itemsize, ranks_per_node=p // nodes,
-                        counts=by_name.table_of_pieces(p, n) if operation == "all_to_all" else None)
+                        counts=registry.table_of_pieces(p, n) if operation == "all_to_all"
+                        else None)
     _, took = cluster.run(program(operation, algorithm, n))
     trace, console = cluster.trace, Console(highlight=False)
     title = f"{operation} by {algorithm}, {p} rank{'s' * (p > 1)}"
@@ -125,10 +125,10 @@ def num_elements(text: str, p: int) -> int:
 
 def find(operation: str, algorithm: str, p: int, n: int, network: Network) -> str:
     """The algorithm of that name, or the one that "auto" takes.  Raises ValueError."""
-    if operation not in by_name.ALGORITHMS:
+    if operation not in registry.ALGORITHMS:
         raise ValueError(f"unknown operation {operation!r}: choose from "
-                         f"{', '.join(by_name.ALGORITHMS)}")
-    known = [name for name in by_name.ALGORITHMS[operation] if name not in NEED_REAL_RANKS]
+                         f"{', '.join(registry.ALGORITHMS)}")
+    known = [*registry.ALGORITHMS[operation], "auto"]
     if algorithm not in known:
         raise ValueError(f"unknown algorithm {algorithm!r} of {operation}: choose from "
                          f"{', '.join(known)}")
@@ -161,7 +161,7 @@ def program(operation: str, algorithm: str, n: int,
         vector = np.ones(n, DTYPE).view(kind)
         if kind is Combining:
             vector.comm = comm
-        by_name.call(operation, algorithm, comm, vector)
+        registry.call(operation, algorithm, comm, vector)
     return main
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..comm import collectives
-from ..comm.collectives.further import ALGORITHMS
 from ..comm.communicator import Communicator
 from ..comm.cost import Fit, crossings, fit
-from ..comm.cost.auto import can_run
+from ..comm.cost.auto import algorithms_of
 from ..comm.cost.calibration import Rows, Table
 
 LINK_SIZES = tuple(8 * 4**k for k in range(10))         # bytes: 8 … 2 Mi
@@ -89,12 +88,11 @@ def measure_combining(comm: Communicator, num_bytes: int = 1 << 20,
     return num_bytes / float(slowest[0])
 
 
-def algorithms_of(comm: Communicator, operation: str) -> list[str]:
-    """Those that "auto" may take on this communicator."""
+def comparable(comm: Communicator, operation: str) -> list[str]:
+    """The algorithms that "auto" may take; on one node without those for several."""
     single = operation == "all_reduce" and comm.node_of(0) == comm.node_of(comm.size - 1)
-    return [name for name, function in ALGORITHMS[operation].items()
-            if name not in ("auto", "mpi") and can_run(function, comm)
-            and not (single and name in ("hierarchical", "torus"))]
+    return [name for name in algorithms_of(comm, operation)
+            if not (single and name in ("hierarchical", "torus"))]
 
 
 def prepare(comm: Communicator, operation: str, num_bytes: int) -> Callable[[str], Any]:
@@ -123,7 +121,7 @@ def measure_algorithms(comm: Communicator, operation: str, sizes: Sequence[int] 
                        num_rounds: int = 15,
                        names: Sequence[str] | None = None) -> dict[str, list[float]]:
     """Seconds of each algorithm (of `names`, else all) for each size; the same on all ranks."""
-    names, found = names or algorithms_of(comm, operation), {}
+    names, found = names or comparable(comm, operation), {}
     for size in sizes:
         run = prepare(comm, operation, size)
         times = np.zeros((num_rounds, len(names)))

@@ -41,7 +41,7 @@ class MPIWorld:
         The list is empty on the job's other ranks.  An assert about all ranks therefore belongs
         into the body, after a collective.
         """
-        from minipar.comm.mpi.communicator import world_communicator
+        from minipar.comm.mpi.world import world_communicator
         job = world_communicator()
         made_before = len(job.me.splits)
         # A new communicator for each run: unread messages of a failed test never reach it.

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..comm import Cluster, Communicator
-from ..comm.collectives import chunk_bounds
-from ..comm.collectives import registry as by_name
-from ..comm.collectives.broadcast_algorithms import pipelined_chain
+from ..comm.collectives import chunk_bounds, registry
+from ..comm.collectives.broadcast import pipelined_chain
 from ..comm.cost import Cost, best_num_segments, predict
 
 FROM_ROOT, FROM_OWNER = ("broadcast", "scatter"), ("gather", "all_gather")
@@ -94,7 +93,7 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
         num_segments = num_segments or best_num_segments(p, n * chunk_bytes)
     pieces = [stop - start for start, stop in chunk_bounds(n, p)]
     counts = {"scatter": pieces[root:] + pieces[:root], "gather": pieces[root:] + pieces[:root],
-              "all_to_all": by_name.table_of_pieces(p, n)}
+              "all_to_all": registry.table_of_pieces(p, n)}
     cost = predict(operation, algorithm, p, n, chunk_bytes, counts.get(operation), num_segments,
                    ranks_per_node)
     given = [give(operation, r, p, n, root) for r in range(p)]
@@ -102,7 +101,7 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
     def program(comm: Communicator) -> np.ndarray | None:
         vector = given[comm.rank].copy()
         if algorithm != "pipelined_chain":
-            return by_name.call(operation, algorithm, comm, vector, root=root)
+            return registry.call(operation, algorithm, comm, vector, root=root)
         pipelined_chain(comm, vector, root, num_segments)   # whose number no operation passes on
         return vector
     nodes = {} if ranks_per_node is None else {"devices_per_node": ranks_per_node}

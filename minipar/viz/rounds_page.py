@@ -16,7 +16,7 @@ from typing import Any
 
 from ..atomic_files import write_text
 from ..comm import collectives
-from ..comm.collectives.further import ALGORITHMS
+from ..comm.collectives.registry import ALGORITHMS
 from ..units import in_bytes
 from .rounds import Held, Move, Rounds
 from .rounds_picture import COLORS, color_of, is_summed, name_of, title_of

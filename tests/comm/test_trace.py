@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster, Message, Span, Trace
-from minipar.comm.collectives import all_reduce, gather_objects
+from minipar.comm.collectives import all_reduce, gather_object
 from minipar.testing import worlds
 
 FIRST = Trace([(0, 1, 8, "all_reduce", 0.0, 0.5, 1.0), (0, 2, 4, "control", 1.0, 1.0, 2.0)],
@@ -78,7 +78,7 @@ def test_tracing_can_be_switched_on_and_off(world):
         assert trace.num_sent(comm.rank) == len(trace.messages) == 2 * (comm.size - 1)
         assert [span.name for span in trace.named_spans()] == ["something"]
         assert all(m.posted <= m.end and m.start <= m.end for m in trace.select())
-        lists = gather_objects(comm, trace.as_lists(), root=comm.size - 1)
+        lists = gather_object(comm, trace.as_lists(), root=comm.size - 1)
         if comm.rank == comm.size - 1:
             merged = Trace.merged(map(Trace.from_lists, lists))
             assert merged.num_sent() == 2 * (comm.size - 1) * comm.size
@@ -102,7 +102,7 @@ def test_a_message_starts_when_both_ranks_have_begun(world):
             before = comm.now()
             comm.recv(late, 0, tag=1)
         trace = comm.stop_trace()
-        lists = gather_objects(comm, trace.as_lists(), root=1)
+        lists = gather_object(comm, trace.as_lists(), root=1)
         if comm.rank == 1:
             merged = Trace.merged(map(Trace.from_lists, lists))
             first, second = sorted(merged.select(), key=lambda m: m.num_bytes)
@@ -137,7 +137,7 @@ VALUES = [{"text": "é\n☃", "list": [1, 2.5, None, True]}, [], "", 0, {"long":
 @pytest.mark.parametrize("root", [0, -1])
 def test_gathering_objects(world, root):
     def body(comm):
-        gathered = gather_objects(comm, VALUES[comm.rank], root % comm.size)
+        gathered = gather_object(comm, VALUES[comm.rank], root % comm.size)
         if comm.rank == root % comm.size:
             assert gathered == VALUES[:comm.size]
         else:

@@ -14,12 +14,10 @@ needs_mpi = pytest.mark.skipif(find_mpirun() is None,
 PROGRAM = """
 import numpy as np
 from minipar.comm.collectives import all_reduce
-from minipar.comm.cost.auto import chooser
-from minipar.comm.collectives.further import ALGORITHMS
 from minipar.launcher import launch
 
 def main(comm):
-    names = [chooser(comm, ALGORITHMS)("all_reduce", n) for n in (64, 1 << 22)]
+    names = [comm.choose("all_reduce", n) for n in (64, 1 << 22)]
     assert all_reduce(comm, np.ones(8))[0] == comm.size
     if comm.rank == 0:
         print(*names)

@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_to_all, exscan, scan
-from minipar.comm.collectives.all_reduce_algorithms import hierarchical, rabenseifner
+from minipar.comm.collectives.all_reduce import hierarchical, rabenseifner
 from tests.exercises.test_exercise_collectives import SIZES, data
 from tests.exercises.test_exercise_spreading import counting_rounds, log2_up, same_rounds
 

@@ -9,9 +9,9 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.chunks import chunk_bounds
 from minipar.comm.collectives import barrier
-from minipar.comm.collectives.all_gather_algorithms import bruck as bruck_all_gather
-from minipar.comm.collectives.broadcast_algorithms import pipelined_chain
-from minipar.comm.collectives.reduce_scatter_algorithms import halve
+from minipar.comm.collectives.all_gather import bruck as bruck_all_gather
+from minipar.comm.collectives.broadcast import pipelined_chain
+from minipar.comm.collectives.reduce_scatter import halve
 from tests.exercises.test_exercise_collectives import SIZES, data, pieces
 
 POWERS = [1, 2, 4, 8, 16]

@@ -9,10 +9,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from minipar.comm.chunks import OPERATORS
-from minipar.comm.collectives import registry as by_name
-from minipar.comm.collectives.further import ALGORITHMS
-from minipar.comm.collectives.further import NEED_REAL_RANKS as LEFT_OUT
+from minipar.comm.arguments import OPERATORS
+from minipar.comm.collectives import registry
+from minipar.comm.collectives.registry import ALGORITHMS
 
 
 def given(rank: int, n: int, dtype=np.int64) -> np.ndarray:
@@ -32,7 +31,7 @@ def call(operation: str, algorithm: str, comm, n: int, dtype=np.int64, op: str =
     """Run it; return this rank's result.  inputs(rank, n), if given, are other vectors."""
     mine = given(comm.rank, n, dtype) if inputs is None else inputs(comm.rank, n)
     before = mine.copy()
-    result = by_name.call(operation, algorithm, comm, mine, op, root)
+    result = registry.call(operation, algorithm, comm, mine, op, root)
     assert (mine == before).all(), "the input was changed"
     return result
 
@@ -84,5 +83,5 @@ def check(result, operation: str, p: int, rank: int, *args, **options) -> None:
 
 
 ALL = [(operation, algorithm) for operation, algorithms in ALGORITHMS.items()
-       for algorithm in algorithms if algorithm not in LEFT_OUT]
+       for algorithm in [*algorithms, "auto"]]
 NAMES = [f"{operation}-{algorithm}" for operation, algorithm in ALL]

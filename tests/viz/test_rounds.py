@@ -3,16 +3,15 @@
 import numpy as np
 import pytest
 
-from minipar.comm.chunks import OPERATORS
-from minipar.comm.collectives import further
+from minipar.comm.arguments import OPERATORS
+from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.viz import draw_permutations, draw_rounds, record_rounds
 from minipar.viz.permutations import pieces
 from minipar.viz.rounds import OPERATIONS, Parts
 from minipar.viz.rounds_picture import name_of, title_of
 
 EVERY = [(operation, algorithm) for operation in OPERATIONS
-         for algorithm in further.ALGORITHMS[operation]
-         if algorithm not in {"auto", *further.NEED_REAL_RANKS}]
+         for algorithm in ALGORITHMS[operation]]
 
 
 def expected(operation, rank, p, n, root):
@@ -77,7 +76,7 @@ def test_over_nodes(algorithm):
 
 def test_a_wrong_algorithm_is_refused(monkeypatch):
     """One that overwrites what it has, instead of adding; one that adds twice; one that mixes."""
-    algorithms = further.ALGORITHMS["reduce"]
+    algorithms = ALGORITHMS["reduce"]
     right = algorithms["binomial"]
 
     def with_combine(combine):

@@ -1,25 +1,27 @@
-"""Collectives from point-to-point messages alone: one file per operation.
+"""Collectives made of point-to-point messages: one file per operation, with all its algorithms.
 
-Operations (comm, array, …, algorithm="auto"), each called by all ranks of `comm`: barrier;
-broadcast, scatter, gather, reduce; all_gather, reduce_scatter, all_reduce, all_to_all; scan,
-exscan.
+    every rank → every rank    all_reduce, reduce_scatter, all_gather, all_to_all, barrier
+    one rank ↔ the others      broadcast, scatter, gather, reduce
+    rank r ← ranks 0 … r       scan, exscan
+    all of them by name        registry.py
+
+Call operation(comm, array, …, algorithm="auto") on all ranks of `comm`.  "auto" takes the algorithm
+that the communicator chooses (`comm.choose`), by default the first of the file: the ring.
 """
 
-from importlib import import_module
-
 from ..chunks import chunk_bounds
+from ..objects import gather_object, gather_trace
 from .all_gather import all_gather
 from .all_reduce import agree_on_sum, all_reduce
 from .all_to_all import all_to_all
+from .barrier import barrier
 from .broadcast import broadcast
+from .gather import gather
+from .reduce import reduce
 from .reduce_scatter import reduce_scatter
-
-# Loaded like a plug-in: the spine is complete without it (tests/repository/test_spine.py).
-further = import_module(".further", __name__)
-barrier, exscan, gather = further.barrier, further.exscan, further.gather
-gather_objects, gather_trace = further.gather_objects, further.gather_trace
-reduce, scan, scatter = further.reduce, further.scan, further.scatter
+from .scan import exscan, scan
+from .scatter import scatter
 
 __all__ = ["agree_on_sum", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast",
-           "chunk_bounds", "exscan", "gather", "gather_objects", "gather_trace", "reduce",
+           "chunk_bounds", "exscan", "gather", "gather_object", "gather_trace", "reduce",
            "reduce_scatter", "scan", "scatter"]

@@ -1,4 +1,4 @@
-"""All-gather: everyone gives one chunk, everyone gets all of them.
+"""All-gather: every rank gives one chunk, and every rank gets all of them.
 
     before   rank 0: a       rank 1: b       rank 2: c
     after    rank 0: a b c   rank 1: a b c   rank 2: a b c
@@ -12,16 +12,11 @@ from itertools import pairwise
 import numpy as np
 
 from ...backend import Array
-from ..chunks import (
-    axis_first,
-    check_out,
-    deliver,
-    find_algorithm,
-    neighbours,
-    piece_bounds,
-    with_length,
-)
+from ..arguments import check_out, deliver, find_algorithm
+from ..chunks import axis_first, piece_bounds, with_length
 from ..communicator import Communicator
+from ..subgroup import power_of_two
+from .reduce_scatter import core_bounds
 
 
 def ring(comm: Communicator, chunks: list[Array]) -> None:
@@ -33,26 +28,20 @@ def ring(comm: Communicator, chunks: list[Array]) -> None:
     In place: before, chunks[rank] is this rank's own; afterwards all are filled.
     Chan, Heimlich, Purkayastha & van de Geijn 2007, section 4.2.
     """
-    after, before = neighbours(comm)
     p, r = comm.size, comm.rank
     passing = [chunks[(r - step) % p] for step in range(p)]
-    for known, coming in pairwise(passing):
-        comm.sendrecv(known, after, coming, before)
-
-
-ALGORITHMS = {"ring": ring, "auto": ring}
+    for known, arriving in pairwise(passing):
+        comm.sendrecv(known, (r + 1) % p, arriving, (r - 1) % p)
 
 
 def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None = None,
                algorithm: str = "auto", counts: Sequence[int] | None = None,
                out: Array | None = None) -> Array:
-    """The arrays of all ranks, one after the other along `dim`: in `out`, if there is one.
+    """Collective.  The arrays of all ranks, one after the other along `dim`: in `out`, if given.
 
-    Every rank gives the same length, or, with `total`, its piece of `total` by `chunk_bounds`, or,
-    with `counts` (equal on all ranks), counts[rank].  Raises ValueError if this rank's length is
-    not that.
+    Every rank gives the same length; with `total`, its piece of `total` by `chunk_bounds`; or with
+    `counts` (equal on all ranks), counts[rank].  Raises ValueError for another length.
     """
-    gather = find_algorithm(ALGORITHMS, algorithm)
     piece = axis_first(array, dim)
     uneven = None if total is None and counts is None else dim
     if total is None:
@@ -67,9 +56,74 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     in_place = there is not None and there.flags.c_contiguous
     whole = there if in_place else np.empty_like(piece, shape=(total, *piece.shape[1:]), order="C")
     whole[start:stop] = piece
+    gather = find_algorithm(comm, "all_gather", ALGORITHMS, algorithm, whole.nbytes)
     with comm.collective("all_gather", array, uneven, dim=dim % array.ndim, counts=counts,
                          total=None if uneven is None else total, algorithm=algorithm):
         gather(comm, [whole[start:stop] for start, stop in bounds])
     if in_place:
         return out
     return deliver(np.moveaxis(whole, 0, dim), out)
+
+
+def recursive_doubling(comm: Communicator, chunks: list[Array]) -> None:
+    """log₂ p rounds, n(p-1)/p bytes: swap all chunks so far with a rank twice as far away.
+
+        round 0   0 ◀─▶ 1   2 ◀─▶ 3             each has 2 chunks,
+        round 1   0 ◀─▶ 2   1 ◀─▶ 3             then 4
+
+    If p is no power of two, ⌊log₂ p⌋ + 2 rounds: first some ranks give their chunk to a partner,
+    and in the end they get all from it (`subgroup.power_of_two`).  Then `bruck` is better.
+    Thakur, Rabenseifner & Gropp 2005, section 4.1.
+    """
+    core, partner = power_of_two(comm)
+    bounds = piece_bounds(sum(c.size for c in chunks), comm.size, [c.size for c in chunks])
+    flat = np.empty_like(chunks[0], shape=(bounds[-1][1],))
+    mine = chunks[comm.rank]
+    if core is None:
+        comm.send(mine, partner)
+        comm.recv(flat, partner)
+    else:
+        flat[slice(*bounds[comm.rank])] = mine.reshape(mine.size)
+        if partner is not None:
+            comm.recv(flat[slice(*bounds[partner])], partner)
+        double(core, flat, core_bounds(bounds))
+        if partner is not None:
+            comm.send(flat, partner)
+    for chunk, (start, stop) in zip(chunks, bounds):
+        chunk[...] = flat[start:stop].reshape(chunk.shape)
+
+
+def double(core: Communicator, flat: Array, bounds: list[tuple[int, int]]) -> None:
+    """Recursive doubling on 2^k ranks: each begins with its part of `flat` and ends with all."""
+    r, have = core.rank, 1
+    while have < core.size:
+        mine, theirs = (slice(bounds[first][0], bounds[first + have - 1][1])
+                        for first in (r & -have, (r ^ have) & -have))
+        core.sendrecv(flat[mine], r ^ have, flat[theirs], r ^ have)
+        have *= 2
+
+
+def bruck(comm: Communicator, chunks: list[Array]) -> None:
+    """⌈log₂ p⌉ rounds, n(p-1)/p bytes, for any p: pass all chunks so far to a farther rank.
+
+        round 0   r ─(r)▶ r-1                   rank r has chunks r, r+1,
+        round 1   r ─(r, r+1)▶ r-2              then r … r+3; the last round only the missing
+
+    Bruck, Ho, Kipnis, Upfal & Weathersby 1997.
+    """
+    p, r = comm.size, comm.rank
+    order = [chunks[(r + i) % p] for i in range(p)]         # as they come in: r, r+1, …
+    bounds = piece_bounds(sum(c.size for c in order), p, [c.size for c in order])
+    flat = np.empty_like(order[0], shape=(bounds[-1][1],))
+    flat[slice(*bounds[0])] = order[0].reshape(order[0].size)
+    have = 1
+    while have < p:
+        more = min(have, p - have)
+        coming = flat[bounds[have][0]:bounds[have + more - 1][1]]
+        comm.sendrecv(flat[:bounds[more - 1][1]], (r - have) % p, coming, (r + have) % p)
+        have += more
+    for chunk, (start, stop) in zip(order[1:], bounds[1:]):
+        chunk[...] = flat[start:stop].reshape(chunk.shape)
+
+
+ALGORITHMS = {"ring": ring, "recursive_doubling": recursive_doubling, "bruck": bruck}

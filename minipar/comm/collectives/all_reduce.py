@@ -1,54 +1,54 @@
-"""All-reduce: everyone gives an array, everyone gets the sum (product, maximum, minimum).
+"""All-reduce: every rank gives an array, and every rank gets the sum (or product, max, min).
 
     before   rank 0: a       rank 1: b       rank 2: c
     after    rank 0: a+b+c   rank 1: a+b+c   rank 2: a+b+c
 
-A reduce-scatter, and then an all-gather, is one way to do it.
+A reduce-scatter followed by an all-gather is one way to do it: the ring.
 """
+
+from collections.abc import Callable
+from itertools import groupby
 
 import numpy as np
 
 from ...backend import Array
-from ..chunks import check_out, chunk_bounds, find_algorithm, find_operator
+from ..arguments import Combine, check_out, find_algorithm, find_operator
+from ..chunks import chunk_bounds
 from ..communicator import Communicator
+from ..subgroup import Subgroup, power_of_two
+from .all_gather import double
 from .all_gather import ring as ring_all_gather
+from .broadcast import binomial as binomial_broadcast
+from .reduce import binomial as binomial_reduce
+from .reduce_scatter import halve
 from .reduce_scatter import ring as ring_reduce_scatter
+
+BLOCK_BYTES = 4 << 20       # of a blocked ring: with all ranks' temporaries it stays in the cache
 
 
 def ring(comm: Communicator, flat: Array, op: str) -> None:
     """2(p - 1) rounds, 2n(p-1)/p bytes: a reduce-scatter, then an all-gather, on the same ring.
 
-        chunks     0 1 2 3         every rank ends with its own chunk reduced …
-        rank 1     · Σ · ·         … and passes it on until everyone has all
+        chunks     0 1 2 3         first each rank gets its own chunk reduced,
+        rank 1     · Σ · ·         then it passes the sum on until all ranks have all
 
-    The least bytes possible, whatever p; every chunk is summed once, in one order, so that all
-    ranks get the same bits.  Patarasuk & Yuan 2009.
+    No algorithm sends fewer bytes, for any p.  Every chunk is summed once, in one order, so that
+    all ranks get the same bits.  Patarasuk & Yuan 2009.
     """
     chunks = [flat[start:stop] for start, stop in chunk_bounds(flat.size, comm.size)]
     ring_reduce_scatter(comm, chunks, find_operator(op))
     ring_all_gather(comm, chunks)
 
 
-def mpi(comm: Communicator, flat: Array, op: str) -> None:
-    """The MPI library's own all-reduce.  Raises TypeError on a simulated cluster."""
-    if not hasattr(comm, "mpi_comm"):
-        raise TypeError('algorithm="mpi" needs real MPI ranks: start with mpirun, or choose "ring"')
-    names = {"sum": "SUM", "prod": "PROD", "max": "MAX", "min": "MIN"}
-    comm.mpi_comm.Allreduce(comm.MPI.IN_PLACE, flat, getattr(comm.MPI, names[op]))
-
-
-ALGORITHMS = {"ring": ring, "auto": ring, "mpi": mpi}
-
-
 def all_reduce(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto",
                out: Array | None = None) -> Array:
-    """The reduction of `array` over all ranks, of the same shape and dtype, on every rank.
+    """Collective.  The reduction of `array` over all ranks, of its shape and dtype, on every rank.
 
-    `op` is sum, prod, max or min.  The input is not changed unless it is `out`, into which the
-    result is then written.
+    `op` is sum, prod, max or min.  The result is written into `out`, if given, which may be `array`
+    itself; otherwise `array` is not changed.
     """
     find_operator(op, array.dtype)
-    reduce = find_algorithm(ALGORITHMS, algorithm)
+    reduce = find_algorithm(comm, "all_reduce", ALGORITHMS, algorithm, array.nbytes)
     if out is None:
         out = np.empty_like(array)
     elif out is not array:
@@ -66,6 +66,151 @@ def all_reduce(comm: Communicator, array: Array, op: str = "sum", algorithm: str
 
 
 def agree_on_sum(comm: Communicator, number: float) -> float:
-    """The sum of one number over all ranks: 8 bytes of bookkeeping, labelled "control"."""
+    """Collective.  The sum of one number over all ranks, in messages labelled "control"."""
     with comm.labelled("control"):
         return float(all_reduce(comm, np.array([number], dtype=np.float64), algorithm="ring")[0])
+
+
+def blocked_ring(comm: Communicator, flat: Array, op: str, block_bytes: int = BLOCK_BYTES) -> None:
+    """⌈n/B⌉ · 2(p - 1) rounds, 2n(p-1)/p bytes: the ring on one block of B bytes after another.
+
+        flat     ▓▓▓▓░░░░░░░░        reduce-scatter and all-gather of the first block,
+                 ▓▓▓▓▓▓▓▓░░░░        then of the second, …
+
+    Between ranks that share memory a message is a copy, limited by the memory's bandwidth.  A block
+    that is still in the cache is summed and passed on several times as fast as one that must be
+    fetched again.  For long arrays on one node; over a network the extra rounds cost latency.
+    """
+    length = max(1, block_bytes // flat.itemsize)
+    for start in range(0, max(1, flat.size), length):
+        ring(comm, flat[start:start + length], op)
+
+
+def recursive_doubling(comm: Communicator, flat: Array, op: str) -> None:
+    """log₂ p rounds of n bytes: swap sums with a rank twice as far away, and add.
+
+        round 0   0 ◀─▶ 1   2 ◀─▶ 3             each has the sum of 2 ranks,
+        round 1   0 ◀─▶ 2   1 ◀─▶ 3             then of 4
+
+    If p is no power of two, ⌊log₂ p⌋ + 2 rounds (`subgroup.power_of_two`).  The fewest rounds, so
+    for short arrays.  Every rank adds by itself, always with the lower rank's part first, so that
+    all get the same bits.  Thakur, Rabenseifner & Gropp 2005, section 4.5.
+    """
+    combine, arrived = find_operator(op), np.empty_like(flat)
+
+    def swap(core: Communicator) -> None:
+        r, distance = core.rank, 1
+        while distance < core.size:
+            core.sendrecv(flat, r ^ distance, arrived, r ^ distance)
+            combine(*((arrived, flat) if r & distance else (flat, arrived)), out=flat)
+            distance *= 2
+    among_power_of_two(comm, flat, arrived, combine, swap)
+
+
+def rabenseifner(comm: Communicator, flat: Array, op: str) -> None:
+    """2·log₂ p rounds, 2n(p-1)/p bytes: a reduce-scatter by halving, an all-gather by doubling.
+
+        halving    0: Σa · · ·        1: · Σb · ·       2: · · Σc ·       3: · · · Σd
+        doubling   0: Σa Σb Σc Σd     1: Σa Σb Σc Σd    …
+
+    As many bytes as the ring in far fewer rounds, if p is a power of two; otherwise two more rounds
+    of n bytes (`subgroup.power_of_two`).  Rabenseifner 2004.
+    """
+    combine = find_operator(op)
+
+    def halve_and_double(core: Communicator) -> None:
+        bounds = chunk_bounds(flat.size, core.size)
+        halve(core, flat, bounds, combine)
+        double(core, flat, bounds)
+    among_power_of_two(comm, flat, np.empty_like(flat), combine, halve_and_double)
+
+
+def among_power_of_two(comm: Communicator, flat: Array, arrived: Array, combine: Combine,
+                       run: Callable[[Communicator], None]) -> None:
+    """Call run(core) on 2^k ranks; the others add their vectors before and get the result after.
+
+    `arrived` is a buffer as long as `flat`.
+    """
+    core, partner = power_of_two(comm)
+    if core is None:
+        comm.send(flat, partner)
+        comm.recv(flat, partner)
+        return
+    if partner is not None:
+        comm.recv(arrived, partner)
+        combine(flat, arrived, out=flat)
+    run(core)
+    if partner is not None:
+        comm.send(flat, partner)
+
+
+def tree(comm: Communicator, flat: Array, op: str) -> None:
+    """2⌈log₂ p⌉ rounds of n bytes: a binomial reduce to rank 0, a binomial broadcast from it.
+
+        0 ◀─ 1   2 ◀─ 3,   0 ◀─ 2          and back          0 ─▶ 1,   0 ─▶ 2   1 ─▶ 3
+
+    Only 2(p-1) messages, but never the fastest: in most rounds most ranks are idle.
+    """
+    binomial_reduce(comm, flat, find_operator(op))
+    binomial_broadcast(comm, flat, 0)
+
+
+def hierarchical(comm: Communicator, flat: Array, op: str,
+                 ranks_per_node: int | None = None) -> None:
+    """Reduce within each node, all-reduce between the nodes' first ranks, broadcast within.
+
+        node 0: 0 ◀─ 1     node 1: 2 ◀─ 3          fast links
+                0 ◀──────────────▶ 2               slow links: one message where there were many
+                0 ─▶ 1             2 ─▶ 3
+
+    On N nodes of p/N ranks 2⌈log₂ p/N⌉ rounds of n bytes within nodes, and Rabenseifner's between
+    them.  Only one rank of each node sends between nodes; with `torus` each of them sends a part.
+    A node is `ranks_per_node` consecutive ranks; without that see `nodes_of`.
+    """
+    nodes = nodes_of(comm, ranks_per_node)
+    local = Subgroup(comm, next(node for node in nodes if comm.rank in node))
+    binomial_reduce(local, flat, find_operator(op))
+    if local.rank == 0:
+        rabenseifner(Subgroup(comm, [node[0] for node in nodes]), flat, op)
+    binomial_broadcast(local, flat, 0)
+
+
+def torus(comm: Communicator, flat: Array, op: str, ranks_per_node: int | None = None) -> None:
+    """Reduce-scatter within each node, all-reduce piece by piece between nodes, all-gather within.
+
+        node 0   0 ══ 1 ══ 2    1. reduce-scatter ══ within nodes: rank i has piece i of its node's
+                 │    │    │    2. all-reduce │ between nodes: all ranks number i sum piece i
+        node 1   3 ══ 4 ══ 5    3. all-gather ══ within nodes
+
+    On N nodes 2(p/N - 1) + 2(N - 1) rounds and 2n(p-1)/p bytes, as many as a ring.  Each node sends
+    2n(N-1)/N bytes over the slow links, as in `hierarchical`, but all its ranks share that work.
+    There are as many pieces as the smallest node has ranks; in larger nodes the other ranks have an
+    empty piece.  The 2D-torus all-reduce of Mikami et al. 2018 (arXiv 1811.05233), section 3.2.
+    """
+    nodes = nodes_of(comm, ranks_per_node)
+    row = Subgroup(comm, next(node for node in nodes if comm.rank in node))
+    num_pieces = min(len(node) for node in nodes)
+    bounds = chunk_bounds(flat.size, num_pieces) + [(flat.size,) * 2] * (row.size - num_pieces)
+    chunks = [flat[start:stop] for start, stop in bounds]
+    ring_reduce_scatter(row, chunks, find_operator(op))
+    if row.rank < num_pieces:
+        column = Subgroup(comm, [node[row.rank] for node in nodes])
+        ring(column, chunks[row.rank], op)
+    ring_all_gather(row, chunks)
+
+
+def nodes_of(comm: Communicator, ranks_per_node: int | None = None) -> list[list[int]]:
+    """The ranks of each node: `ranks_per_node` consecutive ranks (the last may have fewer).
+
+    Without `ranks_per_node`, consecutive ranks with the same `comm.node_of`.  Raises ValueError if
+    it is below 1.
+    """
+    if ranks_per_node is not None and ranks_per_node < 1:
+        raise ValueError(f"ranks_per_node={ranks_per_node}: give at least 1")
+    node_of = comm.node_of if ranks_per_node is None else (lambda rank: rank // ranks_per_node)
+    return [list(ranks) for _, ranks in groupby(range(comm.size), key=node_of)]
+
+
+ALGORITHMS = {"ring": ring, "blocked_ring": blocked_ring, "recursive_doubling": recursive_doubling,
+              "rabenseifner": rabenseifner, "tree": tree, "hierarchical": hierarchical,
+              "torus": torus}

@@ -7,11 +7,13 @@ Chunks may differ in length, by a table that all ranks know (`counts`).
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from ...backend import Array
-from ..chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
+from ..arguments import check_out, deliver, find_algorithm
+from ..chunks import axis_first, piece_bounds, with_length
 from ..communicator import Communicator
 
 
@@ -27,19 +29,16 @@ def pairwise(comm: Communicator, outgoing: list[Array], incoming: list[Array],
         comm.sendrecv(outgoing[(r + k) % p], (r + k) % p, incoming[(r - k) % p], (r - k) % p)
 
 
-ALGORITHMS = {"pairwise": pairwise, "auto": pairwise}
-
-
 def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim: int = 0,
                algorithm: str = "auto", counts: Sequence[Sequence[int]] | None = None,
                out: Array | None = None) -> Array:
-    """Cut `array` along `split_dim`, exchange, join what came along `concat_dim`, into `out` if
-    there is one.
+    """Collective.  The pieces that all ranks send to this one, joined along `concat_dim`.
 
-    Rank i sends rank j the length counts[i][j] (a table equal on all ranks); without `counts`, all
-    pieces are equal.  Raises ValueError if they do not add up to the axis `split_dim`.
+    `array` is cut along `split_dim`, and piece i goes to rank i.  Rank i sends rank j a piece of
+    length counts[i][j] (a table equal on all ranks); without `counts`, all pieces are equal.  The
+    result is written into `out`, if given.  Raises ValueError if the lengths do not add up to the
+    axis `split_dim`.
     """
-    exchange = find_algorithm(ALGORITHMS, algorithm)
     p, r, work = comm.size, comm.rank, axis_first(array, split_dim)
     length = work.shape[0]
     if counts is None and length % p:
@@ -54,8 +53,56 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     joined = [np.moveaxis(piece, 0, split_dim) for piece in incoming]
     check_out(out, array, with_length(joined[0].shape, concat_dim,
                                       sum(piece.shape[concat_dim] for piece in joined)))
+    exchange = find_algorithm(comm, "all_to_all", ALGORITHMS, algorithm,
+                              mean_bytes(p, outgoing, counts))
     with comm.collective("all_to_all", array, None if counts is None else split_dim,
                          split_dim=split_dim % array.ndim, concat_dim=concat_dim % array.ndim,
                          counts=counts, algorithm=algorithm):
         exchange(comm, outgoing, incoming, counts)
     return deliver(np.concatenate(joined, concat_dim), out)
+
+
+def mean_bytes(p: int, outgoing: list[Array], counts: Sequence[Sequence[int]] | None) -> int:
+    """Bytes that a rank sends on average: the same number on all ranks, by which "auto" chooses."""
+    if counts is None:
+        return outgoing[0].nbytes * p
+    return sum(map(sum, counts)) * outgoing[0].itemsize * prod(outgoing[0].shape[1:]) // p
+
+
+def bruck(comm: Communicator, outgoing: list[Array], incoming: list[Array],
+          counts: Sequence[Sequence[int]] | None = None) -> None:
+    """⌈log₂ p⌉ rounds of about n/2 bytes: a piece with j ranks to go jumps 2^k for each bit k of j.
+
+        j = 5 = 101₂     r ─▶ r+1 ─▶ r+1 ─▶ r+5     in round k all pieces with bit k travel in
+                         round 0     1      2       one message
+
+    Bruck, Ho, Kipnis, Upfal & Weathersby 1997.
+    """
+    p, r = comm.size, comm.rank
+    row = prod(outgoing[r].shape[1:])
+
+    def size(source: int, distance: int) -> int:
+        """Elements of the piece that `source` sends to the rank `distance` further on."""
+        if counts is None:
+            return outgoing[r].size
+        return counts[source % p][(source + distance) % p] * row
+
+    pieces = [outgoing[(r + j) % p] for j in range(p)]      # by their distance
+    pieces = [piece.reshape(piece.size) for piece in pieces]
+    jump = 1
+    while jump < p:
+        moving = [j for j in range(p) if j & jump]
+        # A piece of distance j that arrives now has already made the jumps of j's lower bits.
+        sizes = [size(r - jump - j % jump, j) for j in moving]
+        arrived = np.empty_like(pieces[0], shape=(sum(sizes),))
+        comm.sendrecv(np.concatenate([pieces[j] for j in moving]), (r + jump) % p,
+                      arrived, (r - jump) % p)
+        for j, bounds in zip(moving, piece_bounds(sum(sizes), len(sizes), sizes)):
+            pieces[j] = arrived[slice(*bounds)]
+        jump *= 2
+    for j in range(p):
+        source = incoming[(r - j) % p]
+        source[...] = pieces[j].reshape(source.shape)
+
+
+ALGORITHMS = {"pairwise": pairwise, "bruck": bruck}

@@ -1,17 +1,17 @@
-"""Barrier: nobody goes on until everybody is here.  Its messages are empty; only rounds count."""
+"""Barrier: no rank continues before all have arrived.  Its messages are empty; rounds count."""
 
 import numpy as np
 
-from ..chunks import find_algorithm
+from ..arguments import find_algorithm
 from ..communicator import Communicator
 
 
 def dissemination(comm: Communicator) -> None:
-    """⌈log₂ p⌉ rounds: in round k everyone tells the rank 2^k further on.
+    """⌈log₂ p⌉ rounds: in round k each rank signals the rank 2^k further on.
 
-        round 0   0 ─▶ 1 ─▶ 2 ─▶ 3 ─▶ 4 ─▶ 0       each has heard of 2 ranks, itself included,
-        round 1   0 ─▶ 2 ─▶ 4 ─▶ 1 ─▶ 3 ─▶ 0       then of 4,
-        round 2   0 ─▶ 4 ─▶ 3 ─▶ 2 ─▶ 1 ─▶ 0       then of all
+        round 0   0 ─▶ 1 ─▶ 2 ─▶ 3 ─▶ 4 ─▶ 0       each knows that 2 ranks are here,
+        round 1   0 ─▶ 2 ─▶ 4 ─▶ 1 ─▶ 3 ─▶ 0       then 4,
+        round 2   0 ─▶ 4 ─▶ 3 ─▶ 2 ─▶ 1 ─▶ 0       then all
 
     Hensgen, Finkel & Manber 1988.
     """
@@ -27,7 +27,7 @@ def tree(comm: Communicator) -> None:
         up     0 ◀─ 1   2 ◀─ 3     then   0 ◀─ 2
         down   0 ─▶ 2              then   0 ─▶ 1   2 ─▶ 3
 
-    Rank 0 knows first that all are here.
+    Rank 0 is the first to know that all are here.
     """
     p, r, nothing = comm.size, comm.rank, np.empty(0, np.uint8)
     lowest = r & -r if r else 1 << (p - 1).bit_length()     # parent: r - lowest
@@ -41,11 +41,11 @@ def tree(comm: Communicator) -> None:
         comm.send(nothing, child)
 
 
-ALGORITHMS = {"dissemination": dissemination, "tree": tree, "auto": dissemination}
+ALGORITHMS = {"dissemination": dissemination, "tree": tree}
 
 
 def barrier(comm: Communicator, algorithm: str = "auto") -> None:
-    """Return once every rank has called it."""
-    wait = find_algorithm(ALGORITHMS, algorithm)
+    """Collective.  Return once every rank has called it."""
+    wait = find_algorithm(comm, "barrier", ALGORITHMS, algorithm)
     with comm.collective("barrier", algorithm=algorithm):
         wait(comm)

@@ -3,7 +3,7 @@
     before   rank 0: a       rank 1: b   rank 2: c
     after    rank 0: a b c   rank 1: ·   rank 2: ·
 
-A scatter brings the pieces back.
+The inverse of a scatter.
 """
 
 from collections.abc import Sequence
@@ -11,29 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...backend import Array
-from ..chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
+from ..arguments import check_out, deliver, find_algorithm
+from ..chunks import axis_first, piece_bounds, with_length
 from ..communicator import Communicator
 from ..subgroup import rooted
 from .scatter import span
 
 
-def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
-    """p - 1 rounds, n(p-1)/p bytes: rank 0 receives from everyone, one after the other.
-
-        0 ◀─ 1, 0 ◀─ 2, 0 ◀─ 3, …
-
-    No byte is sent twice; rank 0 receives all of them in any case.
-    """
-    if comm.rank:
-        comm.send(line[slice(*bounds[comm.rank])], 0)
-        return
-    for r in range(1, comm.size):
-        start, stop = bounds[r]
-        comm.recv(line[start:stop], r)
-
-
 def binomial(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
-    """⌈log₂ p⌉ rounds, n(p-1)/p bytes: a binomial scatter backwards, pieces join on their way.
+    """⌈log₂ p⌉ rounds, n(p-1)/p bytes: a binomial scatter backwards; pieces are joined on the way.
 
         round 0   0 ◀1─ 1     2 ◀3─ 3       4 ◀5─ 5     6 ◀7─ 7
         round 1   0 ◀(2 3)─ 2               4 ◀(6 7)─ 6
@@ -50,20 +36,31 @@ def binomial(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> 
         have *= 2
 
 
-ALGORITHMS = {"linear": linear, "binomial": binomial, "auto": binomial}
+def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
+    """p - 1 rounds, n(p-1)/p bytes: rank 0 receives from the others, one after the other.
+
+        0 ◀─ 1, 0 ◀─ 2, 0 ◀─ 3, …
+
+    No byte is sent twice; rank 0 receives all of them in any case.
+    """
+    if comm.rank:
+        comm.send(line[slice(*bounds[comm.rank])], 0)
+        return
+    for r in range(1, comm.size):
+        comm.recv(line[slice(*bounds[r])], r)
+
+
+ALGORITHMS = {"binomial": binomial, "linear": linear}
 
 
 def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algorithm: str = "auto",
            counts: Sequence[int] | None = None, out: Array | None = None) -> Array | None:
-    """On `root` the arrays of all ranks, one after the other along `dim`; None elsewhere.
+    """Collective.  On `root` the arrays of all ranks, joined along `dim`; None elsewhere.
 
-    The result is written into `out` if `root` gives one; no other array is changed.
-
-    Every rank gives the same length, or, with `counts` (equal on all ranks), counts[rank].
-    Raises ValueError if this rank's length is not that.
+    The result is written into `out`, if `root` gives one.  Every rank gives the same length; or,
+    with `counts` (equal on all ranks), counts[rank].  Raises ValueError for another length.
     """
     comm.check_peer(root, "root")
-    collect = find_algorithm(ALGORITHMS, algorithm)
     p, me = comm.size, (comm.rank - root) % comm.size
     piece = axis_first(array, dim)
     lengths = [piece.shape[0]] * p if counts is None else list(counts)
@@ -76,6 +73,7 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
         check_out(out, array, with_length(array.shape, dim, sum(lengths)))
     line = np.empty_like(piece, shape=(sum(lengths), *piece.shape[1:]))
     line[slice(*bounds[me])] = piece
+    collect = find_algorithm(comm, "gather", ALGORITHMS, algorithm, line.nbytes)
     with comm.collective("gather", array, None if counts is None else dim, root=root,
                          dim=dim % array.ndim, counts=counts, algorithm=algorithm):
         collect(rooted(comm, root), line, bounds)

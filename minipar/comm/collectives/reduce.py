@@ -1,4 +1,4 @@
-"""Reduce: everyone gives an array, one rank gets the sum (product, maximum, minimum).
+"""Reduce: every rank gives an array, and one rank gets the sum (or product, max, min).
 
     before   rank 0: a       rank 1: b   rank 2: c
     after    rank 0: a+b+c   rank 1: ·   rank 2: ·
@@ -9,15 +9,16 @@ With a broadcast of the result it is an all-reduce.
 import numpy as np
 
 from ...backend import Array
-from ..chunks import check_out, chunk_bounds, deliver, find_algorithm, find_operator
+from ..arguments import Combine, check_out, deliver, find_algorithm, find_operator
+from ..chunks import chunk_bounds
 from ..communicator import Communicator
 from ..subgroup import power_of_two, rooted
 from .gather import binomial as binomial_gather
-from .reduce_scatter_algorithms import halve
+from .reduce_scatter import halve
 
 
-def binomial(comm: Communicator, flat: Array, combine) -> None:
-    """⌈log₂ p⌉ rounds of n bytes: a binomial broadcast backwards, sums meet on their way to rank 0.
+def binomial(comm: Communicator, flat: Array, combine: Combine) -> None:
+    """⌈log₂ p⌉ rounds of n bytes: a binomial broadcast backwards; sums meet on the way to rank 0.
 
         round 0   0 ◀─ 1   2 ◀─ 3   4 ◀─ 5   6 ◀─ 7
         round 1   0 ◀───── 2        4 ◀───── 6
@@ -38,13 +39,13 @@ def binomial(comm: Communicator, flat: Array, combine) -> None:
         distance *= 2
 
 
-def rabenseifner(comm: Communicator, flat: Array, combine) -> None:
+def rabenseifner(comm: Communicator, flat: Array, combine: Combine) -> None:
     """2·log₂ p rounds, 2n(p-1)/p bytes: a reduce-scatter by halving, then a binomial gather.
 
         halving    0: Σa · · ·   1: · Σb · ·   2: · · Σc ·   3: · · · Σd
         gather     0: Σa Σb Σc Σd
 
-    If p is no power of two, a round of n bytes before that (`part.power_of_two`).  In place, as
+    If p is no power of two, a round of n bytes before that (`subgroup.power_of_two`).  In place, as
     `binomial`.  Rabenseifner 2004.
     """
     core, partner = power_of_two(comm)
@@ -60,19 +61,19 @@ def rabenseifner(comm: Communicator, flat: Array, combine) -> None:
     binomial_gather(core, flat, bounds)
 
 
-ALGORITHMS = {"binomial": binomial, "rabenseifner": rabenseifner, "auto": binomial}
+ALGORITHMS = {"binomial": binomial, "rabenseifner": rabenseifner}
 
 
 def reduce(comm: Communicator, array: Array, op: str = "sum", root: int = 0,
            algorithm: str = "auto", out: Array | None = None) -> Array | None:
-    """On `root` the reduction of `array` over all ranks, of its shape and dtype; None elsewhere.
+    """Collective.  On `root` the reduction of `array` over all ranks; None elsewhere.
 
-    `op` is sum, prod, max or min.  The result is written into `out` if `root` gives one; no other
-    array is changed.
+    `op` is sum, prod, max or min; the result has the shape and dtype of `array`.  It is written
+    into `out`, if `root` gives one.  No other array is changed.
     """
     comm.check_peer(root, "root")
     combine = find_operator(op, array.dtype)
-    collect = find_algorithm(ALGORITHMS, algorithm)
+    collect = find_algorithm(comm, "reduce", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
     work = np.empty_like(array, order="C")
     work[...] = array

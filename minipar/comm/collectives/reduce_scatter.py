@@ -1,4 +1,4 @@
-"""Reduce-scatter: everyone gives p chunks, rank r gets the sum of all the chunks number r.
+"""Reduce-scatter: every rank gives p chunks, and rank r gets the sum of all chunks number r.
 
     before   rank 0: a0 a1 a2    rank 1: b0 b1 b2    rank 2: c0 c1 c2
     after    rank 0: Σ0          rank 1: Σ1          rank 2: Σ2
@@ -6,26 +6,20 @@
 With an all-gather of the results it is an all-reduce.
 """
 
+import itertools
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
 from ...backend import Array
-from ..chunks import (
-    deliver,
-    find_algorithm,
-    find_operator,
-    fit_out,
-    neighbours,
-    piece_bounds,
-    with_length,
-)
+from ..arguments import Combine, deliver, find_algorithm, find_operator, fit_out
+from ..chunks import piece_bounds, with_length
 from ..communicator import Communicator
+from ..subgroup import core_ranks, power_of_two
 
 
-def ring(comm: Communicator, chunks: list[Array], combine) -> None:
-    """p - 1 rounds, n(p-1)/p bytes: each partial sum travels once around the ring and ends at home.
+def ring(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
+    """p - 1 rounds, n(p-1)/p bytes: each partial sum travels once around the ring, to its owner.
 
         round 0   rank r sends chunk r-1 to rank r+1, which adds its own
         round 1   rank r passes on chunk r-2, …   until chunk r arrives at rank r, complete
@@ -33,40 +27,108 @@ def ring(comm: Communicator, chunks: list[Array], combine) -> None:
     In place: afterwards chunks[rank] holds the result, the others partial sums.
     Patarasuk & Yuan 2009, section 3.
     """
-    after, before = neighbours(comm)
     p, r = comm.size, comm.rank
     passing = [chunks[(r - 1 - step) % p] for step in range(p)]
-    incoming = np.empty_like(max(chunks, key=len))
-    for gone, mine in pairwise(passing):
-        arrived = incoming if len(mine) == len(incoming) else incoming[:len(mine)]
-        comm.sendrecv(gone, after, arrived, before)
+    buffer = np.empty_like(max(chunks, key=len))
+    for sent, mine in itertools.pairwise(passing):
+        arrived = buffer if len(mine) == len(buffer) else buffer[:len(mine)]
+        comm.sendrecv(sent, (r + 1) % p, arrived, (r - 1) % p)
         combine(mine, arrived, out=mine)
-
-
-ALGORITHMS = {"ring": ring, "auto": ring}
 
 
 def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "sum",
                    algorithm: str = "auto", counts: Sequence[int] | None = None,
                    out: Array | None = None, in_place: bool = False) -> Array:
-    """The reduction over all ranks of `array`, of which rank r gets the r-th piece along `dim`.
+    """Collective.  Rank r's piece, along `dim`, of the reduction of `array` over all ranks.
 
-    Pieces have the lengths `counts` or are cut by `chunk_bounds`.  The result is written into
-    `out`, if there is one: of the piece's shape, or contiguous with as many elements, such as a
-    slice of a flat buffer.  `array` is not changed, unless it shares memory with `out`, or
-    `in_place`: then the result is a view of it, and the rest of it is lost.  Raises ValueError if
-    that needs a contiguous array and dim 0, and does not have them.
+    `op` is sum, prod, max or min.  Pieces have the lengths `counts`, or are cut by `chunk_bounds`.
+    The result is written into `out`, if given: an array of the piece's shape, or a contiguous one
+    of as many elements, such as a slice of a flat buffer.  `array` is not changed, unless it shares
+    memory with `out`.  With `in_place` the result is a view of `array`, whose other pieces are
+    lost; raises ValueError unless `array` is contiguous and `dim` is 0.
     """
     if in_place and (dim or not getattr(array, "flags", None) or not array.flags.c_contiguous):
         raise ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
                          f"{array.shape}: leave in_place out")
-    combine, reduce = find_operator(op, array.dtype), find_algorithm(ALGORITHMS, algorithm)
+    combine = find_operator(op, array.dtype)
+    reduce = find_algorithm(comm, "reduce_scatter", ALGORITHMS, algorithm, array.nbytes)
     bounds = piece_bounds(array.shape[dim], comm.size, counts)
     start, stop = bounds[comm.rank]
     place = fit_out(out, array, with_length(array.shape, dim, stop - start))
-    work = array if in_place else np.moveaxis(array, dim, 0).copy()     # contiguous, and ours
+    work = array if in_place else np.moveaxis(array, dim, 0).copy()     # contiguous
     with comm.collective("reduce_scatter", array, op=op, dim=dim % array.ndim,
                          counts=counts, algorithm=algorithm):
         reduce(comm, [work[start:stop] for start, stop in bounds], combine)
     piece = deliver(np.moveaxis(work[start:stop], 0, dim), place)
     return piece if out is None else out
+
+
+def pairwise(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
+    """p - 1 rounds, n(p-1)/p bytes: in round k rank r sends chunk r + k straight to its owner.
+
+        round 1   0 ─▶ 1 ─▶ 2 ─▶ 3 ─▶ 0         every chunk travels once,
+        round 2   0 ◀─▶ 2   1 ◀─▶ 3             and no partial sums are passed on
+
+    In place, as `ring`, but the other chunks stay as they were.
+    Thakur, Rabenseifner & Gropp 2005, section 4.2.
+    """
+    p, r = comm.size, comm.rank
+    mine = chunks[r]
+    arrived = np.empty_like(mine)
+    for k in range(1, p):
+        comm.sendrecv(chunks[(r + k) % p], (r + k) % p, arrived, (r - k) % p)
+        combine(mine, arrived, out=mine)
+
+
+def recursive_halving(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
+    """log₂ p rounds, n(p-1)/p bytes: swap half of what is left with a rank half as far away.
+
+        round 0   0 ◀─▶ 2   1 ◀─▶ 3             halves: chunks 0 1 to the left, 2 3 to the right
+        round 1   0 ◀─▶ 1   2 ◀─▶ 3             then quarters
+
+    If p is no power of two, ⌊log₂ p⌋ + 2 rounds: first some ranks give all they have to a partner,
+    and in the end they get their chunk from it (`subgroup.power_of_two`).
+    Thakur, Rabenseifner & Gropp 2005, section 4.2.
+    """
+    core, partner = power_of_two(comm)
+    r, mine = comm.rank, chunks[comm.rank]
+    flat = np.concatenate([chunk.reshape(chunk.size) for chunk in chunks])
+    if core is None:
+        comm.send(flat, partner)
+        comm.recv(mine, partner)
+        return
+    bounds = piece_bounds(flat.size, comm.size, [chunk.size for chunk in chunks])
+    if partner is not None:
+        arrived = np.empty_like(flat)
+        comm.recv(arrived, partner)
+        combine(flat, arrived, out=flat)
+    halve(core, flat, core_bounds(bounds), combine)
+    if partner is not None:
+        comm.send(flat[slice(*bounds[partner])], partner)
+    mine[...] = flat[slice(*bounds[r])].reshape(mine.shape)
+
+
+def halve(core: Communicator, flat: Array, bounds: list[tuple[int, int]],
+          combine: Combine) -> None:
+    """Recursive halving on 2^k ranks: afterwards rank r has its part of `flat` reduced."""
+    r, half = core.rank, core.size // 2
+    arrived = np.empty_like(flat)
+    first = 0                               # the first of the 2 * half parts that are left
+    while half:
+        low = flat[bounds[first][0]:bounds[first + half - 1][1]]
+        high = flat[bounds[first + half][0]:bounds[first + 2 * half - 1][1]]
+        keep, give = (high, low) if r & half else (low, high)
+        other = arrived[:keep.size]
+        core.sendrecv(give, r ^ half, other, r ^ half)
+        combine(keep, other, out=keep)
+        first += r & half
+        half //= 2
+
+
+def core_bounds(bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(start, stop) of what each rank of the core reduces: its chunk and its partner's."""
+    starts = [bounds[r][0] for r in core_ranks(len(bounds))]
+    return list(zip(starts, [*starts[1:], bounds[-1][1]]))
+
+
+ALGORITHMS = {"ring": ring, "pairwise": pairwise, "recursive_halving": recursive_halving}

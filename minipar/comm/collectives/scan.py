@@ -1,8 +1,8 @@
-"""Scan: rank r gets the sum over ranks 0 … r; exclusive scan: over ranks 0 … r-1.
+"""Scan: rank r gets the sum over ranks 0 … r.  Exclusive scan: the sum over ranks 0 … r-1.
 
     before   rank 0: a   rank 1: b     rank 2: c
     scan     rank 0: a   rank 1: a+b   rank 2: a+b+c
-    exscan   rank 0: 0   rank 1: a     rank 2: a+b          where does my part begin?
+    exscan   rank 0: 0   rank 1: a     rank 2: a+b          (where rank r's part of a list begins)
 
 `op` is sum, prod, max or min, as in an all-reduce.
 """
@@ -10,17 +10,45 @@
 import numpy as np
 
 from ...backend import Array
-from ..chunks import check_out, deliver, find_algorithm, find_operator
+from ..arguments import Combine, check_out, deliver, find_algorithm, find_operator
 from ..communicator import Communicator
 
 
-def linear(comm: Communicator, mine: Array, before: Array | None, combine) -> None:
-    """p - 1 rounds of n bytes: everyone adds what they have to what comes, and passes it on.
+def recursive_doubling(comm: Communicator, mine: Array, before: Array | None,
+                       combine: Combine) -> None:
+    """⌈log₂ p⌉ rounds of n bytes: in round k each rank passes on the sum of the last 2^k ranks.
+
+        round 0   0 ─▶ 1   1 ─▶ 2   2 ─▶ 3   …      each has the sum of up to 2 ranks,
+        round 1   0 ─▶ 2   1 ─▶ 3   …               then of 4
+
+    In place: afterwards `mine` is the scan.  With `before`, that becomes the exclusive scan (on
+    rank 0 it stays as it is), and `mine` is lost.  Hillis & Steele 1986.
+    """
+    p, r, distance = comm.size, comm.rank, 1
+    arrived, has_before = np.empty_like(mine), False
+    while distance < p:
+        dest, source = r + distance, r - distance
+        if source >= 0 and dest < p:
+            comm.sendrecv(mine, dest, arrived, source)
+        elif dest < p:
+            comm.send(mine, dest)
+        elif source >= 0:
+            comm.recv(arrived, source)
+        if source >= 0:
+            combine(arrived, mine, out=mine)
+            if before is not None and has_before:
+                combine(arrived, before, out=before)
+            elif before is not None:
+                before[...], has_before = arrived, True
+        distance *= 2
+
+
+def linear(comm: Communicator, mine: Array, before: Array | None, combine: Combine) -> None:
+    """p - 1 rounds of n bytes: each rank adds its array to the arriving sum, and passes that on.
 
         0 ─a▶ 1 ─a+b▶ 2 ─a+b+c▶ 3
 
-    In place: afterwards `mine` is the scan.  With `before`, that becomes the exclusive scan (on
-    rank 0 it stays as it is), and `mine` is lost.
+    In place, as `recursive_doubling`.
     """
     p, r = comm.size, comm.rank
     if r > 0:
@@ -32,45 +60,17 @@ def linear(comm: Communicator, mine: Array, before: Array | None, combine) -> No
         comm.send(mine, r + 1)
 
 
-def recursive_doubling(comm: Communicator, mine: Array, before: Array | None, combine) -> None:
-    """⌈log₂ p⌉ rounds of n bytes: in round k everyone passes on the sum of the last 2^k ranks.
-
-        round 0   0 ─▶ 1   1 ─▶ 2   2 ─▶ 3   …      each has the sum of up to 2 ranks,
-        round 1   0 ─▶ 2   1 ─▶ 3   …               then of 4
-
-    In place, as `linear`.  Hillis & Steele 1986.
-    """
-    p, r, distance = comm.size, comm.rank, 1
-    arrived, gone = np.empty_like(mine), None
-    while distance < p:
-        to, source = r + distance, r - distance
-        if source >= 0 and to < p:
-            comm.sendrecv(mine, to, arrived, source)
-        elif to < p:
-            comm.send(mine, to)
-        elif source >= 0:
-            comm.recv(arrived, source)
-        if source >= 0:
-            combine(arrived, mine, out=mine)
-            if before is not None and gone is None:
-                gone = before
-                gone[...] = arrived
-            elif before is not None:
-                combine(arrived, before, out=before)
-        distance *= 2
-
-
-ALGORITHMS = {"linear": linear, "recursive_doubling": recursive_doubling,
-              "auto": recursive_doubling}
+ALGORITHMS = {"recursive_doubling": recursive_doubling, "linear": linear}
 
 
 def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto",
          out: Array | None = None) -> Array:
-    """The reduction of `array` over this rank and those before it, of its shape and dtype.
+    """Collective.  The reduction of `array` over this rank and those before it.
 
-    The input is not changed unless it is `out`, into which the result is then written.
+    The result, of the shape and dtype of `array`, is written into `out`, if given.
     """
-    combine, run = find_operator(op, array.dtype), find_algorithm(ALGORITHMS, algorithm)
+    combine = find_operator(op, array.dtype)
+    run = find_algorithm(comm, "scan", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
     work = np.empty_like(array, order="C")
     work[...] = array
@@ -81,12 +81,14 @@ def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "au
 
 def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto",
            out: Array | None = None) -> Array:
-    """The reduction of `array` over the ranks before this one, of its shape and dtype.
+    """Collective.  The reduction of `array` over the ranks before this one.
 
-    On rank 0 that is nothing yet: 0 for sum, 1 for prod, the least number for max, the largest for
-    min.  The input is not changed unless it is `out`, into which the result is then written.
+    On rank 0 it is the neutral element: 0 for sum, 1 for prod, the least number for max, the
+    largest for min.  The result has the shape and dtype of `array`; it is written into `out`, if
+    given.
     """
-    combine, run = find_operator(op, array.dtype), find_algorithm(ALGORITHMS, algorithm)
+    combine = find_operator(op, array.dtype)
+    run = find_algorithm(comm, "scan", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
     work, before = np.empty_like(array, order="C"), np.empty_like(array, order="C")
     work[...] = array
@@ -97,7 +99,7 @@ def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "
 
 
 def neutral(op: str, dtype: np.dtype) -> float | int | bool:
-    """The number that changes nothing: op(neutral, x) = x for every x of `dtype`."""
+    """The number with op(neutral, x) = x for every x of `dtype`."""
     if op in ("sum", "prod"):
         return int(op == "prod")
     if dtype.kind == "b":

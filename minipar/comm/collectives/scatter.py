@@ -1,9 +1,9 @@
-"""Scatter: one rank deals its array out, a piece for each.
+"""Scatter: one rank cuts its array and sends each rank a piece.
 
     before   rank 0: a b c   rank 1: ·   rank 2: ·
     after    rank 0: a       rank 1: b   rank 2: c
 
-A gather collects the pieces again.
+The inverse of a gather.
 """
 
 from collections.abc import Sequence
@@ -12,28 +12,14 @@ from typing import Any
 import numpy as np
 
 from ...backend import Array
-from ..chunks import axis_first, check_out, deliver, find_algorithm, piece_bounds, with_length
+from ..arguments import check_out, deliver, find_algorithm
+from ..chunks import axis_first, piece_bounds, with_length
 from ..communicator import Communicator
 from ..subgroup import rooted
 
 
-def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
-    """p - 1 rounds, n(p-1)/p bytes: rank 0 sends everyone their piece, one after the other.
-
-        0 ─▶ 1, 0 ─▶ 2, 0 ─▶ 3, …
-
-    No byte is sent twice; rank 0 sends all of them in any case.
-    """
-    if comm.rank:
-        start, stop = bounds[comm.rank]
-        comm.recv(line[start:stop], 0)
-        return
-    for r in range(1, comm.size):
-        comm.send(line[slice(*bounds[r])], r)
-
-
 def binomial(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
-    """⌈log₂ p⌉ rounds, n(p-1)/p bytes: whoever has pieces gives the farther half of them away.
+    """⌈log₂ p⌉ rounds, n(p-1)/p bytes: each rank that has pieces sends on the farther half.
 
         round 0   0 ─(4 5 6 7)▶ 4
         round 1   0 ─(2 3)▶ 2               4 ─(6 7)▶ 6
@@ -52,24 +38,38 @@ def binomial(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> 
 
 
 def span(bounds: list[tuple[int, int]], first: int, num_pieces: int) -> slice:
-    """Where the pieces first, first + 1, … lie: `num_pieces` of them, or as many as there are."""
+    """The slice of `num_pieces` pieces from number `first` on, or of as many as there are."""
     return slice(bounds[first][0], bounds[min(first + num_pieces, len(bounds)) - 1][1])
 
 
-ALGORITHMS = {"linear": linear, "binomial": binomial, "auto": binomial}
+def linear(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> None:
+    """p - 1 rounds, n(p-1)/p bytes: rank 0 sends each rank its piece, one after the other.
+
+        0 ─▶ 1, 0 ─▶ 2, 0 ─▶ 3, …
+
+    No byte is sent twice; rank 0 sends all of them in any case.
+    """
+    if comm.rank:
+        comm.recv(line[slice(*bounds[comm.rank])], 0)
+        return
+    for r in range(1, comm.size):
+        comm.send(line[slice(*bounds[r])], r)
+
+
+ALGORITHMS = {"binomial": binomial, "linear": linear}
 
 
 def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0,
             algorithm: str = "auto", counts: Sequence[int] | None = None, out: Array | None = None,
             shape: Sequence[int] | None = None, dtype: Any = None) -> Array:
-    """This rank's piece along `dim` of rank `root`'s array: in `out`, if there is one.
+    """Collective.  This rank's piece, along `dim`, of rank `root`'s array: in `out`, if given.
 
-    On the others `array` gives the shape and dtype.  Or it is None: then `dtype` and `shape` do,
-    `shape` being a vector of sum(counts) if it is not said; with `out`, what is left unsaid is as
-    there.  Pieces have the lengths `counts` (equal on all ranks) or are cut by `chunk_bounds`.
+    On the other ranks `array` gives the shape and dtype of the root's array.  If it is None,
+    `shape` and `dtype` do.  By default these are taken from `out`, and `shape` is that of a vector
+    of sum(counts).  Pieces have the lengths `counts` (equal on all ranks) or are cut by
+    `chunk_bounds`.
     """
     comm.check_peer(root, "root")
-    deal = find_algorithm(ALGORITHMS, algorithm)
     if array is not None and (shape is not None and array.shape != tuple(shape)
                               or dtype is not None and array.dtype != dtype):
         raise ValueError(f"array is {array.dtype} {array.shape}, but shape= and dtype= say {dtype} "
@@ -87,8 +87,9 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
         line = np.concatenate([whole[pieces[root][0]:], whole[:pieces[root][0]]]) if root else whole
     else:
         others = [n for i, n in enumerate(array.shape) if i != dim % array.ndim]
-        line = np.empty_like(array if out is None else out,      # where the piece is wanted
+        line = np.empty_like(array if out is None else out,      # on the device of `out`
                              shape=(array.shape[dim], *others), order="C")
+    deal = find_algorithm(comm, "scatter", ALGORITHMS, algorithm, line.nbytes)
     with comm.collective("scatter", array, root=root, dim=dim % array.ndim, counts=counts,
                          algorithm=algorithm):
         deal(rooted(comm, root), line, bounds)
@@ -98,8 +99,10 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
 
 def stand_in(rank: int, root: int, dim: int, counts: Sequence[int] | None, out: Array | None,
              shape: Sequence[int] | None, dtype: Any) -> np.ndarray:
-    """An array of the root's shape and dtype that takes no memory.  Raises ValueError on the root,
-    and where shape or dtype are not known."""
+    """An array of the root's shape and dtype that takes no memory.
+
+    Raises ValueError on the root, and if shape or dtype are not known.
+    """
     if rank == root:
         raise ValueError(f"rank {root} is the root of the scatter: give its array, not None")
     if dtype is None and out is not None:

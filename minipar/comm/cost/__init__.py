@@ -11,12 +11,14 @@ code, from who talks to whom in each round, so that what is counted on the simul
 compared with it.
 """
 
+from ..collectives.all_reduce import BLOCK_BYTES
+from ..collectives.broadcast import best_num_segments
 from .choose import candidates, choose, crossings
 from .fit import Fit, fit
 from .model import Cost, seconds
 from .network import Network, network_of_cluster, runs_of, seconds_on
 from .predict import predict
-from .textbook import BLOCK_BYTES, best_num_segments, textbook
+from .textbook import textbook
 
 __all__ = ["BLOCK_BYTES", "Cost", "Fit", "Network", "best_num_segments", "candidates", "choose",
            "crossings", "fit", "network_of_cluster", "predict", "runs_of", "seconds", "seconds_on",

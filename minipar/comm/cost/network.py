@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from ..collectives.broadcast import BANDWIDTH, LATENCY
 from ..simulated.topology import Link
 from .model import Cost, duration, seconds
 from .predict import rounds_of
-from .textbook import BANDWIDTH, COMBINING, LATENCY, textbook
+from .textbook import textbook
 
 MOST_BY_ROUNDS = 64     # ranks
+COMBINING = 1e10        # bytes per second, if nothing else is known
 
 
 class Network(NamedTuple):

@@ -7,9 +7,10 @@ Written down apart from the collectives' code, from the pictures in its docstrin
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 
+from ..collectives.all_reduce import BLOCK_BYTES
+from ..collectives.broadcast import best_num_segments
 from . import schedules
 from .model import Cost, Round, critical
-from .textbook import BLOCK_BYTES, best_num_segments
 
 
 def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,

@@ -4,25 +4,15 @@ Exact where p is a power of two that divides n; elsewhere near enough to choose 
 Rabenseifner & Gropp 2005; Chan, Heimlich, Purkayastha & van de Geijn 2007.
 """
 
-from math import ceil, sqrt
+from math import ceil
+from typing import Any
 
+from ..collectives.all_reduce import BLOCK_BYTES
+from ..collectives.broadcast import best_num_segments
 from .model import Cost
 
-# What is reckoned with where nothing else is known: a simulated cluster's links.
-LATENCY, BANDWIDTH, COMBINING = 5e-6, 1e10, 1e10    # seconds, bytes per second, bytes per second
 
-# A blocked ring's block: with all ranks' temporaries it stays in the last cache of a processor.
-BLOCK_BYTES = 4 << 20
-
-
-def best_num_segments(p: int, num_bytes: int, latency: float = LATENCY,
-                      bandwidth: float = BANDWIDTH) -> int:
-    """k where (p + k - 2)(α + n β / k), the time of a pipelined chain, is least: √((p-2) n β / α).
-    """
-    return max(1, round(sqrt(max(p - 2, 0) * num_bytes / (latency * bandwidth))))
-
-
-def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details) -> Cost:
+def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details: Any) -> Cost:
     """The textbook's cost; `num_bytes` is that of the whole vector, see `predict`.
 
     A pipelined chain takes num_segments=k (by default the best).  Raises ValueError for an unknown

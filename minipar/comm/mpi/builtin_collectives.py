@@ -1,43 +1,51 @@
 """algorithm="mpi": the MPI library's own collectives, to compare with ours.
 
-Same arguments as the algorithms that they stand beside; every wait is the library's.  Raises
-TypeError on a simulated cluster.
+Each function takes the same arguments as the algorithms of its operation; `BUILTIN` has them all.
 """
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...backend import Array
-from ..chunks import OPERATORS
-from ..collectives.broadcast_algorithms import flattened
-from ..communicator import Communicator
-from ..subgroup import Part
+from ..arguments import OPERATORS, Combine
+from ..collectives.broadcast import flattened
+from ..communicator import Communicator, OwnAlgorithm
+from ..subgroup import Subgroup
 
 NAMES = {OPERATORS["sum"]: "SUM", OPERATORS["prod"]: "PROD", OPERATORS["max"]: "MAX",
          OPERATORS["min"]: "MIN"}
-# Of these nobody is through before all have begun: who has left is missing.  Of the others a rank
-# may have done its part, and left, while one that is late holds up the rest.
+# No rank is through with one of these before all have begun, so a rank that has left is missing.
+# In the others a rank may have done its part, and left, while a late one holds up the rest.
 ALL_MEET = {"barrier", "all_gather", "reduce_scatter", "all_reduce", "all_to_all"}
 
 
 def open_up(comm: Communicator) -> tuple:
     """(mpi4py's communicator, its module MPI, the ranks in the order of `comm`)."""
-    members: Sequence[int] = range(comm.size)
-    if isinstance(comm, Part):
-        comm, members = comm.comm, comm.members
-    if not hasattr(comm, "mpi_comm"):
-        raise TypeError('algorithm="mpi" needs real MPI ranks: start with mpirun, or choose "auto"')
-    return comm.mpi_comm, comm.MPI, members
+    whole = whole_of(comm)
+    members = comm.members if isinstance(comm, Subgroup) else range(comm.size)
+    return whole.mpi_comm, whole.MPI, members
 
 
-def watched(operation: str, run: Callable) -> Callable:
-    """`run`, one of these, as one wait; if all meet there, it says so if one of them has left."""
+def whole_of(comm: Communicator) -> Any:
+    """The communicator itself, of which `comm` may be the same ranks counted from a root.
+
+    Raises TypeError for some of its ranks only.
+    """
+    whole = comm.comm if isinstance(comm, Subgroup) else comm
+    if whole.size != comm.size:
+        raise TypeError('algorithm="mpi" takes all ranks of a communicator: split it, or choose '
+                        '"auto"')
+    return whole
+
+
+def watched(operation: str, run: Callable[..., None]) -> Callable[..., None]:
+    """`run`, watched as one wait, which is reported if it needs a rank that has left."""
     @functools.wraps(run)
-    def watched_run(comm: Communicator, *args) -> None:
-        open_up(comm)
-        whole = comm.comm if isinstance(comm, Part) else comm
+    def watched_run(comm: Communicator, *args: Any) -> None:
+        whole = whole_of(comm)
         waiting = (f"take part in MPI's own {operation}", None, None, 0, "")
         peers = whole.members if operation in ALL_MEET else ()
         with whole.me.watchdog.watching(waiting, peers):
@@ -45,8 +53,8 @@ def watched(operation: str, run: Callable) -> Callable:
     return watched_run
 
 
-def in_bytes(arrays: Sequence[Array], MPI) -> tuple[Array, list]:
-    """One vector of bytes of the arrays one after the other, and mpi4py's description of it."""
+def in_bytes(arrays: Sequence[Array], MPI: Any) -> tuple[Array, list]:
+    """The arrays joined as one vector of bytes, and mpi4py's description of it."""
     flat = np.concatenate([a.reshape(a.size).view(np.uint8) for a in arrays])
     sizes = [a.nbytes for a in arrays]
     return flat, [flat, sizes, [sum(sizes[:i]) for i in range(len(sizes))], MPI.BYTE]
@@ -72,8 +80,8 @@ def broadcast(comm: Communicator, array: Array, root: int) -> None:
         mpi_comm.Bcast([flat.view(np.uint8), MPI.BYTE], root)
 
 
-def by_rank(line: Array, bounds: list, members: Sequence[int], MPI) -> list:
-    """mpi4py's description of pieces that lie in another order than that of the ranks."""
+def by_rank(line: Array, bounds: list, members: Sequence[int], MPI: Any) -> list:
+    """mpi4py's description of pieces that do not lie in the order of the ranks."""
     row = line.itemsize * int(np.prod(line.shape[1:]))
     order = sorted(range(len(members)), key=lambda i: members[i])
     return [line.reshape(line.size).view(np.uint8), [(bounds[i][1] - bounds[i][0]) * row
@@ -95,7 +103,7 @@ def gather(comm: Communicator, line: Array, bounds: list[tuple[int, int]]) -> No
     mpi_comm.Gatherv([mine, MPI.BYTE], by_rank(line, bounds, members, MPI), members[0])
 
 
-def reduce(comm: Communicator, flat: Array, combine) -> None:
+def reduce(comm: Communicator, flat: Array, combine: Combine) -> None:
     """MPI_Reduce."""
     mpi_comm, MPI, members = open_up(comm)
     sending, receiving = (MPI.IN_PLACE, flat) if comm.rank == 0 else (flat, None)
@@ -110,13 +118,19 @@ def all_gather(comm: Communicator, chunks: list[Array]) -> None:
     fill(chunks, flat)
 
 
-def reduce_scatter(comm: Communicator, chunks: list[Array], combine) -> None:
+def reduce_scatter(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
     """MPI_Reduce_scatter."""
     mpi_comm, MPI, _ = open_up(comm)
     mine = np.empty_like(chunks[comm.rank])
     mpi_comm.Reduce_scatter(np.concatenate([c.reshape(c.size) for c in chunks]), mine,
                             [c.size for c in chunks], getattr(MPI, NAMES[combine]))
     chunks[comm.rank][...] = mine
+
+
+def all_reduce(comm: Communicator, flat: Array, op: str) -> None:
+    """MPI_Allreduce."""
+    mpi_comm, MPI, _ = open_up(comm)
+    mpi_comm.Allreduce(MPI.IN_PLACE, flat, getattr(MPI, NAMES[OPERATORS[op]]))
 
 
 def all_to_all(comm: Communicator, outgoing: list[Array], incoming: list[Array],
@@ -128,7 +142,7 @@ def all_to_all(comm: Communicator, outgoing: list[Array], incoming: list[Array],
     fill(incoming, flat)
 
 
-def scan(comm: Communicator, mine: Array, before: Array | None, combine) -> None:
+def scan(comm: Communicator, mine: Array, before: Array | None, combine: Combine) -> None:
     """MPI_Scan, or MPI_Exscan."""
     mpi_comm, MPI, _ = open_up(comm)
     op = getattr(MPI, NAMES[combine])
@@ -138,3 +152,9 @@ def scan(comm: Communicator, mine: Array, before: Array | None, combine) -> None
         mpi_comm.Exscan(mine, before.copy(), op)
     else:
         mpi_comm.Exscan(mine, before, op)
+
+
+BUILTIN = {(operation.__name__, "mpi"): OwnAlgorithm(watched(operation.__name__, operation),
+                                                     competes=lambda comm: False)
+           for operation in (all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
+                             reduce_scatter, scan, scatter)}

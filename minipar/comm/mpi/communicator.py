@@ -5,38 +5,53 @@ GPU, is staged through a host buffer; sizes are compared, dtypes are not (the si
 compares both).  Every wait for a message is watched (`watchdog.py`): none is endless.
 """
 
-import functools
 import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...backend import Array, is_gpu, is_host, to_host
-from ..communicator import NUM_TAGS, Communicator
-from ..cost import calibration
+from ..communicator import (
+    NUM_TAGS,
+    Choose,
+    Chooser,
+    Communicator,
+    OwnAlgorithm,
+    Request,
+    some_of,
+)
 from ..trace import Trace
 from .guardian import Guardian
-from .library import forget_shared_memory, import_mpi
+from .library import forget_shared_memory
 from .request import MPIRequest, check_size, explain, lies_ready
 from .watchdog import Watchdog
 
+if TYPE_CHECKING:
+    from ..cost.calibration import Calibration
+
 
 class Process:
-    """What all communicators of one process share."""
+    """The state that all communicators of one process share."""
 
-    def __init__(self, MPI, rank: int, size: int, guardian: Guardian):
+    def __init__(self, MPI: Any, rank: int, size: int, guardian: Guardian):
         self.number, self.guardian = rank, guardian
         self.watchdog = Watchdog(MPI, rank, size, guardian)
         self.status = MPI.Status()          # of the message that ended last
-        self.nodes = [0] * size             # of each rank of the world
-        self.calibration = calibration.BUILT_IN     # of the machine; the same on all ranks
-        self.works = None       # the non-blocking collectives under way, if any (see work.py)
+        self.nodes = [0] * size             # the node of each rank of the world
+        self.calibration: Calibration | None = None     # of the machine; the same on all ranks
+        self.engine: Any = None             # runs non-blocking collectives, if any (see work.py)
         self.num_groups = 0                 # how many communicators this process made
-        self.splits: list = []              # what split() made, for who frees them
+        self.splits: list[MPICommunicator] = []     # made by split() and not yet freed
         self.trace: Trace | None = None
         self.actions: list[tuple] | None = None
 
+    def start_trace(self, group: int, replay: bool) -> None:
+        """Log from now on; with `replay` also the program, which begins in `group`."""
+        self.log_to(Trace(programs={self.number: [("world", group)]} if replay else {}))
+
     def log_to(self, trace: Trace | None) -> None:
-        """Log events there from now on, or nowhere."""
+        """Log events to `trace` from now on; to nothing, if it is None."""
         self.trace = trace
         self.actions = trace.programs.get(self.number) if trace is not None else None
 
@@ -49,32 +64,61 @@ class Process:
 
 
 class MPICommunicator(Communicator):
-    """See Communicator; `mpi_comm` is mpi4py's.  Tags 0 … 32767 are free for all to use; those
-    above belong to non-blocking collectives, each of which adds its `first_tag`."""
+    """A Communicator over mpi4py's `mpi_comm`, whose ranks are `members` of the world.
 
-    memory = None       # what its ranks share on this node (collectives/node_memory.py)
+    Tags 0 … 32767 are for programs; those above belong to non-blocking collectives, each of which
+    adds its `first_tag`.  `chooser` decides which algorithm "auto" means.
+    """
 
-    def __init__(self, mpi_comm, MPI, me: Process, members: list[int], first_tag: int = 0):
+    is_simulated = False
+    memory: Any = None      # what its ranks share on this node (shared_window.py)
+
+    def __init__(self, mpi_comm: Any, MPI: Any, me: Process, members: list[int],
+                 chooser: Chooser | None = None,
+                 own_algorithms: Mapping[tuple[str, str], OwnAlgorithm] | None = None,
+                 first_tag: int = 0):
         self.mpi_comm, self.MPI, self.me, self.members = mpi_comm, MPI, me, members
         self.first_tag, self.group = first_tag, me.num_groups
         me.num_groups += 1
-        self.chooser = None     # how "auto" chooses here (collectives/automatic.py), once asked
+        self.chooser, self.own_algorithms = chooser, own_algorithms or {}
+        self.choice: Choose | None = None       # what the chooser returned
         self.rank, self.size, self.world_rank = mpi_comm.Get_rank(), mpi_comm.Get_size(), me.number
 
     def with_tags(self, number: int) -> "MPICommunicator":
-        """The same ranks; its messages never meet those of another `number`."""
+        """The same ranks, with tags of its own: messages of another `number` never meet these."""
         # Only the world has the attribute by the standard; Open MPI's other communicators do not.
         num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS - 1
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")
-        comm = MPICommunicator(self.mpi_comm, self.MPI, self.me, self.members,
-                               NUM_TAGS * (1 + number % num_ranges))
-        comm.chooser = self.chooser
-        return comm
+        return MPICommunicator(self.mpi_comm, self.MPI, self.me, self.members, self.chooser,
+                               self.own_algorithms, NUM_TAGS * (1 + number % num_ranges))
+
+    def make_progress_engine(self) -> Any:
+        """An engine for the Works of this rank."""
+        from .progress import MPIProgressEngine
+        return MPIProgressEngine(self.me)
+
+    def choose(self, operation: str, num_bytes: int) -> str | None:
+        """The choice of the chooser; None without one."""
+        if self.choice is None:
+            if self.chooser is None:
+                return None
+            self.choice = self.chooser(self)
+        return self.choice(operation, num_bytes)
+
+    def wait_any(self, requests: Sequence[Request | None]) -> int:
+        """Block until one of the requests is done; return its index."""
+        live = some_of(requests)
+        with self.me.watchdog.watching(live[0][1].description, ()):    # any peer may be missing
+            while True:
+                for i, request in live:
+                    if request.test():
+                        return i
+                time.sleep(0)               # another process may need this core
 
     def free(self) -> None:
-        """Give back what it holds in the MPI library; all its ranks call it, and use it no more."""
+        """Collective.  Free the communicator in the MPI library; it cannot be used afterwards."""
         if self in self.me.splits:
             self.me.splits.remove(self)
         if self.memory is not None:
@@ -82,11 +126,11 @@ class MPICommunicator(Communicator):
         self.mpi_comm.Free()
 
     def node_of(self, rank: int) -> int:
-        """See Communicator."""
+        """The number of the node of `rank`."""
         return self.me.nodes[self.members[rank]]
 
     def world_rank_of(self, rank: int) -> int:
-        """See Communicator."""
+        """The number of `rank` in the whole world."""
         return self.members[rank]
 
     def now(self) -> float:
@@ -94,14 +138,14 @@ class MPICommunicator(Communicator):
         return time.perf_counter()
 
     def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
-        """Trace it."""
+        """Trace a computation."""
         if self.trace is not None:
             end = time.perf_counter()
             self.trace.spans.append((self.world_rank, name, end - seconds, end))
             self.me.log("compute", name, seconds)
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> MPIRequest:
-        """See Communicator."""
+        """Begin to send `array`, through a host buffer if it is on a GPU or has gaps."""
         self.check_peer(dest, "dest")
         self.check_tag(tag)
         buffer = np.ascontiguousarray(to_host(array))
@@ -111,7 +155,7 @@ class MPICommunicator(Communicator):
         return MPIRequest(self, request, description, buffer=buffer, number=number)
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> MPIRequest:
-        """See Communicator."""
+        """Begin to receive into `out`, through a host buffer if it is on a GPU or has gaps."""
         self.check_peer(source, "source")
         self.check_tag(tag)
         if not (is_host(out) or is_gpu(out)):
@@ -123,10 +167,9 @@ class MPICommunicator(Communicator):
         return MPIRequest(self, request, description, out, buffer, number)
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
-        """See Communicator.  One call of the library where nothing stands between: no copy, no
-        log, no Works to move on."""
+        """Exchange: one call of the library, if there is no copy, no trace and no Work."""
         me = self.me
-        if (me.trace is not None or me.works is not None or not lies_ready(array)
+        if (me.trace is not None or me.engine is not None or not lies_ready(array)
                 or not lies_ready(out)):
             Communicator.sendrecv(self, array, dest, out, source, tag)
             return
@@ -135,7 +178,7 @@ class MPICommunicator(Communicator):
             self.check_peer(dest, "dest")
             self.check_peer(source, "source")
             self.check_tag(tag)
-        # A new tuple: what the watchdog knows this wait by.
+        # A new tuple, by which the watchdog recognizes this wait.
         description = "receive from", source, tag, out.nbytes, self.label
         me.watchdog.waiting = description, (self.members[dest], self.members[source])
         BYTE, status, tag = self.MPI.BYTE, me.status, tag + self.first_tag
@@ -149,7 +192,7 @@ class MPICommunicator(Communicator):
         check_size(status.Get_count(BYTE), description)
 
     def split(self, color: int | None, key: int | None = None) -> "MPICommunicator | None":
-        """See Communicator."""
+        """Collective.  A communicator of the ranks with this rank's `color`."""
         no_color = self.MPI.UNDEFINED if color is None else color
         waiting = ("split", None, None, 0, self.label)
         with self.me.watchdog.watching(waiting, self.members):
@@ -158,23 +201,22 @@ class MPICommunicator(Communicator):
                 self.me.log("split", self.group, None, key, None)
                 return None
             members = part.allgather(self.world_rank)
-        part = MPICommunicator(part, self.MPI, self.me, members)
-        self.me.splits.append(part)
-        self.me.log("split", self.group, color, key, part.group)
-        return part
+        comm = MPICommunicator(part, self.MPI, self.me, members, self.chooser, self.own_algorithms)
+        self.me.splits.append(comm)
+        self.me.log("split", self.group, color, key, comm.group)
+        return comm
 
 
-@functools.cache
-def world_communicator() -> MPICommunicator:
-    """All ranks that `mpirun` started."""
-    MPI = import_mpi()
-    comm = MPI.COMM_WORLD.Dup()     # our messages never meet those of other libraries
-    size = comm.Get_size()
-    box = comm.Split_type(MPI.COMM_TYPE_SHARED)             # the ranks that share memory with us
-    me = Process(MPI, comm.Get_rank(), size, Guardian(box, comm.Get_rank(), size))
+def connect(mpi_comm: Any, MPI: Any, chooser: Chooser | None = None,
+            own_algorithms: Mapping[tuple[str, str], OwnAlgorithm] | None = None
+            ) -> MPICommunicator:
+    """Collective.  A communicator of the ranks of `mpi_comm`, which become a world of their own."""
+    comm = mpi_comm.Dup()           # our messages never meet those of other libraries
+    rank, size = comm.Get_rank(), comm.Get_size()
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)            # the ranks that share memory with us
+    me = Process(MPI, rank, size, Guardian(node, rank, size))
     forget_shared_memory()
-    first = comm.allgather(box.allreduce(me.number, MPI.MIN))           # the least of each node
-    me.nodes = [sorted(set(first)).index(rank) for rank in first]
-    box.Free()
-    me.calibration = calibration.shared(comm, MPI)
-    return MPICommunicator(comm, MPI, me, list(range(size)))
+    first = comm.allgather(node.allreduce(rank, MPI.MIN))   # of each rank: the least of its node
+    me.nodes = [sorted(set(first)).index(least) for least in first]
+    node.Free()
+    return MPICommunicator(comm, MPI, me, list(range(size)), chooser, own_algorithms)

@@ -54,11 +54,11 @@ class MPIRequest:
     def wait(self) -> None:
         """Block until it is done.  Raises ValueError if the message has another size."""
         self.comm.me.log("wait", self.number)
-        works = self.comm.me.works
-        if works is None:
+        engine = self.comm.me.engine
+        if engine is None:
             self.block()
-        else:                           # who waits moves them on meanwhile
-            works.wait(self)
+        else:                           # this wait advances the Works of this rank
+            engine.wait(self)
 
     def block(self) -> None:
         """Wait inside MPI."""

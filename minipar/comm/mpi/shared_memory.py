@@ -17,11 +17,11 @@ import time
 import numpy as np
 
 from ...backend import Array, asarray_like, is_host, to_host
-from ..chunks import chunk_bounds, find_operator
-from ..collectives.all_reduce import ring
-from ..collectives.all_reduce_algorithms import blocked_ring
-from ..communicator import Communicator
-from ..subgroup import Part
+from ..arguments import Combine, find_operator
+from ..chunks import chunk_bounds
+from ..collectives.all_reduce import blocked_ring, ring
+from ..communicator import Communicator, OwnAlgorithm
+from ..subgroup import Subgroup
 from .shared_window import TRAY, NodeMemory, can_share, node_memory
 
 SHORT = 1 << 14         # bytes: from here on it pays that each rank sums a part only
@@ -30,11 +30,11 @@ SHORT = 1 << 14         # bytes: from here on it pays that each rank sums a part
 def shared(comm: Communicator, flat: Array, op: str) -> None:
     """Over an MPI shared window; with several nodes, the ring between them.
 
-    A sum is made in the order of ranks, by one rank for all: the same bits everywhere.  The window
-    is made at a communicator's first call.  On one node no bytes are sent: `cost.predict` has no
-    entry, and a trace has a span "all_reduce in shared memory" in place of messages.  (What the
-    ring sends between nodes is traced as ever.)  A Work, a Part, and a machine whose processor is
-    no x86-64 run the blocked ring.  Raises TypeError on a simulated cluster.
+    Each sum is computed in the order of ranks, by one rank for all: the same bits everywhere.  The
+    window is made at a communicator's first call.  On one node no bytes are sent: `cost.predict`
+    has no entry, and a trace has a span "all_reduce in shared memory" in place of messages.  (The
+    messages of the ring between nodes are traced.)  A Work, a Subgroup, and processors other than
+    x86-64 run the blocked ring.
     """
     memory = getattr(comm, "memory", None) or node_memory(comm)
     if memory is None:
@@ -55,15 +55,7 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
         comm.me.log("shared", flat.nbytes)
 
 
-def runs_on(comm: Communicator) -> bool:
-    """Whether it is more than another name of the blocked ring: "auto" takes it only there."""
-    return hasattr(comm, "mpi_comm") and can_share(comm)
-
-
-shared.runs_on = runs_on
-
-
-def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine) -> None:
+def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine: Combine) -> None:
     """A short array: one meeting, after which everyone sums all of it."""
     n, trays = flat.size, memory.next_trays(flat.dtype)
     trays[memory.rank][:n] = flat
@@ -107,7 +99,7 @@ class Block:
         for part in parts[memory.rank + 1:]:
             combine(mine, part, out=mine)
         if len(memory.lane) > 1:
-            ring(Part(self.comm, memory.lane), mine, self.op)
+            ring(Subgroup(self.comm, memory.lane), mine, self.op)
         total[...] = mine
 
     def take(self) -> None:
@@ -134,3 +126,6 @@ def in_blocks(comm: Communicator, memory: NodeMemory, flat: np.ndarray, op: str)
         if ahead is None and behind is None:
             return
         memory.meet()
+
+
+SHARED = {("all_reduce", "shared"): OwnAlgorithm(shared, can_share)}

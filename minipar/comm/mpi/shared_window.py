@@ -23,7 +23,7 @@ import numpy as np
 
 from ...environment import shows_stores_in_order
 from ..communicator import Communicator
-from ..subgroup import Part
+from ..subgroup import Subgroup
 
 NUM_TRAYS = 3
 TRAY = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
@@ -88,9 +88,9 @@ class NodeMemory:
             looks += 1
             if looks < SPINS:
                 continue
-            self.comm.mpi_comm.Iprobe()     # moves on what was sent: the other may wait for it
-            if me.works is not None:
-                me.works.resume_all()       # who waits moves them on meanwhile
+            self.comm.mpi_comm.Iprobe()     # advances our sends, which the other may wait for
+            if me.engine is not None:
+                me.engine.resume_all()      # this wait advances the Works of this rank
             if looks < YIELDS:
                 yield_core()
             else:
@@ -106,22 +106,15 @@ class NodeMemory:
 
 def can_share(comm: Any) -> bool:
     """Whether the ranks of an MPI communicator can make one: no Work, which must not sit and wait;
-    no Part, whose ranks cannot make it without the others; on a processor as said above."""
-    return not isinstance(comm, Part) and not comm.first_tag and shows_stores_in_order()
+    no Subgroup, whose ranks cannot make it without the others; on a processor as said above."""
+    return not isinstance(comm, Subgroup) and not comm.first_tag and shows_stores_in_order()
 
 
 def node_memory(comm: Any) -> NodeMemory | None:
     """That of an MPI communicator, made at first use: a collective call.
 
-    None where they cannot (`can_share`).  Raises TypeError on a simulated cluster, whose ranks
-    share no memory but the program's.
+    None where they cannot (`can_share`).
     """
-    inner = comm
-    while isinstance(inner, Part):
-        inner = inner.comm
-    if not hasattr(inner, "mpi_comm"):
-        raise TypeError('algorithm="shared" needs real MPI ranks: start with mpirun, or choose '
-                        '"blocked_ring"')
     if not can_share(comm):
         return None
     if comm.memory is None:

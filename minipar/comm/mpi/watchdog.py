@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from ...environment import wait_limit
-from ..simulated.deadlock import source_line
+from ..communicator import source_line
 from .guardian import Guardian
 from .library import abort
 

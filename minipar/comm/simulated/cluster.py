@@ -1,14 +1,14 @@
-"""A cluster inside one process: ranks are greenlets, time is virtual, a blocked rank costs nothing.
+"""A cluster in one process: ranks are greenlets, time is virtual, a blocked rank costs nothing.
 
-A message is two requests that meet.  Whoever comes second copies the bytes straight from the
-sender's array into the receiver's and says when both are done:
+A message is two requests that meet.  The later of the two copies the bytes straight from the
+sender's array into the receiver's, and sets the time when both are done:
 
     start = the latest of: send posted, receive posted, sender's port free, receiver's port free
     end   = start + bytes / bandwidth            both are done at end + latency
 
-So a send that nobody receives blocks at any size (*rendezvous*), no message is ever buffered, and
-if no rank can go on that is a deadlock, known at once.  With `eager=n`, messages smaller than n
-bytes are buffered and their sends are done at once, as MPI libraries do.
+So a send blocks at any size until it is received (*rendezvous*), and no message is buffered.  If
+no rank can continue, that is a deadlock, reported at once.  With `eager=n`, messages smaller than n
+bytes are buffered and their sends are done at once, as in MPI libraries.
 """
 
 import gc
@@ -20,12 +20,18 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from ...backend import Array
-from ..agreement import CollectiveMismatch, describe_mismatch
-from ..communicator import Communicator
+from ..communicator import Choose, Chooser, Communicator
 from ..trace import Trace
 from .communicator import SimulatedCommunicator
 from .deadlock import Closed, Deadlock, describe_stuck, lines_of
+from .mismatch import CollectiveMismatch, describe_mismatch
 from .rank import Rank, count_ranks, misfit
+
+
+def by_model(comm: Communicator) -> Choose:
+    """The default chooser: the algorithm that the cost model finds fastest on the links."""
+    from ..cost.auto import model_choice
+    return model_choice(comm)
 
 
 class Cluster:
@@ -33,16 +39,18 @@ class Cluster:
 
     Links: `latency` (seconds) and `bandwidth` (bytes per second) of each message, or `links`
     (topology.py).  Devices: `flops_per_second` and `memory_bandwidth` (bytes per second): reported
-    work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth); with clock="wall" as long
-    as it really took.  `faults`: what goes wrong (faults.py).  `trace`: whether to log messages
-    and computation; "replay": what replay.py needs, too.
+    work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth), or, with clock="wall", as
+    long as it really took.  `faults`: slow and lost ranks (faults.py).  `trace`: True logs messages
+    and computation, "replay" also the programs that replay.py needs.  `chooser`: decides which
+    algorithm "auto" means; None means the first one of each operation, the ring.
     """
 
     def __init__(self, num_ranks: int | None = None, *, nodes: int | None = None,
                  devices_per_node: int | None = None, latency: float = 5e-6,
                  bandwidth: float = 1e10, flops_per_second: float = 1e11,
                  memory_bandwidth: float = 1e11, eager: int = 0, trace: bool | str = False,
-                 clock: str = "model", links: Any = None, faults: Any = None):
+                 clock: str = "model", links: Any = None, faults: Any = None,
+                 chooser: Chooser | None = by_model):
         num_ranks, self.devices_per_node = count_ranks(num_ranks, nodes, devices_per_node)
         if clock not in ("model", "wall"):
             raise ValueError(f"clock is 'model' or 'wall', not {clock!r}")
@@ -51,7 +59,8 @@ class Cluster:
         self.num_ranks, self.latency, self.bandwidth = num_ranks, latency, bandwidth
         self.flops_per_second, self.memory_bandwidth = flops_per_second, memory_bandwidth
         self.eager, self.clock, self.seconds_per_byte = eager, clock, 1 / bandwidth
-        self.links, self.faults = links, faults     # each told by begin(cluster) of every run
+        self.links, self.faults = links, faults     # each is told of a run by begin(cluster)
+        self.chooser = chooser
         self.ranks = [Rank(i, Trace(programs={i: []} if trace == "replay" else {}) if trace
                            else None) for i in range(num_ranks)]
         self._begin()
@@ -63,7 +72,7 @@ class Cluster:
         self.ready: list = []       # heap of (virtual time, rank number, greenlet that may go on)
         self.groups = [list(range(self.num_ranks))]     # world numbers of each group's ranks
         self.channels: dict = {}    # (group, n) -> group of its n-th non-blocking collective
-        self.choosers: dict = {}    # how "auto" chooses, by group (collectives/automatic.py)
+        self.choices: dict = {}     # by group: what the chooser returned for it
         self.hub = getcurrent()
         for rank in self.ranks:
             rank.begin(self.hub, self.ready)
@@ -77,8 +86,8 @@ class Cluster:
 
     def deliver(self, source: Rank, array: Array, label: str, sent: float, dest: Rank, out: Array,
                 posted: float) -> float:
-        """Both halves are here: move the bytes of `array`, which `source` sends since `sent`, into
-        `out`, where `dest` wants them since `posted`.  Returns when that is done."""
+        """Move `array`, which `source` has been sending since `sent`, into `out`, which `dest` has
+        been receiving since `posted`.  Returns the virtual time when that is done."""
         num_bytes = array.nbytes
         if array.dtype is not out.dtype and array.dtype != out.dtype or out.nbytes != num_bytes:
             raise misfit(source, array, dest, out)
@@ -108,14 +117,14 @@ class Cluster:
         """Run main(comm) on every rank; return (what each returned, seconds of virtual time).
 
         An exception on one rank ends all and is raised here, with a note that names the rank.
-        Raises Deadlock, saying who waits for whom and where, if no rank can go on, and
+        Raises Deadlock if no rank can continue, with a line for each rank that waits, and
         CollectiveMismatch if ranks differ in the collectives that they call.
         """
         self._begin()
         results = [None] * self.num_ranks
 
         def body(rank: Rank) -> None:
-            self.hub.switch()               # until all are here: nobody runs ahead of their start
+            self.hub.switch()               # until all ranks have been started
             try:
                 results[rank.number] = main(SimulatedCommunicator(self, rank, rank.number, 0))
             except Exception as error:

@@ -1,19 +1,20 @@
-"""What one simulated rank holds: the two halves of each message meet here (see `simulated.py`)."""
+"""The communicator of a simulated rank: where the two halves of each message meet."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from ...backend import Array
-from ..agreement import add_call, arguments_of
-from ..communicator import Communicator, Labelled
-from .deadlock import source_line
+from ..communicator import Communicator, Labelled, Request, some_of, source_line
+from .mismatch import add_call, arguments_of
 from .rank import Calls, Rank, SimulatedRequest, Split
 
 
 class SimulatedCommunicator(Communicator):
-    """See Communicator; `group` is its number in `cluster.groups`."""
+    """A Communicator in virtual time; `group` is its number in `cluster.groups`."""
 
-    started = "an unknown line"     # where the function was started that uses it (see work.py)
+    is_simulated = True
+    started = "an unknown line"     # of a Work: the line of the program that started it
 
     def __init__(self, cluster: Any, me: Rank, rank: int, group: int):
         self.cluster, self.me, self.rank, self.group = cluster, me, rank, group
@@ -21,12 +22,44 @@ class SimulatedCommunicator(Communicator):
         self.world_rank = me.number
         self._num_calls, self.label = 0, ""     # set here: found faster than on the class
 
+    def channel(self, me: Any, number: int) -> "SimulatedCommunicator":
+        """The same ranks as a group of its own: messages of another `number` never meet them.
+
+        `me` stands for this rank there.
+        """
+        cluster, key = self.cluster, (self.group, number)
+        if key not in cluster.channels:
+            cluster.channels[key] = len(cluster.groups)
+            cluster.groups.append(cluster.groups[self.group])
+        return SimulatedCommunicator(cluster, me, self.rank, cluster.channels[key])
+
+    def make_progress_engine(self) -> Any:
+        """An engine for the Works of this rank."""
+        from .progress import SimulatedProgressEngine
+        return SimulatedProgressEngine(self.me)
+
+    def wait_any(self, requests: Sequence[Request | None]) -> int:
+        """Block until one of the requests is done; return the index of the earliest."""
+        from .progress import wait_any
+        return wait_any(some_of(requests))
+
+    def choose(self, operation: str, num_bytes: int) -> str | None:
+        """The choice of the cluster's chooser, made once for all ranks of the group."""
+        cluster = self.cluster
+        if cluster.chooser is None:
+            return None
+        # The channels of non-blocking collectives have the list of their communicator's ranks.
+        key = id(cluster.groups[self.group])
+        if key not in cluster.choices:
+            cluster.choices[key] = cluster.chooser(self)
+        return cluster.choices[key](operation, num_bytes)
+
     def node_of(self, rank: int) -> int:
-        """See Communicator."""
+        """The number of the node of `rank`."""
         return self.world_rank_of(rank) // self.cluster.devices_per_node
 
     def world_rank_of(self, rank: int) -> int:
-        """See Communicator."""
+        """The number of `rank` in the whole world."""
         return self.cluster.groups[self.group][rank]
 
     def now(self) -> float:
@@ -41,7 +74,7 @@ class SimulatedCommunicator(Communicator):
         self.spend(name, seconds)
 
     def spend(self, name: str, seconds: float) -> None:
-        """Compute for so long, or longer on a slow rank."""
+        """Compute for `seconds`, longer on a slow rank."""
         me, start = self.me, self.me.clock
         end = min(start + seconds * me.slowness, me.lost_at)
         if me.trace is not None:
@@ -51,7 +84,7 @@ class SimulatedCommunicator(Communicator):
         me.compute_until(end)
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> SimulatedRequest:
-        """See Communicator."""
+        """Begin to send `array`; if the receive is waiting already, deliver it."""
         if not 0 <= dest < self.size:
             self.check_peer(dest, "dest")
         if tag:
@@ -78,7 +111,7 @@ class SimulatedCommunicator(Communicator):
         return send
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> SimulatedRequest:
-        """See Communicator."""
+        """Begin to receive into `out`; if the send is waiting already, deliver it."""
         if not 0 <= source < self.size:
             self.check_peer(source, "source")
         if tag:
@@ -102,8 +135,8 @@ class SimulatedCommunicator(Communicator):
         return recv
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
-        """See Communicator.  Most messages go this way, and half of what they would need is left
-        out: a half that finds the other one waiting needs no request."""
+        """Exchange.  Most messages go this way, so it avoids work: a half that finds its other half
+        waiting needs no request."""
         cluster, me = self.cluster, self.me
         if me.actions is not None or cluster.eager:
             self.sendrecv_in_parts(array, dest, out, source, tag)
@@ -148,7 +181,7 @@ class SimulatedCommunicator(Communicator):
 
     def sendrecv_in_parts(self, array: Array, dest: int, out: Array, source: int,
                           tag: int) -> None:
-        """The same, buffered if it is short, and one entry in the program, not four."""
+        """`sendrecv` for eager messages, and for programs: one entry in place of four."""
         me, actions = self.me, self.me.actions
         if actions is not None:
             actions.append(("sendrecv", self.group, tag, dest, array.nbytes, source, out.nbytes))
@@ -160,10 +193,10 @@ class SimulatedCommunicator(Communicator):
 
     def collective(self, operation: str, array: Array | None = None, uneven: int | None = None,
                    **options: Any) -> Labelled:
-        """See Communicator.  A rank whose call is not that of the first one goes no further."""
+        """Context of a collective.  A rank whose call differs from the first rank's stops here."""
         self._num_calls += 1
         if self.size > 1:
-            caller = sys._getframe(2)       # of the function that called this one
+            caller = sys._getframe(2)       # the caller of the collective
             self._compare(source_line(caller, self.started),
                           arguments_of(operation, array, uneven, options))
         return Labelled(self, operation)
@@ -185,7 +218,7 @@ class SimulatedCommunicator(Communicator):
             del cluster.calls[key]
 
     def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":
-        """See Communicator."""
+        """Collective.  A communicator of the ranks with this rank's `color`."""
         self.collective("split")
         cluster, me = self.cluster, self.me
         split = cluster.splits.setdefault((self.group, self._num_calls), Split())

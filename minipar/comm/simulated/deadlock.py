@@ -1,23 +1,22 @@
-"""A deadlock of simulated ranks as a sentence: who waits, for what, from whom, at which line."""
+"""The report of a deadlock: which rank waits for what, from which peer, at which line."""
 
-from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from .rank import SimulatedRequest
-
-HERE = str(Path(__file__).parents[1])
+from ..communicator import source_line
+from .rank import Rank, SimulatedRequest
 
 
 class Deadlock(RuntimeError):
-    """No rank can go on.  `stacks` has for each rank that waits its lines (file, number)."""
+    """No rank can continue.  `stacks` maps each waiting rank to its lines (file, number)."""
 
     stacks: dict[int, list[tuple[str, int]]] = {}
 
 
 class Closed(dict):
-    """Stands for the queues of a run that is over: a `finally` block must not communicate."""
+    """Takes the place of the queues when the run is over: using a communicator then fails."""
 
-    def _refuse(self, *args):
+    def _refuse(self, *args: Any) -> Any:
         raise RuntimeError("this run is over: its communicators can no longer be used")
 
     get = pop = setdefault = __setitem__ = _refuse
@@ -28,18 +27,8 @@ def lines_of(frame: FrameType | None) -> list[tuple[str, int]]:
     return [(frame.f_code.co_filename, frame.f_lineno), *lines_of(frame.f_back)] if frame else []
 
 
-def source_line(frame: FrameType | None, unknown: str = "an unknown line") -> str:
-    """The innermost line outside `minipar.comm` of a rank, as file:line; `unknown` without one."""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(HERE) and not file.endswith("contextlib.py"):
-            return f"{file}:{frame.f_lineno}"
-        frame = frame.f_back
-    return unknown
-
-
-def describe_stuck(stuck: list, cluster) -> str:
-    """The deadlock of the stuck ranks of a simulated cluster."""
+def describe_stuck(stuck: list[Rank], cluster: Any) -> str:
+    """The report of a deadlock: a line for each stuck rank, and advice."""
     parts = sorted({getattr(rank.waiting, "label", "") for rank in stuck} - {""})
     advice = ("Every send needs its receive, in an order that lets both be reached: try sendrecv, "
               "or let one rank receive first.")
@@ -50,8 +39,8 @@ def describe_stuck(stuck: list, cluster) -> str:
                        ) + "\n" + advice
 
 
-def describe_waits(ranks: list, cluster, most: int = 16) -> list[str]:
-    """A line for each of these ranks of a simulated cluster: for what it waits, and where."""
+def describe_waits(ranks: list[Rank], cluster: Any, most: int = 16) -> list[str]:
+    """A line for each of these ranks: what it waits for, and at which line of the program."""
     pending = {}
     for kind, requests in (("send to", cluster.sends), ("receive from", cluster.recvs)):
         for (group, source, dest, tag), request in requests.items():

@@ -30,7 +30,7 @@ class Rank:
     """What all communicators of one rank share."""
 
     __slots__ = ("number", "clock", "port_out", "port_in", "greenlet", "hub", "ready", "waiting",
-                 "works", "asked", "slowness", "lost_at", "trace", "messages", "actions")
+                 "engine", "asked", "slowness", "lost_at", "trace", "messages", "actions")
 
     def __init__(self, number: int, trace: Trace | None):
         self.number = number
@@ -43,7 +43,7 @@ class Rank:
         self.hub, self.ready = hub, ready
         self.greenlet: greenlet | None = None
         self.waiting: SimulatedRequest | Split | None = None    # for what, None: it computes
-        self.works = None       # the non-blocking collectives under way, if any (see work.py)
+        self.engine = None       # the non-blocking collectives under way, if any (see work.py)
         self.asked = -1.0       # when this rank last asked whether something is done
         if self.trace is not None:
             self.trace.clear()
@@ -51,12 +51,16 @@ class Rank:
 
     def end(self) -> None:
         """At the end of a run: unwind what is still blocked."""
-        if self.works is not None:
-            self.works.close()
+        if self.engine is not None:
+            self.engine.close()
         if self.greenlet is not None and not self.greenlet.dead:
             with suppress(Exception):           # the cause of the end is already on its way
                 self.greenlet.throw()
         self.greenlet = self.waiting = None     # no cycles: the arrays are freed at once
+
+    def start_trace(self, group: int, replay: bool) -> None:
+        """Log from now on; with `replay` also the program, which begins in `group`."""
+        self.log_to(Trace(programs={self.number: [("world", group)]} if replay else {}))
 
     def log_to(self, trace: Trace | None) -> None:
         """Log events there from now on, or nowhere."""
@@ -66,8 +70,8 @@ class Rank:
 
     def block(self, waiting: "SimulatedRequest | Split") -> None:
         """Let the rank whose turn it is in virtual time go on, until this one is made ready."""
-        if self.works is not None:
-            self.works.block(waiting)
+        if self.engine is not None:
+            self.engine.block(waiting)
             return
         self.waiting = waiting
         (heappop(self.ready)[2] if self.ready else self.hub).switch()

@@ -23,7 +23,6 @@ import numpy as np
 
 from ...backend import Array
 from ...comm import Communicator
-from ...comm.wait_any import wait_any
 
 SERVER = 0
 
@@ -49,7 +48,7 @@ def serve(comm: Communicator, values: Array, update: Callable[[Array], None], nu
     for worker in server.workers:
         server.hand_out(worker)
     while any(request is not None for request in server.pushes):
-        worker = wait_any(server.pushes)
+        worker = comm.wait_any(server.pushes)
         server.take(worker)
         if staleness:
             update(server.gradients[worker])

@@ -21,7 +21,7 @@ import numpy as np
 from ...autograd import Tensor, backward
 from ...backend import Array
 from ...comm import Communicator, Trace
-from ...comm.collectives import gather_objects, gather_trace
+from ...comm.collectives import gather_object, gather_trace
 from ...nn import Module
 from ...number_formats import Format
 from ...random import training_step
@@ -105,7 +105,7 @@ class Pipeline(Staged):
 
         With this rank's trace of the batch, messages too.  Ranks are those of `comm`.
         """
-        rows = gather_objects(self.comm, self.intervals)
+        rows = gather_object(self.comm, self.intervals)
         whole = None if trace is None else gather_trace(self.comm, trace)
         if rows is None:
             return None

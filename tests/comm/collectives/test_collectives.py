@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.comm.chunks import OPERATORS
+from minipar.comm.arguments import OPERATORS
 from minipar.comm.collectives import (
     all_gather,
     all_reduce,
@@ -212,9 +212,9 @@ def test_unknown_names_are_refused_with_the_known_ones(world):
                  "unknown reduction 'mean': choose from sum, prod, max, min"),
                 (lambda a: reduce_scatter(comm, a, op="mean"), "unknown reduction 'mean'"),
                 (lambda a: all_reduce(comm, a, algorithm="wood"),
-                 "unknown algorithm 'wood': choose from ring, auto, mpi"),
+                 "unknown algorithm 'wood': choose from ring, blocked_ring, "),
                 (lambda a: broadcast(comm, a, algorithm="ring"),
-                 "unknown algorithm 'ring': choose from binomial, auto"),
+                 "unknown algorithm 'ring': choose from binomial, chain, "),
                 (lambda a: broadcast(comm, a, root=comm.size), f"root={comm.size} is no rank"),
                 (lambda a: broadcast(comm, a, root=-1), "root=-1 is no rank")):
             with pytest.raises(ValueError, match=said):

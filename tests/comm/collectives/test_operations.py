@@ -16,9 +16,8 @@ from minipar.comm.collectives import (
     scan,
     scatter,
 )
-from minipar.comm.collectives.all_reduce_algorithms import hierarchical
-from minipar.comm.collectives.all_reduce_torus import torus
-from minipar.comm.collectives.further import ALGORITHMS
+from minipar.comm.collectives.all_reduce import hierarchical, torus
+from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.testing import worlds
 from tests.support.operation_table import ALL, NAMES, call, check, given
 

@@ -15,16 +15,15 @@ from minipar.comm.collectives import (
     reduce_scatter,
     scatter,
 )
-from minipar.comm.collectives.all_reduce_algorithms import hierarchical
-from minipar.comm.collectives.all_reduce_torus import torus
-from minipar.comm.collectives.further import ALGORITHMS
+from minipar.comm.collectives.all_reduce import hierarchical, torus
+from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.comm.cost import choose
 from minipar.testing import worlds
 
 
 def algorithms(operation: str):
     return pytest.mark.parametrize(
-        "algorithm", [name for name in ALGORITHMS[operation] if name != "mpi"])
+        "algorithm", [*ALGORITHMS[operation], "auto"])
 
 
 def lengths(p: int) -> list[int]:
@@ -211,7 +210,7 @@ def test_auto_takes_few_rounds_for_short_arrays_and_few_bytes_for_long_ones():
 
 
 @pytest.mark.parametrize(("call", "message"), [
-    (lambda comm: gather(comm, np.ones(2), algorithm="best"), "choose from linear, binomial"),
+    (lambda comm: gather(comm, np.ones(2), algorithm="best"), "choose from binomial, linear"),
     (lambda comm: reduce(comm, np.ones(2), op="mean"), "unknown reduction 'mean'"),
     (lambda comm: reduce(comm, np.ones(2), root=2), "root=2 is no rank"),
     (lambda comm: reduce(comm, np.ones(2), out=np.ones(3)), "must be equal"),

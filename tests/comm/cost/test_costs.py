@@ -16,7 +16,7 @@ from minipar.comm.collectives import (
     all_reduce,
     all_to_all,
     broadcast,
-    gather_objects,
+    gather_object,
     reduce_scatter,
 )
 from minipar.testing import worlds
@@ -120,7 +120,7 @@ def test_bookkeeping_is_counted_apart(world):
     def body(comm):
         comm.start_trace()
         assert agree_on_sum(comm, comm.rank) == sum(range(comm.size))
-        gather_objects(comm, {"rank": comm.rank})
+        gather_object(comm, {"rank": comm.rank})
         with comm.labelled("control"):
             broadcast(comm, np.ones(2))
         trace = comm.stop_trace()

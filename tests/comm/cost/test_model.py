@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from minipar.comm import collectives
-from minipar.comm.collectives import broadcast_algorithms
-from minipar.comm.collectives.all_reduce_algorithms import blocked_ring, hierarchical
-from minipar.comm.collectives.all_reduce_torus import torus
+from minipar.comm.collectives.all_reduce import blocked_ring, hierarchical, torus
+from minipar.comm.collectives.broadcast import pipelined_chain
 from minipar.comm.cost import Cost, best_num_segments, predict, seconds, textbook
 from tests.support.operation_table import ALL, NAMES, call
 from tests.support.print_table import count
@@ -43,7 +42,7 @@ def test_counted_is_predicted_for_other_lengths(operation, algorithm):
 def test_a_pipelined_chain_of_k_segments(num_segments):
     for p in (1, 2, 3, 7, 16):
         for n in (0, 3, 20, 33):
-            found = count(p, lambda comm, p=p, n=n: broadcast_algorithms.pipelined_chain(
+            found = count(p, lambda comm, p=p, n=n: pipelined_chain(
                 comm, np.ones(n), p - 1, num_segments))
             right = predict("broadcast", "pipelined_chain", p, n, num_segments=num_segments)
             assert found == right

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import cost
-from minipar.comm.collectives.further import ALGORITHMS
+from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.environment import find_mpirun, mpirun_environment
 from tests.support import print_table
 from tests.support.operation_table import ALL, NAMES
@@ -70,7 +70,7 @@ def test_a_wrong_algorithm_is_found(monkeypatch, capsys):
 
 
 def test_counting_is_over_when_it_is_over():
-    from minipar.comm import chunks
+    from minipar.comm import arguments
     assert cost.predict("all_reduce", "tree", 2, 1) == print_table.count(
         2, lambda comm: print_table.call("all_reduce", "tree", comm, 1))
-    assert chunks.OPERATORS["sum"] is np.add
+    assert arguments.OPERATORS["sum"] is np.add

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.comm.chunks import OPERATORS
+from minipar.comm.arguments import OPERATORS
 from minipar.comm.collectives import all_gather, all_reduce
 from minipar.comm.mpi.shared_window import TRAY
 from minipar.comm.simulated.replay import replay
-from minipar.comm.subgroup import Part
+from minipar.comm.subgroup import Subgroup
 from minipar.comm.trace import Trace
 from minipar.comm.work import start
 from minipar.testing import worlds
@@ -126,7 +126,7 @@ def test_works_and_parts_run_the_blocked_ring(world):
         assert np.array_equal(work.wait(), reduced(3, 3000)) and (between == 3).all()
         assert comm.memory is not None
         if comm.rank != 1:
-            assert all_reduce(Part(comm, [2, 0]), np.ones(3), algorithm="shared")[0] == 2
+            assert all_reduce(Subgroup(comm, [2, 0]), np.ones(3), algorithm="shared")[0] == 2
     world.run(body)
 
 
@@ -150,7 +150,7 @@ def test_a_trace_with_it_cannot_be_played_again():
 
 
 def test_simulated_ranks_share_no_window():
-    for communicator in (lambda comm: comm, lambda comm: Part(comm, [1, 0])):
+    for communicator in (lambda comm: comm, lambda comm: Subgroup(comm, [1, 0])):
         with pytest.raises(TypeError, match=r'"shared" needs real MPI ranks.*"blocked_ring"'):
             Cluster(2).run(lambda comm, communicator=communicator: all_reduce(
                 communicator(comm), np.ones(2), algorithm="shared"))

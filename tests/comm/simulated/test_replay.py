@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster, Deadlock, Trace
-from minipar.comm.collectives import all_gather, all_reduce, all_to_all, broadcast, gather_objects
+from minipar.comm.collectives import all_gather, all_reduce, all_to_all, broadcast, gather_object
 from minipar.comm.simulated.faults import Faults
 from minipar.comm.simulated.replay import replay
 from minipar.comm.simulated.topology import Link, Links
-from minipar.comm.wait_any import wait_any
 from minipar.comm.work import start
 from minipar.testing import worlds
 
@@ -111,7 +110,7 @@ def test_what_depends_on_time_is_refused():
         if comm.rank:
             comm.send(np.ones(4), 0)
         else:
-            wait_any([comm.irecv(np.empty(4), 1)])
+            comm.wait_any([comm.irecv(np.empty(4), 1)])
     with pytest.raises(ValueError, match=r"rank \d used a communicator .* not through start\(\)"):
         replay(traced(2, with_work)[0], Cluster(2))
     for program in (with_test, with_any):
@@ -168,7 +167,7 @@ def test_a_trace_of_either_world_is_played(world):
         all_reduce(part, np.ones(1000), algorithm="ring")
         comm.sendrecv(np.ones(3), (comm.rank + 1) % comm.size, np.empty(3),
                       (comm.rank - 1) % comm.size, tag=2)
-        lists = gather_objects(comm, comm.stop_trace().as_lists())
+        lists = gather_object(comm, comm.stop_trace().as_lists())
         if comm.rank == 0:
             p = comm.size
             trace = Trace.merged(map(Trace.from_lists, lists))

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster, CollectiveMismatch, collectives
-from minipar.comm.collectives.further import ALGORITHMS
-from minipar.comm.collectives.registry import REDUCTIONS, ROOTED
+from minipar.comm.collectives.registry import ALGORITHMS, REDUCTIONS, ROOTED
 from tests.support.operation_table import ALL, NAMES
 
 each = pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)
@@ -37,7 +36,7 @@ def prepare(operation: str, comm, shape=(30,), dtype=np.float32, **options):
 
 def mutations(operation: str, algorithm: str, p: int) -> dict[str, list[dict]]:
     """What one rank may do otherwise, by the argument: options of `prepare`."""
-    others = [name for name in ALGORITHMS[operation] if name not in (algorithm, "mpi", "shared")]
+    others = [name for name in [*ALGORITHMS[operation], "auto"] if name != algorithm]
     found = {"algorithm": [{"algorithm": name} for name in others]}
     if operation == "barrier":
         return found

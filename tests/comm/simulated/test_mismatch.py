@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster, CollectiveMismatch, Deadlock
-from minipar.comm.agreement import add_call, describe_mismatch
-from minipar.comm.collectives import all_gather, all_reduce, barrier, broadcast, gather_objects
+from minipar.comm.collectives import all_gather, all_reduce, barrier, broadcast, gather_object
+from minipar.comm.simulated.mismatch import add_call, describe_mismatch
 from minipar.comm.work import progress, start
 
 
@@ -123,10 +123,10 @@ def test_a_work_and_the_program_are_apart():
 
 def test_control_collectives_and_objects():
     def objects(comm, root=0):
-        return gather_objects(comm, "long" * comm.rank, root)
+        return gather_object(comm, "long" * comm.rank, root)
     assert Cluster(3).run(objects)[0][0] == ["", "long", "longlong"]
     said = report(lambda comm: objects(comm, root=comm.rank // 2), 3)
-    assert "differ in root" in said and "rank 2 called gather_objects(root=1)" in said
+    assert "differ in root" in said and "rank 2 called gather_object(root=1)" in said
 
     def control(comm):
         with comm.labelled("control"):

@@ -12,7 +12,7 @@ world in which the ranks run (`simulated_communicator.py`).
 import reprlib
 from typing import Any, NamedTuple
 
-from ..backend import Array
+from ...backend import Array
 
 MOST = 16               # ranks in a line of the report, and lines
 

@@ -1,0 +1,75 @@
+"""The arguments that all collectives understand: op=, algorithm= and out=."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from ..backend import Array
+from .communicator import Communicator
+
+OPERATORS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+NEED_REAL_RANKS = {"mpi", "shared"}     # algorithms that only an MPI communicator brings
+Combine = Callable[..., Array]          # combine(a, b, out=c): a ufunc, or a function like one
+
+
+def find_operator(op: str | Combine, dtype: np.dtype | None = None) -> Combine:
+    """The ufunc of a reduction.  A function like one, op(a, b, out=), is returned as it is.
+
+    Raises ValueError for an unknown name, and for a sum or product of bool.
+    """
+    if callable(op):
+        return op
+    if op not in OPERATORS:
+        raise ValueError(f"unknown reduction {op!r}: choose from {', '.join(OPERATORS)}")
+    if dtype is not None and dtype.kind == "b" and op in ("sum", "prod"):
+        raise ValueError(f"op={op!r} of bool: 'max' is or, 'min' is and; to count, give "
+                         "array.astype(int)")
+    return OPERATORS[op]
+
+
+def find_algorithm(comm: Communicator, operation: str, algorithms: Mapping[str, Callable],
+                   name: str, num_bytes: int = 0) -> Callable[..., None]:
+    """The function that performs `operation`: one of its `algorithms`, or one of the communicator.
+
+    "auto" asks the communicator, which chooses by `num_bytes`, a number equal on all ranks.  A
+    communicator without a chooser takes the first of `algorithms`.  Raises ValueError for an
+    unknown name, and TypeError for one that needs real ranks, on a simulated cluster.
+    """
+    if name == "auto":
+        name = comm.choose(operation, num_bytes) or next(iter(algorithms))
+    if name in algorithms:
+        return algorithms[name]
+    if (operation, name) in comm.own_algorithms:
+        return comm.own_algorithms[operation, name].run
+    if name in NEED_REAL_RANKS and not comm.own_algorithms:
+        instead = "auto" if name == "mpi" else "blocked_ring"
+        raise TypeError(f'algorithm="{name}" needs real MPI ranks: start with mpirun, or choose '
+                        f'"{instead}"')
+    raise ValueError(f"unknown algorithm {name!r}: choose from {', '.join(algorithms)}, auto, mpi")
+
+
+def check_out(out: Array | None, array: Array, shape: Sequence[int]) -> None:
+    """Refuse an `out` that is not of `shape` and of the dtype of `array`."""
+    if out is not None and (out.shape != tuple(shape) or out.dtype != array.dtype):
+        raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} "
+                         f"{tuple(shape)}: they must be equal")
+
+
+def fit_out(out: Array | None, array: Array, shape: tuple[int, ...]) -> Array | None:
+    """`out` as an array of `shape`; refuse one of another size or dtype, or with gaps."""
+    if out is None or out.shape == shape and out.dtype == array.dtype:
+        return out
+    if out.dtype == array.dtype and out.size == prod(shape) and out.flags.c_contiguous:
+        return out.reshape(shape)
+    raise ValueError(f"out is {out.dtype} {out.shape}, the result {array.dtype} {shape}: give one "
+                     f"of that shape, or a contiguous view of as many elements, for example "
+                     f"buffer[start:start + {prod(shape)}]")
+
+
+def deliver(result: Array, out: Array | None) -> Array:
+    """`result`; or `out`, if it is given, after writing `result` into it."""
+    if out is None:
+        return result
+    out[...] = result
+    return out

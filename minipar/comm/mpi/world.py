@@ -1,0 +1,43 @@
+"""The worlds of real ranks: all that `mpirun` started, or those of a communicator of mpi4py.
+
+    from mpi4py import MPI
+    from minipar.comm import Communicator
+    from minipar.comm.collectives import all_reduce
+
+    comm = Communicator.from_mpi(MPI.COMM_WORLD)        # collective; once, at the start
+    total = all_reduce(comm, gradient)                  # beside MPI.COMM_WORLD.Allreduce(…)
+"""
+
+import functools
+from typing import Any
+
+from ..cost import calibration
+from ..cost.auto import measured_choice
+from .builtin_collectives import BUILTIN
+from .communicator import MPICommunicator, connect
+from .library import import_mpi
+from .shared_memory import SHARED
+
+
+def from_mpi(mpi_comm: Any) -> MPICommunicator:
+    """Collective.  A communicator of the same ranks as `mpi_comm`, an intracommunicator of mpi4py.
+
+    It duplicates `mpi_comm`, so that its messages never meet those of the program.  Its ranks are a
+    world of their own: reports and traces number them as `mpi_comm` does.  Every wait on it is
+    watched (`watchdog.py`), and each call starts one small process on each node (`guardian.py`), so
+    call it once for each `mpi_comm`, not in a loop.  `free()` gives the duplicate back.  Raises
+    TypeError for anything else, such as an intercommunicator.
+    """
+    MPI = import_mpi()
+    if not isinstance(mpi_comm, MPI.Intracomm) or mpi_comm == MPI.COMM_NULL:
+        raise TypeError(f"from_mpi takes an intracommunicator of mpi4py, such as MPI.COMM_WORLD or "
+                        f"what its Split returns, not {mpi_comm!r}")
+    comm = connect(mpi_comm, MPI, measured_choice, {**BUILTIN, **SHARED})
+    comm.me.calibration = calibration.shared(comm.mpi_comm, MPI)
+    return comm
+
+
+@functools.cache
+def world_communicator() -> MPICommunicator:
+    """Collective.  The communicator of all ranks that `mpirun` started; made at the first call."""
+    return from_mpi(import_mpi().COMM_WORLD)

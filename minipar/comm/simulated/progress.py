@@ -1,0 +1,158 @@
+"""The progress engine of a simulated rank, where asking takes no time and waiting is exact.
+
+While the program waits, the rank sleeps once in virtual time, until the earliest event that one of
+its Works, or the program itself, waits for.
+"""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from ..progress import ProgressEngine, pause
+from ..trace import POLL
+from .rank import Rank, SimulatedRequest
+
+
+class SimulatedProgressEngine(ProgressEngine):
+    """The Works of one simulated rank."""
+
+    def communicator(self, comm: Any) -> Any:
+        """`comm` with messages of its own, whose waits pause."""
+        return comm.channel(PausingRank(self.me), comm.num_works)
+
+    def poll(self) -> None:
+        """Advance the Works by all that has happened so far.
+
+        Asked twice at the same virtual time, wait for the next event.
+        """
+        me = self.me
+        if me.asks_again():
+            self.sleep(None)
+        else:
+            me.give_way()
+        self.resume_all()
+
+    def finish(self, work: Any) -> None:
+        """Block until `work` is done."""
+        while not work.done:
+            self.sleep(work.rank.waiting_for)
+            self.resume_all()
+
+    def block(self, waiting: Any) -> None:
+        """Block until `waiting`, a request or split of the program itself, has met its peers."""
+        if self.is_inside():
+            raise RuntimeError("a Work waits on another communicator than its own: it must use "
+                               "the one it was given")
+        while waiting.done is None and self.running:
+            self.sleep(waiting)
+            self.resume_all()
+        if waiting.done is None:
+            self.me.block(waiting)
+
+    def sleep(self, waiting: Any) -> None:
+        """Sleep until `waiting`, or what any Work waits for, is done; set the rank's clock."""
+        me = self.me
+        known = [t for t in (work.rank.ready_at() for work in self.running) if t is not None]
+        for work in self.running:
+            work.rank.waiting = work.rank.waiting_for
+        sleep_until_woken(me, min(known) if known else None, waiting)
+        for work in self.running:
+            work.rank.waiting = None
+        times = [work.rank.ready_at() for work in self.running]
+        times.append(waiting.done if waiting is not None else None)
+        me.clock = max(me.clock, min(t for t in times if t is not None))
+
+
+def sleep_until_woken(me: Rank, latest: float | None, waiting: Any) -> None:
+    """Let the other ranks run until virtual time `latest`, or until a message wakes this one.
+
+    The report of a deadlock names `waiting`.
+    """
+    ready, me.waiting = me.ready, waiting
+    if latest is not None:
+        heappush(ready, (max(latest, me.clock), me.number, me.greenlet))
+    (heappop(ready)[2] if ready else me.hub).switch()
+    me.waiting = None
+    # Any other event that was to wake this rank must not wake it from its next wait.
+    if any(event[2] is me.greenlet for event in ready):
+        ready[:] = [event for event in ready if event[2] is not me.greenlet]
+        heapify(ready)
+
+
+class PausingRank:
+    """Stands for a simulated Rank inside a Work.
+
+    Being at a later time means to pause until then.  Messages wake the greenlet of the rank itself.
+    """
+
+    def __init__(self, me: Any):
+        self.me, self.number, self.greenlet = me, me.number, me.greenlet
+        self.waiting: Any = None        # while the rank sleeps: the request that may wake it
+        self.waiting_for: Any = None    # what the Work waits for: a request or split …
+        self.until: float | None = None     # … or a time
+
+    def ready_at(self) -> float | None:
+        """When this Work can continue; None while that is not known."""
+        if self.until is not None or self.waiting_for is None:
+            return self.until
+        return self.waiting_for.done
+
+    def block(self, waiting: Any) -> None:
+        """Pause until `waiting` has met its peers."""
+        self.waiting_for = waiting
+        while waiting.done is None:
+            pause()
+        self.waiting_for = None
+
+    def give_way(self) -> None:
+        """Pause until the other ranks have caught up."""
+        self.until = self.me.clock
+        pause()
+        self.until = None
+
+    def compute_until(self, time: float) -> None:
+        """Spend the rank's own time."""
+        self.me.compute_until(time)
+
+    def asks_again(self) -> bool:
+        """Whether this rank asked before at this very time."""
+        return self.me.asks_again()
+
+    @property
+    def clock(self) -> float:
+        """The clock of the rank itself."""
+        return self.me.clock
+
+    @clock.setter
+    def clock(self, time: float) -> None:
+        self.until = time
+        while self.me.clock < time:
+            pause()
+        self.until = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.me, name)           # trace, messages, ready, hub
+
+    port_in = property(lambda self: self.me.port_in,
+                       lambda self, time: setattr(self.me, "port_in", time))
+    port_out = property(lambda self: self.me.port_out,
+                        lambda self, time: setattr(self.me, "port_out", time))
+
+
+def wait_any(live: Sequence[tuple[int, SimulatedRequest]]) -> int:
+    """Block until one of the (index, request) pairs is done; return the earliest one's index."""
+    me = live[0][1].rank
+    if me.actions is not None:
+        me.actions.append(POLL)
+    for _, request in live:         # each gets a stand-in that waits for it alone
+        request.rank = PausingRank(me)
+        request.rank.waiting = request
+    try:
+        times = [request.done for _, request in live if request.done is not None]
+        sleep_until_woken(me, min(times) if times else None, live[0][1])
+    finally:
+        for _, request in live:
+            request.rank = me
+    end, first = min((request.done, i) for i, request in live if request.done is not None)
+    me.clock = max(me.clock, end)
+    return first
