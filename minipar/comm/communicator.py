@@ -85,6 +85,13 @@ class Communicator(ABC):
     num_works: int = 0          # non-blocking collectives started so far
     own_algorithms: "Mapping[tuple[str, str], OwnAlgorithm]" = {}   # by operation and name
 
+    def __new__(cls, *args: Any, **options: Any) -> "Communicator":
+        """Refuse to make one without a world of ranks."""
+        if cls is Communicator:
+            raise TypeError("a Communicator comes from launch(main), Cluster(n).run(main) or "
+                            "Communicator.from_mpi(mpi_comm)")
+        return super().__new__(cls)
+
     @staticmethod
     def from_mpi(mpi_comm: Any) -> "Communicator":
         """Collective.  A communicator of the same ranks as `mpi_comm`, any of mpi4py's.

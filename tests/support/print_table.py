@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minipar.comm import Cluster, Communicator, chunks
+from minipar.comm import Cluster, Communicator, arguments
 from minipar.comm.collectives import all_reduce
 from minipar.comm.cost import Cost, predict
 from minipar.environment import launched
@@ -89,12 +89,12 @@ def count(p: int, body) -> Cost:
             COMM.set(comm)
             body(comm)
         return cluster.run(main)[1], cluster.trace.num_sent()
-    plain, chunks.OPERATORS["sum"] = chunks.OPERATORS["sum"], timed_sum
+    plain, arguments.OPERATORS["sum"] = arguments.OPERATORS["sum"], timed_sum
     try:
         rounds, messages = run(latency=1)
         return Cost(rounds, run(bandwidth=1)[0], messages, run(memory_bandwidth=1)[0])
     finally:
-        chunks.OPERATORS["sum"] = plain
+        arguments.OPERATORS["sum"] = plain
 
 
 def simulated_cell(operation: str, algorithm: str, p: int) -> Cell:

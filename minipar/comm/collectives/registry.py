@@ -13,24 +13,38 @@ Pieces are cut by `chunk_bounds`, so that n need not be a multiple of p.  The co
 from collections.abc import Callable
 
 from ...backend import Array
-from .. import collectives
 from ..chunks import chunk_bounds
 from ..communicator import Communicator
 from .all_gather import ALGORITHMS as ALL_GATHER
+from .all_gather import all_gather
 from .all_reduce import ALGORITHMS as ALL_REDUCE
+from .all_reduce import all_reduce
 from .all_to_all import ALGORITHMS as ALL_TO_ALL
+from .all_to_all import all_to_all
 from .barrier import ALGORITHMS as BARRIER
+from .barrier import barrier
 from .broadcast import ALGORITHMS as BROADCAST
+from .broadcast import broadcast
 from .gather import ALGORITHMS as GATHER
+from .gather import gather
 from .reduce import ALGORITHMS as REDUCE
+from .reduce import reduce
 from .reduce_scatter import ALGORITHMS as REDUCE_SCATTER
+from .reduce_scatter import reduce_scatter
 from .scan import ALGORITHMS as SCAN
+from .scan import exscan, scan
 from .scatter import ALGORITHMS as SCATTER
+from .scatter import scatter
 
 ALGORITHMS: dict[str, dict[str, Callable]] = {
     "all_gather": ALL_GATHER, "all_reduce": ALL_REDUCE, "all_to_all": ALL_TO_ALL,
     "barrier": BARRIER, "broadcast": BROADCAST, "exscan": SCAN, "gather": GATHER,
     "reduce": REDUCE, "reduce_scatter": REDUCE_SCATTER, "scan": SCAN, "scatter": SCATTER,
+}
+OPERATIONS: dict[str, Callable] = {
+    "all_gather": all_gather, "all_reduce": all_reduce, "all_to_all": all_to_all,
+    "barrier": barrier, "broadcast": broadcast, "exscan": exscan, "gather": gather,
+    "reduce": reduce, "reduce_scatter": reduce_scatter, "scan": scan, "scatter": scatter,
 }
 REDUCTIONS = {"all_reduce", "reduce", "reduce_scatter", "scan", "exscan"}
 ROOTED = {"broadcast", "scatter", "gather", "reduce"}
@@ -50,7 +64,7 @@ def call(operation: str, algorithm: str, comm: Communicator, vector: Array, op: 
     """
     if operation not in ALGORITHMS:
         raise ValueError(f"unknown operation {operation!r}: choose from {', '.join(ALGORITHMS)}")
-    run, options = getattr(collectives, operation), {"algorithm": algorithm}
+    run, options = OPERATIONS[operation], {"algorithm": algorithm}
     if operation == "barrier":
         return run(comm, **options)
     if operation in REDUCTIONS:

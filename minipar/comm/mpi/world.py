@@ -6,6 +6,8 @@
 
     comm = Communicator.from_mpi(MPI.COMM_WORLD)        # collective; once, at the start
     total = all_reduce(comm, gradient)                  # beside MPI.COMM_WORLD.Allreduce(…)
+
+Such a communicator measures nothing: it chooses algorithms by what `minipar calibrate` has kept.
 """
 
 import functools
