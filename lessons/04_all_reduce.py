@@ -24,13 +24,13 @@ from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_reduce
 from minipar.comm.cost import Network, choose, crossings, network_of_cluster, predict, seconds_on
 from minipar.comm.cost.auto import network_of
-from minipar.comm.simulated.topology import Link, Links
-from minipar.commands.measure_links import (
+from minipar.comm.cost.measure import (
     measure_algorithms,
     measure_combining,
     measure_links,
     rows_of,
 )
+from minipar.comm.simulated.topology import Link, Links
 from minipar.launcher import launch
 from minipar.viz import CostCurves, draw_crossovers
 

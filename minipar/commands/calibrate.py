@@ -21,9 +21,7 @@ from ..comm.collectives.registry import ALGORITHMS
 from ..comm.cost import Fit, Network, candidates, choose, crossings, seconds_on
 from ..comm.cost.auto import network_of
 from ..comm.cost.calibration import BUILT_IN, Calibration, file_of, read, write
-from ..environment import launched, minipar_command
-from ..launcher import UsageError, launch
-from .measure_links import (
+from ..comm.cost.measure import (
     LINK_SIZES,
     SIZES,
     comparable,
@@ -32,6 +30,8 @@ from .measure_links import (
     measure_links,
     table_of,
 )
+from ..environment import launched, minipar_command
+from ..launcher import UsageError, launch
 
 OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares scan's algorithms
 

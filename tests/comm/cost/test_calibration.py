@@ -20,14 +20,14 @@ from minipar.comm.cost.calibration import (
     shared,
     write,
 )
-from minipar.comm.simulated.topology import Link, Links
-from minipar.commands.measure_links import (
+from minipar.comm.cost.measure import (
     measure_algorithms,
     measure_combining,
     measure_links,
     rows_of,
     table_of,
 )
+from minipar.comm.simulated.topology import Link, Links
 from minipar.testing import worlds
 
 WITHIN, BETWEEN = Link(2e-6, 8e9), Link(7e-5, 1.25e9)

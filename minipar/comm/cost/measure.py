@@ -1,10 +1,10 @@
-"""Measuring a communicator: its links by ping-pong, its collectives by running them.
+"""Measure a communicator: its links by ping-pong, its collectives by running them.
 
-    rank 0 ─n bytes▶ rank 1 ─n bytes▶ rank 0        half of that for each n, and a line through them
+    rank 0 ─n bytes▶ rank 1 ─n bytes▶ rank 0        half the time, for each n; then a line through
 
-Whatever is compared runs in turn, round after round, so that other programs disturb all alike;
-what counts is the median over the rounds, of a collective the time of its slowest rank.  On a
-simulated cluster the times are virtual, and all of this holds exactly.
+Measurements that are compared run in turn, round after round, so that other programs disturb all of
+them alike.  The result is the median over the rounds; the time of a collective is that of its
+slowest rank.  On a simulated cluster the times are virtual, and exact.
 """
 
 import time
@@ -13,22 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from ..comm import collectives
-from ..comm.communicator import Communicator
-from ..comm.cost import Fit, crossings, fit
-from ..comm.cost.auto import algorithms_of
-from ..comm.cost.calibration import Rows, Table
+from ..chunks import chunk_bounds
+from ..collectives.all_reduce import all_reduce
+from ..collectives.barrier import barrier
+from ..collectives.registry import OPERATIONS
+from ..communicator import Communicator
+from .auto import algorithms_of
+from .calibration import Rows, Table
+from .choose import crossings
+from .fit import Fit, fit
 
 LINK_SIZES = tuple(8 * 4**k for k in range(10))         # bytes: 8 … 2 Mi
 SIZES = tuple(64 * 4**k for k in range(9))              # bytes: 64 … 4 Mi
-MARGIN = 1.1        # who is faster by less than this is as fast as the one before
+MARGIN = 1.1        # an algorithm replaces another one if it is faster by this factor
 
 
 def ping_pong(comm: Communicator, peer: int, sizes: Sequence[int],
               num_rounds: int = 15) -> list[float]:
-    """Median seconds of a message between rank 0 and `peer`, for each size; on all ranks.
+    """Collective.  Median seconds of a message between rank 0 and `peer`, for each size.
 
-    The other ranks sleep meanwhile, so that they take nobody's core.
+    The other ranks sleep meanwhile, so that they do not take a core.
     """
     times = np.zeros((num_rounds, len(sizes)))
     if comm.rank in (0, peer):
@@ -44,11 +48,11 @@ def ping_pong(comm: Communicator, peer: int, sizes: Sequence[int],
                     comm.recv(array, other)
                     comm.send(array, other)
                 times[i, j] = (comm.now() - start) / 2      # … and is overwritten by the last
-    return list(map(float, _from_0(comm, np.median(times, axis=0))))
+    return list(map(float, _from_rank_0(comm, np.median(times, axis=0))))
 
 
-def _from_0(comm: Communicator, array: np.ndarray) -> np.ndarray:
-    """Rank 0's array for all; who waits for it sleeps."""
+def _from_rank_0(comm: Communicator, array: np.ndarray) -> np.ndarray:
+    """Rank 0's array, on all ranks; a rank that waits for it sleeps."""
     if comm.rank:
         request = comm.irecv(array, 0)
         while not request.test():
@@ -61,9 +65,9 @@ def _from_0(comm: Communicator, array: np.ndarray) -> np.ndarray:
 
 def measure_links(comm: Communicator, sizes: Sequence[int] = LINK_SIZES,
                   num_rounds: int = 15) -> tuple[Fit | None, Fit | None]:
-    """The link within a node and that between nodes, fitted to ping-pongs; the same on all ranks.
+    """Collective.  The link within a node and the link between nodes, fitted to ping-pongs.
 
-    Between rank 0 and the first rank of its node, and the first of another; None if there is none.
+    Rank 0 plays with the next rank of its node, and with the first of another; None without one.
     """
     peers: dict[bool, int] = {}
     for rank in range(1, comm.size):
@@ -76,15 +80,16 @@ def measure_links(comm: Communicator, sizes: Sequence[int] = LINK_SIZES,
 
 def measure_combining(comm: Communicator, num_bytes: int = 1 << 20,
                       num_rounds: int = 15) -> float:
-    """Bytes per second that a rank adds to others, all at the same time: the slowest one's."""
+    """Collective.  Bytes per second that the slowest rank adds up, with all ranks adding at once.
+    """
     total, addend, times = np.zeros(num_bytes // 4, np.float32), np.ones(num_bytes // 4,
                                                                          np.float32), []
     for _ in range(num_rounds):
         start = time.perf_counter()
         np.add(total, addend, out=total)
         times.append(time.perf_counter() - start)
-    slowest = collectives.all_reduce(comm, np.array([np.median(times)], np.float64),
-                                     op="max", algorithm="ring")
+    slowest = all_reduce(comm, np.array([np.median(times)], np.float64), op="max",
+                         algorithm="ring")
     return num_bytes / float(slowest[0])
 
 
@@ -96,22 +101,22 @@ def comparable(comm: Communicator, operation: str) -> list[str]:
 
 
 def prepare(comm: Communicator, operation: str, num_bytes: int) -> Callable[[str], Any]:
-    """run(algorithm): the operation on a whole vector of about so many bytes of float32."""
+    """A function run(algorithm): the operation on a vector of about `num_bytes` of float32."""
     p, n = comm.size, num_bytes // 4
-    function = getattr(collectives, operation)
+    function = OPERATIONS[operation]
     if operation == "barrier":
         return lambda algorithm: function(comm, algorithm=algorithm)
     if operation == "all_to_all":
         n -= n % p
     vector = np.zeros(n, np.float32)
-    start, stop = collectives.chunk_bounds(n, p)[comm.rank]
+    start, stop = chunk_bounds(n, p)[comm.rank]
     more: dict[str, Any] = {}
     if operation in ("all_gather", "gather"):
         vector = vector[start:stop]
     if operation == "all_gather":
         more["total"] = n
     if operation == "gather":
-        more["counts"] = [b - a for a, b in collectives.chunk_bounds(n, p)]
+        more["counts"] = [b - a for a, b in chunk_bounds(n, p)]
     if operation in ("all_reduce", "broadcast"):
         more["out"] = vector
     return lambda algorithm: function(comm, vector, algorithm=algorithm, **more)
@@ -120,36 +125,37 @@ def prepare(comm: Communicator, operation: str, num_bytes: int) -> Callable[[str
 def measure_algorithms(comm: Communicator, operation: str, sizes: Sequence[int] = SIZES,
                        num_rounds: int = 15,
                        names: Sequence[str] | None = None) -> dict[str, list[float]]:
-    """Seconds of each algorithm (of `names`, else all) for each size; the same on all ranks."""
-    names, found = names or comparable(comm, operation), {}
+    """Collective.  Seconds of each algorithm (of `names`, by default all) for each size."""
+    names = names or comparable(comm, operation)
+    found: dict[str, list[float]] = {}
     for size in sizes:
         run = prepare(comm, operation, size)
         times = np.zeros((num_rounds, len(names)))
         for i in range(-1, num_rounds):
             for j, name in enumerate(names):
-                collectives.barrier(comm, algorithm="dissemination")
+                barrier(comm, algorithm="dissemination")
                 start = comm.now()
                 run(name)
                 times[i, j] = comm.now() - start
-        slowest = collectives.all_reduce(comm, times, op="max", algorithm="ring")
+        slowest = all_reduce(comm, times, op="max", algorithm="ring")
         for name, seconds in zip(names, np.median(slowest, axis=0)):
             found.setdefault(name, []).append(float(seconds))
     return found
 
 
 def between_sizes(sizes: Sequence[int], times: Sequence[float], num_bytes: float) -> float:
-    """Seconds at a size that was not measured: a straight line on logarithmic axes."""
+    """Seconds at a size between the measured ones: a straight line on logarithmic axes."""
     return float(np.exp(np.interp(np.log(num_bytes), np.log(sizes), np.log(times))))
 
 
 def rows_of(sizes: Sequence[int], times: dict[str, list[float]]) -> Rows:
-    """The table: from so many bytes on, all algorithms from the fastest to the slowest.
+    """The rows of a table: (first number of bytes, all algorithms from the fastest to the slowest).
 
-    The fastest stays it until another one is faster by MARGIN at a measured size; the row then
-    begins where the lines between the measured sizes cross.
+    A row's fastest algorithm remains first until another one is faster by MARGIN at a measured
+    size.  The next row then begins where the lines between the measured sizes cross.
     """
     rows: list[tuple[int, tuple[str, ...]]] = []
-    since = 0                               # the size at which the last row's algorithm won
+    since = 0                               # index of the size where the last row was made
     for i in range(len(sizes)):
         order = sorted(times, key=lambda name: times[name][i])
         if not rows:
@@ -167,7 +173,7 @@ def rows_of(sizes: Sequence[int], times: dict[str, list[float]]) -> Rows:
 
 
 def table_of(comm: Communicator, measured: dict[str, tuple[Sequence[int], dict]]) -> Table:
-    """The table of this communicator, from operation → (sizes, times of each algorithm)."""
+    """The table of this communicator; `measured` is operation → (sizes, times by algorithm)."""
     num_nodes = len({comm.node_of(rank) for rank in range(comm.size)})
     return Table(comm.size, num_nodes, {operation: rows_of(sizes, times)
                                         for operation, (sizes, times) in measured.items()})
