@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from ..units import time_unit
-from .colors import BLACK, DARK, LIGHT, PALETTE
-from .figure import save
+from .colors import BLACK, DARK, PALETTE
+from .figure import empty_figure, legend_below, save, tidy
 
 Points = Sequence[tuple[float, float]]              # (bytes, seconds)
 
@@ -44,8 +43,7 @@ def draw_crossovers(panels: Sequence[CostCurves], path: str | Path, title: str =
             raise ValueError(f"nothing to draw in {panel.title!r}: give lines or dots")
     columns = min(3, len(panels))
     rows = ceil(len(panels) / columns)
-    figure = Figure(figsize=(0.6 + 4.4 * columns, 0.9 + 4.0 * rows), layout="constrained", dpi=130)
-    figure.suptitle(title, fontsize=12, fontweight="bold")
+    figure = empty_figure(0.6 + 4.4 * columns, 0.9 + 4.0 * rows, title)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, panel in zip(grid, panels):
         _draw(axes, panel)
@@ -55,7 +53,7 @@ def draw_crossovers(panels: Sequence[CostCurves], path: str | Path, title: str =
              "by the clock": {"color": DARK, "marker": "o", "linestyle": ":"},
              "from here on another is fastest": {"color": BLACK, "linestyle": "--"}}
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    legend_below(figure, handles, 3)
     return save(figure, path)
 
 
@@ -88,10 +86,7 @@ def _draw(axes: Axes, panel: CostCurves) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _time(value)))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
-    axes.grid(color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes, "both")
     handles = [Line2D([], [], color=PALETTE[i % len(PALETTE)], linewidth=3,
                       label=name.replace("_", " ")) for i, name in enumerate(names)]
     axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.45, -0.17), ncols=2,

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from .colors import BLACK, BLUE, DARK, LIGHT, RED
-from .figure import save
+from .colors import BLACK, BLUE, DARK, RED
+from .figure import empty_figure, save, tidy
 
 
 class Requirement(NamedTuple):
@@ -27,8 +26,7 @@ def draw_device_limits(sizes: Mapping[str, float], needs: Sequence[Requirement],
 
     `sizes` are the models by name.  Points above the lowest wall of a panel are red.
     """
-    figure = Figure(figsize=(5.6 * len(needs), 4.6), layout="constrained", dpi=130)
-    figure.suptitle(title, fontsize=12, fontweight="bold")
+    figure = empty_figure(5.6 * len(needs), 4.6, title)
     for axes, need in zip(figure.subplots(1, len(needs), squeeze=False)[0], needs):
         _draw_panel(axes, sizes, need, size_label)
     return save(figure, path)
@@ -58,10 +56,7 @@ def _draw_panel(axes: Axes, sizes: Mapping[str, float], need: Requirement, size_
     axes.set_ylabel(need.label)
     axes.xaxis.set_major_formatter(FuncFormatter(_short))
     axes.yaxis.set_major_formatter(FuncFormatter(_short))
-    axes.grid(color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes, "both")
 
 
 def _short(value: float, _position: int | None = None) -> str:

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from .colors import BLUE, DARK, GREEN, LIGHT, VERMILION
-from .figure import save
+from .figure import empty_figure, save, tidy
 
 
 def draw_error_feedback(path: str | Path, arrived: Mapping[str, Sequence[float]],
@@ -27,14 +26,10 @@ def draw_error_feedback(path: str | Path, arrived: Mapping[str, Sequence[float]]
     """
     if not (arrived and excess):
         raise ValueError("give at least one way to send a number, and one set of losses")
-    figure = Figure(figsize=(11, 4.2), layout="constrained", dpi=110)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    figure = empty_figure(11, 4.2, title)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
     for axes in (left, right):
-        axes.grid(color=LIGHT, linewidth=0.8)
-        axes.set_axisbelow(True)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        tidy(axes, "both")
     for (name, sums), color, line in zip(arrived.items(), (DARK, BLUE, VERMILION, GREEN),
                                          ("--", "-", "-", "-")):
         left.step(range(1, len(sums) + 1), sums, line, where="mid", color=color, linewidth=1.6,

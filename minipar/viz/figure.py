@@ -1,21 +1,46 @@
-"""What every picture shares: a figure without global state, units, a safe way to save."""
+"""What all pictures share: one style of figures, one legend, one way to save."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..atomic_files import replace_file
+from .colors import LIGHT
 
 
 def new_figure(width: float, height: float, title: str = "") -> tuple[Figure, Axes]:
-    """A figure of so many inches with one pair of axes, the title at its left."""
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=130)
+    """A figure of `width` by `height` inches with one pair of axes, the title at their left."""
+    figure = empty_figure(width, height)
     axes = figure.subplots()
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    tidy(axes)
+    return figure, axes
+
+
+def empty_figure(width: float, height: float, title: str = "") -> Figure:
+    """A figure of `width` by `height` inches without axes, the title of all panels at its left."""
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=130)
+    if title:
+        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def tidy(axes: Axes, grid: str = "") -> None:
+    """Hide the upper and the right border; draw a light grid along "x", "y" or "both"."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    return figure, axes
+    if grid:
+        axes.grid(axis=grid, color=LIGHT, linewidth=0.8)        # type: ignore[arg-type]
+        axes.set_axisbelow(True)
+
+
+def legend_below(figure: Any, handles: Sequence[Any], columns: int) -> None:
+    """Explain the colours below all panels of a figure or subfigure."""
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False,
+                  fontsize=9)
 
 
 class Picture(type(Path())):

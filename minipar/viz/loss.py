@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from .colors import BLUE, DARK, GREEN, LIGHT, ORANGE, PURPLE, VERMILION
-from .figure import new_figure, save
+from .colors import BLUE, DARK, GREEN, ORANGE, PURPLE, VERMILION
+from .figure import new_figure, save, tidy
 
 
 def draw_loss(steps: Sequence[float], losses: Sequence[float], path: str | Path, title: str = "",
@@ -37,8 +37,7 @@ def draw_loss(steps: Sequence[float], losses: Sequence[float], path: str | Path,
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(f"loss in nats per {per}")
-    axes.grid(color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
+    tidy(axes, "both")
     bits = axes.secondary_yaxis("right", functions=(lambda nats: nats / math.log(2),
                                                     lambda bits: bits * math.log(2)))
     bits.set_ylabel(f"bits per {per}")
@@ -67,7 +66,6 @@ def draw_losses(runs: Mapping[str, Sequence[float]], path: str | Path, title: st
                   label=f"{name}: {mean[-1]:.3f}")
     axes.set_xlabel("step")
     axes.set_ylabel(f"loss in nats per {per}, mean of {window} steps")
-    axes.grid(color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
     axes.legend(edgecolor="none", loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8.5)
+    tidy(axes, "both")
     return save(figure, path)

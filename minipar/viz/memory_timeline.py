@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -23,8 +22,8 @@ from matplotlib.ticker import MaxNLocator
 from ..comm.trace import Trace
 from ..units import byte_unit, in_bytes, time_unit
 from .bars import PHASES
-from .colors import BLACK, BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, PURPLE, SKY, YELLOW
-from .figure import save
+from .colors import BLACK, BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW
+from .figure import empty_figure, legend_below, save, tidy
 
 # From the bottom of the stack to its top, and the colour of each; the kinds are the ledger's.
 COLORS = {"parameters": BLUE, "optimizer states": GREEN, "gradients": ORANGE,
@@ -100,8 +99,7 @@ def draw_memory_timeline(steps: Sequence[MemoryStep], path: str | Path, title: s
     if not steps or not any(peak_of(step, kinds)[1] for step in steps):
         raise ValueError("no memory to draw: record with Ledger(now=comm.now), entered before the "
                          "model is made")
-    figure = Figure(figsize=(max(8.5, 3.9 * len(steps)), 4.6), layout="constrained", dpi=130)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    figure = empty_figure(max(8.5, 3.9 * len(steps)), 4.6, title)
     panels = figure.subplots(1, len(steps), squeeze=False, sharey=True)[0]
     top = 1.22 * max(max(peak_of(step, kinds)[1], peak_of(step, [OFFLOADED])[1],
                          step.predicted[0] if step.predicted else 0) for step in steps)
@@ -122,8 +120,7 @@ def draw_memory_timeline(steps: Sequence[MemoryStep], path: str | Path, title: s
         handles.append(Line2D([], [], color=PURPLE, label="offloaded, not in memory"))
     if any(step.predicted for step in steps):
         handles.append(Line2D([], [], color=BLACK, linestyle="--", label="predicted peak"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False,
-                  fontsize=9)
+    legend_below(figure, handles, len(handles))
     return save(figure, path)
 
 
@@ -157,10 +154,7 @@ def draw_step(axes: Axes, step: MemoryStep, kinds: Sequence[str], top: float,
     formula = step.predicted[1] if step.predicted else ""
     axes.set_title("\n".join(filter(None, (step.title, formula))), loc="left", fontsize=10.5)
     axes.set_xlabel(f"time in {unit}")
-    axes.grid(axis="y", color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes, "y")
 
 
 def _mark_phases(axes: Axes, step: MemoryStep, scale: float, top: float, duration: float) -> None:

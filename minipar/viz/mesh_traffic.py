@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from ..units import in_bytes
 from .colors import BLACK, BLUE, DARK, GREEN, LIGHT, ORANGE
-from .figure import save
+from .figure import empty_figure, save
 
 COLORS = {"pp": BLUE, "dp": ORANGE, "tp": GREEN}
 THICKEST = 9.0
@@ -39,8 +38,7 @@ class MeshTraffic(NamedTuple):
 
 def draw_mesh_traffic(path: str | Path, panels: Sequence[MeshTraffic], title: str = "") -> Path:
     """Draw the panels side by side; line widths compare across them.  Returns the path written."""
-    figure = Figure(figsize=(4.6 * len(panels), 3.5), layout="constrained", dpi=130)
-    figure.suptitle(title, fontsize=12, fontweight="bold")
+    figure = empty_figure(4.6 * len(panels), 3.5, title)
     heaviest = max(sum(pair) for panel in panels for links in panel.traffic.values()
                    for pair in _both_ways(links).values())
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):

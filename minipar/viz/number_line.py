@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from ..number_formats import Format
-from .colors import BLUE, DARK, LIGHT, ORANGE
-from .figure import new_figure, save
+from .colors import BLUE, DARK, ORANGE
+from .figure import new_figure, save, tidy
 
 DENSE = 4       # with more fraction bits, the strokes of an octave run together: a bar
 HALF = 0.3      # height of a stroke
@@ -42,8 +42,7 @@ def draw_number_lines(path: str | Path, formats: Sequence[Format], title: str = 
     axes.set_xticks(range(math.ceil(first / step) * step, math.floor(last) + 1, step))
     axes.xaxis.set_major_formatter(lambda power, _: f"$2^{{{power:.0f}}}$")
     axes.set_xlabel("absolute value (logarithmic)")
-    axes.grid(axis="x", color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
+    tidy(axes, "x")
     axes.spines["left"].set_visible(False)
     for color, label in ((BLUE, "normal: all digits"), (ORANGE, "subnormal: fewer digits")):
         axes.plot([], [], color=color, linewidth=5, label=label)

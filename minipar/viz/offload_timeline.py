@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Protocol
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from ..units import byte_unit, in_bytes, time_unit
-from .colors import BLACK, COPY, GREY, LIGHT, PHASE, PURPLE, RED
-from .figure import save
+from .colors import BLACK, COPY, GREY, PHASE, PURPLE, RED
+from .figure import empty_figure, legend_below, save, tidy
 
 LANES = "compute", "copy out", "copy in"
 COLORS = {**{kind: PHASE[kind] for kind in ("forward", "again", "backward")},
@@ -45,8 +44,7 @@ def draw_offload_timeline(runs: Mapping[str, Sequence[OffloadStepLike]], limit: 
     bytes; return the path written.  Raises ValueError if there is nothing to draw."""
     if not runs or not all(len(steps) for steps in runs.values()):
         raise ValueError("no steps to draw: give those of at least one run")
-    figure = Figure(figsize=(1 + 4.6 * len(runs), 4.3), layout="constrained", dpi=130)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    figure = empty_figure(1 + 4.6 * len(runs), 4.3, title)
     until = max(step.end for steps in runs.values() for step in steps)
     top = max(limit, *[step.num_bytes for steps in runs.values() for step in computing(steps)])
     grid = figure.subplots(2, len(runs), squeeze=False, sharex=True, sharey="row",
@@ -64,9 +62,8 @@ def draw_offload_timeline(runs: Mapping[str, Sequence[OffloadStepLike]], limit: 
     grid[1, 0].set_ylabel(f"live activations, {size_unit}")
     grid[1, 0].set_ylim(0, 1.25 * top / size)
     seen = {step.kind for steps in runs.values() for step in steps}
-    figure.legend(handles=[_look(Patch, kind, label=WORDS.get(kind, kind)) for kind in COLORS
-                           if kind in seen],
-                  loc="outside lower center", ncols=len(COLORS), frameon=False, fontsize=9)
+    legend_below(figure, [_look(Patch, kind, label=WORDS.get(kind, kind)) for kind in COLORS
+                          if kind in seen], len(COLORS))
     return save(figure, path)
 
 
@@ -93,8 +90,7 @@ def _draw_boxes(axes: Axes, steps: Sequence[OffloadStepLike], scale: float, unti
                       va="center", color="black" if step.kind == "again" else "white")
     axes.set_yticks(range(len(LANES)), LANES, fontsize=9)
     axes.tick_params(axis="y", length=0)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes)
 
 
 def _draw_live(axes: Axes, steps: Sequence[OffloadStepLike], limit: int, top: int,
@@ -112,7 +108,4 @@ def _draw_live(axes: Axes, steps: Sequence[OffloadStepLike], limit: int, top: in
     axes.plot((x[at] + x[at + 1]) / 2, y[at], "o", color=BLACK, markersize=4)
     axes.text(0.01, 0.97, f"peak {in_bytes(steps[at].num_bytes)}", fontsize=9, va="top",
               fontweight="bold", transform=axes.transAxes)
-    axes.grid(axis="y", color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes, "y")

@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from ..units import byte_unit
 from .colors import BLACK, BLUE, GREY, LIGHT
-from .figure import save
+from .figure import empty_figure, save, tidy
 
 RADII = (5, 10, 16, 24, 34, 46, 60, 76)        # of places for a label around its point, in points
 ANGLES = np.radians(np.arange(0, 360, 30))
@@ -51,8 +50,7 @@ def front(panel: ParetoPanel) -> list[str]:
 
 def draw_pareto(panels: Sequence[ParetoPanel], path: str | Path, title: str = "") -> Path:
     """Draw the panels side by side; return the path written."""
-    figure = Figure(figsize=(6.4 * len(panels), 5.4), layout="constrained", dpi=110)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    figure = empty_figure(6.4 * len(panels), 5.4, title)
     FigureCanvasAgg(figure)
     pairs = list(zip(np.atleast_1d(figure.subplots(1, len(panels))), panels))
     for axes, panel in pairs:
@@ -83,10 +81,8 @@ def _draw_points(axes: Axes, panel: ParetoPanel) -> None:
     axes.set_xlabel(f"bytes of the model in its file, {unit} (log)")
     axes.set_ylabel(f"{panel.quality} (up is better)")
     axes.set_title(f"{panel.title}: blue, none is better and smaller", loc="left", fontsize=10)
-    axes.grid(color=LIGHT, linewidth=0.8, which="both")
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes, "both")
+    axes.grid(color=LIGHT, linewidth=0.8, which="minor")
 
 
 def _place_labels(axes: Axes, panel: ParetoPanel) -> None:

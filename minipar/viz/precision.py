@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from ..number_formats import Format
 from .colors import BLUE, DARK, GREEN, GREY, LIGHT, ORANGE, VERMILION
-from .figure import save
+from .figure import empty_figure, save, tidy
 
 COLORS = (VERMILION, BLUE, GREEN, ORANGE)
 
@@ -31,15 +30,13 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
     """
     if not (formats and gradients and drift):
         raise ValueError("give at least one format, one set of gradients and one weight")
-    figure = Figure(figsize=(11, 4.8), layout="constrained", dpi=110)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    figure = empty_figure(11, 4.8, title)
     grid = figure.add_gridspec(2, 2, width_ratios=(1.75, 1), height_ratios=(1, 1.5))
     line = figure.add_subplot(grid[0, 0])
     below = figure.add_subplot(grid[1, 0], sharex=line)
     right = figure.add_subplot(grid[:, 1])
     for axes in (line, below, right):
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        tidy(axes)
     for row, fmt in enumerate(reversed(formats)):
         ends = np.log2([fmt.smallest, fmt.smallest_normal, fmt.largest])
         line.barh(row, ends[1] - ends[0], left=ends[0], color=GREY, height=0.6)

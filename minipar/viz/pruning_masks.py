@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
 
 from .colors import BLACK, BLUE, DARK, LIGHT, OLIVE, PALETTE, WINE
-from .figure import save
+from .figure import empty_figure, legend_below, save, tidy
 
 MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
 
@@ -37,8 +36,7 @@ def draw_pruning_masks(masks: Mapping[str, np.ndarray], points: Sequence[PrunedM
     """
     if not masks or not points or any(len(point.costs) != len(costs) for point in points):
         raise ValueError(f"give at least one mask and one point, with {len(costs)} costs each")
-    figure = Figure(figsize=(11, 7.6), layout="constrained", dpi=130)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    figure = empty_figure(11, 7.6, title)
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.05))
     for axes, (name, mask) in zip(above.subplots(1, len(masks), squeeze=False)[0], masks.items()):
         _draw_mask(axes, name, mask)
@@ -47,8 +45,7 @@ def draw_pruning_masks(masks: Mapping[str, np.ndarray], points: Sequence[PrunedM
         _draw_costs(axes, points, i, cost)
     panels[0].set_ylabel(quality)
     panels[0].margins(y=0.12)
-    below.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center",
-                 ncols=min(4, len(points)), frameon=False, fontsize=9)
+    legend_below(below, panels[0].get_legend_handles_labels()[0], min(4, len(points)))
     return save(figure, path)
 
 
@@ -88,7 +85,4 @@ def _draw_costs(axes: Axes, points: Sequence[PrunedModel], i: int, cost: str) ->
     else:
         axes.set_xlim(0, max(1.1, 1.05 * max(values)))
     axes.set_xlabel(cost)
-    axes.grid(color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes, "both")

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from .colors import BLUE, DARK, ORANGE
-from .figure import save
+from .figure import empty_figure, save, tidy
 
 BINS = 60
 
@@ -29,9 +28,8 @@ def draw_quantization_grids(panels: Sequence[GridPanel], path: str | Path, title
     """
     if not panels or any(panel.numbers.size == 0 for panel in panels):
         raise ValueError("no numbers to draw: give at least one panel, each with some")
-    figure = Figure(figsize=(9.5, 1.2 + 1.7 * len(panels)), layout="constrained", dpi=130)
+    figure = empty_figure(9.5, 1.2 + 1.7 * len(panels), title)
     rows = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     reach = 1.04 * max(np.abs(panel.numbers).max() for panel in panels)
     for axes, panel in zip(rows, panels):
         numbers = panel.numbers.ravel()
@@ -46,8 +44,7 @@ def draw_quantization_grids(panels: Sequence[GridPanel], path: str | Path, title
                        f"step {np.diff(panel.values).mean():.3g}", loc="left", fontsize=9.5,
                        color=DARK)
         axes.set_ylabel("how many")
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        tidy(axes)
     rows[-1].set_xlim(-reach, reach)
     rows[-1].set_xlabel(f"value of a {of}")
     figure.legend(*rows[0].get_legend_handles_labels(), frameon=False, ncols=2,

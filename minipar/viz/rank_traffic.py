@@ -9,12 +9,11 @@ What counts is the busiest rank: the others wait for it.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..units import in_bytes
-from .colors import LIGHT, PALETTE
-from .figure import save
+from .colors import PALETTE
+from .figure import empty_figure, save, tidy
 
 
 def draw_rank_traffic(loads: Mapping[str, Sequence[int]], path: str | Path, title: str = "",
@@ -27,8 +26,7 @@ def draw_rank_traffic(loads: Mapping[str, Sequence[int]], path: str | Path, titl
     num_ranks = {len(load) for load in loads.values()}
     if len(num_ranks) != 1:
         raise ValueError(f"programs on {sorted(num_ranks)} ranks: give each a load for every rank")
-    figure = Figure(figsize=(11 if growth else 6, 4.2), layout="constrained", dpi=130)
-    figure.suptitle(title, fontsize=12, fontweight="bold")
+    figure = empty_figure(11 if growth else 6, 4.2, title)
     panels = figure.subplots(1, 2 if growth else 1, squeeze=False)[0]
     width, colors = 0.8 / len(loads), dict(zip(loads, PALETTE))
     for i, (name, load) in enumerate(loads.items()):
@@ -49,9 +47,6 @@ def draw_rank_traffic(loads: Mapping[str, Sequence[int]], path: str | Path, titl
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: in_bytes(value)))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(0)
-        axes.grid(axis="y", color=LIGHT, linewidth=0.8)
-        axes.set_axisbelow(True)
         axes.legend(frameon=False, fontsize=9)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        tidy(axes, "y")
     return save(figure, path)

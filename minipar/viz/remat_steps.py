@@ -18,8 +18,8 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch, Rectangle
 
 from ..units import byte_unit, in_bytes
-from .colors import BLACK, LIGHT, PHASE, PURPLE
-from .figure import save
+from .colors import BLACK, PHASE, PURPLE
+from .figure import empty_figure, legend_below, save, tidy
 
 COLORS = {kind: PHASE[kind] for kind in ("forward", "again", "backward")}
 WORDS = {"forward": "forward", "again": "forward again", "backward": "backward"}
@@ -58,9 +58,7 @@ def draw_remat_steps(runs: Mapping[str, Sequence[RematStepLike]], names: Sequenc
 
     `names` of the parts.  Raises ValueError if there is no run, or one without steps.
     """
-    figure = Figure(figsize=(5.6 * len(runs), 1.9 + 0.22 * len(names) + 1.3),
-                    layout="constrained", dpi=130)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    figure = empty_figure(5.6 * len(runs), 1.9 + 0.22 * len(names) + 1.3, title)
     draw_runs(figure, runs, names)
     return save(figure, path)
 
@@ -85,9 +83,8 @@ def draw_runs(figure: Figure | SubFigure, runs: Mapping[str, Sequence[RematStepL
     unit, size = byte_unit(top)
     grid[1, 0].set_ylabel(f"live, {unit}")
     grid[1, 0].set_ylim(0, 1.3 * top / size)
-    figure.legend(handles=[*[Patch(facecolor=COLORS[kind], label=WORDS[kind]) for kind in COLORS],
-                           Patch(facecolor=PURPLE, alpha=0.45, label="live activations")],
-                  loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    legend_below(figure, [*[Patch(facecolor=COLORS[kind], label=WORDS[kind]) for kind in COLORS],
+                          Patch(facecolor=PURPLE, alpha=0.45, label="live activations")], 4)
 
 
 def _draw_lanes(axes: Axes, found: Sequence[Box], names: Sequence[str]) -> None:
@@ -99,8 +96,7 @@ def _draw_lanes(axes: Axes, found: Sequence[Box], names: Sequence[str]) -> None:
                                      linewidth=0.3))
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.tick_params(axis="y", length=0)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes)
 
 
 def _draw_live(axes: Axes, found: Sequence[Box], top: int) -> None:
@@ -117,7 +113,4 @@ def _draw_live(axes: Axes, found: Sequence[Box], top: int) -> None:
                   xytext=(-4 if late else 4, 4), textcoords="offset points",
                   ha="right" if late else "left", fontsize=9, fontweight="bold")
     axes.set_xlabel("computed so far, in MFLOPs")
-    axes.grid(axis="y", color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes, "y")

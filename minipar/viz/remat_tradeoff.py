@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from ..units import byte_unit
-from .colors import BLACK, BLUE, DARK, GREEN, LIGHT, ORANGE, PURPLE, VERMILION
-from .figure import save
+from .colors import BLACK, BLUE, DARK, GREEN, ORANGE, PURPLE, VERMILION
+from .figure import empty_figure, save, tidy
 from .remat_steps import RematStepLike, draw_runs
 
 Points = Sequence[tuple[float, float]]
@@ -39,8 +38,7 @@ def draw_remat_tradeoff(best: Points, rules: Mapping[str, Points], counted: Poin
     """
     if not best or not growth:
         raise ValueError("nothing to draw: give at least one plan, and one curve over the depth")
-    figure = Figure(figsize=(11.2, 9.2), layout="constrained", dpi=130)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    figure = empty_figure(11.2, 9.2, title)
     above, below = figure.subfigures(2, 1, height_ratios=(4.2, 4.6), hspace=0.04)
     left, right = above.subplots(1, 2, width_ratios=(1.25, 1))
     draw_tradeoff(left, best, rules, counted)
@@ -102,7 +100,4 @@ def _columns(points: Points, size: float = 1) -> tuple[list[float], list[float]]
 
 
 def _tidy(axes: Axes) -> None:
-    axes.grid(color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes, "both")

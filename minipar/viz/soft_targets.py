@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from .colors import BLUE, DARK, LIGHT, ORANGE
-from .figure import save
+from .colors import BLUE, DARK, ORANGE
+from .figure import empty_figure, save, tidy
 
 TELL = 0.01     # probabilities from here on are written above their bars
 
@@ -29,9 +28,8 @@ def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Se
     if len(sizes) != 1 or not 0 <= truth < min(sizes):
         raise ValueError(f"bars of one number of classes were expected, and truth {truth} one of "
                          f"them, not {sorted(sizes)} classes")
-    figure = Figure(figsize=(2.0 + 2.5 * len(bars), 3.1), layout="constrained", dpi=130)
+    figure = empty_figure(2.0 + 2.5 * len(bars), 3.1, title)
     shown, *rest = figure.subplots(1, 1 + len(bars), width_ratios=[0.8, *[1.0] * len(bars)])
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     shown.imshow(image, cmap="gray_r")
     shown.set_title("input", fontsize=10)
     shown.set_xticks([])
@@ -47,10 +45,7 @@ def draw_soft_targets(path: str | Path, image: np.ndarray, bars: Mapping[str, Se
         axes.set_xticks(classes)
         axes.tick_params(labelsize=8)
         axes.set_xlabel("class", fontsize=9)
-        axes.grid(axis="y", color=LIGHT, linewidth=0.8)
-        axes.set_axisbelow(True)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        tidy(axes, "y")
         if axes is not rest[0]:
             axes.set_yticklabels([])
     rest[0].set_ylabel("probability", fontsize=9)

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ..comm.trace import Trace
 from ..units import in_bytes, time_unit
 from .bars import Bar, count_ranks, gaps, join
 from .colors import BLACK, BLUE, DARK, PURPLE, RED
-from .figure import save
+from .figure import empty_figure, legend_below, save, tidy
 
 COMPUTING, TRANSFER, BLOCKED = "computing", "a message under way", "blocked"
 LOOKS = {COMPUTING: (BLUE, 7), TRANSFER: (PURPLE, 4), BLOCKED: (RED, 4)}     # colour, line width
@@ -96,8 +95,7 @@ def draw_space_time(path: str | Path, *runs: TracedRun) -> Path:
     """Draw the runs one below the other, each from its first event; return the path written."""
     runs = [from_zero(run) for run in runs]
     sizes = [_count(run) for run in runs]
-    figure = Figure(figsize=(9, 0.6 + sum(1.1 + 0.75 * size for size in sizes)), dpi=130,
-                    layout="constrained")
+    figure = empty_figure(9, 0.6 + sum(1.1 + 0.75 * size for size in sizes))
     panels = figure.subplots(len(runs), squeeze=False, height_ratios=[1 + s for s in sizes])[:, 0]
     end = max(_last(run) * (1.6 if run.waits else 1) for run in runs) or 1e-6
     shown: set[str] = set()
@@ -107,7 +105,7 @@ def draw_space_time(path: str | Path, *runs: TracedRun) -> Path:
                for kind, (color, width) in LOOKS.items() if kind in shown]
     if any(run.waits for run in runs):
         handles.append(Line2D([], [], color=RED, linestyle="--", label="never happens"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    legend_below(figure, handles, 4)
     return save(figure, path)
 
 
@@ -150,8 +148,8 @@ def _draw_run(axes: Axes, run: TracedRun, end: float) -> set[str]:
     axes.set_ylim(num_ranks - 0.4, -0.6)
     axes.set_yticks(range(num_ranks), [f"rank {r}" for r in range(num_ranks)])
     axes.tick_params(axis="y", length=0)
-    for side in ("left", "top", "right"):
-        axes.spines[side].set_visible(False)
+    tidy(axes)
+    axes.spines["left"].set_visible(False)
     axes.set_xlabel(f"time in {unit}")
     return {bar.kind for bar in bars} | ({BLOCKED} if run.waits else set())
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..units import in_bytes
-from .colors import BLACK, LIGHT, PALETTE
-from .figure import new_figure, save
+from .colors import BLACK, PALETTE
+from .figure import new_figure, save, tidy
 
 
 def draw_stacked_bars(path: str | Path, bars: Mapping[str, Mapping[str, float]],
@@ -35,8 +35,7 @@ def draw_stacked_bars(path: str | Path, bars: Mapping[str, Mapping[str, float]],
     axes.set_ylim(0, max(*bottom.values(), *measured.values()) * 1.12)
     axes.set_ylabel(label)
     axes.yaxis.set_major_formatter(lambda value, _: in_bytes(value))
-    axes.grid(axis="y", color=LIGHT, linewidth=0.8)
-    axes.set_axisbelow(True)
+    tidy(axes, "y")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], frameon=False, loc="upper left",
                 bbox_to_anchor=(1.0, 1.0), fontsize=9)

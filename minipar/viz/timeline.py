@@ -43,7 +43,7 @@ from .colors import (
     WINE,
     YELLOW,
 )
-from .figure import new_figure, save
+from .figure import empty_figure, legend_below, new_figure, save, tidy
 
 COLORS = {**PHASE,
           "all_reduce": PURPLE, "broadcast": SKY, "activations": YELLOW, "gradients": ORANGE,
@@ -80,13 +80,12 @@ def draw_timelines(traces: Mapping[str, Trace], path: str | Path) -> Path:
     for trace in traces.values():
         refuse_empty(trace)
     sizes = [count_ranks(trace) for trace in traces.values()]
-    figure = Figure(figsize=(10, min(24, 0.6 + sum(0.9 + 0.62 * size for size in sizes))), dpi=130,
-                    layout="constrained")
+    figure = empty_figure(10, min(24, 0.6 + sum(0.9 + 0.62 * size for size in sizes)))
     panels = figure.subplots(len(sizes), squeeze=False, height_ratios=[1 + n for n in sizes])[:, 0]
     longest, colors = max(trace.duration() for trace in traces.values()), {}
     for axes, (title, trace), num_ranks in zip(panels, traces.items(), sizes):
         axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
         colors |= _draw_panel(axes, trace, num_ranks, longest, arrows=False)
     _write_legend(figure, colors)
     return save(figure, path)
@@ -120,8 +119,7 @@ def _write_legend(figure: Figure, colors: dict[tuple[str, str], str]) -> None:
                      **({"hatch": "////", "edgecolor": GREY} if kind == WAITING else {}))
                for (kind, row), color in colors.items()]
     num_rows = -(-len(handles) // 6)
-    figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // num_rows),
-                  frameon=False, fontsize=9)
+    legend_below(figure, handles, -(-len(handles) // num_rows))
 
 
 def _caption(kind: str, row: str) -> str:
