@@ -1,15 +1,15 @@
 """Lesson 00. Why distribute?  When does one machine stop?
 
-Two walls stand in the way of a single device:
+A single device reaches two limits:
 
     memory    float32 parameter 4 + gradient 4 + Adam's two moments 8  =  16 Ψ bytes
               + activations, which forward keeps for backward: they grow with the tokens of a step
     compute   about 6 FLOPs per parameter and token                    =  6 Ψ D FLOPs
 
-Both are counted here, in a small GPT that runs on these ranks and in GPTs of up to 175 billion
-parameters.  The arrays of those have shapes but no numbers (`minipar.backend.shape_array`): they
-cost nothing.
-FLOPs are those that run: causal attention skips nearly half of all pairs of tokens.
+Both are counted here: first in a small GPT that runs on these ranks, then in GPTs of up to 175
+billion parameters.  The arrays of the large ones have shapes but no numbers
+(`minipar.backend.shape_array`), so they cost nothing.  Only FLOPs that really run are counted:
+causal attention skips nearly half of all pairs of tokens.
 
     python lessons/00_why_distribute.py          mpirun -n 4 python lessons/00_why_distribute.py
 """
@@ -53,7 +53,7 @@ def count_bytes(model: GPT, optimizer: AdamW) -> int:
 
 def run(model: GPT, inputs: np.ndarray, targets: np.ndarray,
         num_targets: int) -> tuple[Meter, int]:
-    """Forward and backward of inputs and targets (b, t), metered; bytes of activations between."""
+    """The meter of forward and backward on (b, t), and the bytes of activations in between."""
     ledger = Ledger(model.parameters())
     with Meter().running() as meter:
         with ledger.recording():
@@ -65,16 +65,16 @@ def run(model: GPT, inputs: np.ndarray, targets: np.ndarray,
 
 def rows_of(name: str, config: GPTConfig, size: int, batch: int,
             counted: dict[str, int]) -> list[Row]:
-    """FLOPs by kind, predicted and counted; together, against the rule of thumb."""
+    """FLOPs by kind, predicted and counted; and their sum against the rule of thumb."""
     rows = [Row(f"{name}: FLOPs of {kind}", flops, counted[kind])
             for kind, flops in predict_flops(config, batch).items()]
-    return [*rows, Row("    all together, against 6 Ψ D", 6 * size * batch * config.context,
+    return [*rows, Row("    their sum, against 6 Ψ D", 6 * size * batch * config.context,
                        sum(counted.values()), rule="≈")]
 
 
 def count_large(lesson: Lesson) -> None:
-    """The same for models that no laptop holds; and the picture."""
-    lesson.say("The same counted for models that no laptop holds, on arrays without numbers, for "
+    """Count the same for models that no laptop can hold; draw the picture."""
+    lesson.say("The same counts for models that no laptop can hold, on arrays without numbers, for "
                "one sequence:")
     rows, grid, needs = [], [], {}
     for name, config in SIZES.items():
@@ -93,11 +93,11 @@ def count_large(lesson: Lesson) -> None:
                      f"{kept / 1e9:,.1f} GB", -(-all_bytes // int(MEMORY)), f"{all_flops:.2g}",
                      number(days), number(days / 1024)))
     lesson.table(rows)
-    lesson.say("Why not 6 Ψ exactly? Attention adds 12 d for each pair of tokens, little over "
-               "t²/2 of them, which grows with the sequence; positions, layer norms and biases "
-               "have parameters but no product; the look-up of an embedding costs nothing, but its "
-               "table is tied to the head, a product. In a large model 72 d² per layer and token "
-               "outweighs all this.")
+    lesson.say("Why not exactly 6 Ψ per token? Attention adds 12 d for each of about t²/2 pairs of "
+               "tokens, so its share grows with the sequence. Positions, layer norms and biases "
+               "have parameters but no matrix product. Looking up an embedding costs nothing, but "
+               "its table is tied to the head, which is a product. In a large model the 72 d² per "
+               "layer and token outweigh all of this.")
     lesson.grid(["", "Ψ", "16 Ψ", "activations", "devices of 80 GB", "6 Ψ · 20 Ψ FLOPs",
                  "days on one", "days on 1024"], grid)
     sizes = {name: size for name, (size, _, _) in needs.items()}
@@ -113,8 +113,8 @@ def count_large(lesson: Lesson) -> None:
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "Why distribute? When does one machine stop?")
 
-    lesson.say("A small GPT trains one step on all ranks: each has the whole model, and its share "
-               "of a batch of 16 samples.")
+    lesson.say("A small GPT trains one step on all ranks. Each rank has the whole model and its "
+               "share of a batch of 16 samples.")
     model, mine = GPT(SMALL).initialize(), shard_range(16, comm.rank, comm.size)
     optimizer = AdamW(model.slabs)
     ids = np.random.default_rng(0).integers(0, SMALL.vocab_size, (16, SMALL.context + 1))
@@ -130,18 +130,19 @@ def main(comm: Communicator) -> None:
         Row("FLOPs of all ranks, against 6 Ψ D", 6 * size * 16 * SMALL.context,
             int(agree_on_sum(comm, sum(counted.values()))), rule="≈"),
     ], f"Ψ = {size:,} parameters, p = {comm.size}")
-    lesson.say("More ranks divide the *compute*, and the activations. The *memory* of this way of "
-               "spreading, data parallelism, stays 16 Ψ on each: sharding it (ZeRO) divides that "
-               "too. (The rule of thumb is far off here: in a tiny model norms, GELU and softmax "
-               "weigh more.)")
+    lesson.say("More ranks divide the *compute* and the activations. This is data parallelism, and "
+               "it leaves 16 Ψ bytes of *memory* on every rank; ZeRO shards those, too. (The rule "
+               "of thumb is far off here: in a tiny model layer norms, GELU and softmax weigh "
+               "more.)")
 
     if comm.rank == 0:
         count_large(lesson)
-    lesson.takeaway("One device stops twice: at 16 Ψ bytes and the activations, which parallelism "
-                    "must divide or move, and at 6 Ψ D FLOPs, which it must share out.")
+    lesson.takeaway("One device has two limits: memory, 16 Ψ bytes plus activations, which "
+                    "parallelism must divide or move; and compute, 6 Ψ D FLOPs, which it must "
+                    "share out.")
     lesson.exercises(questions=[
-        "Size a 7-billion run: put GPTConfig(50257, 2048, 32, 32, 4096) to work on 2 T tokens. How "
-        "many 80 GB devices hold it? How many finish in 30 days? Which wall decides?",
+        "Plan a run of 7 billion parameters: GPTConfig(50257, 2048, 32, 32, 4096) on 2 T tokens. "
+        "How many 80 GB devices hold it? How many finish in 30 days? Which limit decides?",
         "Which width makes attention half of a layer's FLOPs at a context of 32,768?",
         "In 16 bits with a 32-bit master copy, why is it 16 Ψ bytes again?"])
 

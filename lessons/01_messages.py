@@ -1,14 +1,14 @@
 """Lesson 01. Messages: why did it hang?
 
 A message of n bytes takes  α + n β  seconds: the latency α, and β seconds for each byte, which is
-1 / bandwidth.  It also takes two ranks: a send that nobody receives may block for ever, and a
-program that gets away with it does so because its messages are still small enough to be buffered
-(*eager*), not handed over (*rendezvous*).
+1 / bandwidth.  It also takes two ranks: a send without a matching receive may block for ever.  Such
+a program may still end while its messages are small, because MPI buffers small messages (*eager*).
+Large messages are handed over (*rendezvous*): the send blocks until the receive is posted.
 
     python lessons/01_messages.py          mpirun -n 4 python lessons/01_messages.py
 
-What must hang is run on a small simulated cluster inside rank 0, also under mpirun: there a hang is
-not a hang but a sentence.
+Programs that hang run on a small simulated cluster inside rank 0, also under mpirun.  There a
+deadlock ends with a message that says which rank waits for which.
 """
 
 from functools import partial
@@ -47,7 +47,7 @@ def ping_pong(comm: Communicator, num_bytes: int) -> float:
 
 
 def ring_of_sends(comm: Communicator, num_elements: int = 2000) -> None:
-    """Everyone sends to the right, then receives from the left: who receives first?"""
+    """Send to the right, then receive from the left: no rank ever gets to its receive."""
     mine, theirs = np.full(num_elements, float(comm.rank)), np.empty(num_elements)
     comm.work("compute", int(2e5 * (comm.rank + 1)), 0, 0.0)            # 2 µs, 4 µs, 6 µs
     comm.send(mine, (comm.rank + 1) % comm.size)
@@ -55,7 +55,7 @@ def ring_of_sends(comm: Communicator, num_elements: int = 2000) -> None:
 
 
 def ring_of_sendrecvs(comm: Communicator, num_elements: int = 2000) -> None:
-    """The same with both halves posted at once: whatever the others do first, it goes on."""
+    """The same with both halves posted at once: it ends in whatever order the ranks arrive."""
     mine, theirs = np.full(num_elements, float(comm.rank)), np.empty(num_elements)
     comm.work("compute", int(2e5 * (comm.rank + 1)), 0, 0.0)
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
@@ -64,7 +64,7 @@ def ring_of_sendrecvs(comm: Communicator, num_elements: int = 2000) -> None:
 
 
 def report_of(cluster: Cluster, program) -> str:
-    """What the cluster says of a program that goes wrong; empty if it does not."""
+    """The cluster's report on a program that fails; empty if the program ends."""
     try:
         cluster.run(program)
     except (Deadlock, ValueError) as error:
@@ -73,20 +73,20 @@ def report_of(cluster: Cluster, program) -> str:
 
 
 def hang_safely(lesson: Lesson) -> None:
-    """The ring that hangs, the mend, the eager limit, the zoo: on clusters of 3 ranks."""
+    """Run the ring that hangs, its fix, the eager limit and the bug zoo on 3 simulated ranks."""
     hung, mended = Cluster(3, trace=True), Cluster(3, trace=True)
     report = report_of(hung, ring_of_sends)
     assert report.count("waits to send to") == 3
     lesson.say("Three ranks in a ring: each **sends** to the right, then **receives** from the "
-               f"left.\n```\n{report}\n```\nNobody reaches its receive. `comm.sendrecv` posts both "
-               "halves at once:")
+               f"left.\n```\n{report}\n```\nNo rank reaches its receive. `comm.sendrecv` posts "
+               "both halves at once:")
     _, seconds = mended.run(ring_of_sendrecvs)
     lesson.table([Row("the ring with sendrecv: 6 µs of computing + α + n β",
                       6 + (mended.latency + 16000 / mended.bandwidth) * 1e6, seconds * 1e6, "µs"),
                   Row("messages", 3, mended.trace.num_sent())], found="simulated")
     waits = waits_of(report, [rank.clock for rank in hung.ranks])
     lesson.picture(lambda path: draw_space_time(
-        path, TracedRun("Everyone sends first: it hangs", hung.trace, waits),
+        path, TracedRun("Every rank sends first: deadlock", hung.trace, waits),
         TracedRun("The same ring with sendrecv", mended.trace)))
 
     rows = []
@@ -96,12 +96,12 @@ def hang_safely(lesson: Lesson) -> None:
         assert ends == [False, num_bytes < EAGER]
         rows.append((f"{num_bytes} bytes", *("ends" if end else "hangs" for end in ends)))
     lesson.say("Why did it work yesterday? MPI libraries buffer messages below an eager limit, "
-               "here 64 bytes. The unsafe ring passes every test until its arrays grow:")
+               "here 64 bytes. The unsafe ring passes every test until its arrays grow beyond it:")
     lesson.grid(["the ring of sends", "rendezvous", "eager below 64 bytes"], rows)
 
     for program in ZOO:
         report = report_of(Cluster(3), program).partition("\nEvery send")[0]
-        lesson.say(f"Bug zoo, `{program.__name__}`:\n```\n{report or 'It ends: mended.'}\n```")
+        lesson.say(f"Bug zoo, `{program.__name__}`:\n```\n{report or 'It ends: fixed.'}\n```")
 
 
 def main(comm: Communicator) -> None:
@@ -129,20 +129,19 @@ def main(comm: Communicator) -> None:
                    f"**α = {alpha * 1e6:.2f} µs, β = {beta * 1e9:.3g} ns/B** "
                    f"({bandwidth / 1e9:.3g} GB/s): below n = α / β = {alpha * bandwidth:,.0f} "
                    "bytes latency decides, above it bandwidth. "
-                   + ("" if cluster else f"On real ranks the line is only near the truth, up to "
-                      f"{worst:.0%} off: caches, the eager limit and ranks that share a core bend "
-                      "it."))
+                   + ("" if cluster else f"On real ranks the line is only an approximation, up to "
+                      f"{worst:.0%} off: caches, the eager limit and shared cores bend it."))
     lesson.table(rows, found=lesson.clock)
-    ring_of_sendrecvs(comm)                 # on all ranks there are, real ones too
+    ring_of_sendrecvs(comm)                 # on all ranks, also real ones
     if comm.rank == 0:
         hang_safely(lesson)
-    lesson.takeaway("A message costs α + n β, and two ranks that agree on the order: post the "
-                    "receive before you block in a send, or use sendrecv.")
+    lesson.takeaway("A message costs α + n β, and needs two ranks that agree on the order: post "
+                    "the receive before you block in a send, or use sendrecv.")
     lesson.exercises(questions=[
-        "Mend the four programs in lessons/support/bug_zoo.py, each with a line or two.",
+        "Fix the four programs in lessons/support/bug_zoo.py, each with a line or two.",
         "Let even ranks send first and odd ranks receive first. How many rounds does the ring take "
         "for even p, and for odd p?",
-        "From which EAGER on does a ring of 512 bytes end? Why is a larger limit no mend?"])
+        "From which EAGER on does a ring of 512 bytes end? Why is a larger limit no fix?"])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Lesson 02. Broadcast, scatter, gather, reduce: a tree or a chain?
 
-One rank has n bytes for all p.  A binomial tree is done after ⌈log₂ p⌉ rounds, since in each of
-them everyone who has the array passes it on; but every round carries all of n:
+One rank has n bytes for all p ranks.  In each round of a binomial tree every rank that has the
+array passes it on, so the tree needs only ⌈log₂ p⌉ rounds; but every round carries all n bytes:
 
     binomial tree          ⌈log₂ p⌉ (α + n β)
     chain of k segments    (p + k - 2) (α + n β / k)                  all links busy at once
     scatter + all-gather   (⌈log₂ p⌉ + p - 1) α + 2 (p-1)/p n β       every byte moves about twice
 
-A reduce is the tree backwards, a scatter a tree whose messages get smaller.
+A reduce runs the tree backwards.  A scatter is a tree whose messages get smaller.
 
     python lessons/02_broadcast_trees.py          mpirun -n 4 python lessons/02_broadcast_trees.py
 """
@@ -37,7 +37,7 @@ COUNTED = [                 # operation, algorithm, rounds
 
 
 def run(comm: Communicator, operation: str, algorithm: str, n: int) -> None:
-    """Do it with n float64, rank 0 being the root, and see whether the result is right."""
+    """Run the operation on n float64 with root 0, and assert that the result is right."""
     full = np.arange(float(n))
     mine = slice(*chunk_bounds(n, comm.size)[comm.rank])
     given = full if comm.rank == 0 else np.zeros(n)
@@ -80,7 +80,7 @@ def time_of(algorithm: str | Callable, num_bytes: int) -> float:
 
 
 def compare() -> list[Row]:
-    """Times on P simulated ranks, and where the tree loses its lead."""
+    """Times on P simulated ranks, and the size from which the tree is slower."""
     alpha, beta = Cluster(P).latency * 1e6, 1e6 / Cluster(P).bandwidth      # µs, µs per byte
     up, k, rows = (P - 1).bit_length(), 20, []
     tree, two_steps = (partial(time_of, name) for name in ("binomial", "scatter_all_gather"))
@@ -92,7 +92,7 @@ def compare() -> list[Row]:
     rows.append(Row(f"{n:,} B, chain of {k} segments", (P + k - 2) * (alpha + n * beta / k),
                     time_of(partial(pipelined_chain, num_segments=k), n), "µs"))
     even = (P - 1) * alpha / (up - 2 * (P - 1) / P) / beta
-    rows.append(Row("the tree and scatter + all-gather are even at", even,
+    rows.append(Row("the tree and scatter + all-gather take equally long at", even,
                     crossing(tree, two_steps, 6400, 640_000), "B"))
     assert tree(int(even) // 2) < two_steps(int(even) // 2), "below, the tree must win"
     assert tree(int(even) * 2) > two_steps(int(even) * 2), "above, it must lose"
@@ -101,9 +101,9 @@ def compare() -> list[Row]:
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "Broadcast, scatter, gather, reduce: a tree or a chain?", 2)
-    lesson.say("Counted on these ranks from their messages: the **rounds**, one after the other "
-               "even if every message took no time at all, and the **bytes on the critical "
-               "path**. Real messages, played again on links that charge for one of the two.")
+    lesson.say("Counted from the messages of these ranks: the **rounds**, messages that must "
+               "follow one another, and the **bytes on the critical path**. To count each, the "
+               "recorded messages are replayed on links that charge only for it.")
     lesson.table(count(comm), f"p = {comm.size}, n = {960 * comm.size:,} B, k = {SEGMENTS}")
     names, rows = ("binomial", "chain", "pipelined_chain", "scatter_all_gather"), []
     for n in (640, 40_000, 4_000_000):
@@ -111,23 +111,24 @@ def main(comm: Communicator) -> None:
         times = [seconds(comm, partial(broadcast, comm, array, algorithm=name)) for name in names]
         rows.append((f"{n:,} B", *(f"{t * 1e6:,.0f} µs" for t in times),
                      comm.choose("broadcast", n).replace("_", " ")))
-    lesson.say(f"On these ranks a broadcast takes ({lesson.clock}, and nothing is asserted):")
-    lesson.grid(["n", *(name.replace("_", " ") for name in names), "auto takes"], rows)
+    lesson.say(f"The time of a broadcast on these ranks ({lesson.clock}, not asserted):")
+    lesson.grid(["n", *(name.replace("_", " ") for name in names), "auto chooses"], rows)
     if comm.rank == 0:
-        lesson.say(f"What that means in time, on {P} simulated ranks: for a short array rounds "
-                   "count, and the tree wins; for a long one bytes do, and it falls behind.")
+        lesson.say(f"What that means in time, on {P} simulated ranks: for a short array the rounds "
+                   "decide, and the tree wins; for a long one the bytes decide, and the tree "
+                   "loses.")
         lesson.table(compare(), f"{P} ranks, α = 5 µs, β = 0.1 ns/B", "simulated")
     lesson.picture(lambda path: draw_rounds(
         path, record_rounds("broadcast", "binomial", P, SEGMENTS),
         record_rounds("broadcast", "pipelined_chain", P, SEGMENTS, num_segments=SEGMENTS)))
-    lesson.takeaway("A tree has the fewest rounds, so it is for short arrays; long ones are cut in "
-                    "pieces, so that all links carry different bytes at once.")
+    lesson.takeaway("A tree has the fewest rounds, so use it for short arrays. Cut long arrays "
+                    "into pieces, so that all links carry different bytes at once.")
     lesson.exercises(questions=[
-        "Which number of segments k makes (p + k - 2)(α + n β / k) least? What is left of it for "
-        "very large n?",
-        "A linear scatter sends exactly the bytes of a binomial one from the root. Why is the tree "
-        "still faster, and when does it not matter?",
-        "A reduce by the tree adds n (p - 1) numbers in all. Who adds how many, and when?"])
+        "Which number of segments k minimizes (p + k - 2)(α + n β / k)? What remains of the time "
+        "for very large n?",
+        "From the root a linear scatter sends exactly as many bytes as a binomial one. Why is the "
+        "tree still faster, and when does that not matter?",
+        "A reduce by the tree adds n (p - 1) numbers in all. Which rank adds how many, and when?"])
 
 
 if __name__ == "__main__":

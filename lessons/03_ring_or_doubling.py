@@ -1,12 +1,12 @@
 """Lesson 03. All-gather, reduce-scatter: a ring or doubling?
 
-Everyone has a chunk and everyone wants all p of them, n bytes together.  So (p-1)/p n bytes must
-come in, whatever the way.  A ring takes p - 1 rounds for that, doubling ⌈log₂ p⌉:
+Every rank has one chunk and needs all p chunks, n bytes together.  So each rank must receive
+(p-1)/p n bytes, whatever the algorithm.  A ring takes p - 1 rounds for that, doubling ⌈log₂ p⌉:
 
     ring                           (p-1) α    + (p-1)/p n β        one chunk in each round
     doubling, halving, Bruck's     ⌈log₂ p⌉ α + (p-1)/p n β        1, 2, 4, … chunks
 
-A reduce-scatter is an all-gather backwards: chunks are summed where they would have been copied.
+A reduce-scatter is an all-gather run backwards: where that copies a chunk, this adds one.
 
     python lessons/03_ring_or_doubling.py          mpirun -n 4 python lessons/03_ring_or_doubling.py
 """
@@ -25,12 +25,12 @@ from minipar.viz import draw_rounds, record_rounds, write_rounds_page
 
 WAYS = {"all_gather": ("ring", "recursive_doubling", "bruck"),
         "reduce_scatter": ("ring", "pairwise", "recursive_halving")}
-P, ODD = 8, 6               # ranks of the second table: a power of two, and none
+P, ODD = 8, 6               # ranks of the second table: a power of two, and another number
 N_CROSSING = 64_000         # bytes
 
 
 def run(comm: Communicator, operation: str, algorithm: str, full: np.ndarray) -> np.ndarray:
-    """Every rank gives its piece of `full`, or, to be summed, all of it."""
+    """All-gather this rank's chunk of `full`, or reduce-scatter all of it."""
     if operation == "reduce_scatter":
         return reduce_scatter(comm, full, algorithm=algorithm)
     mine = slice(*chunk_bounds(full.size, comm.size)[comm.rank])
@@ -74,7 +74,7 @@ def bytes_across(algorithm: str, num_bytes: int) -> int:
 
 
 def compare() -> list[Row]:
-    """Times on simulated ranks; and where doubling's fewer rounds no longer pay for its bytes."""
+    """Times on simulated ranks, and the size from which halving's extra bytes cost more."""
     alpha, beta = Cluster(P).latency * 1e6, 1e6 / Cluster(P).bandwidth      # µs, µs per byte
     rows = []
     for n in (640, 4_000_000):
@@ -90,18 +90,19 @@ def compare() -> list[Row]:
         rows.append(Row(f"{ODD} ranks, {n:,} B, reduce-scatter, {name}",
                         cost.rounds * alpha + cost.num_bytes * beta, measure(n), "µs"))
     fewer, more = costs[0].rounds - costs[1].rounds, (costs[1].num_bytes - costs[0].num_bytes) / n
-    rows.append(Row(f"{ODD} ranks: the two are even at", fewer * alpha / (more * beta),
+    rows.append(Row(f"{ODD} ranks: the two take equally long at", fewer * alpha / (more * beta),
                     crossing(ring, halving, 4800, 480_000), "B"))
     return rows
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "All-gather, reduce-scatter: a ring or doubling?", 2)
-    lesson.say("Counted on these ranks. All ways send the same bytes where p is a power of two; "
-               "elsewhere doubling and halving first fold the ranks that are too many into the "
-               "others, and pay for it. Bruck's does not, but puts its chunks in order at the end.")
+    lesson.say("Counted on these ranks. If p is a power of two, all algorithms send the same "
+               "bytes. If not, doubling and halving first fold the surplus ranks into the others, "
+               "which costs extra rounds and bytes. Bruck's algorithm takes any p, but must put "
+               "its chunks in order at the end.")
     lesson.table(count(comm), f"p = {comm.size}, n = {960 * comm.size:,} B")
-    lesson.say(f"On these ranks ({lesson.clock}, and nothing is asserted):")
+    lesson.say(f"Times on these ranks ({lesson.clock}, not asserted):")
     for operation, algorithms in WAYS.items():
         rows = []
         for n in (640, 40_000, 4_000_000):
@@ -111,16 +112,16 @@ def main(comm: Communicator) -> None:
             rows.append((f"{n:,} B", *(f"{t * 1e6:,.0f} µs" for t in times),
                          comm.choose(operation, n).replace("_", " ")))
         lesson.grid([operation.replace("_", "-"), *(name.replace("_", " ") for name in algorithms),
-                     "auto takes"], rows)
+                     "auto chooses"], rows)
     if comm.rank == 0:
-        lesson.say("In time, on simulated ranks, where any two have a link of their own: with a "
-                   f"power of two doubling is never slower. With {ODD} ranks halving has one round "
-                   "less and more than twice the bytes.")
+        lesson.say("Times on simulated ranks, with a separate link between any two. If p is a "
+                   f"power of two, doubling is never slower. With {ODD} ranks halving has one "
+                   "round less, but more than twice the bytes.")
         lesson.table(compare(), "α = 5 µs, β = 0.1 ns/B", "simulated")
-        lesson.say("**Where messages share a cable, that changes.** A ring's neighbours stay "
-                   f"neighbours; doubling's last partners are {P // 2} ranks away, and all of them "
-                   "send half of n at once. If the two halves of the ranks are joined by one "
-                   "cable, it carries")
+        lesson.say("**Where messages share a cable, that changes.** In a ring all messages go to a "
+                   f"neighbour. In the last round of doubling all partners are {P // 2} ranks "
+                   "apart, and all of them send n/2 at once. If one cable joins the two halves of "
+                   "the ranks, it carries:")
         lesson.table([Row(f"{name.replace('_', ' ')}: {formula} n", int(factor * N_CROSSING),
                           bytes_across(name, N_CROSSING), "B")
                       for name, formula, factor in (
@@ -132,11 +133,12 @@ def main(comm: Communicator) -> None:
         path, *(record_rounds(operation, algorithm, min(comm.size, P))
                 for operation, algorithms in WAYS.items() for algorithm in algorithms),
         title=f"All-gather and reduce-scatter on {min(comm.size, P)} ranks"))
-    lesson.takeaway("Each rank receives the same bytes, (p-1)/p n, so rounds decide short arrays; "
-                    "for long ones the ring is as good as any, whatever p, and crowds no link.")
+    lesson.takeaway("Every algorithm brings each rank (p-1)/p n bytes, so rounds decide for short "
+                    "arrays. For long ones the ring is as good as any, for every p, and crowds no "
+                    "link.")
     lesson.exercises(questions=[
-        "Play the page on 6 ranks (--ranks 6): which ranks stand aside in recursive doubling, and "
-        "what do they get at the end?",
+        "Step through the page on 6 ranks (--ranks 6): which ranks stand aside in recursive "
+        "doubling, and what do they get at the end?",
         "In a ring reduce-scatter, in which order are the p parts of chunk 0 added? Is it the same "
         "order for chunk 1? Does it matter in floating point?",
         "What would a ring cost if each rank had two links, one to each neighbour?"])

@@ -5,11 +5,12 @@
     ring                 2(p - 1)                  2n(p - 1)/p                   fewest bytes, any p
     recursive doubling   log₂ p                    n log₂ p                      fewest rounds
     Rabenseifner         2 log₂ p                  2n(p - 1)/p                   both, nearly
-    hierarchical         2 log₂ p/N + 2 log₂ N     2n log₂ p/N + 2n(N - 1)/N     one rank a node …
-    torus                2(p/N - 1) + 2(N - 1)     2n(p - 1)/p                   … or all, between
+    hierarchical         2 log₂ p/N + 2 log₂ N     2n log₂ p/N + 2n(N - 1)/N     one rank a node, or
+    torus                2(p/N - 1) + 2(N - 1)     2n(p - 1)/p                   all, between nodes
 
-Few rounds win while α decides, few bytes while β does; in between the curves cross.  Where p is a
-power of two, doubling is hierarchical by itself: near ranks first.  Six ranks a node spoil that.
+For short arrays α decides and few rounds win; for long ones β decides and few bytes win.  In
+between the curves cross.  If p is a power of two, doubling respects the nodes by itself, since it
+begins with near ranks.  With six ranks on a node it does not.
 
     python lessons/04_all_reduce.py          mpirun -n 4 python lessons/04_all_reduce.py
 """
@@ -41,7 +42,7 @@ NODES = {"nodes": 4, "devices_per_node": 6, "links": Links(Link(1e-6, 1e11), Lin
 
 
 def rows_for(comm: Communicator, n: int) -> list[Row]:
-    """Counted against derived, for every algorithm on these ranks; rows on rank 0."""
+    """Predicted and counted costs of every algorithm on these ranks; rows on rank 0."""
     rows, p, per_node = [], comm.size, max(network_of(comm).runs)
     mine, right = np.arange(n) + float(comm.rank), p * np.arange(n) + p * (p - 1) / 2
     for name in NAMES:
@@ -56,7 +57,7 @@ def rows_for(comm: Communicator, n: int) -> list[Row]:
 
 
 def one_round(comm: Communicator, num_bytes: int, network: Network) -> Row:
-    """α + n β against a round in which every rank sends to the next one, all at once."""
+    """α + n β, and the time of a round in which all ranks send to the next at once."""
     sent, came = np.zeros(num_bytes, np.uint8), np.empty(num_bytes, np.uint8)
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     took = seconds(comm, lambda: comm.sendrecv(sent, right, came, left), repeats=15)
@@ -66,24 +67,24 @@ def one_round(comm: Communicator, num_bytes: int, network: Network) -> Row:
 
 
 def lines_of(p: int, network: Network) -> dict[str, list]:
-    """The model's seconds over bytes."""
+    """The model's seconds for each size."""
     return {name: [(n, seconds_on("all_reduce", name, p, n, network)) for n in LINE]
             for name in NAMES}
 
 
 def dots_of(times: dict[str, list[float]]) -> dict[str, list]:
-    """Measured seconds over bytes."""
+    """Measured seconds for each size."""
     return {name: list(zip(SIZES, times[name])) for name in NAMES}
 
 
 def model_of(p: int, network: Network) -> list[tuple[int, str]]:
-    """From how many bytes on which algorithm is the model's choice, beginning with the second."""
+    """(bytes, algorithm) wherever the model's choice changes."""
     found = crossings(lambda num_bytes: choose("all_reduce", p, num_bytes, network), LINE)
     return [(start, name) for start, _, name in found]
 
 
 def several_nodes() -> tuple[int, Network, dict]:
-    """A simulated cluster of several nodes: ranks, network, and what its clock says of each."""
+    """A simulated cluster of several nodes: ranks, network, the time of each algorithm."""
     cluster = Cluster(**NODES)
     times = cluster.run(partial(measure_algorithms, operation="all_reduce", sizes=SIZES,
                                 num_rounds=1, names=NAMES))[0][0]
@@ -94,7 +95,7 @@ def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "All-reduce: which wins when?", 2)
     lesson.table(rows_for(comm, 1000), f"1,000 float64 on {comm.size} ranks")
     if comm.rank == 0:
-        for p in (3, 5):            # no powers of two, and 1,000 is no multiple of 3
+        for p in (3, 5):            # not powers of two, and 3 does not divide 1,000
             Cluster(p).run(partial(check, lesson))
     simulated, network = comm.is_simulated, network_of(comm)
     if not simulated:
@@ -109,40 +110,42 @@ def main(comm: Communicator) -> None:
     rows.append(one_round(comm, SIZES[-1] // comm.size, network))
     lesson.table(rows, "seconds", "simulated" if simulated else "measured")
     if not simulated:
-        lesson.say("The model is off, more so for long arrays: α and β were fitted to a ping-pong "
-                   "of **two** ranks, while the others slept. In an all-reduce all ranks send, "
-                   "receive and add at once, and share the cores and the memory that the pair had "
-                   "for itself. The last row shows it in a single round, without any algorithm.")
+        lesson.say("The model is off, especially for long arrays: α and β were fitted to a "
+                   "ping-pong of **two** ranks while the others slept. In an all-reduce all ranks "
+                   "send, receive and add at once, and share the cores and the memory that the "
+                   "pair had to itself. The last row shows this in a single round, without any "
+                   "algorithm.")
     if comm.rank == 0:
         compare(lesson, comm.size, network, times, simulated)
-    lesson.takeaway("Few rounds for short arrays, few bytes for long ones, and few bytes over the "
-                    "slow links: no all-reduce is best, so choose by size, ranks and links.")
+    lesson.takeaway("Few rounds for short arrays, few bytes for long ones, and few bytes over slow "
+                    "links: no all-reduce is always best, so choose by size, ranks and links.")
     lesson.exercises(questions=[
-        "A ring has the fewest bytes for any p, also for p = 5. Why does Rabenseifner's not?",
+        "A ring has the fewest bytes for every p. Why does Rabenseifner's algorithm not have them "
+        "for p = 5?",
         "`minipar calibrate`, under mpirun (see the README), measures all collectives on these "
         "ranks. Does it agree?"])
 
 
 def check(lesson: Lesson, comm: Communicator) -> None:
-    """`rows_for` other numbers of ranks, asserted on all of them and not printed."""
+    """Assert the rows of `rows_for` on all ranks, without printing them."""
     assert all(row.holds() for row in rows_for(comm, 1000)), f"p = {comm.size}"
 
 
 def compare(lesson: Lesson, p: int, network: Network, times: dict, simulated: bool) -> None:
-    """Where the curves cross, here and on a cluster of four nodes; the picture."""
+    """Show where the curves cross, here and on a cluster of four nodes; draw the picture."""
     q, its_network, its_times = several_nodes()
     models = {name: [seconds_on("all_reduce", name, q, n, its_network) for n in SIZES]
               for name in NAMES}
-    for name in NAMES:              # on simulated links the model is no approximation
+    for name in NAMES:              # on simulated links the model is exact
         assert np.allclose(its_times[name], models[name], rtol=1e-9), name
     lesson.table([Row(f"{name}, {SIZES[i]:,} bytes", models[name][i] * 1e6,
                       its_times[name][i] * 1e6, "µs", "≈")
                   for i in (0, 5, 8) for name in NAMES], "4 nodes of 6: seconds", "simulated")
-    lesson.say("Between nodes **hierarchical** and **torus** send as many bytes, 2n(N − 1)/N for "
-               "each node; but torus from all six ranks of it, each over its own link, while "
-               "hierarchical has five of them wait. And within a node torus sends pieces, not all "
-               "of n. Where the ranks of a node share one network card, only that second lead is "
-               "left.")
+    lesson.say("Between nodes **hierarchical** and **torus** send equally many bytes, 2n(N − 1)/N "
+               "for each node. But in torus all six ranks of a node send, each over its own link; "
+               "in hierarchical one sends and five wait. Within a node torus also sends pieces "
+               "instead of all n bytes. If the ranks of a node share one network card, only this "
+               "second advantage remains.")
     found = [(start, names[0]) for start, names in rows_of(SIZES, times) if start]
     here, there = model_of(p, network), model_of(q, its_network)
     for where, first, crossed in (
