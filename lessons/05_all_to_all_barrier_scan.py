@@ -1,14 +1,15 @@
 """Lesson 05. All-to-all, barrier, scan: who must talk to whom?
 
-In an all-to-all every rank has a different piece for every other: a matrix is transposed over the
-ranks.  Pairwise, each piece goes straight there; Bruck's lets it jump 1, 2, 4, … ranks, in one
-message with all others that make the same jump:
+In an all-to-all every rank has a different piece for every other rank: the ranks transpose a matrix
+together.  The pairwise algorithm sends each piece directly.  In Bruck's algorithm pieces travel in
+jumps of 1, 2, 4, … ranks, and all pieces that make the same jump share one message:
 
     pairwise         (p-1) α    + (p-1)/p n β          each round is a permutation of the ranks
     Bruck's          ⌈log₂ p⌉ α + about ⌈log₂ p⌉ n/2 β
 
-The same jumps, with nothing to carry, are a barrier: after ⌈log₂ p⌉ rounds everyone has heard of
-everyone.  And with sums of those before, they are a scan: where does my part begin?
+The same jumps with empty messages are a barrier: after ⌈log₂ p⌉ rounds every rank has heard from
+every other, directly or not.  With partial sums they are a scan, which tells each rank where its
+part begins:
 
     barrier          ⌈log₂ p⌉ α               p ⌈log₂ p⌉ messages, where a tree needs 2(p-1)
     scan             ⌈log₂ p⌉ (α + n β)       n ⌈log₂ p⌉ bytes from a rank, where a chain sends n
@@ -35,7 +36,7 @@ P, PIECE = 8, 5             # ranks of the picture and the second table; numbers
 
 
 def run(comm: Communicator, operation: str, algorithm: str) -> int:
-    """Do it on this rank's row of a matrix (p, p · PIECE); how many numbers differ from NumPy's."""
+    """Run it on this rank's row of a matrix (p, p · PIECE); count the numbers that are wrong."""
     p, r = comm.size, comm.rank
     matrix = np.random.default_rng(p).integers(-99, 99, (p, p * PIECE))
     if operation == "barrier":
@@ -69,20 +70,20 @@ def count(comm: Communicator) -> list[Row]:
 
 
 def time_of(algorithm: str, num_bytes: int) -> float:
-    """Virtual µs of an all-to-all on P simulated ranks, each giving so many bytes."""
+    """Virtual µs of an all-to-all of `num_bytes` from each of P simulated ranks."""
     array = np.zeros(num_bytes // 8)
     return 1e6 * simulated(P, lambda comm: all_to_all(comm, array, algorithm=algorithm))
 
 
 def arrive_late(comm: Communicator) -> float:
-    """Virtual µs at which this rank leaves a barrier; rank r came after r · 10 µs."""
+    """Virtual µs at which this rank leaves a barrier that rank r reaches after r · 10 µs."""
     comm.work("compute", int(comm.rank * 1e-5 * Cluster(P).flops_per_second), 0, 0.0)
     barrier(comm)
     return comm.now() * 1e6
 
 
 def compare() -> list[Row]:
-    """Times on P simulated ranks; where Bruck's loses its lead; when all leave a barrier."""
+    """Times on P simulated ranks: of both all-to-alls, and of a barrier."""
     alpha, beta = Cluster(P).latency * 1e6, 1e6 / Cluster(P).bandwidth      # µs, µs per byte
     up, rows = (P - 1).bit_length(), []
     pairwise, bruck = partial(time_of, "pairwise"), partial(time_of, "bruck")
@@ -92,19 +93,19 @@ def compare() -> list[Row]:
                  Row(f"all-to-all of {n:,} B, Bruck's", up * (alpha + n / 2 * beta), bruck(n),
                      "µs")]
     even = (P - 1 - up) * alpha / ((up / 2 - (P - 1) / P) * beta)
-    rows.append(Row("they are even at", even, crossing(pairwise, bruck, 6400, 640_000), "B"))
+    rows.append(Row("they are equal at", even, crossing(pairwise, bruck, 6400, 640_000), "B"))
     left, _ = Cluster(P).run(arrive_late)
     last = 10 * (P - 1)
-    rows += [Row("barrier: the last arrives, no later than the first leaves", min(left), last,
+    rows += [Row("barrier: the last rank arrives before the first leaves", min(left), last,
                  "µs", rule="≤"),
-             Row(f"the last leaves {up} rounds after that", last + up * alpha, max(left), "µs")]
+             Row(f"the last rank leaves {up} rounds later", last + up * alpha, max(left), "µs")]
     return rows
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "All-to-all, barrier, scan: who must talk to whom?", 2)
-    lesson.say("Counted on these ranks, and every number compared with what NumPy makes of the "
-               "whole matrix.")
+    lesson.say("Counted on these ranks; every result is compared with NumPy's result for the whole "
+               "matrix.")
     lesson.table(count(comm), f"p = {comm.size}, n = {8 * comm.size * PIECE} B")
     rows = []
     for n in (100, 100_000):                    # numbers for each rank
@@ -112,11 +113,11 @@ def main(comm: Communicator) -> None:
         rows.append((f"{8 * n:,} B for each", *(
             f"{seconds(comm, partial(all_to_all, comm, array, algorithm=name)) * 1e6:,.0f} µs"
             for name in ("pairwise", "bruck"))))
-    lesson.say(f"On these ranks an all-to-all takes ({lesson.clock}, and nothing is asserted):")
+    lesson.say(f"The time of an all-to-all on these ranks ({lesson.clock}, not asserted):")
     lesson.grid(["", "pairwise", "Bruck's"], rows)
     if comm.rank == 0:
-        lesson.say(f"In time, on {P} simulated ranks. Bruck's sends a piece on as often as its way "
-                   "has binary ones: fewer rounds, more bytes.")
+        lesson.say(f"Times on {P} simulated ranks. In Bruck's algorithm a piece is sent once for "
+                   "each binary 1 in the distance that it travels: fewer rounds, more bytes.")
         lesson.table(compare(), f"{P} ranks, α = 5 µs, β = 0.1 ns/B", "simulated")
     lesson.picture(lambda path: draw_permutations(path, *(
         record_rounds(operation, algorithm, P) for operation, algorithm in WAYS[:3])))
@@ -125,14 +126,14 @@ def main(comm: Communicator) -> None:
                               None if operation == "all_to_all" else 1)
                 for operation, algorithm in WAYS[:-1]),
         title=f"All-to-all, barrier and scan on {min(comm.size, P)} ranks"))
-    lesson.takeaway("Jumps of 1, 2, 4, … reach everyone in ⌈log₂ p⌉ rounds, and each pays for "
-                    "them: a barrier in messages, a scan in bytes, n ⌈log₂ p⌉ from a rank, an "
-                    "all-to-all by sending its pieces on.")
+    lesson.takeaway("Jumps of 1, 2, 4, … reach all ranks in ⌈log₂ p⌉ rounds. The price: a barrier "
+                    "sends more messages, a scan n ⌈log₂ p⌉ bytes from each rank, and an "
+                    "all-to-all sends most pieces more than once.")
     lesson.exercises(questions=[
-        "A barrier by the tree has fewer messages, a dissemination fewer rounds. Which would you "
-        "take on 10,000 ranks, and what would change your mind?",
-        "Ranks have different numbers of samples. Which one collective tells each of them where "
-        "its part of a common file begins?",
+        "A tree barrier has fewer messages, a dissemination barrier fewer rounds. Which would you "
+        "choose on 10,000 ranks, and what would change your mind?",
+        "Ranks have different numbers of samples. Which single collective tells each rank where "
+        "its part of a shared file begins?",
         "A mixture of experts sends each token to the rank of its expert. Why is that an "
         "all-to-all with unequal counts, and which rank decides how long it takes?"])
 

@@ -1,9 +1,9 @@
 """Lesson 06. Autograd and the loop: what must parallelism preserve?
 
-Forward writes a tape: which function was called, on what, and the arrays its derivative will need.
-Backward walks it from the loss and adds to the gradient of every parameter.  Training needs nothing
-else: with the same gradients, the optimizer takes the same steps.  So a way to spread a model over
-ranks is right if it gives the gradient of the whole batch; and it costs what the tape keeps.
+Forward writes a tape: each function that was called, its inputs, and the arrays that its derivative
+will need.  Backward walks the tape from the loss and adds to the gradient of every parameter.  The
+optimizer needs only these gradients.  So a parallel program is right if it computes the gradient of
+the whole batch, and the memory it needs is what the tape keeps.
 
     python lessons/06_autograd.py          mpirun -n 4 python lessons/06_autograd.py
 """
@@ -24,11 +24,11 @@ from minipar.viz.autograd_graph import draw_autograd_graph, graph_nodes
 
 TINY = GPTConfig(vocab_size=5, context=4, num_layers=1, num_heads=2, width=4)
 SMALL = GPTConfig(vocab_size=64, context=32, num_layers=3, num_heads=4, width=32)
-STEPS = 5                   # how often the recurrent network uses its weights
+STEPS = 5                   # of the recurrent network: each uses the same weights
 
 
 def draw_and_count(lesson: Lesson) -> list[Row]:
-    """The tape of a small MLP: the picture, and the bytes that it says are kept."""
+    """Draw the tape of a small MLP; return rows of the bytes it keeps."""
     model = MLP([32, 64, 10]).initialize()
     names = dict(zip(("W1", "b1", "W2", "b2"), model.parameters()))
     w1, b1, w2, b2 = names.values()
@@ -43,13 +43,13 @@ def draw_and_count(lesson: Lesson) -> list[Row]:
     lesson.picture(lambda path: draw_autograd_graph(
         loss, names, path, "The tape of a two-layer MLP"))
     return [Row("MLP: x 16 × 32, h 16 × 64, dy 16 × 10", 4 * 16 * (32 + 64 + 10), ledger.live, "B"),
-            Row("… the same, added up in the picture", ledger.live, drawn, "B")]
+            Row("… the same, summed in the picture", ledger.live, drawn, "B")]
 
 
 def activation_bytes(config: GPTConfig, b: int) -> int:
-    """What a float32 GPT saves for backward of b sequences, from what each operation saves.
+    """The bytes that a float32 GPT saves for backward of b sequences, operation by operation.
 
-        ln_1, ln_2   each its unit rows  b t d  and their scales  b t
+        ln_1, ln_2   each the normalized rows  b t d  and their scales  b t
         attn         c_attn its input  b t d,  attention q k v  3 b t d  and probabilities  b h t²
                      (for t ≤ 64: longer sequences skip blocks above the diagonal),
                      c_proj its input  b t d
@@ -63,7 +63,7 @@ def activation_bytes(config: GPTConfig, b: int) -> int:
 
 
 def check_derivatives() -> float:
-    """The worst relative error of every gradient of a whole GPT against finite differences."""
+    """The worst relative error of a GPT's gradients against finite differences."""
     model = GPT(TINY).initialize(dtype=np.float64)
     ids = np.random.default_rng(0).integers(0, TINY.vocab_size, (2, TINY.context + 1))
     return gradcheck(lambda *_: model.loss(ids[:, :-1], ids[:, 1:]), *model.parameters())
@@ -73,7 +73,7 @@ def gradients(config: GPTConfig, ids: np.ndarray, comm: Communicator | None = No
               graph: bool = False) -> tuple[np.ndarray, int]:
     """The flat float64 gradient of the loss of ids (n, t + 1), and the bytes this rank sent for it.
 
-    Without `comm` one process does it all; with it, each rank does its part of the samples.
+    Without `comm` one process computes all samples; with it, each rank computes its part.
     """
     model = GPT(config).initialize(dtype=np.float64)
     if comm is None:
@@ -97,7 +97,7 @@ def total(comm: Communicator, count: int) -> int:
 
 
 def recurrent_bytes(comm: Communicator, graph: bool) -> int:
-    """Bytes that all ranks together send for x ← tanh(x W + b), done STEPS times with one W, b."""
+    """Bytes that all ranks together send for STEPS times x ← tanh(x W + b) with the same W, b."""
     layer = Linear(8, 8).initialize(dtype=np.float64)
     if graph:
         data_parallel(layer, comm)
@@ -129,9 +129,10 @@ def main(comm: Communicator) -> None:
         lesson.table(rows, "the tape")
         lesson.say(
             "A layer keeps b·t·d (64 + 4 h t/d) + 8 b·t bytes here (t tokens, width d, h heads). "
-            "The textbook's s·b·h (34 + 5 a s/h) (Korthikanti et al. 2022) is for 2-byte numbers: "
-            "in those ours would be 32 + 2 a s/h. The rest is dropout, which is off here: two "
-            "masks of s·b·h, and in attention a mask and the probabilities after it, 3 a s/h.")
+            "The well-known s·b·h (34 + 5 a s/h) of Korthikanti et al. 2022 counts 2-byte numbers; "
+            "ours would be 32 + 2 a s/h in those. The difference is dropout, which is off here: "
+            "two masks of s·b·h, and in attention a mask and the probabilities after it, "
+            "3 a s/h.")
 
     ids = np.random.default_rng(1).integers(0, SMALL.vocab_size,
                                             (2 * comm.size + 1, SMALL.context + 1))
@@ -151,12 +152,13 @@ def main(comm: Communicator) -> None:
         Row(f"a weight used {STEPS} times, graph form", 2 * (p - 1) * 8 * 72 * STEPS,
             recurrent_bytes(comm, graph=True), "B"),
     ], f"{len(ids)} samples, p = {p}: gradients in float64; bytes of all ranks")
-    lesson.takeaway("Parallelism must preserve one thing, the gradient of the whole batch: divide "
-                    "the loss by the global count, and gradients simply add up.")
+    lesson.takeaway("Parallelism must preserve one thing, the gradient of the whole batch. Divide "
+                    "the loss by the global number of targets, and gradients simply add up.")
     lesson.exercises(questions=[
         "Divide each rank's loss by its own count instead: by which factor is the gradient wrong? "
         "Is it the same factor for every sample?",
-        "At which sequence length do the probabilities outweigh the rest of a layer?"])
+        "At which sequence length do the attention probabilities need more bytes than the rest of "
+        "a layer?"])
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
 """Lesson 07. DataParallel or DDP: why one process each?
 
-Both share out the batch, and both take the steps of one process.  They differ in who talks to whom:
+Both divide the batch, and both take the same steps as one process.  They differ in who talks to
+whom:
 
-    DataParallel   rank 0 drives: it deals out the inputs and the parameters, collects the outputs,
-                   works out the loss alone, deals out its gradients, collects those of the
-                   parameters, and steps alone            five exchanges, all through one rank
-    DDP            every rank does all that for its share: one exchange, a ring on which all carry
-                   the same
+    DataParallel   rank 0 drives: it scatters the inputs, broadcasts the parameters, gathers the
+                   outputs, computes the loss alone, scatters the output gradients, reduces those of
+                   the parameters, and steps alone        five exchanges, all through rank 0
+    DDP            every rank does all of this for its own samples: one exchange, a ring all-reduce,
+                   in which every rank sends equally much
 
-Here each rank is a process in both.  PyTorch's DataParallel is *one* process with a thread for each
-device, and that costs more: Python's global interpreter lock (GIL) lets one thread at a time run
-Python, and a step of many small operations is mostly Python.  DDP's processes have a GIL each.
+In this lesson every rank is a process in both.  PyTorch's DataParallel is *one* process with a
+thread for each device.  That costs more: Python's global interpreter lock (GIL) lets only one
+thread at a time run Python, and a step of many small operations is mostly Python.  In DDP each
+process has its own GIL.
 
     python lessons/07_data_parallel.py          mpirun -n 4 python lessons/07_data_parallel.py
 """
@@ -35,12 +37,12 @@ CONFIG = GPTConfig(vocab_size=32, context=8, num_layers=2, num_heads=2, width=32
 EXCHANGES = ("scatter inputs", "broadcast parameters", "gather outputs",
              "scatter output gradients", "reduce gradients")
 MANY = (2, 4, 8, 16)            # ranks of the simulated clusters
-# There a device computes 20 GFLOP/s and sends 2 GB/s.
+# A device of theirs computes 20 GFLOP/s and sends 2 GB/s.
 DEVICE = {"flops_per_second": 2e10, "bandwidth": 2e9, "latency": 2e-6}
 
 
 def ddp(model: GPT, comm: Communicator) -> DistributedDataParallel:
-    """DDP whose gradients go around a ring, so that their bytes are easily counted."""
+    """DDP that reduces gradients on a ring, so that their bytes are easy to predict."""
     return DistributedDataParallel(model, comm, comm_hook=ring)
 
 
@@ -48,7 +50,7 @@ STRATEGIES = {"DataParallel": DataParallel, "DDP": ddp}
 
 
 def train(comm: Communicator, make, num_rows: int, num_steps: int = 3):
-    """Losses of some steps, the parameters then, and what this rank sent in the last step."""
+    """Losses of some steps, the parameters after them, this rank's trace of the last step."""
     strategy = make(GPT(CONFIG).initialize(seed=0, dtype=np.float64), comm)
     optimizer, draw, losses = SGD(strategy.slabs, lr=0.1), np.random.default_rng(0), []
     for step in range(num_steps):
@@ -74,7 +76,7 @@ def loads(comm: Communicator, trace: Trace) -> np.ndarray:
 
 
 def predict(p: int, num_rows: int) -> tuple[dict[str, int], int]:
-    """Bytes of each exchange of DataParallel, and what a ring all-reduce sends in all."""
+    """Bytes of each exchange of DataParallel, and bytes of a ring all-reduce, over all ranks."""
     start, stop = chunk_bounds(num_rows, p)[0]
     dealt = (num_rows - (stop - start)) * CONFIG.context           # tokens of the other ranks
     n = 8 * GPT(CONFIG).num_parameters()
@@ -84,7 +86,7 @@ def predict(p: int, num_rows: int) -> tuple[dict[str, int], int]:
 
 
 def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:
-    """Time and traffic of a step on ever larger simulated clusters, 32 samples each time."""
+    """Time and traffic of a step on 32 samples, on larger and larger simulated clusters."""
     growth, rows, alone = {name: {} for name in STRATEGIES}, [], {}
     for p in (1, *MANY):
         cells = []
@@ -104,7 +106,7 @@ def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:
     lesson.say("One step on 32 samples, in simulated time: a device computes 20 GFLOP/s, a link "
                "carries 2 GB/s.")
     lesson.grid(["simulated", "DataParallel", "speed-up", "DDP", "speed-up"], rows)
-    lesson.table([Row(f"{name}, {p} ranks: bytes through the busiest",
+    lesson.table([Row(f"{name}, {p} ranks: bytes through the busiest rank",
                       *growth[name][p], "B") for name in STRATEGIES for p in (MANY[0], MANY[-1])])
     return growth
 
@@ -114,13 +116,14 @@ def share_an_interpreter(lesson: Lesson) -> None:
     lesson.table([Row("2 threads that each run the same loop: seconds ÷ those of 1", 2.0,
                       thread_slowdown(lambda: sum(i for i in range(200_000))), rule="≈")],
                  "one process, one GIL: two threads take turns")
-    lesson.say("Large products let go of the GIL, so threads can drive devices that have much to "
-               "do at a time. But what each is told to do next is Python, and there they queue.")
+    lesson.say("NumPy releases the GIL during large products, so threads can drive devices that "
+               "get long operations. But launching each operation is Python, and there the threads "
+               "wait for each other.")
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "DataParallel or DDP: why one process each?", 2)
-    p, num_rows = comm.size, 2 * comm.size + 1          # uneven: one rank has a sample more
+    p, num_rows = comm.size, 2 * comm.size + 1          # uneven: rank 0 has one sample more
     losses, parameters, _ = train(comm.split(comm.rank), Strategy, num_rows)
     through, rows = {}, []
     for name, make in STRATEGIES.items():
@@ -144,17 +147,19 @@ def main(comm: Communicator) -> None:
         share_an_interpreter(lesson)
         growth = grow(lesson)
         lesson.picture(lambda path: draw_rank_traffic(
-            through, path, "DataParallel sends all through rank 0, DDP the same through every rank",
+            through, path, "DataParallel sends all through rank 0, DDP equally much through every "
+                           "rank",
             growth))
-    lesson.takeaway("Both take the same steps. With one driver everything passes through rank 0, "
-                    "and its threads through one GIL; with a process each, a ring carries less "
-                    "than 4n through any.")
+    lesson.takeaway("Both take the same steps. With one driver all bytes pass through rank 0, and "
+                    "all threads share one GIL. With one process for each device a ring carries "
+                    "less than 4n bytes through any rank.")
     lesson.exercises("data_parallel_finish", questions=[
-        "The root also works out the loss and steps alone. What do the others do meanwhile, and "
-        "which part of a step is that for a large vocabulary?",
-        "Replace the five exchanges' loops by binomial trees: what becomes of the root's traffic?",
-        "Why may no rank divide its loss by its own number of samples when one has a sample "
-        "more?"])
+        "The root also computes the loss and steps alone. What do the others do meanwhile, and "
+        "how large a part of the step is that for a large vocabulary?",
+        "Replace the loops of the five exchanges with binomial trees: how does the root's traffic "
+        "change?",
+        "One rank has one sample more. Why must no rank divide its loss by its own number of "
+        "samples?"])
 
 
 if __name__ == "__main__":

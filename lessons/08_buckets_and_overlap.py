@@ -1,8 +1,8 @@
 """Lesson 08. Buckets and overlap: what hides?
 
-Backward takes B, the messages M.  One after the other, F + B + M; but the gradients of the last
-layers are ready when backward has hardly begun.  DDP sends them in buckets, from the last layer to
-the first, while backward goes on:
+Forward takes F seconds, backward B, the messages M.  One after the other they take F + B + M.  But
+the gradients of the last layers are ready soon after backward begins.  DDP collects gradients in
+buckets, from the last layer to the first, and reduces each full bucket while backward goes on:
 
     backward    ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
     messages          ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░░░         at best F + max(B, M)
@@ -31,18 +31,18 @@ SIZES_MB = 25.0, 0.06, 0.016                # of a bucket
 
 
 def ddp(model: GPT, comm: Communicator, bucket_mb: float) -> DistributedDataParallel:
-    """DDP with buckets of one size, each summed on a ring, whose messages are easily counted."""
+    """DDP with buckets of one size, each reduced on a ring, whose bytes are easy to predict."""
     return DistributedDataParallel(model, comm, bucket_mb, bucket_mb, ring)
 
 
 def name_of(strategy: DistributedDataParallel) -> str:
-    """How many buckets there are, in words."""
+    """The number of buckets, in words."""
     count = len(strategy.buckets)
     return f"{count} buckets" if count > 1 else "one bucket"
 
 
 def draw_batch(rows: range, masked: bool = False) -> Microbatch:
-    """These samples of a stream of random tokens; `masked`: every third target does not count."""
+    """Samples `rows` of a stream of random tokens; `masked`: every third target does not count."""
     ids = np.array([np.random.default_rng(row).integers(0, CONFIG.vocab_size, CONFIG.context + 1)
                     for row in rows]).reshape(len(rows), CONFIG.context + 1)
     targets = np.where(masked & (ids[:, 1:] % 3 == 0), -100, ids[:, 1:])
@@ -50,7 +50,7 @@ def draw_batch(rows: range, masked: bool = False) -> Microbatch:
 
 
 def count_messages(lesson: Lesson) -> None:
-    """What buckets and no_sync change of the messages, and what they do not."""
+    """Count messages and bytes with buckets of several sizes, and with no_sync."""
     comm = lesson.comm
     p, total, rows = comm.size, 2 * (comm.size - 1) * 8 * PSI, []
     parts = [draw_batch(range(first, last), masked=True)        # 4 microbatches, the last is small
@@ -82,7 +82,7 @@ def count_messages(lesson: Lesson) -> None:
 
 
 def time_step(bandwidth: float, bucket_mb: float | None) -> tuple[float, float, Trace, str]:
-    """Simulated seconds of forward and backward, what rank 0 did; bucket_mb=None: no messages."""
+    """Simulated seconds of forward and of backward, rank 0's trace; bucket_mb=None: no messages."""
     def main(comm: Communicator) -> tuple:
         model, batch = GPT(CONFIG).initialize(), draw_batch(range(4))
         strategy = Strategy(model, comm) if bucket_mb is None else ddp(model, comm, bucket_mb)
@@ -99,15 +99,15 @@ def time_step(bandwidth: float, bucket_mb: float | None) -> tuple[float, float, 
 
 
 def hide(lesson: Lesson) -> None:
-    """The same step in simulated time: buckets of several sizes, links of several speeds."""
+    """Time the step on simulated ranks, with several sizes of buckets and speeds of links."""
     forward, backward, *_ = time_step(1.0, None)
     volume = 2 * 4 * PSI * (NUM_RANKS - 1) / NUM_RANKS          # bytes that each rank sends
     equal = volume / backward                                   # the link that makes M = B
     runs = [time_step(equal, bucket_mb) for bucket_mb in SIZES_MB]
     seconds, names = [sum(run[:2]) for run in runs], [run[3] for run in runs]
     parallel, serial = forward + backward, forward + 2 * backward
-    lesson.say(f"Now in simulated time, on {NUM_RANKS} ranks of a cluster whose link takes as long "
-               f"for all gradients as backward: F = {forward * 1e3:.1f} ms, B = M = "
+    lesson.say(f"Now in simulated time, on {NUM_RANKS} ranks. The links are such that sending all "
+               f"gradients takes as long as backward: F = {forward * 1e3:.1f} ms, B = M = "
                f"{backward * 1e3:.1f} ms.")
     lesson.grid(["simulated", "bucket size", "F + B + M", "step", "F + max(B, M)", "of M hidden"], [
         (name, f"{min(size * 1024, 4 * PSI / 1024):,.0f} KiB", f"{serial * 1e3:.1f} ms",
@@ -120,9 +120,9 @@ def hide(lesson: Lesson) -> None:
         rows.append(Row(f"{names[-1]}, M = {ratio:g} B: F + max(B, M)",
                         (forward + backward * max(1, ratio)) * 1e3, time * 1e3, "ms", "≈"))
     lesson.table(rows, "step", "simulated")
-    lesson.say("What is left over: the last bucket, which is whole when backward is over; and the "
-               "rounds of a ring, which go on only when backward asks, between two operations. "
-               "Smaller buckets leave less at the end, but pay 2(p−1) latencies each.")
+    lesson.say("Two things stay exposed: the last bucket, complete only when backward ends, and "
+               "ring rounds that wait until backward polls between two operations. Smaller buckets "
+               "leave less at the end, but each bucket costs 2(p−1) latencies.")
     trace = side_by_side([run[2] for run in runs])
     lesson.picture(lambda path: draw_timeline(
         trace, path, "Forward and backward of one rank, and its messages: buckets hide them",
@@ -134,13 +134,14 @@ def main(comm: Communicator) -> None:
     count_messages(lesson)
     if comm.rank == 0:
         hide(lesson)
-    lesson.takeaway("Messages hide behind whatever is still to be computed: send each bucket when "
-                    "its last gradient is there, and a step takes F + max(B, M), not F + B + M.")
+    lesson.takeaway("Start each bucket's all-reduce as soon as its last gradient is ready. "
+                    "Communication then overlaps with the rest of backward, and a step takes "
+                    "F + max(B, M) instead of F + B + M.")
     lesson.exercises("assign_buckets", "in_order_ready", "accumulate_microbatches", questions=[
         "Which bucket can never hide, however fast the link? Does a smaller first bucket help, or "
         "a smaller last one?",
         "Set latency=1e-3 in time_step: which number of buckets is best now?",
-        "With m microbatches, M is paid once. From which m on is overlap not worth its trouble?"])
+        "With m microbatches M is paid once. From which m on is overlap not worth the effort?"])
 
 
 if __name__ == "__main__":

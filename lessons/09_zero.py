@@ -1,13 +1,13 @@
 """Lesson 09. ZeRO-1 and ZeRO-2: what is redundant?
 
-In data parallelism every rank holds the same parameters, sums the same gradients, and steps with
-the same optimizer states to the same result: p times the same 16 Ψ bytes.  But an all-reduce is a
+In data parallelism every rank holds the same parameters, the same summed gradients and the same
+optimizer states, and computes the same update: the same 16 Ψ bytes p times.  But an all-reduce is a
 reduce-scatter and an all-gather, and between the two each rank has its own piece of the sum:
 
     gradients ─▶ reduce-scatter ─▶ step on 1/p ─▶ all-gather ─▶ parameters    again 2 Ψ (p-1)/p
 
-ZeRO-1 lets each rank step on its piece alone, so it needs 1/p of the optimizer states; ZeRO-2 also
-drops the gradients that belong to other ranks; ZeRO-3 (lesson 10) the parameters.
+In ZeRO-1 each rank steps only on its piece, so it needs 1/p of the optimizer states.  ZeRO-2 also
+drops the gradients that belong to other ranks, and ZeRO-3 (lesson 10) their parameters.
 
     python lessons/09_zero.py          mpirun -n 4 python lessons/09_zero.py
 """
@@ -33,15 +33,15 @@ STRATEGIES = {
     "ZeRO-2": lambda model, comm: ZeRO2(model, comm, BUCKET_MB, BUCKET_MB),
     "ZeRO-3": ZeRO3,
 }
-# Bytes with AdamW: (on every rank the same, in pieces that make up a whole), each × Ψ.  In float32
-# parameters 4, gradients 4, states 8; in the paper's mixed precision 2, 2, and 12 with a master.
+# Bytes with AdamW, × Ψ: (replicated on every rank, sharded over the ranks).  In float32 parameters
+# need 4, gradients 4, states 8; in the paper's mixed precision 2, 2, and 12 with a master copy.
 KEPT = {"DDP": (16, 0), "ZeRO-1": (8, 8), "ZeRO-2": (4, 12), "ZeRO-3": (0, 16)}
 PAPER = {"DDP": (16, 0), "ZeRO-1": (4, 12), "ZeRO-2": (2, 14), "ZeRO-3": (0, 16)}
 LARGE, MANY = 7.5e9, 64         # parameters and ranks of the paper's figure 1
 
 
 def passing(name: str, step: Step) -> int:
-    """Bytes that come and go during a step: the largest bucket of gradients; the largest layer."""
+    """Bytes allocated only during a step: ZeRO-2's largest bucket, ZeRO-3's largest layer."""
     if name == "ZeRO-2":
         return max(4 * (run.stop - run.start) for run in step.strategy.buckets)
     layers = [part for _, part in step.strategy.model.named_modules() if isinstance(part, Linear)]
@@ -59,20 +59,20 @@ def main(comm: Communicator) -> None:
                "steps all ranks together hold:")
     lesson.table([Row(f"{name}: {same} p Ψ + {cut} Ψ", (same * p + cut) * psi,
                       total(comm, steps[name].kept), "B") for name, (same, cut) in KEPT.items()],
-                 "kept by all ranks: what they all have, and what they share out")
-    lesson.say("The paper trains in mixed precision: parameters and gradients of 2 bytes, and 12 "
-               "bytes of states, for they include a float32 copy of the parameters. **Beware of "
-               "formulas that look alike**: 4Ψ + 12Ψ/p is ZeRO-2 in float32, and ZeRO-1 in the "
+                 "kept by all ranks: replicated + sharded")
+    lesson.say("The paper trains in mixed precision: parameters and gradients have 2 bytes, and "
+               "the states 12, because they include a float32 copy of the parameters. **Beware of "
+               "formulas that look alike**: 4Ψ + 12Ψ/p is ZeRO-2 in float32, but ZeRO-1 in the "
                "paper (Rajbhandari et al. 2020, figure 1).")
     lesson.grid(["bytes on a rank", "float32: 4 + 4 + 8", "mixed: 2 + 2 + 12",
                  f"mixed, Ψ = {LARGE / 1e9:g} G, p = {MANY}"],
                 [(name, formula(*KEPT[name]), formula(*PAPER[name]),
                   f"{(same + cut / MANY) * LARGE / 1e9:,.1f} GB")
                  for name, (same, cut) in PAPER.items()])
-    lesson.say("During a step ZeRO-2 needs a bucket's whole gradient until it is reduced, ZeRO-3 "
-               "a layer's whole weights while it uses them. On this rank:")
+    lesson.say("During a step ZeRO-2 needs the whole gradient of a bucket until it is reduced, and "
+               "ZeRO-3 the whole weights of a layer while it uses them. On this rank:")
     lesson.table([Row(f"{name}: peak − kept", passing(name, step), step.peak - step.kept, "B")
-                  for name, step in steps.items()], "peak of one step, activations apart")
+                  for name, step in steps.items()], "peak of one step, without activations")
     rows = []
     for name, step in steps.items():
         for m, sent in ((1, step.sent), (M, in_parts[name])):
@@ -81,11 +81,12 @@ def main(comm: Communicator) -> None:
             rows.append(Row(f"{name}, {m} microbatch{'es' if m > 1 else ''}: {factor}", all_ranks,
                             sent, "B", "≤" if name == "ZeRO-3" else "="))
     lesson.table(rows, "sent by all ranks in one step")
-    lesson.say("One often reads that communication grows, ZeRO-1 < 2 < 3. **Without accumulation "
-               "ZeRO-1 and 2 send the same as DDP.** With m microbatches DDP and ZeRO-1 add up in "
-               "place and still send 2 Ψ; ZeRO-2 has no room for a whole gradient, reduces each, "
-               "and sends (m + 1) Ψ; ZeRO-3 gathers for each too: up to 3 m Ψ. (Less here: in "
-               "backward nobody needs embeddings and biases again.)")
+    lesson.say("One often reads that communication grows from ZeRO-1 to 2 to 3. **Without "
+               "accumulation ZeRO-1 and 2 send the same as DDP.** With m microbatches DDP and "
+               "ZeRO-1 accumulate gradients in place and still send 2 Ψ. ZeRO-2 has no room for a "
+               "whole gradient, so it reduces after each microbatch and sends (m + 1) Ψ. ZeRO-3 "
+               "also gathers for each: up to 3 m Ψ. (Less here, since backward does not use "
+               "embeddings and biases again.)")
     lesson.grid(["in this run, bytes on a rank", "kept", "peak"],
                 [(name, *(in_psi(count / psi) for count in (step.kept, step.peak)))
                  for name, step in steps.items()])
@@ -94,26 +95,27 @@ def main(comm: Communicator) -> None:
                 [(name, *(in_psi(count / 4 / p / psi) for count in (step.sent, in_parts[name])),
                   f"{1e3 * step.seconds:.2f}", f"{step.seconds / steps['DDP'].seconds:.2f}")
                  for name, step in steps.items()])
-    lesson.say("What ZeRO-1 and 2 may cost is time: half of an all-reduce, the all-gather, comes "
-               "after the step, where no backward hides it.")
+    lesson.say("ZeRO-1 and 2 may cost time: half of the all-reduce, the all-gather, comes after "
+               "the optimizer's step, where no backward hides it.")
     passes = {"ZeRO-2": "a bucket", "ZeRO-3": "a layer"}
     pictures = [step.memory._replace(title=name, predicted=(
         (same + cut / p) * psi + passing(name, step), formula(same, cut, passes.get(name, ""))))
         for (name, step), (same, cut) in zip(steps.items(), KEPT.values())]
     lesson.picture(lambda path: draw_memory_timeline(
-        pictures, path, f"One step of a GPT on {p} ranks, rank 0, activations apart", STATES, psi))
-    lesson.takeaway("What all ranks hold alike is held p − 1 times too often: ZeRO cuts it into p "
-                    "pieces. For optimizer states that costs no traffic, and for gradients none "
-                    "as long as a step has one microbatch.")
+        pictures, path, f"One step of a GPT on {p} ranks, rank 0, without "
+                        "activations", STATES, psi))
+    lesson.takeaway("Whatever all ranks replicate is stored p − 1 times too often: ZeRO shards it. "
+                    "For optimizer states that costs no extra traffic, and for gradients none as "
+                    "long as a step has one microbatch.")
     lesson.exercises("shard_overlap", "zero_publish", "passing_gradient_take", questions=[
         "A ZeRO-1 that all-reduces the gradients, steps on its piece and broadcasts the updates "
         "sends 3 Ψ. Which third was unnecessary?",
-        "Raise BUCKET_MB to 25: what becomes of ZeRO-2's peak, and of its advantage over ZeRO-1?",
+        "Raise BUCKET_MB to 25: how do ZeRO-2's peak and its advantage over ZeRO-1 change?",
         "In 16 bits with a 32-bit master copy (2 + 2 + 12) Ψ: which of the three is worth most?"])
 
 
 def formula(same: int, cut: int, more: str = "") -> str:
-    """What a rank keeps, in words."""
+    """The bytes that a rank keeps, as a formula."""
     return " + ".join(filter(None, (f"{same}Ψ" if same else "", f"{cut}Ψ/p" if cut else "", more)))
 
 

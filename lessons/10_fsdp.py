@@ -1,15 +1,15 @@
 """Lesson 10. FSDP: when to gather, when to free?
 
-Nothing stays whole: parameters, gradients and optimizer states live in shards, 16 Ψ/p bytes.  To be
-used, a weight must be gathered, and then it must go away again.  The *unit* decides how much comes
-and goes at a time: a unit in use and the next one, on its way, are there; all others are shards.
+Parameters, gradients and optimizer states are all sharded: 16 Ψ/p bytes on each rank.  A weight is
+gathered before its use (*unshard*) and freed after it (*reshard*).  The *unit* decides how much is
+gathered at a time: the unit in use and the next, prefetched one are whole, all others are shards.
 
-    units      root  h.0  h.1  h.2  root │ h.2  h.1  h.0          gather each before its use,
-    gathered   ▓▓▓▓▓ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒         release it after
-               forward                   │ backward, each gradient reduce-scattered when whole
+    units      root  h.0  h.1  h.2  root │ h.2  h.1  h.0          unshard each before its use,
+    gathered   ▓▓▓▓▓ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒         reshard it after
+               forward                   │ backward, reduce-scatters each gradient
 
-Twice gathered, once reduced: up to 3 Ψ (p-1)/p elements instead of 2.  Whoever has the memory keeps
-what forward gathered (reshard_after_forward=False), and sends 2.
+Weights are gathered twice and gradients reduced once: up to 3 Ψ (p-1)/p elements instead of 2.
+With enough memory, keep what forward gathered (reshard_after_forward=False) and send only 2.
 
     python lessons/10_fsdp.py          mpirun -n 4 python lessons/10_fsdp.py
 """
@@ -33,22 +33,22 @@ CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=6, num_heads=4, width=4
 
 
 class Wrapping(NamedTuple):
-    """A way to cut the model into units, and what it is predicted to need."""
+    """A way to divide the model into units, and its predicted peak."""
 
     make: Callable[[Module, Communicator], FullyShardedDataParallel]
     sizes: Sequence[int]            # parameters of each unit
     uses: Sequence[int]             # the numbers of the units, in the order forward uses them
     formula: str                    # of the peak, beside the shards' 16Ψ/p
-    kept: bool = False              # until backward
+    kept: bool = False              # unsharded until backward
 
 
 def one_unit(model: Module, comm: Communicator) -> FullyShardedDataParallel:
-    """The whole model comes and goes at once."""
+    """Make the whole model one unit."""
     return fully_shard(model, comm)
 
 
 def by_half_block(model: Module, comm: Communicator) -> FullyShardedDataParallel:
-    """Attention and MLP of each block are units; its layer norms are left for the root."""
+    """Make attention and MLP of each block units; its layer norms belong to the root."""
     for block in model.h:
         fully_shard(block.attn, comm)
         fully_shard(block.mlp, comm)
@@ -56,7 +56,7 @@ def by_half_block(model: Module, comm: Communicator) -> FullyShardedDataParallel
 
 
 def halves_of(model: GPT) -> tuple[list[int], list[int]]:
-    """What `by_half_block` makes: [root, attn, mlp, attn, mlp, …], and the order of their use."""
+    """The sizes of `by_half_block`'s units, [root, attn, mlp, attn, mlp, …], and their order."""
     halves = [part.num_parameters() for block in model.h for part in (block.attn, block.mlp)]
     uses = [unit for half in range(1, len(halves) + 1) for unit in (0, half)]
     return [model.num_parameters() - sum(halves), *halves], [*uses, 0]
@@ -95,35 +95,35 @@ def main(comm: Communicator) -> None:
     root, *blocks = BLOCKS[0]
     lesson.say(f"A GPT of Ψ = {PSI:,} parameters, {len(blocks)} blocks of {blocks[0]:,} and a root "
                f"unit of {root:,} (embeddings, last norm, head), float32, AdamW, p = {p} ranks.")
-    lesson.table(peaks, "peak on this rank, padding included, activations apart")
-    lesson.say("The finer the units, the lower the peak. Two things are easily forgotten: as *one* "
-               "unit everything is gathered at once, and only the optimizer states stay small; and "
-               "the root's gradient begins with the head, at the start of backward, and is whole "
-               "only with the embeddings, at its end: it waits all the while.")
+    lesson.table(peaks, "peak on this rank, with padding, without activations")
+    lesson.say("The finer the units, the lower the peak. Two things are easily forgotten. With "
+               "*one* unit all weights are gathered at once, and only the optimizer states stay "
+               "small. And the root's gradient stays in memory during all of backward: its first "
+               "part is the head's, its last part the embeddings'.")
     sent.append(Row("the paper: at most 3 Ψ (p−1)", round(p * paper_bytes("fsdp", PSI, p)),
                     steps["by block"].sent, "B", "≤"))
     sent.append(Row("DDP: 2 Ψ (p−1)", round(p * paper_bytes("ddp", PSI, p)), ddp.sent, "B"))
     lesson.table(sent, "sent by all ranks in one step")
-    lesson.say("Less than the paper's 3 Ψ: when backward begins, the last block is still there, "
-               "and embeddings need no weight for their gradient. It is nearly half as much again "
-               "as DDP sends, which may run beside the computation if the next unit is asked for "
-               "early: compare the times with and without prefetch.")
+    lesson.say("This is less than the paper's 3 Ψ: when backward begins, the last block is still "
+               "unsharded, and embeddings need no weight for their gradient. It is nearly half as "
+               "much again as DDP sends. Prefetching the next unit lets this traffic overlap with "
+               "computation: compare the times with and without prefetch.")
     lesson.grid(["in this run, per rank", "kept", "peak", "sent", f"ms a step, {lesson.clock}",
                  "÷ DDP"],
                 [(name, *(f"{number(round(count / PSI / size, 2))} Ψ" for count, size in (
                     (step.kept, 1), (step.peak, 1), (step.sent, 4 * p))),
                   f"{1e3 * step.seconds:.2f}", f"{step.seconds / ddp.seconds:.2f}")
                  for name, step in {"DDP": ddp, **steps}.items()])
-    lesson.say("The picture of *by block* is no sawtooth but a **plateau**: as one block goes the "
-               "next but one comes, so that two are always there. Units of unequal sizes, as the "
-               "halves of a block, make it a battlement.")
+    lesson.say("The picture of *by block* is not a sawtooth but a **plateau**: whenever one block "
+               "is freed, the next but one is gathered, so two are always in memory. Units of "
+               "unequal sizes, such as the halves of a block, make steps in it.")
     lesson.picture(lambda path: draw_memory_timeline(
-        pictures[:-1], path, f"FSDP: one step of a GPT on {p} ranks, rank 0, activations apart",
+        pictures[:-1], path, f"FSDP: one step of a GPT on {p} ranks, rank 0, without activations",
         STATES, PSI))
-    lesson.takeaway("Gather a unit just before its use, free it just after, ask for the next one "
-                    "meanwhile: memory 16 Ψ/p and two units, for half as much traffic again.")
+    lesson.takeaway("Gather a unit just before its use, prefetch the next one meanwhile, free it "
+                    "just after: memory 16 Ψ/p plus two units, for half as much traffic again.")
     lesson.exercises("fsdp_make_room", "fsdp_expected", questions=[
-        "Make lm_head a unit of its own. Predict the peak first: whose gradient waits now?",
+        "Make lm_head a separate unit. Predict the peak first: whose gradient stays longest now?",
         "Without prefetch the peak is the same. Why? What would be lost if it were lower?",
         "From which p on do two gathered blocks outweigh the shards, 16 Ψ/p?",
         "Where would you use reshard_after_forward=False: for every block, or for the last?"])

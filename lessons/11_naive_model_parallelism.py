@@ -1,16 +1,17 @@
 """Lesson 11. Naive model parallelism: who idles?
 
-A model that does not fit on one device is cut: rank 0 has the first layers, rank 1 the next ones.
-A rank needs the activations of the one before it, and in backward the gradients of the one after:
-so one rank works, and p - 1 wait.
+A model that does not fit on one device is cut into stages: rank 0 has the first layers, rank 1 the
+next ones, and so on.  Each rank needs the activations of the rank before it, and in backward the
+gradients of the rank after it.  So at any time one rank works and p - 1 wait.
 
     rank 0  ▐ F ▌                ▐  B  ▌        p devices take as long as one:
-    rank 1       ▐ F ▌    ▐  B  ▌               utilization 1/p, whatever the batch
+    rank 1       ▐ F ▌    ▐  B  ▌               utilization 1/p, whatever the batch size
     rank 2            ▐ F ▌▐ B ▌
 
-In 2012 AlexNet needed two devices, and was cut the other way: half of every layer's channels on
-each, two columns that meet at the third convolution and in the fully-connected layers, so both
-devices work all the time (Krizhevsky, Sutskever & Hinton 2012, section 3.5).
+In 2012 AlexNet needed two devices, and its authors cut it the other way: each device had half of
+the channels of every layer.  These two columns exchange data only at the third convolution and in
+the fully-connected layers, so both devices work all the time (Krizhevsky, Sutskever & Hinton 2012,
+section 3.5).
 
     python lessons/11_naive_model_parallelism.py       mpirun -n 4 python lessons/11_…
 """
@@ -66,16 +67,15 @@ def main(comm: Communicator) -> None:
         Row("parameters on all ranks together", whole, round(agree_on_sum(comm, held)), ""),
         Row("sent: an activation and a gradient over each of p − 1 cuts",
             2 * (p - 1) * ROWS * WIDTH * FLOAT, seen.sent, "B"),
-        Row("utilization: 1/p, less what messages take", 1 / p, seen.busy, "", AT_MOST)],
+        Row("utilization: at most 1/p, less with messages", 1 / p, seen.busy, "", AT_MOST)],
         "layers on different ranks")
     lesson.say("The memory of p devices, the speed of one. A larger batch does not help: each rank "
-               "works longer, and waits longer. (A smaller one, and several of them, would: "
-               "lesson 12.)")
+               "works longer and waits longer. (Several small batches would help: lesson 12.)")
     title = f"An MLP in stages on {p} ranks: one works while {p - 1} wait"
     traces = {**drawn(title, comm, seen, ideal), **columns(lesson, comm)}
     lesson.picture(lambda path: draw_timelines(traces, path))
-    lesson.takeaway("Layers on different devices make room, not speed: utilization is 1/p, until "
-                    "either each layer is cut, or the batch.")
+    lesson.takeaway("Layers on different devices give memory, not speed: utilization stays 1/p "
+                    "until you also cut either each layer or the batch.")
     lesson.exercises(questions=[
         "Rank 1's layers take twice as long as the others'. What is the utilization of p ranks?",
         "Here the columns meet twice. What would be sent if they met at every layer?",
@@ -83,19 +83,19 @@ def main(comm: Communicator) -> None:
 
 
 def mlp(num_ranks: int) -> MLP:
-    """As many equal layers for each rank."""
+    """LAYERS equal layers for each rank."""
     return MLP([WIDTH] * (num_ranks * LAYERS + 1)).initialize(0, np.float64)
 
 
 def in_stages(comm: Communicator, model: Module,
               batch: Microbatch) -> tuple[NaiveModelParallel, Observed]:
-    """A batch through the layers of each rank in turn."""
+    """Train a batch with the layers in stages, one rank after the other."""
     strategy = NaiveModelParallel(model, comm)
     return strategy, observe(comm, step_of(strategy, [batch]))
 
 
 def in_columns(comm: Communicator, batch: Microbatch) -> tuple[TwoColumns, Observed]:
-    """A batch through both ranks' columns at once."""
+    """Train a batch with one column on each of two ranks."""
     model = TwoColumns().initialize(0, np.float64)
 
     def step() -> float:
@@ -107,7 +107,7 @@ def in_columns(comm: Communicator, batch: Microbatch) -> tuple[TwoColumns, Obser
 
 
 def columns(lesson: Lesson, comm: Communicator) -> dict[str, Trace]:
-    """The same small convolutional network cut both ways, on ranks 0 and 1; the others look on."""
+    """Cut the same small convolutional network both ways on ranks 0 and 1; the others wait."""
     batch = batch_of(IMAGES, (SIZE, SIZE, 3), CLASSES)
     pair = comm.split(0 if comm.rank < 2 else None)
     rows, traces, ideal = [], {}, None
@@ -135,20 +135,21 @@ def columns(lesson: Lesson, comm: Communicator) -> dict[str, Trace]:
                 Row("stages: utilization", 1 / 2, stages.busy, "", AT_MOST),
                 Row("columns: utilization", ideal.busy if ideal else 1.0, seen.busy, "",
                     ABOUT if ideal else AT_MOST)]
-    lesson.say("AlexNet's layout, small: four layers, convolutions by im2col, every layer's "
-               "channels in two columns, which meet before the third layer and in the logits. On "
-               "two ranks, cut in stages (the first two layers, the last two) and in columns:")
+    lesson.say("A small network with AlexNet's layout: four layers with convolutions by im2col, "
+               "the channels of every layer in two columns, which exchange data before the third "
+               "layer and in the logits. On two ranks, cut into stages (the first two layers, the "
+               "last two) and into columns:")
     lesson.table(rows, "a convolutional network on two ranks")
-    lesson.say("Nearly as many bytes, but in columns nobody waits for the other's layers: only for "
-               "messages. Cutting every layer is tensor parallelism (lesson 14)." + (
-                   " Predicted, here and in the picture, is how it would be if no rank shared its "
-                   "device with another, and messages took no time." if ideal else ""))
+    lesson.say("Nearly as many bytes, but with columns no rank waits for another's layers, only "
+               "for messages. Cutting every layer is tensor parallelism (lesson 14)." + (
+                   " The prediction, here and in the picture, assumes that no two ranks share a "
+                   "device and that messages take no time." if ideal else ""))
     return traces
 
 
 def drawn(title: str, comm: Communicator, seen: Observed,
           ideal: Observed | None) -> dict[str, Trace]:
-    """On rank 0 what all ranks did, and if they are real ones what they were predicted to do."""
+    """On rank 0 the trace of all ranks and, if they are real, the predicted one; by title."""
     trace = gather_trace(comm, seen.trace)
     if trace is None:
         return {}

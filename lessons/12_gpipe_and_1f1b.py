@@ -1,16 +1,15 @@
 """Lesson 12. GPipe and 1F1B: how do p ranks work at once, and what does it cost?
 
-Cut the batch into m microbatches: while rank 1 has the first one, rank 0 begins the second.  What
-is left of idling is the *bubble*: the last rank must wait for p - 1 forwards before it begins, the
-first one for p - 1 backwards before it ends.
+Cut the batch into m microbatches: while rank 1 works on the first, rank 0 starts the second.  The
+idle time that remains is the *bubble*: the last rank waits for p - 1 forwards before it starts, and
+the first rank waits for p - 1 backwards before it ends.
 
     of the total  (p-1)/(m+p-1)     of the ideal  (p-1)/m       smaller with more microbatches
 
-    GPipe  rank 0   F0 F1 F2 F3 ·· B0 B1 B2 B3      all forwards first: keeps m microbatches'
-    1F1B   rank 0   F0 F1 ·· B0 F2 B1 F3 B2 B3      a backward as soon as there is one: p of them
+    GPipe  rank 0   F0 F1 F2 F3 ·· B0 B1 B2 B3      all forwards first: keeps m microbatches
+    1F1B   rank 0   F0 F1 ·· B0 F2 B1 F3 B2 B3      each backward as soon as it can run: keeps p
 
-How a rank plays its row and never hangs, all in one file:
-minipar/parallel/pipeline/one_f_one_b.py.
+minipar/parallel/pipeline/one_f_one_b.py shows in one file how a rank runs its row and never hangs.
 
     python lessons/12_gpipe_and_1f1b.py        mpirun -n 4 python lessons/12_gpipe_and_1f1b.py
 """
@@ -57,15 +56,15 @@ def main(comm: Communicator) -> None:
     link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
 
     lesson.say(f"An MLP of {p * LAYERS} layers on p = {p} ranks, m = {M} microbatches of {ROWS} "
-               "samples, float64. What both schedules have in common:")
+               "samples, float64. What both schedules share:")
     lesson.table([row for name, (strategy, seen, *_) in runs.items() for row in (
         Row(f"{TITLES[name]}: loss", expected_loss, seen.loss),
         Row(f"{TITLES[name]}: difference of a gradient from one process", 1e-12,
             distance(gradients(strategy), expected), "", "≤"),
         Row(f"{TITLES[name]}: sent, 2 m b h over each of p − 1 boundaries",
             2 * M * ROWS * WIDTH * (p - 1) * FLOAT, seen.sent, "B"))], "equal")
-    lesson.say("And in what they differ: activations, which wait for their backward. Rank 0 keeps "
-               "the most.")
+    lesson.say("They differ in the activations that wait for their backward. Rank 0 keeps the "
+               "most.")
     lesson.table([row for name, (strategy, _, _, activations) in runs.items() for row in (
         Row(f"{TITLES[name]}: microbatches in flight, {LIVE[name]}", live(name, p, s),
             strategy.most_in_flight),
@@ -88,38 +87,38 @@ def main(comm: Communicator) -> None:
                  Row(f"{TITLES[name]}: ms, from the times of its stages", 1e3 * predicted,
                      1e3 * took, "ms", EQUAL if simulated else ABOUT)]
     lesson.table(rows, "time", lesson.clock)
-    lesson.say("The formula is for stages that take equally long and messages that take no time. "
-               "Here the first stage needs no gradient of its input, and messages are on the way; "
-               "1F1B waits for them more often. " + (
-                   "Played with the times that the stages took and the links there are, the "
+    lesson.say("The formula assumes that all stages take equally long and messages no time. Here "
+               "the first stage computes no gradient of its input, and messages do take time; 1F1B "
+               "waits for them more often. " + (
+                   "Simulated with the measured times of the stages and the cluster's links, the "
                    "schedule takes exactly as long as it did." if simulated else
-                   "Predicted, and drawn beside the measurement, is how long the schedule takes "
-                   "with the least F and B that were seen, and free links; what is more is time of "
-                   "messages, of bookkeeping and of waiting for a core."))
+                   "The prediction, drawn beside the measurement, simulates the schedule with the "
+                   "shortest measured F and B, and free links. The rest is time for messages, for "
+                   "bookkeeping and for waiting for a core."))
     lint(lesson, p)
     sizes = gather_object(comm, one)
     lesson.picture(lambda path: draw_pipelines(drawn, path, sizes))
-    lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal; 1F1B has GPipe's "
-                    "bubble, and holds p − s microbatches instead of all m.")
+    lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal time. 1F1B has the "
+                    "same bubble as GPipe, but keeps p − s microbatches instead of all m.")
     lesson.exercises(questions=[
-        "The bubble is to be 5 % of the total on 8 ranks. How many microbatches?",
+        "The bubble should be 5 % of the total on 8 ranks. How many microbatches does that take?",
         "Why does 1F1B not shrink the bubble? Which ranks idle when?",
-        "Double m and halve the microbatches. What becomes of bubble, memory, bytes, and of the "
-        "efficiency of each product?"])
+        "Double m and halve the microbatches. How do bubble, memory, bytes and the efficiency of "
+        "each product change?"])
 
 
 def mlp(num_ranks: int) -> MLP:
-    """As many equal layers for each rank."""
+    """LAYERS equal layers for each rank."""
     return MLP([WIDTH] * (num_ranks * LAYERS + 1)).initialize(0, np.float64)
 
 
 def live(name: str, p: int, s: int) -> int:
-    """Microbatches in flight on stage s of p, at most."""
+    """The most microbatches in flight on stage s of p."""
     return M if name == "gpipe" else min(M, p - s)
 
 
 def lint(lesson: Lesson, p: int) -> None:
-    """Three ways to write 1F1B wrong, and what is said of them before anything hangs."""
+    """Show three wrong versions of 1F1B, and the fault that `find_fault` reports for each."""
     def spoilt(rank: int, row: list[Action]) -> Schedule:
         return [row if r == rank else good for r, good in enumerate(one_f_one_b(p, M))]
     first, *_, last = one_f_one_b(p, M)
@@ -131,7 +130,7 @@ def lint(lesson: Lesson, p: int) -> None:
     faults = {kind: find_fault(schedule) for kind, (_, schedule) in mistakes.items()}
     assert find_fault(one_f_one_b(p, M)) is None
     assert all(fault.kind == kind for kind, fault in faults.items())
-    lesson.say("A schedule is a list, and can be checked before it runs:\n\n" + "\n".join(
+    lesson.say("A schedule is a list, so it can be checked before it runs:\n\n" + "\n".join(
         f"- *{mistakes[kind][0]}*: {fault.sentence}" for kind, fault in faults.items()))
 
 

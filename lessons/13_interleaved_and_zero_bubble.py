@@ -1,14 +1,15 @@
 """Lesson 13. Interleaved 1F1B and zero bubble: can the bubble shrink without more microbatches?
 
-1F1B idles for p - 1 forwards and p - 1 backwards, of all that a rank does with a microbatch.
+In 1F1B each rank idles for p - 1 forwards and p - 1 backwards of its stage.  Three ways to idle
+less:
 
-    interleaved   v small stages on each rank         what is waited for is shorter: bubble / v,
-                                                      and messages · v
-    ZB-H1         B = I + W.  The stage before waits  W goes where a rank would idle, which leaves
+    interleaved   v small stages on each rank         each wait is shorter: bubble / v,
+                                                      messages · v
+    ZB-H1         B = I + W.  The stage before waits  W fills the gaps, which leaves
                   for I, the gradient of the input;   (p-1)(F + I - W), a third of the bubble;
-                  for W, of the weights, nobody does  activations are kept until W
+                  no rank waits for W, the weights'   activations are kept until W
     ZB-V          both: two stages on each rank, in   half of that third
-                  a V, and backward in halves
+                  a V, and backward in two halves
 
     python lessons/13_interleaved_and_zero_bubble.py
     mpirun -n 4 python lessons/13_interleaved_and_zero_bubble.py
@@ -62,43 +63,43 @@ def main(comm: Communicator) -> None:
             for name in TITLES}
     formula = {"1f1b": (p - 1) / m, "interleaved": (p - 1) / (2 * m), "zb_h1": (p - 1) / (3 * m),
                "zb_v": (p - 1) / (6 * m)}
-    lesson.say(f"m = {m} microbatches on p = {p} ranks. From the lists alone, where F, I and W "
-               "take equally long and messages no time, idle time as a share of the work:")
+    lesson.say(f"m = {m} microbatches on p = {p} ranks. First the schedules alone: F, I and W take "
+               "equally long and messages no time. Idle time as a share of the work:")
     lesson.table([*(Row(f"{TITLES[name]}: {BUBBLES[name]}", formula[name],
                         bubble(played(name, p, m)).of_ideal) for name in TITLES),
                   Row(f"… of {STEPS} steps without a stop: 1/{STEPS}", formula["zb_v"] / STEPS,
                       bubble(played("zb_v", p, m, num_steps=STEPS)).of_ideal)], "bubble")
-    lesson.say("Zero bubble is not zero within one step: ZB-V's rank s never waits between two "
-               "actions, but begins s forwards late and ends p − 1 − s early. It could begin the "
-               "next step as early, if the optimizer did not make all ranks wait: the norm that "
-               "clips and the check for infinities are sums over all stages. The authors skip this "
-               "synchronization. Each rank steps at once and looks at the sums when they arrive; "
-               "where they ask for another step, which is rare, it takes its own back and repeats "
-               "it (post-validation). Then the corners of successive steps fit into each other: "
-               "the last row.")
+    lesson.say("Zero bubble is not zero within one step. In ZB-V rank s never waits between two "
+               "actions, but it starts s forwards late and ends p − 1 − s early. It could start "
+               "the next step early, too, but the optimizer makes all ranks wait: clipping and the "
+               "check for infinities need sums over all stages. The authors skip this "
+               "synchronization. Each rank steps at once and validates its step when the sums "
+               "arrive; in the rare case that they require another step, it undoes its own and "
+               "repeats it (post-validation). Then the corners of successive steps fit into each "
+               "other: the last row.")
 
-    lesson.say(f"Now an MLP of {p * LAYERS} layers, {ROWS} samples a microbatch, float64, runs "
-               "these lists. An action begins when what it needs is done; each schedule gives the "
-               "gradients of one process.")
+    lesson.say(f"Now an MLP of {p * LAYERS} layers runs these schedules, with {ROWS} samples a "
+               "microbatch, in float64. An action starts only when everything it needs is done, "
+               "and each schedule gives the gradients of one process.")
     lesson.table([row for name, one in runs.items() for row in (
         Row(f"{TITLES[name]}: loss", expected_loss, one.seen.loss),
         Row("… difference of a gradient", 1e-12, distance(gradients(one.strategy), expected), "",
             AT_MOST),
-        Row("… actions begun too early", 0, too_early(comm, one),
+        Row("… actions that started too early", 0, too_early(comm, one),
             rule=EQUAL if one_clock(comm) else ABOUT))], "equal")
     boundaries = {"1f1b": p - 1, "interleaved": 2 * p - 1, "zb_h1": p - 1, "zb_v": 2 * (p - 1)}
     live = {"1f1b": p - s, "interleaved": 2 * (p - s - 1) + p + 1, "zb_h1": p, "zb_v": 2 * p}
     each = {name: (LAYERS // v + 1) * n for name, v in STAGES.items()}  # x, and y of each layer
-    lesson.say("What they pay. A message of `b h` numbers goes over each boundary between ranks, "
-               "there and back. Activations wait for their W; a stage of half the layers keeps "
-               "half as many, and its input. (What only I needs goes with I, and where a V turns "
-               "the two stages share an array.)")
+    lesson.say("The price of each schedule. A message of `b d` numbers crosses each boundary "
+               "between ranks forward, another one backward. Activations wait for their W; a stage "
+               "with half the layers keeps half as many, and its input. (Arrays that only I needs "
+               "are freed after I, and where a V turns, its two stages share an array.)")
     lesson.table([row for name, one in runs.items() for row in (
-        Row(f"{TITLES[name]}: sent, 2 m b h · {BOUNDARIES[name]}", 2 * m * n * boundaries[name],
+        Row(f"{TITLES[name]}: sent, 2 m b d · {BOUNDARIES[name]}", 2 * m * n * boundaries[name],
             one.seen.sent, "B"),
         Row(f"… in flight, {LIVE[name]}", live[name], one.strategy.most_in_flight),
         Row(f"… activations, each {each[name]:,} B", live[name] * each[name], one.activations, "B",
-            AT_MOST if name in ("zb_h1", "zb_v") else EQUAL))], f"what rank s = {s} pays")
+            AT_MOST if name in ("zb_h1", "zb_v") else EQUAL))], f"the price on rank s = {s}")
 
     simulated = comm.is_simulated
     link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
@@ -110,7 +111,7 @@ def main(comm: Communicator) -> None:
         idle = from_rank_0(comm, one.timeline and bubble(one.timeline).of_ideal)
         took = from_rank_0(comm, one.timeline and one.timeline.makespan())
         predicted = from_rank_0(comm, again and again.makespan())
-        # In a V two of a rank's stages may send at once: who comes first is a matter of luck.
+        # In a V two of a rank's stages may send at once, in an order that is not determined.
         exact = simulated and name != "zb_v"
         rows += [Row(f"{TITLES[name]}: bubble of the ideal", formula[name], idle, "", ABOUT),
                  Row("… ms, from F, I and W", 1e3 * predicted, 1e3 * took, "ms",
@@ -118,24 +119,26 @@ def main(comm: Communicator) -> None:
         drawn[f"{TITLES[name]}, {m} microbatches" + ("" if simulated else ", predicted")] = (
             one.timeline if simulated else again)
     lesson.table(rows, "time", lesson.clock)
-    lesson.say("More messages, more waiting for them: what is left of the bubble is what links "
-               "take. The first stage has no I of its first layer." + (
-                   "" if simulated else " Predicted, and drawn, is how long the lists take with "
-                   "the least F, I and W that were seen, and free links; what is more is "
-                   "bookkeeping, and where there are fewer cores than ranks waiting for a core."))
+    lesson.say("More messages mean more waiting for them; the bubble is larger than the formula by "
+               "the time of the links. The first stage computes no I for its first layer." + (
+                   "" if simulated else " The prediction, also in the picture, simulates the "
+                   "schedules with the shortest measured F, I and W, and free links. The rest is "
+                   "bookkeeping and, with fewer cores than ranks, waiting for a core."))
     lesson.picture(lambda path: draw_pipelines(drawn, path, dict(zip(drawn, each.values()))))
-    lesson.takeaway("Smaller stages divide the bubble by v and multiply messages by v; W in the "
-                    "gaps leaves a third of it, and keeps activations longer. Neither needs one "
-                    "microbatch more.")
+    lesson.takeaway("Smaller stages divide the bubble by v and multiply messages by v. Moving W "
+                    "into the gaps leaves a third of the bubble, but keeps activations longer. "
+                    "Neither needs more microbatches.")
     lesson.exercises(questions=[
-        "W > min(F, I): why does ZB-H1's formula no longer hold?",
-        "Messages take a tenth of F. From which v on does interleaving lose?",
-        "1F1B's last rank keeps one microbatch, ZB-H1's p. Whose memory decides?"])
+        "Why does ZB-H1's formula no longer hold if W > min(F, I)?",
+        "Messages take a tenth of F. From which v on does interleaving cost time?",
+        "In 1F1B the last rank keeps one microbatch, in ZB-H1 p. Which rank's memory decides?"])
 
 
 def played(name: str, p: int, m: int, times: Times | list[Times] | None = None,
            link: Link = FREE_LINK, num_bytes: int = 0, num_steps: int = 1) -> Timeline:
-    """The schedule in time, `num_steps` times; stages take equally long unless `times` are given.
+    """The simulated timeline of a schedule that runs `num_steps` times.
+
+    Stages take equally long unless `times` are given.
     """
     schedule, placement = make_schedule(name, p, m)
     rows = [[action._replace(microbatch=action.microbatch + step * m)
@@ -144,7 +147,7 @@ def played(name: str, p: int, m: int, times: Times | list[Times] | None = None,
 
 
 def too_early(comm: Communicator, one: Run) -> int:
-    """How many actions, of all ranks, began before something that they need was done."""
+    """The number of actions, on all ranks, that started before everything they need was done."""
     found = 0
     if one.timeline:
         done = {(kind, i.stage, i.microbatch): i.end for i in one.timeline.intervals
@@ -156,7 +159,7 @@ def too_early(comm: Communicator, one: Run) -> int:
 
 
 def one_clock(comm: Communicator) -> bool:
-    """Whether times of different ranks can be compared: not between real machines."""
+    """Whether all ranks share a clock: real ranks on several machines do not."""
     nodes = {comm.node_of(rank) for rank in range(comm.size)}
     return comm.is_simulated or len(nodes) == 1
 

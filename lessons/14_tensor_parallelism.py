@@ -1,13 +1,14 @@
 """Lesson 14. Tensor parallelism: where do f and g go?
 
-A layer too large for one rank is cut: A by columns, B by rows.  Then
+A layer too large for one rank is split: A by columns, B by rows.  Then
 
     gelu(x [A₀ A₁]) [B₀; B₁]  =  gelu(x A₀) B₀ + gelu(x A₁) B₁
 
-and nobody talks between the two products.  What is left are the ends.  In front, f: every rank uses
-the same x in its own way, so dx is a sum over the ranks: an all-reduce, backward.  Behind, g: the
-result is a sum over the ranks: an all-reduce, forward.  Attention is such a pair too, its columns
-cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b·t·d numbers a step.
+and the ranks exchange nothing between the two products, only at the two ends.  Before them stands
+f: every rank uses the same x with its own columns, so dx is a sum over the ranks, an all-reduce in
+backward.  After them stands g: the result is a sum over the ranks, an all-reduce in forward.
+Attention is such a pair too, with its columns split by heads.  So a transformer layer costs 2 + 2
+all-reduces of b·t·d numbers a step.
 
     python lessons/14_tensor_parallelism.py --ranks 8
     mpirun -n 4 python lessons/14_tensor_parallelism.py
@@ -37,23 +38,23 @@ def config(p: int, num_layers: int = 2) -> GPTConfig:
 
 
 class ForgottenF(TensorSplit):
-    """x is used as it is: right forward."""
+    """A split without f: right in forward, wrong in backward."""
 
     def enter(self, x: Tensor) -> Tensor:
-        """Nothing, in both directions."""
+        """x itself: no all-reduce in backward."""
         return x
 
 
 class ForgottenG(TensorSplit):
-    """Every rank goes on with its own share of the sum."""
+    """A split without g: every rank continues with its own summand."""
 
     def leave(self, y: Tensor) -> Tensor:
-        """Nothing, in both directions."""
+        """y itself: no all-reduce in forward."""
         return y
 
 
 def gradients(comm: Communicator | None, p: int, split: type = TensorSplit) -> tuple:
-    """(loss, whole gradients by name, what the types say, model) of one process or of p ranks."""
+    """(loss, whole gradients by name, verdict of the types, model) of one process or of p ranks."""
     model = GPT(config(p))
     if comm is not None:
         parallelize(model, comm)
@@ -76,7 +77,7 @@ def gradients(comm: Communicator | None, p: int, split: type = TensorSplit) -> t
 
 
 def errors(comm: Communicator, alone: tuple, found: tuple) -> tuple[float, float, int]:
-    """(error of the loss, worst gradient error, how many gradients are wrong), over all ranks."""
+    """(error of the loss, worst gradient error, number of wrong gradients), over all ranks."""
     off = np.array([np.max(np.abs(found[1][name] - g)) for name, g in alone[1].items()])
     off = all_reduce(comm, np.append(off, abs(found[0] - alone[0])), "max")
     return float(off[-1]), float(off[:-1].max()), int(np.sum(off[:-1] > 1e-9))
@@ -108,12 +109,12 @@ def main(comm: Communicator) -> None:
         Row("all-reduces of a step: 4 L + 2 + 3", 4 * 2 + 2 + 3, reduces2),
         Row("… bytes of the loss and the ends: 2(p−1)(2 b·t·d + 3 b·t)",
             2 * (p - 1) * (2 * n + 3 * SIZE * B * T), bytes2 - 2 * (bytes3 - bytes2), "B"),
-        Row("parameters: Σ of the cut + the replicated, once", whole,
+        Row("parameters: Σ of the split + the replicated, once", whole,
             int(agree_on_sum(comm, cut)) + kept),
     ], f"p = {p}: GPT of 2 layers, {2 * p} heads, b·t·d = {B} · {T} · {d}, float64")
-    lesson.say("The ends: g of the embedding, whose words are cut too, and f of the head; the loss "
-               "agrees on three numbers a token (maximum, target's logit, sum of exponentials) and "
-               "nobody ever has all logits.")
+    lesson.say("The other all-reduces: g of the embedding, whose words are split too, and f of the "
+               "head. For the loss the ranks all-reduce three numbers a token (maximum, target's "
+               "logit, sum of exponentials), so no rank ever holds all logits.")
     rows = []
     for name, split in (("as it is", TensorSplit), ("f forgotten", ForgottenF),
                         ("g forgotten", ForgottenG)):
@@ -122,9 +123,9 @@ def main(comm: Communicator) -> None:
         assert (num_wrong == 0) == (name == "as it is") == (result[2] == "accepted"), name
         rows.append((name, number(loss), number(gradient), f"{num_wrong} of {len(alone[1])}",
                      result[2]))
-    lesson.say("What goes wrong without them. A forgotten f is the classic: the loss is right, the "
-               "gradients are not, and training goes on as if nothing were. The types I, R, V, P "
-               "(`parallel/types.py`) find it before the first step:")
+    lesson.say("What goes wrong without f or g? A forgotten f is the classic mistake: the loss is "
+               "right, the gradients are wrong, and training continues without an error. The types "
+               "I, R, V, P (`parallel/types.py`) find it before the first step:")
     lesson.grid(["program", "loss off by", "gradients off by", "wrong", "the types say"], rows)
     box = model.h[0].mlp.c_fc.weight
     total = box.global_shape[1]
@@ -132,11 +133,11 @@ def main(comm: Communicator) -> None:
     assert bounds[comm.rank] == box.box[1]
     lesson.picture(lambda path: draw_sharded_pair(
         path, bounds, total, f"z = gelu(x A) B on {p} ranks: messages at its ends only"))
-    lesson.takeaway("Columns, then rows: f where ranks begin to differ, g where they are summed, "
-                    "two all-reduces forward and two backward for each layer, none in between.")
+    lesson.takeaway("Split columns, then rows: f where the ranks begin to differ, g where their "
+                    "results are summed, two all-reduces forward and two backward for each layer.")
     lesson.exercises(questions=[
-        "Cut A by rows and B by columns instead: how many messages, and why can gelu not wait?",
-        "12 heads of queries share 4 of keys and values: which p are possible?",
+        "Split A by rows and B by columns instead: how many messages, and why can gelu not wait?",
+        "12 heads of queries share 4 heads of keys and values: which p are possible?",
         "At which b·t does an all-reduce of b·t·d take less time than the products of its layer?"])
 
 

@@ -1,14 +1,14 @@
-"""Lesson 15. Sequence parallelism: what is still there p times?
+"""Lesson 15. Sequence parallelism: which activations are still replicated?
 
-Tensor parallelism cuts the layers, not what is between them: every rank computes the same layer
-norms and dropouts of all tokens, and keeps the same activations for them.  So let each rank have
-some of the tokens there:
+Tensor parallelism splits the layers, but between them every rank computes the same layer norms and
+dropouts for all tokens, and keeps the same activations.  Sequence parallelism splits the tokens
+there:
 
     tensor      ──x, all──▶ norm ──▶ f: copy       ═ pair ═ g: all-reduce     ──▶ x, all
     sequence    ──some x──▶ norm ──▶ all-gather    ═ pair ═ reduce-scatter    ──▶ some x
 
-An all-reduce is a reduce-scatter and an all-gather, so that costs no byte more.  Weights that are
-used on split tokens (norms, biases, positions) get their gradients summed: copy_to(w).
+An all-reduce is a reduce-scatter and an all-gather, so this sends no extra bytes.  Weights that are
+used on split tokens (norms, biases, positions) need their gradients summed: copy_to(w).
 
     python lessons/15_sequence_parallelism.py --ranks 8
     mpirun -n 4 python lessons/15_sequence_parallelism.py
@@ -40,7 +40,7 @@ def config(p: int, num_layers: int, dropout: float = 0.0) -> GPTConfig:
 
 
 def parts(mode: str, p: int) -> dict[str, int]:
-    """Bytes that a rank keeps of one layer, from what each operation saves; see the function."""
+    """Predicted bytes that a rank keeps of one layer, by operation."""
     how = (1, "tensor") if mode == "one process" else (p, mode)
     kept = layer_activations(config(p, 1), B, *how, itemsize=SIZE)
     return {what: size for what, size in kept.items() if size}
@@ -66,7 +66,7 @@ def run(comm: Communicator, mode: str, num_layers: int, dropout: float = 0.0) ->
 
 
 def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:
-    """(bytes kept of one layer, bytes that it sends by name): what a third layer adds to two."""
+    """(bytes kept, bytes sent by label) of one layer: three layers minus two."""
     (kept3, trace3, _), (kept2, trace2, _) = run(comm, mode, 3), run(comm, mode, 2)
     return kept3 - kept2, {
         label: int(agree_on_sum(comm, trace3.bytes_sent(label=label)
@@ -75,7 +75,8 @@ def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Sequence parallelism: what is still there p times?", 2)
+    lesson = Lesson(comm, __file__, "Sequence parallelism: which activations are still "
+                                    "replicated?", 2)
     p, c = comm.size, config(comm.size, 1)
     t, d, h = c.context, c.width, c.num_heads
     n, small = SIZE * B * t * d, SIZE * 6 * d       # one activation; norms and biases of a layer
@@ -95,12 +96,12 @@ def main(comm: Communicator) -> None:
             rows.append(Row("    loss and gradients − one process, with dropout", 1e-10,
                             float(np.max(all_reduce(comm, off, "max"))), rule="≤"))
     lesson.table(rows, f"p = {p}: b·t·d = {B} · {t} · {d}, {h} heads, float64; bytes of a layer")
-    lesson.say(f"Sequence parallelism sends besides, once a step, the gradients of {6 * d} numbers "
-               "a layer that are used on split tokens.  What it still keeps whole are the gathered "
-               "inputs of the column layers: gather them **again** in backward, a quarter more "
-               "bytes, and exactly 1/p is left.")
-    lesson.say("The same in bytes per b·t·d of 2-byte numbers (h heads, p ranks, where the paper "
-               "has s·b·h, a heads and t ranks; the scales of the norms left out):")
+    lesson.say(f"Once a step sequence parallelism also reduces the gradients of {6 * d} numbers a "
+               "layer that are used on split tokens.  It still keeps the gathered inputs of the "
+               "column layers whole.  Gathering them **again** in backward costs a quarter more "
+               "bytes, and leaves exactly 1/p of the activations.")
+    lesson.say("The same as bytes per b·t·d, in 2-byte numbers, without the scales of the norms "
+               "(h heads and p ranks; the paper writes s·b·h, a heads and t ranks):")
     lesson.grid(["", "Korthikanti et al. 2022", "… without dropout's share", "minipar"], [
         ("one process", "34 + 5ht/d", "32 + 2ht/d", "32 + 2ht/d"),
         ("tensor", "10 + 24/p + 5ht/dp", "8 + 24/p + 2ht/dp", "8 + 24/p + 2ht/dp"),
@@ -108,16 +109,17 @@ def main(comm: Communicator) -> None:
         ("gathered again", "34/p + 5ht/dp", "32/p + 2ht/dp", "32/p + 2ht/dp")])
     halves = {"one process": (32, 0), "tensor": (8, 24), "sequence": (4, 28),
               "gathered again": (0, 32)}
-    for mode, (whole, split) in halves.items():         # the last column, against the ledger
+    for mode, (whole, split) in halves.items():         # the last column equals the ledger
         q = 1 if mode == "one process" else p
         scales = 2 * SIZE * B * t // (1 if mode in ("one process", "tensor") else p)
         two_byte = (whole * q + split) * n + 2 * h * t * n // d
         assert measured[mode] - scales == two_byte // (2 * q), mode
     lesson.picture(lambda path: draw_stacked_bars(
         path, {mode: parts(mode, p) for mode in MODES}, measured,
-        f"What a rank keeps of one layer, {p} ranks", "bytes kept for backward"))
-    lesson.takeaway("Between the pairs tokens need nothing of each other: split them there, and an "
-                    "all-reduce becomes its two halves, with less memory for the same bytes.")
+        f"Activations that a rank keeps of one layer, {p} ranks", "bytes kept for backward"))
+    lesson.takeaway("Between the pairs of layers tokens are independent: split them there. Each "
+                    "all-reduce becomes its two halves, which send the same bytes and need less "
+                    "memory.")
     lesson.exercises("row_linear", questions=[
         "Which weights need copy_to, and what would you see if one lacked it?",
         "Attention needs all tokens. What would the ranks send each other if queries stayed "

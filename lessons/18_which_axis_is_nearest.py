@@ -1,14 +1,15 @@
-"""Lesson 18. 2D, 3D and topology: which axis is nearest?
+"""Lesson 18. 2D, 3D and topology: which axis belongs on the nearest ranks?
 
-Eight ranks in two nodes train one GPT in three ways at once:
+Eight ranks on two nodes train one GPT with three kinds of parallelism at once:
 
-    pp = 2   its layers in two stages      sends activations from stage to stage
-    dp = 2   the rows of a batch           sums gradients, once a step
-    tp = 2   each of its layers            sums activations, four times in every layer
+    pp = 2   splits the layers into stages     sends activations from stage to stage
+    dp = 2   splits the rows of a batch        sums gradients, once a step
+    tp = 2   splits each layer                 sums activations, four times in every layer
 
-Axes nest: the fastest one's ranks are neighbours, the slowest one's are in different nodes.  The
-same program runs on each nesting, with the same messages; only the links under them change.  These
-two nodes are simulated.  2, 4 or 8 ranks, simulated or real, also run every mesh of their number.
+Axes nest: ranks along the fastest axis are neighbours, ranks along the slowest are on different
+nodes.  The same program runs on each nesting and sends the same messages, but over other links.
+These two nodes are simulated.  With 2, 4 or 8 ranks, simulated or real, the lesson also runs every
+mesh of that size.
 
     python lessons/18_which_axis_is_nearest.py --ranks 4
     mpirun -n 4 python lessons/18_which_axis_is_nearest.py
@@ -35,7 +36,7 @@ WITHIN, BETWEEN = Link(1e-6, 1e11), Link(1e-5, 1e10)
 
 
 class Found(NamedTuple):
-    """A step on one nesting; `far` are bytes between nodes."""
+    """A step on one nesting; `far` counts the bytes between nodes."""
 
     shape: dict[str, int]
     traffic: Traffic
@@ -46,7 +47,7 @@ class Found(NamedTuple):
 
 @cache
 def simulated(nesting: tuple[str, ...]) -> Found:
-    """A step on 8 simulated ranks whose axes nest so."""
+    """A step on 8 simulated ranks, with the axes nested from slowest to fastest."""
     cluster = Cluster(nodes=NODES, devices_per_node=PER_NODE, flops_per_second=1e13,
                       memory_bandwidth=1e13, links=Links(within=WITHIN, between=BETWEEN))
     with warnings.catch_warnings():
@@ -59,7 +60,7 @@ def simulated(nesting: tuple[str, ...]) -> Found:
 
 
 def every_mesh(lesson: Lesson, comm: Communicator, alone: Step) -> None:
-    """All factorings of the ranks that there are, each equal to one process."""
+    """Run every mesh of these ranks; assert that each equals one process."""
     p, rows = comm.size, []
     for pp, dp in ((pp, dp) for pp in (1, 2, 4, 8) for dp in (1, 2, 4, 8) if p % (pp * dp) == 0):
         sizes = {"pp": pp, "dp": dp, "tp": p // (pp * dp)}
@@ -75,15 +76,15 @@ def every_mesh(lesson: Lesson, comm: Communicator, alone: Step) -> None:
         rows.append((" × ".join(f"{axis} {size}" for axis, size in sizes.items()),
                      *(f"{size:,} B" for size in (sent["pp"], sent["tp"], sent["dp"],
                                                   update["dp"])), number(off)))
-    lesson.say(f"And on the {p} ranks that are here, every mesh of as many, with ZeRO-1. Its dp "
-               "sends half of DDP's bytes to sum the gradients (a reduce-scatter), and the other "
-               "half in the optimizer's step (an all-gather of the parameters): together the same. "
-               "All bytes are as predicted; loss and gradient norm are one process's.")
+    lesson.say(f"Now every mesh of the {p} ranks of this run, with ZeRO-1. Its dp axis sends half "
+               "of DDP's bytes to sum the gradients (a reduce-scatter), and the other half in the "
+               "optimizer's step (an all-gather of the parameters). All bytes are as predicted; "
+               "loss and gradient norm equal those of one process.")
     lesson.grid(["mesh", "pp sends", "tp sends", "dp: gradients", "dp: step", "off by"], rows)
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "2D, 3D and topology: which axis is nearest?")
+    lesson = Lesson(comm, __file__, "2D, 3D and topology: which axis belongs on the nearest ranks?")
     found = {nesting: simulated(nesting) for nesting in NESTINGS}
     expected, best, alone = predicted(**SIZES), found[NESTINGS[0]], step(comm)
     rows = [Row(f"{axis} sends", expected[axis], sum(best.traffic[axis].values()), "B")
@@ -94,11 +95,11 @@ def main(comm: Communicator) -> None:
     rows.append(Row("|loss − one process's|", 1e-10,
                     max(abs(run.loss - alone.loss) for run in found.values()), rule="≤"))
     lesson.table(rows, "pp 2 × dp 2 × tp 2 on two simulated nodes of four")
-    lesson.say("With two nodes, what is between them is what the slowest axis sends: "
-               "pp sends `2·m·n` over each boundary, dp twice its gradients, tp "
-               "`2·(4·layers + 2)·m·n`, n being one activation.  So tp belongs inside a node, and "
-               "pp, which sends least, between them.  (The nodes are simulated wherever this "
-               "runs: within one machine no link is slow.)")
+    lesson.say("With two nodes, the bytes between them are those of the slowest axis. With n for "
+               "one activation, pp sends `2·m·n` over each boundary, dp twice its gradients, tp "
+               "`2·(4·layers + 2)·m·n`. So tp belongs inside a node, and pp, which sends least, "
+               "between nodes. (The nodes are always simulated: within one machine no link is "
+               "slow.)")
     lesson.grid(["slowest axis, between nodes", "bytes there", "a step, virtual"], [
         (nesting[0], f"{run.far:,} B", f"{run.seconds * 1e6:,.0f} µs")
         for nesting, run in found.items()])
@@ -106,18 +107,18 @@ def main(comm: Communicator) -> None:
     if comm.size in (2, 4, 8):
         every_mesh(lesson, comm, alone)
     else:
-        lesson.say("On 2, 4 or 8 ranks, simulated or real, this lesson also runs every mesh of "
-                   "theirs.")
+        lesson.say("With 2, 4 or 8 ranks, simulated or real, this lesson also runs every mesh of "
+                   "that size.")
     lesson.picture(lambda path: draw_mesh_traffic(path, [
         MeshTraffic(run.shape, PER_NODE, run.traffic,
                     f"{' > '.join(nesting)}\n{run.far / 1e6:.1f} MB between nodes, "
                     f"a step {run.seconds * 1e6:,.0f} µs")
         for nesting, run in found.items()],
         "The same messages, three nestings (slowest axis > … > fastest); wider lines, more bytes"))
-    lesson.takeaway("Messages do not change with the nesting, their links do: put the axis that "
-                    "talks most on the nearest ranks.")
+    lesson.takeaway("The nesting does not change the messages, but the links that carry them: put "
+                    "the axis that sends most on the nearest ranks.")
     lesson.exercises(questions=[
-        "Which of the three axes sends more when the batch grows, and which does not?",
+        "Which of the three axes send more when the batch grows, and which does not?",
         "Set ROWS = 2 in mesh_step.py, so that a dp rank has one row: which axis sends most now, "
         "and which belongs between the nodes?",
         "Switch sequence_parallel on. Do the bytes of pp change? Why?"])

@@ -1,15 +1,16 @@
-"""Lesson 20. Rematerialization: what does it cost to forget?
+"""Lesson 20. Rematerialization: what does it cost to recompute activations?
 
-Backward needs what forward saved, in reverse order: the first layer's arrays wait longest.  Drop
-what a segment of the model saves, keep only its input, and run it again when backward comes to it:
+Backward needs the arrays that forward saved, in reverse order: the first layer's arrays wait
+longest.  Rematerialization keeps only the input of a segment of the model, drops everything else
+that the segment saves, and runs the segment again when backward reaches it:
 
     forward    x ─▶ [0 1 2] ─▶ [3 4 5] ─▶ [6 7 8] ─▶ loss       √L inputs are kept for L layers,
     backward                              again, then back      and one segment's tape at a time
                                again, then back
                     again, then back
 
-For one more forward 2 √L - 1 arrays instead of L + 1.  That is a rule of thumb, for layers that are
-alike and save as much as they are given.  A block of a transformer saves some twenty times its
+For one more forward this needs 2 √L - 1 arrays instead of L + 1.  That rule of thumb holds for
+equal layers that save as much as their input.  A transformer block saves some twenty times its
 input: which segments are best then?
 
     python lessons/20_rematerialization.py    mpirun -n 4 python lessons/20_rematerialization.py
@@ -36,15 +37,16 @@ from minipar.viz.remat_tradeoff import draw_remat_tradeoff
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=9, num_heads=4, width=32, dropout=0.1)
 ROWS = 2                            # sequences of a rank
 DEPTHS, SNAPSHOTS = (4, 16, 64), 3
-NONE, FULL, ROOT = "none", "full: every block by itself", "√L segments"
+NONE, FULL, ROOT = "none", "full: each block a segment", "√L segments"
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Rematerialization: what does it cost to forget?")
-    lesson.say("First, layers that are all alike: an MLP, in which a ReLU's result is the next "
-               "layer's input, so that each layer adds one array. Alive at the peak:")
+    lesson = Lesson(comm, __file__, "Rematerialization: what does it cost to recompute "
+                                    "activations?")
+    lesson.say("First equal layers: an MLP. A ReLU's result is the next layer's input, so each "
+               "layer adds one array. Arrays alive at the peak:")
     rows, growth = grow(DEPTHS, SNAPSHOTS)
-    lesson.table(rows, "layers that are alike")
+    lesson.table(rows, "equal layers")
 
     rng = np.random.default_rng(comm.rank)
     ids, targets = rng.integers(0, CONFIG.vocab_size, (2, ROWS, CONFIG.context)).copy()
@@ -61,27 +63,27 @@ def main(comm: Communicator) -> None:
             for name, plan in plans.items()}
     prices = {name: predict(plan, costs) for name, plan in plans.items()}
 
-    lesson.say(f"Now a GPT of {CONFIG.num_layers} blocks, with dropout. A block is given "
-               f"{in_bytes(block.input)} and saves {in_bytes(block.tape[0])}, "
-               f"{block.tape[0] / block.input:.0f} times as much. What a plan promises before it "
-               "runs, and what a ledger and a meter count, on each rank:")
+    lesson.say(f"Now a GPT of {CONFIG.num_layers} blocks, with dropout. The input of a block has "
+               f"{in_bytes(block.input)}, and the block saves {in_bytes(block.tape[0])}, "
+               f"{block.tape[0] / block.input:.0f} times as much. The cost of each plan, predicted "
+               "before it runs, and counted by a ledger and a meter, on each rank:")
     lesson.table([row for name, price in prices.items() for row in (
         Row(f"{name}: peak", price.peak, runs[name].peak, "B"),
-        Row("… computed again", price.extra_flops, runs[name].forward - runs[NONE].forward,
+        Row("… recomputed", price.extra_flops, runs[name].forward - runs[NONE].forward,
             "FLOPs"))], "activations of one step")
     lesson.table([Row(f"{name}: bytes of gradients that differ", 0, seen.differs(runs[NONE]))
                   for name, seen in runs.items() if name != NONE], "bit for bit the same")
     saved = [1 - part / of for part, of in ((runs[FULL].peak, runs[NONE].peak), (
         runs[FULL].with_temporaries, runs[NONE].with_temporaries))]
-    lesson.say("A plan is about what is kept. At the peak operations are working on some arrays "
-               f"more, whatever the plan: with these *full* saves {saved[1]:.0%} of "
-               f"{in_bytes(runs[NONE].with_temporaries)}, not {saved[0]:.0%}.")
+    lesson.say("A plan decides only which arrays are kept. At the peak, operations also hold "
+               f"temporary arrays, whatever the plan. Including these, *full* saves {saved[1]:.0%} "
+               f"of {in_bytes(runs[NONE].with_temporaries)}, not {saved[0]:.0%}.")
     within, smallest = optimal(costs, root), optimal(costs, least)
-    lesson.say(f"√L cuts `{plans[ROOT]}`: it computes about as much again as *full*, needs "
-               f"{root / full:.1f} times the memory, for it brings back a whole segment's tapes at "
-               f"once. The best plan within the bytes of √L is `{within.plan}`: "
-               f"{number(within.extra_flops / forward)} forwards more instead of "
-               f"{number(prices[ROOT].extra_flops / forward)}. The least memory of all, "
+    lesson.say(f"√L makes the segments `{plans[ROOT]}`. It recomputes about as much as *full*, but "
+               f"needs {root / full:.1f} times the memory, because it restores the tapes of a "
+               f"whole segment at once. The best plan within the bytes of √L is `{within.plan}`: "
+               f"{number(within.extra_flops / forward)} extra forwards instead of "
+               f"{number(prices[ROOT].extra_flops / forward)}. The least possible memory, "
                f"{in_bytes(least)}, costs {number(smallest.extra_flops / forward)} forwards.")
 
     def point(plan: Plan) -> tuple[int, float]:
@@ -95,14 +97,14 @@ def main(comm: Communicator) -> None:
     lesson.picture(lambda path: draw_remat_tradeoff(
         [point(choice.plan) for choice in frontier(costs)], rules, counted, growth, steps,
         [part.name for part in parts], path,
-        f"A GPT of {CONFIG.num_layers} blocks; above at the right: chains of equal layers"))
-    lesson.takeaway("Memory is bought with FLOPs: one more forward buys √L where layers are alike; "
-                    "in general the best cuts follow from what each part saves and computes, and "
-                    "what they cost is known before anything runs.")
+        f"A GPT of {CONFIG.num_layers} blocks; top right: chains of equal layers"))
+    lesson.takeaway("Rematerialization buys memory with FLOPs: for equal layers one more forward "
+                    "buys √L. In general the best segments follow from the bytes that each part "
+                    "saves and its FLOPs, and their cost is known before anything runs.")
     lesson.exercises(questions=[
         "Why are the segments of the optimal plan for equal layers not equally long?",
         "Set the context to 512 and num_layers to 3. How many times its input does a block save "
-        "now? When is it enough to compute attention alone again?",
+        "now? When is it enough to recompute only attention?",
         "Under tensor parallelism a forward has two all-reduces a block. What does *full* add?"])
 
 

@@ -1,15 +1,15 @@
 """Lesson 21. Offload: what does a slow link cost?
 
-What backward needs later can wait elsewhere: in the host's memory beside a GPU, in a file beside a
-laptop's memory.  An array leaves when it is saved, and comes back before it is asked for, in the
-reverse order: while one is used, the next is on its way.
+Arrays that backward needs later can wait elsewhere: a GPU's in host memory, a laptop's in a file.
+An array is copied out when forward saves it, and copied back before backward uses it.  They return
+in reverse order: while backward uses one, the next is already being copied.
 
     compute    ▓▓ h.0 ▓▓▓▓ h.1 ▓▓▓▓ h.2 ▓▓│▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
-    copy out        ░░░ 0 ░░░░░░ 1 ░░░    │                                out and in are lanes of
-    copy in                               │     ░░░ 1 ░░░░░░ 0 ░░░         their own: duplex
+    copy out        ░░░ 0 ░░░░░░ 1 ░░░    │                                out and in at the same
+    copy in                               │     ░░░ 1 ░░░░░░ 0 ░░░         time: duplex
 
-Nothing is computed twice and nothing is rounded.  If the link is fast enough the copies hide, and
-memory is free; if not, a step takes as long as its copies: max(F, out) + max(B, in).
+Nothing is recomputed and nothing is rounded.  If the link is fast enough, the copies overlap with
+computation and cost no time.  If not, a step takes as long as its copies: max(F, out) + max(B, in).
 
     python lessons/21_offload.py          mpirun -n 4 python lessons/21_offload.py
 """
@@ -39,9 +39,9 @@ from minipar.plan.activations import gpt_activations
 from minipar.viz import draw_timeline, side_by_side
 
 CONFIG = GPTConfig(vocab_size=64, context=64, num_layers=4, num_heads=4, width=64, tied=False)
-BATCH, AHEAD = 8, 6              # arrays under way in each direction
+BATCH, AHEAD = 8, 6              # arrays in flight in each direction
 PSI = GPT(CONFIG).num_parameters()
-# (speed of the link, arrays under way); at speed 1 copies out take as long as the forward.
+# (speed of the link, arrays in flight); at speed 1 copies out take as long as the forward.
 LINKS = ((4.0, AHEAD), (1.0, AHEAD), (1.0, 2), (0.5, AHEAD), (0.25, AHEAD))
 
 
@@ -55,12 +55,12 @@ class Step(NamedTuple):
 
 
 def batch() -> tuple[np.ndarray, np.ndarray]:
-    """Ids and targets (b, t), each an array of its own."""
+    """Ids and targets (b, t), as separate arrays."""
     return tuple(map(np.copy, np.random.default_rng(0).integers(0, 64, (2, BATCH, CONFIG.context))))
 
 
 def train(offloads: bool, num_steps: int = 4) -> Step:
-    """A few steps; what is seen of the last one."""
+    """Train a few steps; return the measurements of the last."""
     model = GPT(CONFIG).initialize()
     offload = OffloadActivations(MappedFile().empty, model.parameters(), ahead=AHEAD, min_bytes=1)
     ledger = Ledger(model.parameters())
@@ -77,7 +77,7 @@ def train(offloads: bool, num_steps: int = 4) -> Step:
 
 def phase(comm: Communicator, link: Link | None,
           ahead: int) -> tuple[float, float, OffloadActivations | None]:
-    """Virtual seconds of forward and of backward, with copies over `link`, if any."""
+    """Virtual seconds of forward and of backward, which offload over `link` if there is one."""
     model = GPT(CONFIG).initialize()
     offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_lanes(comm, link),
                       ahead=ahead, min_bytes=1) if link else None
@@ -97,7 +97,7 @@ def on_link(link: Link | None,
 
 
 def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
-    """(Whether a model in a file generates the same; bytes of weights at the peak; of units)."""
+    """(whether a model in a file generates the same, bytes of weights at the peak, of units)."""
     prompt, ledger, file = np.arange(5), Ledger(), MappedFile()
     expected = list(generate(GPT(CONFIG).initialize(), prompt, 3))
     in_file = dict.fromkeys(("parameters", "gradients"), file.zeros)
@@ -109,7 +109,7 @@ def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
 
 
 def states_in_file() -> tuple[int, int]:
-    """Bytes of AdamW's states here, and in the file."""
+    """Bytes of AdamW's states in memory, and in the file."""
     ledger, file = Ledger(), MappedFile()
     with ledger.recording(), allocating_with({"optimizer states": file.zeros}):
         optimizer = AdamW(GPT(CONFIG).initialize().slabs)
@@ -125,14 +125,14 @@ def main(comm: Communicator) -> None:
     same, peak, units = weights_by_block(comm)
     assert same, "other tokens"
     states_here, states_out = states_in_file()
-    lesson.say(f"A GPT of Ψ = {PSI:,} parameters, {BATCH} samples. What is saved waits in a mapped "
-               "file, whose pages the process lets go of. Gradients are equal bit for bit.")
+    lesson.say(f"A GPT of Ψ = {PSI:,} parameters, {BATCH} samples. Saved arrays wait in a "
+               "memory-mapped file. Gradients are equal bit for bit.")
     lesson.table([
         Row("activations at the peak, kept: the formula", saved, kept.ledger.peak, "B"),
-        Row("  of it moved out: all", saved, moved.offload.bytes_out, "B"),
-        Row(f"activations at the peak, moved: {AHEAD} of the largest, (b, t, 4d)",
+        Row("  of these offloaded: all", saved, moved.offload.bytes_out, "B"),
+        Row(f"activations at the peak, offloaded: {AHEAD} of the largest, (b, t, 4d)",
             AHEAD * 4 * BATCH * CONFIG.context * 4 * CONFIG.width, moved.ledger.peak, "B", "≤"),
-        Row("optimizer states here", 0, states_here, "B"),
+        Row("optimizer states in memory", 0, states_here, "B"),
         Row("  in the file: 8Ψ", 8 * PSI, states_out, "B"),
         Row("weights at the peak of inference: the largest unit, not 4Ψ", max(units), peak, "B")])
 
@@ -146,24 +146,24 @@ def main(comm: Communicator) -> None:
         rows.append(Row(f"{name}: max(F, out) + max(B, in)",
                         1e3 * (max(forward, out) + max(back, back_in)), 1e3 * (f + b), "ms", "≈"))
         traces[name] = trace
-    lesson.say(f"In virtual time, on a device that takes {1e3 * forward:.0f} ms for forward and "
-               f"{1e3 * back:.0f} ms for backward. Speed 1 is that of a link which takes as long "
-               "to copy all there is as the device for forward.")
+    lesson.say(f"In virtual time forward takes {1e3 * forward:.0f} ms, backward {1e3 * back:.0f} "
+               "ms. A link of speed 1 copies all activations in the time of the forward.")
     lesson.table(rows, "one step", "simulated")
-    lesson.say(f"Sizes differ, and so do the times between: {AHEAD} arrays under way even that "
-               "out, 2 do not. (On slow links the last copies out run beside the backward: less "
-               "than predicted.) On this machine, where the processor itself copies, a step took "
-               f"{1e3 * moved.seconds:.0f} ms, with everything kept {1e3 * kept.seconds:.0f} ms.")
+    lesson.say(f"Arrays differ in size, and so do the times between them: {AHEAD} arrays in flight "
+               "even that out, 2 do not. (On slow links the last copies out overlap with backward, "
+               "so the step takes less than predicted.) On this machine, where the processor "
+               f"itself copies, a step with offloading took {1e3 * moved.seconds:.0f} ms, without "
+               f"{1e3 * kept.seconds:.0f} ms.")
     lesson.picture(lambda path: draw_timeline(
         side_by_side(list(traces.values())), path, arrows=False, runs=list(traces),
         title="One step: fast links hide the copies, on slow ones the device waits"))
-    lesson.takeaway("Memory elsewhere is free as long as the link copies an array in the time that "
-                    "the device computes the next one; from there on it costs max(compute, copy).")
+    lesson.takeaway("Offloading costs no time as long as the link copies each array while the "
+                    "device computes the next; on a slower link a step takes max(compute, copy).")
     lesson.exercises(questions=[
         "Rematerialize each block and offload only its input: how fast must the link be now?",
-        "With ahead=0 every copy is waited for. Predict the time of a step, then try it.",
-        "Which costs less here, to copy a block's activations or to compute them again?",
-        "Why do parameters of a model that is trained with FSDP leave by units, not by arrays?"])
+        "With ahead=0 the device waits for every copy. Predict the time of a step, then try it.",
+        "Which costs less here, to copy a block's activations or to recompute them?",
+        "Why does FSDP offload parameters unit by unit, not array by array?"])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Lesson 22. Mixed precision: what is lost in 16 bits, and how is it kept?
 
-Half the bytes are half the memory of activations and half the traffic, and processors multiply 16
-bits many times faster than 32.  Three things go wrong if nothing else is done:
+Half the bytes mean half the memory for activations and half the traffic, and GPUs multiply 16-bit
+numbers many times faster than 32-bit ones.  Three things go wrong without a remedy:
 
-    underflow    a gradient below 2⁻²⁵ is 0 in float16     scale the loss, 2¹⁶ say
-    overflow     one above 65504 is infinite               skip the step, on all ranks; scale down
-    drift        1 + 2⁻¹⁰ is 1 in bfloat16                 float32 master weights
+    underflow    a gradient below 2⁻²⁵ is 0 in float16     scale the loss, by 2¹⁶ say
+    overflow     one above 65504 is infinite               skip the step on all ranks; scale less
+    drift        1 + 2⁻¹⁰ is 1 in bfloat16                 keep float32 master weights
 
     python lessons/22_mixed_precision.py          mpirun -n 4 python lessons/22_mixed_precision.py
 """
@@ -37,7 +37,7 @@ FORMATS = (FLOAT16, BFLOAT16, FLOAT8_E5M2, FLOAT8_E4M3FN)
 
 
 def drift() -> dict[str, list[float]]:
-    """A weight of 1 that is to move by UPDATES × UPDATE, however it is kept."""
+    """A weight, from 1, after each of UPDATES updates by UPDATE; for three ways of storing it."""
     random = np.random.default_rng(0)
     ways = {"float32 master": lambda w: w, "bfloat16, nearest": BFLOAT16.round,
             "bfloat16, stochastic": lambda w: BFLOAT16.round(w, random)}
@@ -60,14 +60,14 @@ def main(comm: Communicator) -> None:
     zeros = [int(np.sum(FLOAT16.round(array) == 0)) for array in (gradients, scaled)]
     lesson.say(f"Gradients are divided by the number of targets: with {TARGETS:,} of them "
                f"{zeros[0] / gradients.size:.0%} of all gradients of this GPT are 0 in float16. "
-               f"Times 2¹⁶ it is {zeros[1] / gradients.size:.2%}, and no digit has changed.")
-    lesson.table([Row("gradients that float16 makes 0: at most 2⁻²⁵", below[0], zeros[0]),
+               f"Multiplied by 2¹⁶ only {zeros[1] / gradients.size:.2%} are, and no digit changes.")
+    lesson.table([Row("gradients that float16 rounds to 0: at most 2⁻²⁵", below[0], zeros[0]),
                   Row("the same after loss · 2¹⁶: at most 2⁻⁴¹", below[1], zeros[1]),
                   Row("weight in float32 after 1024 updates of 2⁻¹⁰", 2.0,
                       weights["float32 master"][-1]),
-                  Row("in bfloat16: 2⁻¹⁰ is no half step of 2⁻⁷", 1.0,
+                  Row("in bfloat16: 2⁻¹⁰ is less than half a step of 2⁻⁷", 1.0,
                       weights["bfloat16, nearest"][-1]),
-                  Row("by chance: off by 4 √(1024 · 2⁻¹⁰ · 2⁻⁷) at most", 4 * 2.0**-3.5,
+                  Row("rounded at random: error, at most 4 √(1024 · 2⁻¹⁰ · 2⁻⁷)", 4 * 2.0**-3.5,
                       abs(weights["bfloat16, stochastic"][-1] - 2), rule="≤")],
                  "underflow and drift")
     whole = kept(GPT(CONFIG).initialize())
@@ -77,36 +77,36 @@ def main(comm: Communicator) -> None:
     optimizer, psi = AdamW(strategy.slabs), GPT(CONFIG).num_parameters()
     held = sum(slab.data.nbytes + slab.grad.nbytes for slab in strategy.slabs) \
         + sum(array.nbytes for state in optimizer.states for array in state.values())
-    lesson.table([Row("activations kept: (all − same) / 2 + same",
+    lesson.table([Row("activations kept: half, but for those in float32",
                       (whole["all"] + whole["same"]) // 2, narrow["all"], "B"),
-                  Row("gradients sent to be summed: 2 for 4", wide // 2, reduced, "B"),
+                  Row("gradients sent to be summed: 2 bytes for 4", wide // 2, reduced, "B"),
                   Row("weights, gradients, Adam: 4 + 4 + 8 (paper: 2 + 2 + 12)", 16 * psi, held,
                       "B")], "bytes, float16 and bfloat16 beside float32")
-    lesson.say("Here a weight is rounded for each use and no narrow copy is kept, so master, "
-               "gradient and states are 16 Ψ, as in the paper, cut otherwise. What stays in "
-               "float32: statistics of layer norms and the loss.")
+    lesson.say("Here a weight is rounded at each use, and no 16-bit copy is kept. So weights, "
+               "gradients and states need 16 Ψ bytes, as in the paper, but divided differently. "
+               "Statistics of layer norms and the loss stay in float32.")
     (wide_count, wide_peak), (count, narrow_peak) = peak(narrow=False), peak(narrow=True)
-    lesson.table([Row("float32: counted by a ledger, had by the allocator", wide_count, wide_peak,
+    lesson.table([Row("float32: by the ledger, and by the allocator", wide_count, wide_peak,
                       "B", "≈"), Row("float16", count, narrow_peak, "B", "≈")],
                  "peak of a step, beside weights and gradients")
-    lesson.say("Half of what is kept is not half of the peak: the arrays that operations are "
+    lesson.say("Half of the kept activations is not half of the peak: arrays that operations are "
                f"working on stay in float32. With two layers 16 bits save "
-               f"{1 - narrow_peak / wide_peak:.0%} of it, and nothing of weights, gradients and "
-               "states.")
+               f"{1 - narrow_peak / wide_peak:.0%} of the peak, and nothing of weights, gradients "
+               "and states.")
     finite, scaler = one_overflow(comm)
     same = ranks_that_differ(comm, repr(scaler.state_dict()).encode())
-    lesson.say(f"One number overflows on rank {comm.size - 1} of {comm.size} alone. A control "
-               f"message of 8 bytes later all ranks skip the step, and all have scale "
+    lesson.say(f"Now one number overflows, only on rank {comm.size - 1} of {comm.size}. After a "
+               f"control message of 8 bytes all ranks skip the step, and all have scale "
                f"{scaler.scale:g}.")
     assert not finite and not same and scaler.scale == 2.0**15
     lesson.picture(lambda path: draw_precision(
-        path, FORMATS, {"as they are": gradients, "loss · 2¹⁶": scaled}, weights,
-        "What narrow numbers lose: gradients (left) and updates (right)"))
-    lesson.takeaway("Store and send 16 bits, add up in 32: gradients are scaled to where the "
-                    "format has numbers, and weights keep a float32 master.")
+        path, FORMATS, {"unscaled": gradients, "loss · 2¹⁶": scaled}, weights,
+        "What 16-bit numbers lose: gradients (left) and updates (right)"))
+    lesson.takeaway("Store and send 16 bits, add up in 32: scale the loss so that gradients fit "
+                    "the format's range, and keep float32 master weights.")
     lesson.exercises(questions=[
         "bfloat16 needs no loss scaling, float16 no smaller learning rate. Why?",
-        "Without the control message, what would become of the ranks that did step?"])
+        "Without the control message, what would happen to the ranks that did step?"])
 
 
 if __name__ == "__main__":

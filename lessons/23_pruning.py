@@ -1,13 +1,13 @@
-"""Lesson 23. Pruning: four of five weights can go, but what becomes of size, FLOPs and time?
+"""Lesson 23. Pruning: without four of five weights, what do size, FLOPs and time become?
 
-A mask belongs to the use of a weight: w · mask forward, g · mask backward, whatever the optimizer
-does.  The smallest weights of all layers go, together (magnitude); or 2 of every 4 inputs; or whole
-neurons, after which a smaller model without masks computes the same.
+Pruning multiplies a weight by its mask at each use: w · mask in forward, g · mask in backward.  It
+removes the smallest weights of all layers together (magnitude), or 2 of every 4 inputs, or whole
+neurons; then a smaller model without masks computes the same.
 
-    masks decided once, globally    a threshold over all weights, agreed by 256 counts a round
+    masks decided once, globally    one threshold for all weights: all-reduces of 256 counts
 
-Size, FLOPs and time are three things, and the third follows only if a smaller *dense* product is
-left: a processor multiplies zeros as fast as anything, and gathers slowly what lies scattered.
+Size, FLOPs and time do not shrink alike.  Time shrinks only with the remaining *dense* products: a
+processor multiplies zeros as fast as any number, and gathers scattered weights slowly.
 
     python lessons/23_pruning.py         mpirun -n 4 python lessons/23_pruning.py
 """
@@ -44,7 +44,7 @@ Pruned = tuple[MLP, dict[str, np.ndarray], float]       # after fine-tuning; mas
 
 
 def train(comm: Communicator, model: MLP, steps: range) -> float:
-    """Data-parallel training; which part of the test set the model then gets right."""
+    """Train data-parallel; return the accuracy on the test set."""
     strategy = DistributedDataParallel(model, comm)
     optimizer, batches = AdamW(strategy.slabs, 3e-3), Batches(DATA.train_x, DATA.train_y, BATCH, 0)
     for step in steps:
@@ -57,7 +57,7 @@ def train(comm: Communicator, model: MLP, steps: range) -> float:
 
 
 def pruned(comm: Communicator, start: dict, how: str, amount: float) -> Pruned:
-    """The trained model, pruned one way or not at all, and trained a little more."""
+    """Prune a trained model in one way, or not at all, and fine-tune it."""
     model, later = MLP(SIZES).initialize(0), range(STEPS, STEPS + MORE)
     model.load_state_dict(start)
     parameters = prunable_weights(model)
@@ -85,7 +85,7 @@ def predict(sizes: tuple[int, ...], masks: dict[str, np.ndarray], way: str = "")
 
 
 def decide(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> None:
-    """What is true of every mask, on all ranks."""
+    """Show that all ranks decide the same masks, and with which messages."""
     comm = lesson.comm
     trace, masks = counted(comm, lambda: prune(dense, magnitude(prunable_weights(dense)), 0.8,
                                                mesh=DeviceMesh(comm, dp=-1)))
@@ -99,14 +99,14 @@ def decide(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> None:
     lesson.table([
         Row("all-reduces of 256 counts: bytes of a float32", 4 if comm.size > 1 else 0,
             trace.bytes_sent(label="masks") // max(1, once.bytes_sent())),
-        Row("weights on which ranks differ", 0, int(differ)),
-        Row("80 % gone: weights kept of all layers", n - round(0.8 * n), sum(map(np.sum, left))),
+        Row("weights whose mask differs between ranks", 0, int(differ)),
+        Row("80 % gone: weights that remain", n - round(0.8 * n), sum(map(np.sum, left))),
         Row("2 of 4: fewest kept of four inputs", 2, int(fours.min())),
         Row("2 of 4: most", 2, int(fours.max()))], "masks")
 
 
 def report(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> dict[str, list[float]]:
-    """Size, FLOPs and time, each by itself; returns them as parts of the dense model's."""
+    """Show size, FLOPs and time; return them as fractions of the dense model's."""
     versions = {"dense": ModelVersion(model_bytes(dense), without_masks(dense))}
     predicted = {"dense": predict(SIZES, {})}
     for name, way in WAYS:
@@ -123,14 +123,14 @@ def report(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> dict[str, 
     lesson.table([Row(name, predicted[name][1], cost.flops, "FLOPs")
                   for name, cost in found.items()], f"one forward of {ROWS} samples")
     lesson.table([Row(name, 1e6 * before.seconds * cost.flops / before.flops, 1e6 * cost.seconds,
-                      "µs", ABOUT) for name, cost in found.items()], "time, if it followed FLOPs")
+                      "µs", ABOUT) for name, cost in found.items()], "time, predicted from FLOPs")
     return {name: [cost.num_bytes / before.num_bytes, cost.flops / before.flops,
                    cost.seconds / before.seconds] for name, cost in found.items()}
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Pruning: four of five weights can go, but what becomes of "
-                    "size, FLOPs and time?")
+    lesson = Lesson(comm, __file__, "Pruning: without four of five weights, what do size, FLOPs "
+                    "and time become?")
     dense = MLP(SIZES).initialize(0)
     train(comm, dense, range(STEPS))
     recipes = {"dense": ("nothing", 0.0), "80 % gone": ("magnitude", 0.8),
@@ -138,13 +138,14 @@ def main(comm: Communicator) -> None:
                "2 of 4": ("2 of 4", 0.5), SMALL: ("neurons", 0.5)}
     start = dense.state_dict()
     results = {name: pruned(comm, start, *recipe) for name, recipe in recipes.items()}
-    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits, is pruned or not at step "
-               f"{STEPS}, all trained {MORE} more. All ranks count where the threshold lies.")
+    lesson.say(f"An MLP {'-'.join(map(str, SIZES))} learns digits, is pruned in several ways "
+               f"after {STEPS} steps, and trains {MORE} more. All ranks find the threshold "
+               "together.")
     decide(lesson, dense, results)
     if comm.rank == 0:
         costs = report(lesson, dense, results)
-        lesson.say("**A zero is multiplied like any number**: masks save bytes, no time. Gathering "
-                   "is *slower*. What gets faster is a smaller dense product.")
+        lesson.say("**A processor multiplies a zero like any number**: masks save bytes, but no "
+                   "time. Gathering is *slower*. Only a smaller dense product is faster.")
         quality = {name: q for name, (_, _, q) in results.items()}
         lesson.grid(["test set", "recognized", "÷ dense"], [
             (name, f"{q:.1%}", f"{q / quality['dense']:.3f}") for name, q in quality.items()])
@@ -157,12 +158,12 @@ def main(comm: Communicator) -> None:
             {**corners, SMALL: kept}, points,
             ("size ÷ dense", "FLOPs ÷ dense", "time ÷ dense"), "digits recognized, %", path,
             f"Masks of the middle layer (a corner), and what pruned models cost, {ROWS} samples"))
-    lesson.takeaway("Bytes follow the weights that are left, time follows the dense products that "
-                    "are left: to be faster, remove whole neurons, or buy hardware for 2 of 4.")
+    lesson.takeaway("Bytes follow the weights that remain, time follows the dense products that "
+                    "remain: to be faster, remove whole neurons, or use hardware for 2 of 4.")
     lesson.exercises(questions=[
-        "At which amount does magnitude lose 5 % of the digits? And random?",
+        "At which sparsity does magnitude lose 5 % of the digits? And random?",
         "Prune 90 % at once, or along the cubic (compress/schedules.py): with 80 steps? With 800?",
-        "Why does a gathering product of 20 % of the weights take longer than a dense one of all?"])
+        "Why does gathering 20 % of the weights take longer than a dense product of all?"])
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """Lesson 24. Quantization: how few bits does a weight need?
 
-A trained weight has 32 bits, and the model hardly notices when most of them go.  Affine
-quantization puts numbers on an evenly spaced grid and keeps the number of the grid point:
+A trained weight has 32 bits, but most of them hardly change the model's output.  Affine
+quantization rounds numbers to an evenly spaced grid and stores the index of the grid point:
 
     q = clip(round(x / scale) + zero)     x̂ = (q - zero) · scale     |x - x̂| ≤ scale / 2
 
-for every x that is not clipped; beyond the end of the grid the error is the distance to it.  The
-step is set by the largest number that shares it, so the art is in who shares: a tensor, an output
-channel, a group.  Products are then those of small integers, and exact.  Where rounding does hurt,
-the other weights can make up for it (GPTQ), or training can learn to live with it.
+for every x that is not clipped; beyond the grid the error is the distance to its end.  The largest
+number of a tensor, an output channel or a group sets the scale for all of it: the fewer numbers
+share a scale, the smaller the error.  Products of quantized numbers are products of small integers,
+and exact.  Where rounding hurts, the other weights can compensate (GPTQ), or training can adapt.
 
     python lessons/24_quantization.py          mpirun -n 4 python lessons/24_quantization.py
 """
@@ -42,7 +42,7 @@ PERS = [Granularity("tensor"), Granularity("channel"), Granularity("group", 32)]
 
 
 def train(comm: Communicator, model: MLP, first: int, last: int, lr: float = 0.1) -> MLP:
-    """Steps first … last - 1 on all ranks together."""
+    """Train steps first … last - 1, data-parallel."""
     strategy, data = DistributedDataParallel(model, comm), digits()
     optimizer, batches = SGD(strategy.slabs, lr, 0.9), Batches(data.train_x, data.train_y, 64, 0)
     for step in range(first, last):
@@ -55,14 +55,14 @@ def train(comm: Communicator, model: MLP, first: int, last: int, lr: float = 0.1
 
 
 def fresh(state: dict[str, np.ndarray]) -> MLP:
-    """A model of these parameters that no strategy has a hand in."""
+    """A new model with these parameters, without any strategy."""
     model = MLP(SIZES).initialize(0)
     model.load_state_dict(state)
     return model
 
 
 def score(model: MLP) -> tuple[float, float]:
-    """Loss in nats, and the part that is recognized, on images it has not seen."""
+    """Loss in nats and accuracy on the test images."""
     data = digits()
     with no_grad():
         logits = model.logits(data.test_x)
@@ -71,7 +71,7 @@ def score(model: MLP) -> tuple[float, float]:
 
 
 def num_bytes(model: MLP) -> int:
-    """Of a plain model, or a quantized one, in a checkpoint."""
+    """The bytes of a plain or quantized model in a checkpoint."""
     plain = all(hasattr(m, "weight") and not hasattr(m, "quantized") for m in list(model)[::2])
     arrays = model.state_dict() if plain else pack_quantized(model)[0]
     return sum(array.nbytes for array in arrays.values())
@@ -93,20 +93,20 @@ def main(comm: Communicator) -> None:
             rows.append(Row("   root of the mean squared error, scale / √12",
                             float(np.sqrt(np.mean(kept.scale**2) / 12)),
                             float(np.sqrt(np.mean((w - kept.rows())**2))), rule="≈"))
-    lesson.say(f"An MLP {SIZES} was trained, data-parallel. Its first weight, rounded "
-               "(errors of numbers that fall anywhere between two grid points are uniform: that is "
-               "the √12):")
+    lesson.say(f"An MLP {SIZES} was trained, data-parallel. Now its first weight is rounded. (A "
+               "number falls anywhere between two grid points, so its error is uniformly "
+               "distributed; hence the √12.)")
     lesson.table(rows, "error of a weight")
     grid, end = IntGrid(8), np.abs(w).max()        # the largest weight: where the grid ends
     scale, zero = grid.calculate_qparams(-end, end)
     beyond = grid.decode(grid.encode(2 * end, scale, zero), scale, zero)
-    lesson.say("A grid that was fitted to these weights knows nothing of larger numbers. One that "
-               "is twice as large as the largest is clipped, and wrong by half of itself:")
+    lesson.say("A grid fitted to these weights ends at the largest. A number twice as large is "
+               "clipped, so its error is half of itself:")
     lesson.table([Row("int8: |x − x̂| of the largest weight, at most scale / 2", float(scale) / 2,
                       abs(float(end - grid.decode(grid.encode(end, scale, zero), scale, zero))),
                       rule="≤"),
                   Row("   of twice the largest weight", float(end), float(2 * end - beyond),
-                      rule="≈")], "inside of the grid, and outside")
+                      rule="≈")], "inside the grid, and outside")
 
     kept = QuantizedTensor.nearest(w, IntGrid(8), Granularity("channel"))
     sx, zx = weight_qparams(x.reshape(1, -1), ACTIVATIONS)
@@ -116,8 +116,8 @@ def main(comm: Communicator) -> None:
     s_x, s_w, largest_w = float(sx[0, 0]), kept.scale.T, np.abs(w).max(axis=1)
     bound = k * (largest_w * s_x + np.abs(x).max() * s_w) / 2 + k * s_x * s_w / 4
     small = quantize(fresh(trained), IntGrid(8))
-    lesson.say("Inputs become integers too, and a layer's product one of integers: "
-               "Σ (a − z) b = Σ a b − z Σ b, so that a zero point costs a column sum.")
+    lesson.say("With quantized inputs a layer's product is a product of integers: "
+               "Σ (a − z) b = Σ a b − z Σ b, so a zero point costs only a column sum.")
     weights = sum(a * b for a, b in zip(SIZES, SIZES[1:]))
     outputs = sum(SIZES[1:])
     lesson.table([
@@ -139,15 +139,15 @@ def main(comm: Communicator) -> None:
                                                       calibration=[x])
     aware = train(comm, prepare_qat(fresh(trained), IntGrid(2)), STEPS, STEPS + MORE, 0.02)
     found = {name: score(m) for name, m in models.items()}
-    found[f"int2, trained so for {MORE} steps"] = score(aware)
+    found[f"int2, trained with it for {MORE} steps"] = score(aware)
     assert found["int2, gptq"][0] < found["int2, nearest"][0], "GPTQ did not help"
     assert score(aware)[0] < found["int2, nearest"][0], "training did not help"
     assert found["int8"][0] < 1.01 * found["float32"][0] + 1e-3, "int8 should be for free"
-    lesson.grid(["measured on 360 images it has not seen", "loss", "recognized"],
+    lesson.grid(["measured on 360 test images", "loss", "recognized"],
                 [(name, f"{loss:.3f}", f"{right:.1%}") for name, (loss, right) in found.items()])
-    lesson.say("Training for 2 bits went on under data parallelism: the fake quantization sits "
-               "between a parameter and its users, so the ranks' gradients, optimizer and messages "
-               "are those of the float weights, and equal weights have equal grids.")
+    lesson.say("Quantization-aware training for 2 bits is data-parallel, too. Fake quantization "
+               "stands between a parameter and its uses, so gradients, optimizer and messages are "
+               "those of the float weights; and equal weights have equal grids on all ranks.")
 
     narrow = w[np.abs(w).max(axis=1).argmin()]
     common, own = (weight_qparams(some.reshape(1, -1), IntGrid(4))[0][0, 0] for some in (w, narrow))
@@ -156,13 +156,14 @@ def main(comm: Communicator) -> None:
         ("The narrowest channel on its own", narrow, own))]
     lesson.picture(lambda path: draw_quantization_grids(
         panels, path, "First layer of the MLP in 4 bits"))
-    lesson.takeaway("The error is half a step, the step is set by the largest number that shares "
-                    "the scale: so let few share it, and let the other weights, or training, make "
-                    "up for the rest.")
+    lesson.takeaway("The error is half a step, and the largest number that shares a scale sets the "
+                    "step. So let few numbers share a scale, and let the other weights, or "
+                    "training, compensate for the rest.")
     lesson.exercises(questions=[
-        "Multiply one weight by 100. What becomes of int4 per tensor, per channel, per group:32?",
+        "Multiply one weight by 100. How large is the error of int4 per tensor, per channel, per "
+        "group:32?",
         "A group of 32 costs 4 bytes for its scale: how many bits is an int4 weight then?",
-        "Why does int_matmul cut its sums into blocks, and how long may a block of int8 be?"])
+        "Why does int_matmul split its sums into blocks, and how long may a block of int8 be?"])
 
 
 if __name__ == "__main__":

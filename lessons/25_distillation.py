@@ -1,13 +1,14 @@
 """Lesson 25. Distillation: what does a teacher know that a label does not say?
 
-A label is one number: "1".  A teacher says how likely it holds each class, and so that this 1 looks
-like a 7.  At temperature 1 that is nearly hidden; divided by T its logits z' show it:
+A label is one number: "1".  A teacher gives a probability for each class, and so it also says that
+this 1 looks like a 7.  At temperature 1 that is nearly hidden; its logits z', divided by T, show
+it:
 
     p = softmax(z'/T)   q = softmax(z/T)        loss = α T² Σ p ln(p/q) + (1 - α) cross-entropy
 
-dz = T (q - p), and q - p shrinks with 1/T: thanks to the T² the gradient keeps its size, ‖z - z'‖
-over the number of classes.  A teacher too large for a rank lives on several, perhaps on others than
-its students: then its logits travel, and every number of them once.
+Here dz = T (q - p), and q - p shrinks with 1/T.  With T² the gradient therefore keeps its size: z -
+z' over the number of classes.  A teacher too large for one rank runs on several, perhaps on other
+ranks than its students.  Then only its outputs travel, each number once.
 
     python lessons/25_distillation.py          mpirun -n 4 python lessons/25_distillation.py
 """
@@ -38,12 +39,12 @@ from minipar.launcher import launch
 from minipar.nn import MLP, Module
 from minipar.viz import draw_soft_targets
 
-FLOAT, SHORT = 8, 30        # bytes; steps with a teacher on other ranks
+FLOAT, SHORT = 8, 30        # bytes of a float64; steps with a teacher on other ranks
 TAUGHT = {"temperature": 4.0, "alpha": 0.9}
 
 
 def temperatures(lesson: Lesson, teacher: Module) -> None:
-    """The gradient of the logits, with T² and without."""
+    """Show the gradient of the logits for several temperatures, with T² and without."""
     x, y = (array[:FEW] for array in (DATA.train_x.astype(np.float64), DATA.train_y))
     with no_grad():
         theirs, ours = (m.logits(x).data for m in (teacher, MLP(SMALL).initialize(1, np.float64)))
@@ -55,16 +56,16 @@ def temperatures(lesson: Lesson, teacher: Module) -> None:
         p, q = (softmax(Tensor(logits / T)).data for logits in (theirs, ours))
         norm = float(np.linalg.norm(z.grad))
         rows += [Row(f"T = {T:g}: ‖dz‖ = T ‖q − p‖ / n", T * np.linalg.norm(q - p) / FEW, norm),
-                 Row("     beside its limit, ‖z − z'‖ / (n · classes)", limit, norm, "", ABOUT),
-                 Row("     without T², beside limit / T²", limit / T**2, norm / T**2, "", ABOUT)]
+                 Row("     its limit, ‖z − z'‖ / (n · classes)", limit, norm, "", ABOUT),
+                 Row("     without T²: limit / T²", limit / T**2, norm / T**2, "", ABOUT)]
     assert abs(norm / limit - 1) < 0.02
-    lesson.say("The gradient of the students' logits (n images). With T² it tends to a limit, and "
-               "all temperatures can share one learning rate and one α; without, it fades away.")
+    lesson.say("The gradient of the student's logits (n images). With T² it tends to a limit, so "
+               "all temperatures can share one learning rate and one α. Without T² it vanishes.")
     lesson.table(rows, "T² in the gradient")
 
 
 def students(comm: Communicator, lesson: Lesson, teacher: Module) -> list[float]:
-    """The same student, taught in different ways; the losses of the last one."""
+    """Teach the same student in four ways; return the losses of the last one."""
     ways = {"labels alone": {"alpha": 0.0}, "soft targets, T = 1": {**TAUGHT, "temperature": 1.0},
             "soft targets, T = 4": TAUGHT, "… and the hidden layer": {**TAUGHT, "hidden": 0.1}}
     scores = {"the teacher (all 1,437 images)": accuracy(teacher)}
@@ -73,17 +74,18 @@ def students(comm: Communicator, lesson: Lesson, teacher: Module) -> list[float]
         losses = fit(comm, model, few(), STEPS, 1e-2)
         scores[name] = accuracy(model.student)
     assert scores["soft targets, T = 4"] > scores["labels alone"] + 0.05
-    lesson.say(f"A student of {MLP(SMALL).num_parameters():,} parameters, teacher "
-               f"{teacher.num_parameters():,}. The student is shown {FEW} images only: each brings "
-               "ten numbers instead of one. Hidden layers are matched through a learned projection "
-               "(16 → 64), which the student then loses; here that changes little.")
-    lesson.grid(["learnt from", "images never seen, recognized"],
+    lesson.say(f"The student has {MLP(SMALL).num_parameters():,} parameters, the teacher "
+               f"{teacher.num_parameters():,}. The student sees only {FEW} images, but for each "
+               "the teacher gives ten numbers instead of one label. Hidden layers are matched "
+               "through a learned projection (16 → 64), which is dropped afterwards; here that "
+               "changes little.")
+    lesson.grid(["trained on", "test images recognized"],
                 [(name, f"{score:.1%}") for name, score in scores.items()])
     return losses
 
 
 def elsewhere(comm: Communicator, lesson: Lesson, teacher: Module, expected: list) -> None:
-    """The last student's first steps, the teacher cut over the last ranks; then over all."""
+    """Repeat the last student's first steps with the teacher split over ranks; count messages."""
     p, half = comm.size, comm.size - comm.size // 2
     weights, rows = {**TAUGHT, "hidden": 0.1}, []
     wide = 10, SIZES[1]                             # logits, and a hidden layer
@@ -91,7 +93,8 @@ def elsewhere(comm: Communicator, lesson: Lesson, teacher: Module, expected: lis
     stay = SHORT * sum(np.dot(shares(BATCH, p), shares(n, p)) for n in wide)
     for teachers, pupils, told, where in (
             (range(half, p), range(half), numbers, "on other ranks: b · (classes + width) a step"),
-            (range(p), range(p), numbers - stay, "on the same ranks: less what a rank has itself")):
+            (range(p), range(p), numbers - stay, "on the same ranks: less, a rank has some "
+                                                 "itself")):
         model = student_of(copy_of(teacher), weights, lambda m, r, ranks=(teachers, pupils):
                            ParallelTeacher(m, r, comm, *ranks, "tp", np.float64))
         announced = AnnouncedBatches(few(), model.teacher, range(SHORT))
@@ -103,21 +106,22 @@ def elsewhere(comm: Communicator, lesson: Lesson, teacher: Module, expected: lis
             losses = fit(own, model, announced, SHORT, 1e-2)
             off = float(np.max(np.abs(np.subtract(losses, expected[:SHORT]))))
         sent = agree_on_sum(comm, comm.stop_trace().bytes_sent(label=LABEL))
-        rows += [Row(f"told {where}", FLOAT * int(told), int(sent), "B"),
-                 Row("     loss − that with a teacher on every rank", 1e-10, off, "", "≤")]
-    lesson.say(f"The teacher cut over {p - half} of {p} ranks, its students on the others: "
-               "each has columns of all rows, each student needs its rows. Announced one batch "
-               "ahead, they are there when they are needed. Then once more with all ranks as both.")
+        rows += [Row(f"sent, teacher {where}", FLOAT * int(told), int(sent), "B"),
+                 Row("     loss − that of a teacher on every rank", 1e-10, off, "", "≤")]
+    lesson.say(f"Now the teacher is split over {p - half} of {p} ranks, and the others train the "
+               "student. Each teacher rank has some columns of all rows, each student rank needs "
+               "all columns of its rows. Students announce each batch one step ahead, so the "
+               "outputs arrive in time. Then once more, with every rank as teacher and student.")
     lesson.table(rows, f"a teacher on several ranks, {SHORT} steps of b = {BATCH}, float64")
 
 
 def shares(total: int, p: int) -> list[int]:
-    """How much of so many rows or columns each of p ranks has."""
+    """The part of `total` rows or columns that each of p ranks has."""
     return [stop - start for start, stop in chunk_bounds(total, p)]
 
 
 def telling(teacher: Module) -> tuple[int, dict]:
-    """(an image that the teacher recognizes with some doubt, its probabilities at three T)."""
+    """(an image that the teacher recognizes with some doubt, its probabilities for three T)."""
     with no_grad():
         logits = teacher.logits(DATA.test_x.astype(np.float64)).data
     second, first = np.sort(logits, axis=1).T[-2:]
@@ -138,14 +142,16 @@ def main(comm: Communicator) -> None:
     bars = {"the label": np.eye(10)[truth]} | softened
     lesson.picture(lambda path: draw_soft_targets(
         path, DATA.test_x[i].reshape(8, 8), bars, truth,
-        f"A {truth}, as its label says it and as the teacher does: softmax(z / T)"))
-    lesson.takeaway("Soft targets tell what else it might have been: T lets it be seen, T² keeps "
-                    "the gradient's size, and of a teacher elsewhere only its outputs travel.")
+        f"A {truth}: its label, and what the teacher says, softmax(z / T)"))
+    lesson.takeaway("Soft targets say what else an image might be. T makes that visible, T² keeps "
+                    "the size of the gradient, and a teacher on other ranks sends only its "
+                    "outputs.")
     lesson.exercises(questions=[
         "Logits are 50,000 numbers a token, hidden layers 4,096: what would you send to a student "
-        "who has the teacher's head?",
+        "that has the teacher's head?",
         "Why is the teacher's dropout off while the student's is on?",
-        "At T → ∞ the loss compares logits themselves: how hard is it on a sure mistake?"])
+        "At T → ∞ the loss compares the logits themselves: how large is it for a confident "
+        "mistake?"])
 
 
 if __name__ == "__main__":
