@@ -29,7 +29,7 @@ from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.optim import AdamW
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.strategies import make_strategy
-from minipar.precision.mixed import FP16, set_precision
+from minipar.precision import FP16, set_precision
 from minipar.viz.precision import draw_precision
 
 UPDATES, UPDATE = 1024, 2.0**-10

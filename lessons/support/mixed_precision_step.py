@@ -16,9 +16,7 @@ from minipar.optim import AdamW
 from minipar.parallel.low_precision import reduce_in
 from minipar.parallel.strategies import make_strategy
 from minipar.parallel.strategy import Microbatch
-from minipar.precision.loss_scaler import LossScaler
-from minipar.precision.mixed import FP16, set_precision
-from minipar.precision.unscale import unscale
+from minipar.precision import FP16, LossScaler, set_precision, unscale
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=2, num_heads=4, width=48, tied=False)
 STEP = GPTConfig(vocab_size=64, context=128, num_layers=2, num_heads=4, width=96)

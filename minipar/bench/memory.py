@@ -14,7 +14,7 @@ from ..memory.remat.plans import rematerialize, rematerialize_attention
 from ..memory.remat.policies import plan_policy
 from ..nn import GPT
 from ..plan.activations import gpt_activations
-from ..precision.mixed import preset, set_precision
+from ..precision import precision_preset, set_precision
 from .gpt import BATCH, CONFIG, make_batch, make_step
 from .timing import Row, interleave, medians, milliseconds
 
@@ -40,7 +40,8 @@ def options() -> dict[str, Callable[[], tuple[GPT, Callable[[], AbstractContextM
                                                     nullcontext)
     found["offload activations"] = offloaded
     for fmt in FORMATS:
-        found[fmt] = lambda fmt=fmt: (set_precision(m := plain(), preset(fmt, m)), nullcontext)
+        found[fmt] = lambda fmt=fmt: (
+            set_precision(model := plain(), precision_preset(fmt, model)), nullcontext)
     return found
 
 

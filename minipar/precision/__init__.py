@@ -1,1 +1,13 @@
-"""Mixed precision: narrow formats for arithmetic, float32 master weights, loss scaling."""
+"""Mixed precision: narrow formats for arithmetic, float32 master weights, loss scaling.
+
+    policy.py         which formats a module computes in; presets for whole models
+    mixed.py          `set_precision`: rounds what a module's operations return and save
+    loss_scaler.py    the scale of the loss; a step that overflows on one rank is skipped on all
+"""
+
+from .loss_scaler import LossScaler, unscale
+from .mixed import set_precision
+from .policy import BF16, FP8, FP16, FP32, PRECISIONS, Precision, precision_preset
+
+__all__ = ["BF16", "FP8", "FP16", "FP32", "PRECISIONS", "LossScaler", "Precision",
+           "precision_preset", "set_precision", "unscale"]

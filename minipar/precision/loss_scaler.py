@@ -1,23 +1,59 @@
-"""Loss scaling: gradients too small for a narrow format are computed larger.
+"""Loss scaling: multiply the loss, so that no gradient is too small for a narrow format.
 
     loss · 2¹⁶ ─▶ backward ─▶ gradients · 2¹⁶ ─▶ finite? ─ yes ─▶ divide by 2¹⁶, clip, step
                                                     └──── no ──▶ skip the step, halve the scale
 
-float16 has no number between 0 and 2⁻²⁴, where many gradients are.  The scale is a power of two, so
-that no digit changes; it is as large as can be: doubled after `interval` steps that went well, and
-halved when a gradient, or the loss itself, overflows.  Micikevicius et al. 2018, section 3.2; the
-numbers are PyTorch's.
+float16 has no number between 0 and 2⁻²⁴, where many gradients lie.  The scale is a power of two, so
+no digit changes.  It is kept as large as possible: doubled after `interval` steps without overflow,
+halved when a gradient, or the loss itself, overflows.
+
+    rank 0   its shards: finite    ─┐            An overflow may show on one rank alone.  The other
+    rank 1   its shards: infinite  ─┼─▶ Σ = 1    ranks would step, and hold other parameters and
+    rank 2   its shards: finite    ─┘   skip     scales from then on: so all skip the step, or none.
+
+Micikevicius et al. 2018, section 3.2; the numbers are PyTorch's (torch.amp.GradScaler).
 """
 
 import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..backend import cache_blocks
+from ..comm import Communicator
+from ..comm.collectives import agree_on_sum
+from ..nn import FlatBuffer
 
 LARGEST = 1e30      # a loss times more than this may be no float32
 
 
-class LossScaler:
-    """`scale`, which `update` keeps as large as overflows allow.
+class ShardedGradients(Protocol):
+    """A strategy, as far as loss scaling knows it: this rank's gradients, and all the ranks."""
 
-    With growth = backoff = 1 it never changes.  Raises ValueError for what would not work.
+    slabs: Sequence[FlatBuffer]
+    comm: Communicator
+
+
+def unscale(strategy: ShardedGradients, scale: float) -> bool:
+    """Collective.  Divide all gradients by `scale`; return whether all are finite on every rank.
+
+    If one is not, all are left as they are, and the step must not be taken.  Call it before
+    clipping, which needs the norm of the unscaled gradients.  Costs one 8-byte control all-reduce.
+    """
+    grads = [slab.complete_grad() for slab in strategy.slabs]
+    num_bad = sum(not np.isfinite(g).all() for grad in grads for (g,) in cache_blocks(grad))
+    if agree_on_sum(strategy.comm, float(num_bad)):
+        return False
+    for grad in grads:
+        grad *= 1 / scale
+    return True
+
+
+class LossScaler:
+    """The `scale` of the loss, which `update` keeps as large as overflows allow.
+
+    With growth = backoff = 1 it never changes.  Raises ValueError for impossible settings.
     """
 
     def __init__(self, scale: float = 2.0**16, growth: float = 2.0, backoff: float = 0.5,
@@ -29,18 +65,18 @@ class LossScaler:
                              f"{growth}, {backoff} and {interval}")
         self.scale, self.growth, self.backoff, self.interval = scale, growth, backoff, interval
         self.num_good = 0           # steps since the scale last changed
-        self.num_skipped = 0        # steps in all that were not taken
+        self.num_skipped = 0        # steps that overflowed, in all
 
     @property
     def can_shrink(self) -> bool:
-        """Whether a smaller scale may help: a dynamic one, above 1.
+        """Whether a smaller scale may prevent an overflow: it is dynamic, and above 1.
 
-        With 1 nothing is scaled, so what overflows is forward, or gradients by themselves.
+        At 1 nothing is scaled: activations, or the gradients themselves, overflow.
         """
         return self.backoff < 1 and self.scale > 1
 
     def update(self, found_inf: bool) -> None:
-        """After each step, or what was to be one: whether a gradient, or the loss, overflowed."""
+        """Adapt the scale after a step; `found_inf`: a gradient or the loss overflowed."""
         if found_inf:
             self.scale *= self.backoff
             self.num_good = 0
@@ -53,10 +89,10 @@ class LossScaler:
                 self.scale *= self.growth
 
     def state_dict(self) -> dict[str, float]:
-        """What a run that is resumed goes on from."""
+        """The state that a resumed run continues from."""
         return {"scale": self.scale, "num_good": self.num_good, "num_skipped": self.num_skipped}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Go on from there."""
+        """Continue from the state of `state_dict`."""
         self.scale, self.num_good = state["scale"], state["num_good"]
         self.num_skipped = state["num_skipped"]

@@ -1,16 +1,16 @@
-"""Mixed precision: numbers kept in 2 bytes or 1, sums of gradients and the weights themselves in 4.
+"""Mixed precision: numbers are kept in 2 bytes or 1, summed gradients and weights in 4.
 
     weight (float32) ─ round ─┐                                 one module, in bfloat16, say
-    x ────────────── round ───┴─▶ linear in float32 ─ round ─▶ y, of which float32 holds every bit
-                        └ what it saves is kept as codes, of 2 bytes
+    x ────────────── round ───┴─▶ linear in float32 ─ round ─▶ y, a bfloat16 number in float32
+                        └ saved for backward as codes of 2 bytes
 
 NumPy has no BLAS for float16 and no bfloat16 at all.  So numbers are *stored* narrow, *computed* in
 float32, and *rounded* once per operation: the results of an accelerator whose products add up in
-float32, at the speed of float32.  What is narrow here, and counted so: saved activations, and
-messages (`parallel/narrow.py`).  What is not: the one array an operation is working on.
+float32, at the speed of float32.  Saved activations and messages (`parallel/low_precision.py`) are
+narrow, and counted so; the one array that an operation works on is not.
 
-The weights of the slab are the "master weights": an update far smaller than a weight, which its
-narrow form would round away, adds up in them.  A narrow weight is rounded from its master for each
+The weights in the slab are the "master weights": they add up updates that are far smaller than a
+weight, which a narrow weight would round away.  A narrow weight is rounded from its master for each
 use, and once more for backward instead of being kept.  Micikevicius et al. 2018 (arXiv 1710.03740).
 
 Per parameter, bytes:      weight   gradient   master   Adam's states    sum
@@ -21,7 +21,6 @@ Per parameter, bytes:      weight   gradient   master   Adam's states    sum
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,65 +30,23 @@ from ..autograd.function import operation_hook
 from ..autograd.ops.rounding import round_to
 from ..autograd.saved import StopForward, current_saved_tensors_hooks, saved_tensors_hooks
 from ..backend import Array, record_allocation
-from ..nn import GPT, Linear, Module
+from ..nn import Module
 from ..nn.chain import chain
-from ..number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, Format
-
-
-@dataclass(frozen=True)
-class Precision:
-    """How a module computes; without formats, as it is.
-
-    `inputs`: what enters it, its weights, and what it saves.  `outputs`: what operations return,
-    biases and gains, and gradients that leave through its inputs.  `gradients`: those that come in.
-    """
-
-    name: str
-    inputs: Format | None = None
-    outputs: Format | None = None
-    gradients: Format | None = None
-
-
-def of(name: str, fmt: Format) -> Precision:
-    """The same format for everything."""
-    return Precision(name, fmt, fmt, fmt)
-
-
-FP32 = Precision("fp32")
-FP16 = of("fp16", FLOAT16)
-BF16 = of("bf16", BFLOAT16)
-# For layers that are products: both factors of each in 8 bits, what comes out in 16.  Values need
-# digits, gradients range: Micikevicius et al. 2022 (arXiv 2209.05433), section 3.
-FP8 = Precision("fp8", FLOAT8_E4M3FN, BFLOAT16, FLOAT8_E5M2)
-NAMES = ("fp32", "bf16", "fp16", "fp8")
-
-
-def preset(name: str, model: Module) -> dict[str, Precision]:
-    """The precisions of that name for `set_precision`.
-
-    "fp8" is for the linear layers, save one that makes the logits; the rest computes in bfloat16.
-    """
-    if name not in NAMES:
-        raise ValueError(f"unknown precision {name!r}: choose from {', '.join(NAMES)}")
-    if name != "fp8":
-        return {"": {"fp32": FP32, "bf16": BF16, "fp16": FP16}[name]}
-    layers = [name for name, module in model.named_modules() if isinstance(module, Linear)]
-    if not (isinstance(model, GPT) and model.config.tied):
-        layers.pop()
-    return {"": BF16} | dict.fromkeys(layers, FP8)
+from ..number_formats import Format
+from .policy import Precision
 
 
 def set_precision(model: Module, precisions: Precision | Mapping[str, Precision]) -> Module:
-    """Change `model`, from outside, before a strategy takes it: how its modules compute.
+    """Make the modules of `model` compute in these precisions; return the model.
 
-    A mapping goes from patterns of names to precisions: {"": FP16, "h.*.mlp": FP8, "ln_f": FP32}.
-    "" is the model, and each holds for everything inside, unless something inside has its own; "*"
-    stands for one name, and of several patterns for a name the last one holds.  The criterion is
-    no module: it stays in float32.  Raises ValueError for a pattern that nothing is called, and
-    for a model that is not in float32.
+    Call it before a strategy takes the model.  A mapping goes from patterns of names to precisions:
+    {"": FP16, "h.*.mlp": FP8, "ln_f": FP32}.  "" is the model.  A precision holds for everything
+    inside a module, except what has its own.  "*" stands for one name; the last pattern that
+    matches wins.  The criterion is no module and stays in float32.  Raises ValueError for a pattern
+    that matches nothing, and for a model that is not in float32.
 
-    With rematerialization: if the model was changed to that before, the inputs of segments are kept
-    as the model's own precision says, else in float32.
+    With rematerialization set up before this call, the inputs of segments are kept in the model's
+    own precision, otherwise in float32.
     """
     if isinstance(precisions, Precision):
         precisions = {"": precisions}
@@ -107,14 +64,14 @@ def set_precision(model: Module, precisions: Precision | Mapping[str, Precision]
     for name, (module, method) in names.items():
         precision = _innermost(name, precisions)
         if precision is not None:
-            own = module.__dict__.get(method)       # put there by somebody else, from outside
+            own = module.__dict__.get(method)       # a method that rematerialization put there
             setattr(module, method, partial(_run, precision, module, method, own))
     model.transform_parameters(_use)
     return model
 
 
 def _methods(model: Module) -> dict[str, tuple[Module, str]]:
-    """Parts that are methods of the model itself: a GPT's "embed" and "head"."""
+    """The parts that are methods of the model itself: a GPT's "embed" and "head"."""
     try:
         parts = chain(model)
     except TypeError:
@@ -130,7 +87,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _innermost(name: str, precisions: Mapping[str, Precision]) -> Precision | None:
-    """That of the longest beginning of the name that has one."""
+    """The precision of the closest module around `name`, itself included, that has one."""
     parts = name.split(".") if name else []
     for length in range(len(parts), -1, -1):
         found = [precision for pattern, precision in precisions.items()
@@ -142,14 +99,14 @@ def _innermost(name: str, precisions: Mapping[str, Precision]) -> Precision | No
 
 # The call of a module that is running; every simulated rank has its own.
 _running: ContextVar["_Call | None"] = ContextVar("precision", default=None)
-# Whether a module inside said how an array is kept, which may reach one outside through a segment
-# that is computed again.
+# Whether an inner module already chose how the array is kept, which may reach an outer module
+# through a segment that is recomputed.
 _decided: ContextVar[bool] = ContextVar("decided", default=False)
 
 
 def _run(precision: Precision, module: Module, method: str, own: Callable | None,
          *inputs: Any, **options: Any) -> Any:
-    """A module's method, in its precision; the class is asked anew, since strategies change it."""
+    """Run a module's method in its precision; look it up anew, since strategies retype modules."""
     with _Call(precision).running() as call:
         inputs = [call.enter(x) if isinstance(x, Tensor) else x for x in inputs]
         return own(*inputs, **options) if own else \
@@ -157,20 +114,20 @@ def _run(precision: Precision, module: Module, method: str, own: Callable | None
 
 
 def _use(weight: Tensor) -> Tensor:
-    """A transform of parameters: the weight as the module that asks for it computes with it."""
+    """A transform of parameters: the weight in the format that the running module computes in."""
     call = _running.get()
     return weight if call is None else call.use(weight)
 
 
 class _Kept(NamedTuple):
-    """A saved array as whoever hooks in outside has it, and what to make of it."""
+    """A saved array as the outer hooks packed it, and how to widen it again."""
 
     item: Any
     widen: Callable[[Array], Array] | None
 
 
 class _Call:
-    """One call of a module, which rounds and keeps what happens in it."""
+    """One call of a module: rounds its inputs, weights and results, and packs its saved arrays."""
 
     def __init__(self, precision: Precision):
         self.precision, hooks, around = precision, current_saved_tensors_hooks(), _running.get()
@@ -193,12 +150,12 @@ class _Call:
             self.weights.clear()
 
     def enter(self, x: Tensor) -> Tensor:
-        """An input of the module."""
+        """The rounded input of the module."""
         p = self.precision
         return x if p.inputs is None or x.dtype.kind != "f" else round_to(x, p.inputs, p.outputs)
 
     def use(self, weight: Tensor) -> Tensor:
-        """A weight of it; its gradient is narrow, too, before it is added up in float32."""
+        """The rounded weight; its gradient is rounded too, before it is added up in float32."""
         p = self.precision
         if p.inputs is None:
             return weight
@@ -208,14 +165,13 @@ class _Call:
         return rounded
 
     def leave(self, y: Tensor) -> Tensor:
-        """What an operation returns."""
+        """The rounded result of an operation."""
         return round_to(y, self.precision.outputs, self.precision.gradients)
 
     def keep(self, array: Array) -> Any:
-        """A hook: of a weight its master, of other numbers codes.
+        """Pack hook: of a weight its master, of other numbers codes.
 
-        Statistics, one number for each row, and what are no numbers, masks and ids, stay as they
-        are.
+        Statistics (one number for each row), masks and ids stay as they are.
         """
         widen = None
         fmt = self.precision.inputs if hasattr(array, "dtype") else None    # else it is a hook's
@@ -232,7 +188,7 @@ class _Call:
         return item if item is StopForward else _Kept(item, widen)
 
     def bring_back(self, kept: _Kept) -> Array:
-        """A hook: the array that `keep` was given, rounded."""
+        """Unpack hook: the array that `keep` was given, rounded."""
         array = self.outside[1](kept.item) if self.outside else kept.item
         return record_allocation("temporaries", kept.widen(array)) if kept.widen else array
 

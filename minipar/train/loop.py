@@ -29,8 +29,7 @@ from ..nn import Module
 from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
 from ..parallel.pipeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy
-from ..precision.loss_scaler import LossScaler
-from ..precision.unscale import unscale
+from ..precision import LossScaler, unscale
 from .flags import REMEMBERED
 from .model_checkpoints import load_checkpoint
 from .setup.device import device_array

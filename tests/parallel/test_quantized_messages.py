@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.optim import SGD
-from minipar.precision.unscale import unscale
+from minipar.precision import unscale
 from minipar.testing import worlds
 from tests.support.cases import Case
 from tests.support.quantized_runs import check_gathers, check_gradients, made, one_batch, quantize

@@ -10,9 +10,7 @@ from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.strategies import NAMES, make_strategy
 from minipar.parallel.strategy import Microbatch
-from minipar.precision.loss_scaler import LossScaler
-from minipar.precision.mixed import FP16, set_precision
-from minipar.precision.unscale import unscale
+from minipar.precision import FP16, LossScaler, set_precision, unscale
 from minipar.testing import worlds
 
 CONFIG = GPTConfig(11, context=4, num_layers=4, num_heads=2, width=8)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from minipar.precision.loss_scaler import LossScaler
+from minipar.precision import LossScaler
 
 # GradScaler(init_scale=8, growth_interval=2) of PyTorch 2.13: found_inf, then the scale after.
 PYTORCH = [(False, 8.0), (False, 16.0), (False, 16.0), (True, 8.0), (False, 8.0), (False, 16.0),

@@ -11,7 +11,7 @@ from minipar.memory.remat.plans import rematerialize, rematerialize_attention, u
 from minipar.nn import GPT, MLP, GPTConfig, LayerNorm, Linear, Module, Parameter
 from minipar.nn.parameter import normal
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
-from minipar.precision.mixed import BF16, FP8, FP16, FP32, preset, set_precision
+from minipar.precision import BF16, FP8, FP16, FP32, precision_preset, set_precision
 from minipar.random import training_step
 
 CONFIG = GPTConfig(23, context=16, num_layers=3, num_heads=2, width=16, dropout=0.1)
@@ -124,7 +124,7 @@ def test_saved_bytes_are_halved_but_for_statistics():
 def test_fp8_keeps_one_byte_of_what_enters_a_product():
     """In each block 4 linear layers save their input, 3 of width d and one of 4 d."""
     model = GPT(CONFIG)
-    eight, sixteen = step(gpt(preset("fp8", model)))[2], step(gpt(BF16))[2]
+    eight, sixteen = step(gpt(precision_preset("fp8", model)))[2], step(gpt(BF16))[2]
     assert sixteen - eight == CONFIG.num_layers * ROWS * 16 * (3 + 4) * 16
 
 
@@ -143,7 +143,7 @@ def test_rematerialization_changes_no_bit():
     for change in (lambda m: rematerialize(m, lambda parts: uniform(1, parts)),
                    lambda m: rematerialize(m, lambda parts: ((0, (1, 2)), 3, (4,))),
                    rematerialize_attention):
-        for precision in (FP16, preset("fp8", GPT(CONFIG))):
+        for precision in (FP16, precision_preset("fp8", GPT(CONFIG))):
             plain = step(gpt(precision))
             for model in (gpt(precision, change=change), change(gpt(precision))):
                 again = step(model)
@@ -177,7 +177,7 @@ def test_the_innermost_pattern_decides_and_names_that_do_not_exist_are_refused()
     with pytest.raises(ValueError, match="not float32"):
         set_precision(GPT(CONFIG).initialize(0, np.float64), FP16)
     with pytest.raises(ValueError, match="choose from fp32, bf16"):
-        preset("int8", model)
+        precision_preset("int8", model)
 
 
 def test_embedding_and_head_can_be_chosen_by_name():

@@ -25,7 +25,7 @@ ALLOWED = {     # what each room may import, itself apart
     "optim": {*LOW, "autograd", "nn", "comm"},      # comm: a norm of shards is a sum over ranks
     "memory": {*LOW, "autograd", "nn", "optim"},
     "parallel": {*LOW, "autograd", "nn", "optim", "comm", "memory"},
-    "precision": {*LOW, "autograd", "nn", "comm", "parallel"},
+    "precision": {*LOW, "autograd", "nn", "comm"},      # comm: an overflow on any rank
     "plan": {*LOW, "autograd", "nn", "comm", "memory", "parallel"},
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},

@@ -9,9 +9,7 @@ from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.precision.loss_scaler import LossScaler
-from minipar.precision.mixed import preset, set_precision
-from minipar.precision.unscale import unscale
+from minipar.precision import LossScaler, precision_preset, set_precision, unscale
 
 VOCABULARY, TIME, ROWS = 11, 8, 8
 UNIT = {"bf16": 2.0**-8, "fp16": 2.0**-11}       # the largest relative error of a rounding
@@ -27,7 +25,7 @@ MODELS = {"gpt": lambda: GPT(GPTConfig(VOCABULARY, context=TIME, num_layers=4, n
 
 def build(model, precision):
     made = MODELS[model]()
-    return set_precision(made, preset(precision, made)).initialize(0)
+    return set_precision(made, precision_preset(precision, made)).initialize(0)
 
 
 def batch(model, step, rows):

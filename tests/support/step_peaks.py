@@ -12,14 +12,14 @@ from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.precision.mixed import preset, set_precision
+from minipar.precision import precision_preset, set_precision
 from minipar.random import training_step
 
 CONFIG = GPTConfig(vocab_size=96, context=128, num_layers=6, num_heads=4, width=64)
 ROWS = 8
 WAYS = {"float32": lambda model: model,
-        "bf16": lambda model: set_precision(model, preset("bf16", model)),
-        "fp8": lambda model: set_precision(model, preset("fp8", model)),
+        "bf16": lambda model: set_precision(model, precision_preset("bf16", model)),
+        "fp8": lambda model: set_precision(model, precision_preset("fp8", model)),
         "full": lambda model: rematerialize(model, plan_policy("full")),
         "full, bf16": lambda model: WAYS["full"](WAYS["bf16"](model))}
 

@@ -12,7 +12,7 @@ from minipar.compress.messages.block_codec import BlockCodec
 from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.launcher import UsageError
 from minipar.parallel.low_precision import reduce_in
-from minipar.precision.loss_scaler import LossScaler
+from minipar.precision import LossScaler
 from minipar.train.loop import begin, take_step, train
 from minipar.train.setup import precision as precision_options
 from minipar.train.tasks import make_task

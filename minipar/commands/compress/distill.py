@@ -21,7 +21,7 @@ from ...compress.distillation.feature_loss import DISTANCES
 from ...compress.distillation.teacher_parallel import SPLITS
 from ...environment import launched
 from ...launcher import UsageError, launch
-from ...precision.mixed import NAMES as PRECISIONS
+from ...precision import PRECISIONS
 from ...train import flags as choices
 from ...train.checkpoint_schema import training_options
 from ...train.model_checkpoints import read, read_to_train

@@ -11,8 +11,8 @@ from ...number_formats import BFLOAT16, FLOAT16, Format
 from ...parallel.low_precision import gather_in, reduce_in, send_in
 from ...parallel.strategy import Strategy
 from ...parallel.wire import Wire
-from ...precision.loss_scaler import LARGEST, LossScaler
-from ...precision.mixed import NAMES, preset, set_precision
+from ...precision import PRECISIONS, LossScaler, precision_preset, set_precision
+from ...precision.loss_scaler import LARGEST
 
 WIRES = {"bf16": BFLOAT16, "fp16": FLOAT16}
 INTEGERS = {"int8": 8, "int4": 4}           # bits of codes, 256 of which share a scale
@@ -24,7 +24,7 @@ ALONE = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",
 def add_precision_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that say in how many bits numbers are kept."""
     group = parser.add_argument_group("precision")
-    group.add_argument("--precision", choices=NAMES, default="fp32",
+    group.add_argument("--precision", choices=PRECISIONS, default="fp32",
                        help="what activations, gradients and weights in use are rounded to; fp8: "
                             "factors of products, the rest bf16 (fp32)")
     group.add_argument("--loss-scale", metavar="dynamic|none|N",
@@ -73,7 +73,7 @@ def narrow_model(options: argparse.Namespace, model: Module) -> Module:
     """The model, or a student in it, computing in the precision of the options."""
     if options.precision != "fp32":
         inner = model.student if isinstance(model, Distillation) else model
-        set_precision(inner, preset(options.precision, inner))
+        set_precision(inner, precision_preset(options.precision, inner))
     return model
 
 

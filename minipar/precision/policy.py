@@ -1,0 +1,55 @@
+"""Which formats a module computes in: a precision each, and presets for whole models.
+
+    "bf16"   every module computes in bfloat16
+    "fp8"    linear layers multiply in 8 bits, the rest computes in bfloat16
+"""
+
+from dataclasses import dataclass
+
+from ..nn import GPT, Linear, Module
+from ..number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, Format
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The formats that a module computes in; None leaves numbers as they are.
+
+    `inputs`: the module's inputs, its weights, and the arrays that it saves.  `outputs`: results of
+    operations, biases and gains, and the gradients of the inputs.  `gradients`: those of the
+    results.
+    """
+
+    name: str
+    inputs: Format | None = None
+    outputs: Format | None = None
+    gradients: Format | None = None
+
+
+def uniform(name: str, fmt: Format) -> Precision:
+    """The precision with one format for everything."""
+    return Precision(name, fmt, fmt, fmt)
+
+
+FP32 = Precision("fp32")
+FP16 = uniform("fp16", FLOAT16)
+BF16 = uniform("bf16", BFLOAT16)
+# For matrix products: both factors in 8 bits, results in 16.  Values need digits, gradients need
+# range: Micikevicius et al. 2022 (arXiv 2209.05433), section 3.
+FP8 = Precision("fp8", FLOAT8_E4M3FN, BFLOAT16, FLOAT8_E5M2)
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+
+
+def precision_preset(name: str, model: Module) -> dict[str, Precision]:
+    """The precisions called `name`, as `set_precision` takes them.
+
+    With "fp8" the linear layers compute in 8 bits, except one that makes the logits; the rest in
+    bfloat16.
+    """
+    if name not in PRECISIONS:
+        raise ValueError(f"unknown precision {name!r}: choose from {', '.join(PRECISIONS)}")
+    if name != "fp8":
+        return {"": {"fp32": FP32, "bf16": BF16, "fp16": FP16}[name]}
+    layers = [name for name, module in model.named_modules() if isinstance(module, Linear)]
+    if not (isinstance(model, GPT) and model.config.tied):
+        layers.pop()
+    return {"": BF16} | dict.fromkeys(layers, FP8)
