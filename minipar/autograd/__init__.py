@@ -12,27 +12,13 @@ from .meter import Meter, current_meter
 from .ops import operators as _operators  # noqa: F401 (gives Tensor its operators)
 from .ops.activations import dropout, gelu, relu, tanh
 from .ops.attention import fused_attention, scaled_dot_product_attention
+from .ops.cross_entropy import IGNORE_INDEX, count_targets, cross_entropy
 from .ops.elementwise import astype, exp, log, sqrt, where
-from .ops.matmul import embedding, linear, matmul
-from .ops.movement import (
-    broadcast_to,
-    concatenate,
-    getitem,
-    max,
-    mean,
-    reshape,
-    split,
-    sum,
-    transpose,
-)
-from .ops.normalization import (
-    IGNORE_INDEX,
-    count_targets,
-    cross_entropy,
-    layer_norm,
-    log_softmax,
-    softmax,
-)
+from .ops.embedding import embedding
+from .ops.matmul import linear, matmul
+from .ops.movement import broadcast_to, concatenate, getitem, reshape, split, transpose
+from .ops.normalization import layer_norm, log_softmax, softmax
+from .ops.reductions import max, mean, sum
 from .saved import saved_tensors_hooks
 from .tensor import GradientSlot, Tensor
 

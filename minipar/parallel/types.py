@@ -28,8 +28,9 @@ from typing import Any
 from ..autograd import Tensor
 from ..autograd.graph import topological_order
 from ..autograd.ops import elementwise as ew
-from ..autograd.ops import movement as sh
+from ..autograd.ops import movement as mv
 from ..autograd.ops.matmul import Linear
+from ..autograd.ops.reductions import Sum
 from ..autograd.tensor import Edge, GradientSlot, Node
 from ..comm import Communicator
 from ..nn import Parameter
@@ -41,8 +42,8 @@ COLLECTIVES = {         # operation: types that it takes, type that it gives
     pairs.GatherFrom: ("V", "I"), pairs.AllGather: ("V", "R"), pairs.ReduceScatter: ("PV", "V"),
     pairs.AllToAll: ("V", "V"), VocabularyCrossEntropy: ("V", "I"),
 }
-ADDING = {ew.Add, ew.Subtract, ew.AsType, sh.Sum, sh.Reshape, sh.Transpose, sh.GetItem,
-          sh.BroadcastTo, sh.Concatenate}
+ADDING = {ew.Add, ew.Subtract, ew.AsType, Sum, mv.Reshape, mv.Transpose, mv.GetItem,
+          mv.BroadcastTo, mv.Concatenate}
 SCALING = {ew.Multiply, ew.Divide}      # by a constant
 TABLE = {Linear: 1, PartialEmbedding: 0}       # which input of theirs may be cut by rows
 MEANING = {"I": "the same on every rank", "R": "the same but used by each rank in its own way",

@@ -1,34 +1,18 @@
 """Promises that hold for every operation of a model: read-only gradients, one dtype."""
 
-import inspect
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import minipar.autograd as ag
-from minipar.autograd import Function, Tensor, saved_tensors_hooks
-from minipar.autograd.ops import (
-    activations,
-    elementwise,
-)
-from minipar.autograd.ops import attention as at
-from minipar.autograd.ops import (
-    matmul as products,
-)
-from minipar.autograd.ops import (
-    movement as shaping,
-)
-from minipar.autograd.ops import (
-    normalization as normalize,
-)
+from minipar.autograd import Tensor, saved_tensors_hooks
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.random import training_step
+from tests.support.operations import operations
 
-OPERATIONS = [op for module in (at, activations, elementwise, normalize, products, shaping)
-              for op in vars(module).values()
-              if inspect.isclass(op) and issubclass(op, Function) and "backward" in vars(op)]
+OPERATIONS = [op for op in operations() if "backward" in vars(op)]
 IDS = np.array([[1, 2, 3, 0], [4, 5, 6, 6]])
 TARGETS = np.array([[2, 3, -100, 1], [5, 6, 6, -100]])
 

@@ -20,7 +20,7 @@ import numpy as np
 from ...backend import Array, cache_blocks
 from ..function import Function
 from ..tensor import Tensor
-from .normalization import row_dot, row_sum
+from .reductions import row_dot, row_sum
 
 MASKED = -1e30      # exp(MASKED - max) is 0 in float32 and float64
 QUERIES = 64        # in a block: fewer save more of the masked half, but make smaller products

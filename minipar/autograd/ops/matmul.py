@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ...backend import Array, check_ids, scatter_add
 from ..function import Function
 from ..tensor import Tensor
 from .elementwise import rows, unbroadcast, unbroadcast_flops
@@ -76,32 +75,6 @@ class Linear(Function):
         return [dx, lambda: rows(x()).T @ g, lambda: np.einsum("ni->i", g)]
 
 
-class Embedding(Function):
-    """y = table[ids];  dtable = rows of g added up by id."""
-
-    expects = "a table (rows, width) and an array of row numbers"
-
-    @staticmethod
-    def flops(ctx, out, table, ids):
-        return 0, [out.size, 0]
-
-    @staticmethod
-    def forward(ctx, table, ids):
-        if table.ndim != 2:
-            raise ValueError("the table has two axes")
-        if ids.dtype.kind not in "iu":
-            raise TypeError(f"ids are row numbers: integers, not {ids.dtype}")
-        check_ids(ids, table.shape[0], "ids")
-        ctx.save(ids)
-        ctx.shape = table.shape
-        return np.take(table, ids, axis=0)
-
-    @staticmethod
-    def backward(ctx, g):
-        (ids,), shape = ctx.saved, ctx.shape
-        return [lambda: scatter_add(rows(g), ids().reshape(-1), shape), None]
-
-
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """a (..., n, k) @ b (..., k, m) → (..., n, m)."""
     return MatMul.apply(a, b)
@@ -110,8 +83,3 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (..., in) weight (in, out) + bias (out,) → (..., out)."""
     return Linear.apply(x, weight, bias)
-
-
-def embedding(table: Tensor, ids: Array) -> Tensor:
-    """Rows of the table (rows, width), picked by ids (...) → (..., width)."""
-    return Embedding.apply(table, Tensor(ids))      # ids are data: what they pick is no weight

@@ -1,75 +1,27 @@
-"""Operations that sum over, pick from or rearrange elements; none of them computes anything new."""
+"""Operations that move elements and compute nothing: shapes, axes, slices, pieces."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_index
 
 from ...backend import add_at
 from ..function import Function
 from ..tensor import Tensor
 from .elementwise import Broadcast, unbroadcast
 
-Axes = int | tuple[int, ...] | None
-
-
-def _expand(g, axis, keepdims):
-    """A reduced gradient with its reduced axes back, of length 1."""
-    return g if axis is None or keepdims else np.expand_dims(g, axis)
-
 
 class _Move(Function):
-    """Moves elements and computes nothing."""
+    """Base of the operations that copy elements: no FLOPs."""
 
     flops_per_element = 0, 0
 
 
 class _View(Function):
-    """Does not even move them."""
+    """Base of the operations that return a view: nothing to meter."""
 
     metered = False
-
-
-class Sum(Function):
-    """y = Σ x over some axes;  dx = g, spread over them."""
-
-    @staticmethod
-    def flops(ctx, out, x):
-        return x.size, [0]
-
-    @staticmethod
-    def forward(ctx, x, axis=None, keepdims=False):
-        ctx.shape, ctx.axis, ctx.keepdims = x.shape, axis, keepdims
-        return np.sum(x, axis=axis, keepdims=keepdims)
-
-    @staticmethod
-    def backward(ctx, g):
-        shape, g = ctx.shape, _expand(g, ctx.axis, ctx.keepdims)
-        return [lambda: np.broadcast_to(g, shape)]
-
-
-class Max(Function):
-    """y = max x over some axes;  dx = g at the maximum, shared evenly where several are equal."""
-
-    flops_per_element = 1, 2
-
-    @staticmethod
-    def forward(ctx, x, axis=None, keepdims=False):
-        kept = np.max(x, axis=axis, keepdims=True)
-        ctx.save(x == kept)
-        ctx.axis, ctx.keepdims = axis, keepdims
-        return kept if keepdims else np.squeeze(kept, axis)
-
-    @staticmethod
-    def backward(ctx, g):
-        (at_max,), axis, g = ctx.saved, ctx.axis, _expand(g, ctx.axis, ctx.keepdims)
-
-        def dx():
-            where = at_max()
-            return where * g / np.sum(where, axis=axis, keepdims=True).astype(g.dtype)
-        return [dx]
 
 
 class Reshape(_View):
@@ -173,25 +125,6 @@ class Concatenate(_Move):
         before = (slice(None),) * ctx.axis
         return [lambda part=(*before, slice(end - size, end)): g[part]
                 for size, end in zip(ctx.sizes, ends)]
-
-
-def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Σ x over `axis` (an int, several, or None for all)."""
-    return Sum.apply(x, axis=axis, keepdims=keepdims)
-
-
-def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The mean of x over `axis` (an int, several, or None for all)."""
-    axes = range(x.ndim) if axis is None else normalize_axis_tuple(axis, x.ndim, "mean: axis")
-    count = math.prod(x.shape[a] for a in axes)
-    if not count:
-        raise ValueError(f"mean: no elements along axis {axis} of shape {x.shape}")
-    return sum(x, axis, keepdims) * (1 / count)
-
-
-def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The maximum of x over `axis` (an int, several, or None for all)."""
-    return Max.apply(x, axis=axis, keepdims=keepdims)
 
 
 def _flat(numbers: tuple) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 from ..engine import backward
 from ..tensor import Tensor
 from . import elementwise as e
-from . import matmul as products
-from . import movement as shaping
+from . import movement, reductions
+from .matmul import MatMul
 
 Tensor.backward = backward
 Tensor.__add__ = lambda a, b: e.Add.apply(a, b)
@@ -17,14 +17,14 @@ Tensor.__truediv__ = lambda a, b: e.Divide.apply(a, b)
 Tensor.__rtruediv__ = lambda a, b: e.Divide.apply(b, a)
 Tensor.__neg__ = lambda a: e.Multiply.apply(a, -1.0)
 Tensor.__pow__ = lambda a, p: e.Power.apply(a, p=p)
-Tensor.__matmul__ = lambda a, b: products.MatMul.apply(a, b)
-Tensor.__rmatmul__ = lambda a, b: products.MatMul.apply(b, a)
-Tensor.__getitem__ = shaping.getitem
-Tensor.T = property(shaping.transpose)
-Tensor.sum = shaping.sum
-Tensor.mean = shaping.mean
-Tensor.max = shaping.max
-Tensor.reshape = shaping.reshape
-Tensor.transpose = shaping.transpose
-Tensor.split = shaping.split
+Tensor.__matmul__ = lambda a, b: MatMul.apply(a, b)
+Tensor.__rmatmul__ = lambda a, b: MatMul.apply(b, a)
+Tensor.__getitem__ = movement.getitem
+Tensor.T = property(movement.transpose)
+Tensor.sum = reductions.sum
+Tensor.mean = reductions.mean
+Tensor.max = reductions.max
+Tensor.reshape = movement.reshape
+Tensor.transpose = movement.transpose
+Tensor.split = movement.split
 Tensor.astype = e.astype

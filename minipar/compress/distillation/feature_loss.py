@@ -11,7 +11,7 @@ is through.  Romero et al. 2015, FitNets (hints); Jiao et al. 2020, TinyBERT, eq
 import numpy as np
 
 from ...autograd import Function, Tensor
-from ...autograd.ops.normalization import row_dot
+from ...autograd.ops.reductions import row_dot
 from ...backend import Array
 
 SMALLEST = 1e-8         # length that a vector is taken to have at least, where it divides

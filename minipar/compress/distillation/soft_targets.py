@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets
-from ...autograd.ops.normalization import row_sum
+from ...autograd.ops.reductions import row_sum
 from ...backend import Array
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets
 from ...autograd.ops.attention import MASKED
 from ...autograd.ops.elementwise import rows
-from ...autograd.ops.normalization import row_sum
+from ...autograd.ops.reductions import row_sum
 from ...backend import Array, check_ids, scatter_add
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
