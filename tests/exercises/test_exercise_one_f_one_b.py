@@ -8,6 +8,7 @@ from minipar.comm import Cluster
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.pipeline.one_f_one_b import OneFOneB
+from minipar.parallel.strategy import Microbatch
 
 WIDTH, WORDS, ROWS = 6, 7, 2
 SIZES = [(1, 2), (2, 1), (2, 5), (3, 2), (3, 4), (4, 6)]      # ranks, microbatches
@@ -29,7 +30,7 @@ def batches_of(model, m):
         inputs = draw.standard_normal((rows, WIDTH)) if isinstance(model, MLP) \
             else draw.integers(0, WORDS, (rows, 4))
         shape = (rows,) if isinstance(model, MLP) else (rows, 4)
-        found.append((inputs, draw.integers(0, WIDTH, shape), np.arange(rows)))
+        found.append(Microbatch(inputs, draw.integers(0, WIDTH, shape), np.arange(rows)))
     return found
 
 

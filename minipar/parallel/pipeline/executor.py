@@ -155,7 +155,7 @@ class BatchRun:
         pipeline, (_, stage, i), batch = self.pipeline, action, self.batches[action.microbatch]
         x = Tensor(x, requires_grad=True) if stage else batch.inputs
         with training_step(self.seed, self.step, batch.samples):
-            y = pipeline.forward_of(stage, x)
+            y = pipeline.run_stage(stage, x)
             if stage == pipeline.num_stages - 1:
                 y = pipeline.model.criterion(y, batch.targets, self.num_targets)
                 self.loss += float(y.data)

@@ -39,7 +39,7 @@ class NaiveModelParallel(Staged):
         if rank:
             x = Tensor(self._receive(rank - 1), requires_grad=True)
         with training_step(seed, step, batch.samples):
-            y = self.forward_of(rank, x)
+            y = self.run_stage(rank, x)
             if self.has_last:
                 y = self.model.criterion(y, batch.targets, num_targets)
         grad = None

@@ -1,4 +1,4 @@
-"""A pipeline by 1F1B: stages of a model on different ranks, all at work on different microbatches.
+"""A pipeline by 1F1B: stages of a model on different ranks, each at work on its own microbatch.
 
     p = 3 stages, m = 4 microbatches; F forward, B backward, · waiting
 
@@ -6,23 +6,22 @@
     stage 1   ·  F0 F1 ·  B0 F2 B1 F3 B2 ·  B3 ·       steady:  one forward, one backward, …
     stage 2   ·  ·  F0 B0 F1 B1 F2 B2 F3 B3 ·  ·       drain:   the backwards that are left
 
-Stage s is so far ahead that its first backward comes back just when it is due.  It never holds the
-activations of more than min(p - s, m) microbatches, however many there are: m in GPipe.
+Stage s runs p - s - 1 forwards ahead: exactly enough that the gradient of its first microbatch
+arrives when its first backward is due.  It never holds the activations of more than min(p - s, m)
+microbatches; under GPipe it would hold m.
 
-Neighbours exchange an activation and a gradient for each microbatch.  The receive of an activation
-is begun when the one before is taken up, that of a gradient as soon as its activation is on its
-way.  A send is begun and left, and waited for when the next one is due, whose receiver has long
-asked for it.  So nobody waits in a circle, however large the messages.  With sends that block and
-receives that begin when they are needed they would: in steady 1F1B two neighbours send to each
-other.  Activations go one way and gradients the other, each in the order of the microbatches, so
-there is no need of tags.
+For each microbatch, neighbouring stages exchange one activation and one gradient.  Receives are
+posted early (`irecv`), and a send is waited for only before the next send to the same stage, so no
+cycle of blocked ranks can form, whatever the message size.  With blocking sends one would: in
+steady 1F1B two neighbours send to each other at the same time.  Activations travel one way and
+gradients the other, each in the order of the microbatches, so messages need no tags.
 
-Nobody divides by m: the last stage divides each microbatch's loss by the number of targets of the
+No stage divides by m: the last stage divides each microbatch's loss by the number of targets of the
 whole batch, and gradients add up.
 
-This is the specification, in one piece.  The product (`pipeline/`) takes any schedule as data, this
-row (`one_f_one_b_row`) among others, derives its messages from it and learns their shapes; it has
-several stages on a rank, cuts by weight, and computes while messages travel.
+This is the specification.  `train` runs every schedule, 1F1B among them, by executor.py: it takes
+the rows as data, derives the messages from them, puts several stages on a rank and computes while
+messages travel.
 
 Narayanan et al. 2019, PipeDream; Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.
 """
@@ -32,17 +31,39 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...autograd import Tensor, backward, count_targets
+from ...autograd import Tensor, backward
 from ...backend import Array
 from ...comm import Communicator, Request
-from ...comm.collectives import agree_on_sum, all_reduce, chunk_bounds
-from ...nn import Module, Parameter, Slab
-from ...nn.chain import chain
-from ...nn.parameter import Unmaterialized
+from ...nn import Module
 from ...random import training_step
+from ..strategy import Microbatch
 from .schedule.actions import FORWARD, one_f_one_b_row
+from .stages import Staged
 
-Microbatch = tuple[Array, Array, Array]     # inputs, targets, global numbers of the samples
+
+class OneFOneB(Staged):
+    """A strategy: `model` in as many stages as `comm` has ranks, trained by 1F1B.
+
+    `width` is the last axis of this stage's input, a GPT's width: so each rank knows the shape of
+    the activations to come, (*targets.shape, width).  See Staged for `cuts`.
+    """
+
+    def __init__(self, model: Module, comm: Communicator, width: int,
+                 cuts: Sequence[int] | None = None):
+        super().__init__(model, comm, placement=[*range(comm.size)], cuts=cuts)
+        self.width = width
+
+    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+                  step: int = 0) -> float:
+        """Forward and backward of all microbatches; this rank's share of the loss."""
+        self.check_fresh()
+        batch = StageBatch(self, microbatches, num_targets, seed, step)
+        for kind, _, i in one_f_one_b_row(self.comm.rank, self.comm.size, len(microbatches)):
+            do = batch.forward if kind == FORWARD else batch.backward
+            do(i)
+        batch.wait_for_sends()
+        self._synchronize()             # sum the gradients of a tied embedding over its two stages
+        return batch.loss
 
 
 class PendingRecv(NamedTuple):
@@ -52,108 +73,68 @@ class PendingRecv(NamedTuple):
     request: Request
 
     def wait(self) -> Array:
-        """The array, when it is there."""
+        """The array, when it has arrived."""
         self.request.wait()
         return self.array
 
 
-class OneFOneB:
-    """`model` cut into as many stages as `comm` has ranks, each of as many parts (`parts.py`).
+class StageBatch:
+    """One stage's work on one batch: its microbatches in flight, and its messages under way."""
 
-    A rank keeps the parameters of its stage, in `slabs`; all ranks have given their model the same
-    numbers.  `width` is how many numbers its stage takes for each target, a GPT's width say: so
-    ranks know the shape of what comes, (*targets.shape, width), without a message.
-    """
+    def __init__(self, strategy: OneFOneB, microbatches: Sequence[Microbatch], num_targets: float,
+                 seed: int, step: int):
+        self.strategy, self.comm, self.microbatches = strategy, strategy.comm, microbatches
+        self.num_targets, self.seed, self.step, self.loss = num_targets, seed, step, 0.0
+        self.before, self.after = self.comm.rank - 1, self.comm.rank + 1     # the neighbours
+        self.is_first, self.is_last = self.before < 0, self.after == self.comm.size
+        self.in_flight: dict[int, tuple[Tensor | Array, Tensor]] = {}   # input and output
+        self.activation = self.post_activation(0)
+        self.gradients: list[PendingRecv] = []
+        self.sends: dict[int, Request] = {}         # the last one to each neighbour
 
-    def __init__(self, model: Module, comm: Communicator, width: int):
-        self.model, self.comm, self.width = model, comm, width
-        parts = chain(model)
-        if len(parts) < comm.size:
-            raise ValueError(f"a model of {len(parts)} parts has no {comm.size} stages: take fewer "
-                             "ranks, or a deeper model")
-        stages = [parts[start:stop] for start, stop in chunk_bounds(len(parts), comm.size)]
-        self.stage = stages[comm.rank]
-        holders = {parameter: [r for r, stage in enumerate(stages)
-                               if any(parameter in part.parameters() for part in stage)]
-                   for parameter in model.parameters()}
-        mine = [(name, parameter) for name, parameter in model.named_parameters()
-                if comm.rank in holders[parameter]]
-        self.slabs, model.slabs = [Slab(mine, like=mine[0][1].data)], []
-        self.sends: dict[int, Request] = {}     # the last one to each neighbour
-        self.shared: list[tuple[Communicator, Parameter]] = []      # a tied embedding
-        for parameter, ranks in holders.items():
-            if len(ranks) > 1:
-                group = comm.split(0 if comm.rank in ranks else None)
-                self.shared += [(group, parameter)] if group else []
-            if comm.rank not in ranks:
-                parameter.data = Unmaterialized(parameter.shape, parameter.dtype)
-                parameter.slot.grad_buffer = None
+    def forward(self, i: int) -> None:
+        """Receive microbatch i's activation, compute this stage, send the result."""
+        inputs, targets, samples = self.microbatches[i]
+        x: Tensor | Array = inputs
+        if self.activation:
+            x = Tensor(self.activation.wait(), requires_grad=True)
+            self.activation = self.post_activation(i + 1)
+        with training_step(self.seed, self.step, samples):
+            y = self.strategy.run_stage(self.comm.rank, x)
+            if self.is_last:
+                y = self.strategy.model.criterion(y, targets, self.num_targets)
+                self.loss += float(y.data)
+        if not self.is_last:
+            self.send(y.data, self.after)
+            self.gradients.append(self.post_recv(y.shape, self.after))
+        self.in_flight[i] = x, y
 
-    def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
-        """This rank's share of the number of targets: all are the last stage's."""
-        last = self.comm.rank == self.comm.size - 1
-        return last * sum(count_targets(y, self.model.ignore_index) for _, y, _ in microbatches)
+    def backward(self, i: int) -> None:
+        """Receive the gradient of microbatch i's output, compute backward, send its input's."""
+        x, y = self.in_flight.pop(i)
+        backward(y, None if self.is_last else self.gradients.pop(0).wait())
+        if isinstance(x, Tensor):
+            self.send(x.grad, self.before)
 
-    def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0,
-                         step: int = 0) -> float:
-        """Compute the gradients of the whole batch; return its loss.  Collective."""
-        num_targets = agree_on_sum(self.comm, self.count_targets(microbatches)) or 1.0
-        return agree_on_sum(self.comm, self.run_batch(microbatches, num_targets, seed, step))
+    def post_activation(self, i: int) -> PendingRecv | None:
+        """Begin to receive microbatch i's activation, if there is one to come."""
+        if self.is_first or i == len(self.microbatches):
+            return None
+        return self.post_recv((*self.microbatches[i].targets.shape, self.strategy.width),
+                              self.before)
 
-    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
-            step: int = 0) -> float:
-        """Forward and backward of all microbatches; this rank's share of the loss.
-
-        Every rank is given all of them; `num_targets` is how many targets count in the whole batch.
-        Gradients add up in `slabs`, and in the end those of shared weights are summed over their
-        holders: once, since `copy_to`, which does it in backward, would hang.  There the last stage
-        would wait for the first one, which waits for its gradient.
-        """
-        rank, last = self.comm.rank, self.comm.size - 1
-        if any(parameter.grad is not None for _, parameter in self.shared):
-            raise ValueError("the gradients of shared weights were summed already, and would be "
-                             "again: call zero_grad() first")
-        shapes = [(*targets.shape, self.width) for _, targets, _ in microbatches]
-        loss, kept = 0.0, {}                    # kept: of each microbatch that is in flight
-        activations = [self.expect(shapes[0], rank - 1)] if rank else []
-        gradients: list[PendingRecv] = []
-        for kind, _, i in one_f_one_b_row(rank, self.comm.size, len(microbatches)):
-            if kind == FORWARD:
-                x, targets, samples = microbatches[i]
-                if rank:
-                    x = Tensor(activations.pop().wait(), requires_grad=True)
-                    activations += [self.expect(shape, rank - 1) for shape in shapes[i + 1:i + 2]]
-                y = x
-                with training_step(seed, step, samples):
-                    for part in self.stage:
-                        y = part.apply(y)
-                    if rank == last:
-                        y = self.model.criterion(y, targets, num_targets)
-                        loss += float(y.data)
-                if rank < last:
-                    self.send(y.data, rank + 1)
-                    gradients.append(self.expect(y.shape, rank + 1))
-                kept[i] = x, y
-            else:
-                x, y = kept.pop(i)
-                backward(y, gradients.pop(0).wait() if rank < last else None)
-                if rank:
-                    self.send(x.grad, rank - 1)
-        while self.sends:
-            self.sends.popitem()[1].wait()
-        for slab in self.slabs:
-            slab.complete_grad()
-        for holders, parameter in self.shared:
-            all_reduce(holders, parameter.grad, algorithm="ring", out=parameter.grad)
-        return loss
-
-    def expect(self, shape: tuple[int, ...], source: int) -> PendingRecv:
+    def post_recv(self, shape: tuple[int, ...], source: int) -> PendingRecv:
         """Begin to receive an array of that shape."""
-        array = np.empty_like(self.slabs[0].data, shape=shape)
+        array = np.empty_like(self.strategy.slabs[0].data, shape=shape)
         return PendingRecv(array, self.comm.irecv(array, source))
 
     def send(self, array: Array, dest: int) -> None:
-        """Begin to send, when the last array that was sent there has arrived."""
+        """Begin to send, once the array before has arrived there."""
         if dest in self.sends:
             self.sends[dest].wait()
         self.sends[dest] = self.comm.isend(array, dest)
+
+    def wait_for_sends(self) -> None:
+        """Wait until all arrays have arrived."""
+        for request in self.sends.values():
+            request.wait()

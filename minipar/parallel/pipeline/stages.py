@@ -122,7 +122,7 @@ class Staged(Strategy):
         """See Strategy: the last stage counts."""
         return super().count_targets(microbatches) if self.has_last else 0
 
-    def forward_of(self, stage: int, x: Tensor | Array) -> Tensor:
+    def run_stage(self, stage: int, x: Tensor | Array) -> Tensor:
         """What one of this rank's stages makes of its input."""
         return self.model.run_parts(self.stages[stage], x)
 
