@@ -71,3 +71,16 @@ def _overlap(segment: Segment, start: int, stop: int) -> Segment | None:
         return None
     return replace(segment, start=first - start, stop=last - start,
                    flat_range=(first - segment.start, last - segment.start))
+
+
+def gather_parameter(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
+    """The global array of which `piece`, flat, is this rank's box; all ranks call it."""
+    values = np.array(piece).reshape(segment.shape)
+    for dim, total in enumerate(segment.global_shape):
+        if values.shape[dim] != total:
+            values = collectives.all_gather(tp, values, dim, total)
+    if segment.order is None:
+        return np.ascontiguousarray(values)
+    unordered = np.empty_like(values)
+    unordered[..., np.array(segment.order)] = values
+    return unordered

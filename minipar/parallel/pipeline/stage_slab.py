@@ -15,7 +15,7 @@ from ...backend import Array, to_host
 from ...comm import Communicator, collectives
 from ...nn import Parameter, Slab
 from ...nn.slab import Segment
-from ..tensor.apply import gather_parameter
+from ..shards import gather_parameter
 
 Row = Sequence[tuple[Segment, Parameter]]
 

@@ -16,9 +16,10 @@ import numpy as np
 from ...autograd import Tensor, linear
 from ...backend import Array, to_host
 from ...comm import Communicator
-from ...comm.collectives import all_gather, chunk_bounds
-from ...nn import GPT, MLP, Dropout, Linear, Module, Segment, Slab
+from ...comm.collectives import chunk_bounds
+from ...nn import GPT, MLP, Dropout, Linear, Module, Slab
 from ..conjugate import gather_from
+from ..shards import gather_parameter
 from .layers import (
     AXIS,
     SequenceSplit,
@@ -179,16 +180,3 @@ def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
         for dropout in [model.drop, *(layer for block in model.h for layer in
                                       (block.attn.resid_dropout, block.mlp.dropout))]:
             retype(dropout, PartialDropout, tp=split.tp, total=None)
-
-
-def gather_parameter(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
-    """The global array of which `piece`, flat, is this rank's box; all ranks call it."""
-    values = np.array(piece).reshape(segment.shape)
-    for dim, total in enumerate(segment.global_shape):
-        if values.shape[dim] != total:
-            values = all_gather(tp, values, dim, total)
-    if segment.order is None:
-        return np.ascontiguousarray(values)
-    unordered = np.empty_like(values)
-    unordered[..., np.array(segment.order)] = values
-    return unordered
