@@ -2,19 +2,25 @@
 
     write_schedule_page("out/pipelines.html", schedule="zb_h1", num_ranks=4, num_microbatches=8)
 
-Open it in a browser: sliders for ranks, microbatches, virtual stages and the times of F, I and W, a
-table of all schedules at these numbers.  `pipelines.html#schedule=1f1b&p=4&m=8` opens it there.
-The page makes and simulates schedules itself, in a small translation of parallel/pipeline to
-JavaScript (schedule.html); a test compares both in a browser.
+Open it in a browser: it has sliders for ranks, microbatches, virtual stages and the times of F, I
+and W, and a table of all schedules at these numbers.  `pipelines.html#schedule=1f1b&p=4&m=8` opens
+it there.
+
+Python makes the rows of every schedule at every number that the sliders reach, and writes them into
+the page with the formulas of the table of schedules.  JavaScript (schedule.html) places the actions
+in time and draws: a new schedule is on the page as soon as it is in the table.
 """
 
 import html
 import json
 import re
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from ..atomic_files import write_text
-from ..parallel.pipeline import SCHEDULES, Times
+from ..parallel.pipeline import SCHEDULES, Action, Times, make_schedule
+from ..parallel.pipeline.schedule.dependencies import OPS
 from ..parallel.pipeline.schedule.simulate import DEFAULT
 from .pipeline import COLORS, IDLE, KEPT
 
@@ -22,6 +28,7 @@ TEMPLATE = Path(__file__).with_name("schedule.html")
 # The ends of the sliders, and their steps: (least, most, step)
 LIMITS = {"p": (1, 8, 1), "m": (1, 24, 1), "v": (1, 4, 1), "f": (0.5, 4, 0.5), "i": (0.5, 4, 0.5),
           "w": (0, 4, 0.5)}
+KINDS = "".join(OPS)            # F, B, I, W
 TITLE = "Pipeline schedules: the bubble and what it costs to fill it"
 
 
@@ -41,9 +48,53 @@ def write_schedule_page(path: str | Path, schedule: str = "1f1b", num_ranks: int
         if not least <= start[name] <= most or start[name] % step:
             raise ValueError(f"the page has {name} from {least:g} to {most:g} in steps of "
                              f"{step:g}, not {start[name]:g}")
-    data = json.dumps({"names": [*SCHEDULES], "start": start, "limits": LIMITS})
+    data = json.dumps({"kinds": KINDS, "start": start, "limits": LIMITS,
+                       "schedules": {name: tabulate(name) for name in SCHEDULES}})
     colors = {**{kind: color for kind, color in COLORS.items() if kind != IDLE}, "kept": KEPT}
     inserted = {"TITLE": html.escape(title), "DATA": data,
                 "COLORS": " ".join(f"--{name}: {color};" for name, color in colors.items())}
     page = TEMPLATE.read_text(encoding="utf-8")
     return write_text(path, re.sub("%([A-Z]+)%", lambda mark: inserted[mark[1]], page))
+
+
+@cache
+def tabulate(name: str) -> dict:
+    """The table's entry of a schedule, and its rows at all numbers that the sliders reach.
+
+    `placements["p v"]` are the ranks of the stages, `rows["p m v"]` the rows of the ranks as text
+    (see `encode_row`), one after the other.
+    """
+    entry = SCHEDULES[name]
+    placements, rows = {}, {}
+    for v in slider("v") if entry.any_stages else [entry.num_stages]:
+        for p in slider("p"):
+            for m in slider("m"):
+                schedule, placement = make_schedule(name, p, m, v)
+                placements[f"{p} {v}"] = placement
+                rows[f"{p} {m} {v}"] = " ".join(
+                    encode_row(row, [s for s, owner in enumerate(placement) if owner == rank])
+                    for rank, row in enumerate(schedule))
+    return {"any_stages": entry.any_stages, "num_stages": entry.num_stages,
+            "makespan": entry.makespan, "placements": placements, "rows": rows}
+
+
+def slider(name: str) -> range:
+    """The numbers that a slider of whole numbers reaches."""
+    least, most, step = LIMITS[name]
+    return range(int(least), int(most) + 1, int(step))
+
+
+def encode_row(row: Sequence[Action], stages: Sequence[int]) -> str:
+    """A row as text, one letter an action: A for F of the first of `stages`, B for its B, …
+
+    A capital is the microbatch after the letter's last one, a small letter the one before it; any
+    other microbatch is a number after the letter.  1F1B's first row of 4 is AAAABABABABABBBB.
+    """
+    last: dict[int, int] = {}
+    letters = []
+    for kind, stage, microbatch in row:
+        number = len(KINDS) * stages.index(stage) + KINDS.index(kind)
+        letter, step = chr(ord("A") + number), microbatch - last.get(number, -1)
+        letters.append({1: letter, -1: letter.lower()}.get(step, f"{letter}{microbatch}"))
+        last[number] = microbatch
+    return "".join(letters)

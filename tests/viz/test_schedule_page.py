@@ -1,4 +1,4 @@
-"""The page of schedules: its JavaScript makes and times what Python does, in a browser."""
+"""The page of schedules: in a browser its rows, times and formulas are those of Python."""
 
 import json
 import re
@@ -8,10 +8,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from minipar.parallel.pipeline import SCHEDULES, Times, make_schedule, simulate
+from minipar.parallel.pipeline import SCHEDULES, Action, Times, make_schedule, simulate
 from minipar.parallel.pipeline.schedule.metrics import bubble, peak_memory
 from minipar.plan import pipelines as predict
 from minipar.viz import write_schedule_page
+from minipar.viz.schedule_page import tabulate
 
 BROWSER = next(filter(None, map(shutil.which, (
     "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None)
@@ -153,11 +154,33 @@ def test_sliders_and_names_change_the_picture(page, tmp_path):
     assert dom.words["w-value"] == "1.5"
 
 
+def decode(code, stages):
+    """What the page makes of a row's text."""
+    last = {}
+    for letter, number in re.findall(r"([A-Za-z])(\d*)", code):
+        at = ord(letter.upper()) - ord("A")
+        last[at] = int(number or last.get(at, -1) + (1 if letter.isupper() else -1))
+        yield Action("FBIW"[at % 4], stages[at // 4], last[at])
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_rows_of_the_page_are_those_of_the_schedules(name):
+    table = tabulate(name)
+    assert len(table["rows"]) == 8 * 24 * (4 if table["any_stages"] else 1)
+    for key in [*table["rows"]][::7]:
+        p, m, v = map(int, key.split())
+        schedule, placement = make_schedule(name, p, m, v)
+        assert placement == table["placements"][f"{p} {v}"]
+        stages = [[s for s, owner in enumerate(placement) if owner == rank] for rank in range(p)]
+        codes = table["rows"][key].split(" ")
+        assert [[*decode(code, own)] for code, own in zip(codes, stages, strict=True)] == schedule
+
+
 def test_the_page_needs_nothing_else(page):
     text = page.read_text(encoding="utf-8")
     assert not re.search(r"\bsrc=|\bhref=|@import|url\((?!#)|fetch\(|%[A-Z]+%", text)
     assert re.findall(r"https?://\S+", text) == ['http://www.w3.org/2000/svg";']      # a name
-    assert list(page.parent.iterdir()) == [page]
+    assert list(page.parent.iterdir()) == [page] and len(text) < 1_500_000
 
 
 def test_what_the_page_cannot_show_is_refused(tmp_path):
