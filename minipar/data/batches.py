@@ -1,15 +1,15 @@
-"""Batches without state: which one comes at a step follows from the number of the step.
+"""Batches without state: the number of a step determines its batch.
 
     global batch of step 3:   sample  18  19 │ 20  21 │ 22 │ 23       6 samples over 4 ranks
                               rank         0 │      1 │  2 │  3       `.shard(rank, 4)`
 
-A run resumes by knowing its step.  Every rank works out the same global batch and keeps its rows,
-so the shards, put one after the other, are what one process would have got.
+A run resumes by knowing its step.  Every rank computes the same global batch and keeps its rows, so
+the shards of all ranks, put one after the other, are the batch of one process.
 """
 
 import copy
 import math
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ..random import generator
 
 
 def shard_range(total: int, rank: int, num_ranks: int) -> range:
-    """Which of `total` things in a row belong to `rank`: as collectives cut arrays.
+    """The part of 0 … total - 1 that belongs to `rank`, cut as collectives cut arrays.
 
     Sizes differ by at most 1, the larger ones first; a rank may get none.  Raises ValueError for a
     rank that is not in 0 … num_ranks - 1.
@@ -29,17 +29,39 @@ def shard_range(total: int, rank: int, num_ranks: int) -> range:
     return range(*chunk_bounds(total, num_ranks)[rank])
 
 
+class Batch(NamedTuple):
+    """Inputs (b, …), targets (b, …) and the global numbers of the samples (b,)."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    samples: np.ndarray
+
+    def select(self, rows: range) -> "Batch":
+        """The rows start … stop - 1 of this batch, such as `strategy.rows(num_rows)`; views."""
+        return Batch(*(array[rows.start:rows.stop] for array in self))
+
+    def split(self, num_microbatches: int) -> list["Batch"]:
+        """Microbatches of nearly equal size, the larger ones first; one may have no row.
+
+        They are copies, so each is freed when it is used up.
+        """
+        if num_microbatches < 1:
+            raise ValueError(f"a batch has at least one microbatch, not {num_microbatches}")
+        return [Batch(*(array[start:stop].copy() for array in self))
+                for start, stop in chunk_bounds(len(self.samples), num_microbatches)]
+
+
 class _Sharded:
-    """Which rows of each global batch are kept: all, or after `shard` those of one rank."""
+    """Base of batches that keep all rows of each global batch, or after `shard` those of a rank."""
 
     _shards: tuple[tuple[int, int], ...] = ()
 
     def shard(self, rank: int, num_ranks: int) -> Self:
-        """The same batches, of which `rank` gets its part by `shard_range`; shards of shards too.
+        """The same batches with the rows of `rank` by `shard_range`; shards can be sharded again.
 
         A rank may get 0 rows: arrays of length 0.
         """
-        shard_range(0, rank, num_ranks)         # says at once what is wrong
+        shard_range(0, rank, num_ranks)         # refuse an impossible rank now
         part = copy.copy(self)
         part._shards = (*self._shards, (rank, num_ranks))
         return part
@@ -87,14 +109,14 @@ class TextBatches(_Sharded):
         self.context, self.batch_size = context, batch_size
         self.seed, self.split = seed, split
 
-    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def batch(self, step: int) -> Batch:
         """Inputs (b, context), targets (b, context) and global sample numbers (b,) of a step."""
         _check_step(step)
         draw = generator(self.seed, "text batches", self.split, step)
         starts = draw.integers(0, len(self.ids) - self.context, self.batch_size)
         rows = self._rows(self.batch_size)
         places = starts[rows, None] + np.arange(self.context)
-        return self.ids[places], self.ids[places + 1], step * self.batch_size + rows
+        return Batch(self.ids[places], self.ids[places + 1], step * self.batch_size + rows)
 
 
 class Batches(_Sharded):
@@ -113,7 +135,7 @@ class Batches(_Sharded):
         self.batch_size, self.seed = batch_size, seed
         self.steps_per_epoch = math.ceil(len(x) / batch_size)
 
-    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def batch(self, step: int) -> Batch:
         """x (b, …), y (b, …) and global sample numbers (b,) of a step, counted over all epochs."""
         _check_step(step)
         epoch, index = divmod(step, self.steps_per_epoch)
@@ -121,4 +143,5 @@ class Batches(_Sharded):
         start = index * self.batch_size
         chosen = order[start:start + self.batch_size]
         rows = self._rows(len(chosen))
-        return self.x[chosen[rows]], self.y[chosen[rows]], epoch * len(self.x) + start + rows
+        return Batch(self.x[chosen[rows]], self.y[chosen[rows]],
+                     epoch * len(self.x) + start + rows)

@@ -1,4 +1,4 @@
-"""Two things to learn: real handwritten digits, and a made-up language with a known best loss."""
+"""Two tasks: real handwritten digits, and a made-up language whose best loss is known."""
 
 from importlib import resources
 from typing import NamedTuple
@@ -34,40 +34,40 @@ def digits() -> Digits:
 
 
 class SyntheticSequence(NamedTuple):
-    """`ids` (n,) int64, `successor` (V,): what mostly follows each token, and `optimal_loss`."""
+    """`ids` (n,) int64, `successor` (V,), the most likely next tokens, and the `optimal_loss`."""
 
     ids: np.ndarray
     successor: np.ndarray
     optimal_loss: float
 
 
-def synthetic_sequence(length: int, vocabulary_size: int, noise: float,
+def synthetic_sequence(length: int, vocab_size: int, noise: float,
                        seed: int) -> SyntheticSequence:
     """A Markov chain whose best possible loss is known.
 
     The next token is successor[token] (one random cycle through all V tokens), or, with
-    probability `noise` = q, any of the v tokens alike.  So it is the successor with probability
-    p = 1 - q + q/V and each other with q/V; knowing more of the past does not help; and the
-    smallest expected cross-entropy, in nats per token, is that distribution's entropy
+    probability `noise` = q, any of the V tokens alike.  So the successor has the probability
+    p = 1 - q + q/V and each other token q/V, and knowing more of the past does not help.  The
+    smallest expected cross-entropy, in nats per token, is the entropy of that distribution:
 
         optimal_loss = -p ln p - (V - 1) (q/V) ln(q/V)          0 for q = 0, ln V for q = 1.
 
     Raises ValueError for noise outside [0, 1], fewer than 2 tokens or no length.
     """
-    if not 0 <= noise <= 1 or vocabulary_size < 2 or length < 1:
-        raise ValueError("expected noise in [0, 1], vocabulary_size >= 2 and length >= 1, not "
-                         f"{noise}, {vocabulary_size} and {length}")
+    if not 0 <= noise <= 1 or vocab_size < 2 or length < 1:
+        raise ValueError("expected noise in [0, 1], vocab_size >= 2 and length >= 1, not "
+                         f"{noise}, {vocab_size} and {length}")
     draw = generator(seed, "synthetic sequence")
-    cycle = draw.permutation(vocabulary_size)
+    cycle = draw.permutation(vocab_size)
     jumps = draw.random(length) < noise
     jumps[0] = True
     # Positions in the cycle: since the last jump, which went anywhere, one step per token.
-    places, now = draw.integers(0, vocabulary_size, length), np.arange(length)
+    places, now = draw.integers(0, vocab_size, length), np.arange(length)
     last_jump = np.maximum.accumulate(np.where(jumps, now, 0))
-    ids = cycle[(places[last_jump] + now - last_jump) % vocabulary_size]
+    ids = cycle[(places[last_jump] + now - last_jump) % vocab_size]
     successor = np.empty_like(cycle)
     successor[cycle] = np.roll(cycle, -1)
-    other = noise / vocabulary_size
-    chances = np.array([1 - noise + other] + [other] * (vocabulary_size - 1))
+    other = noise / vocab_size
+    chances = np.array([1 - noise + other] + [other] * (vocab_size - 1))
     chances = chances[chances > 0]
     return SyntheticSequence(ids, successor, float(np.sum(chances * np.log(1 / chances))))

@@ -1,16 +1,23 @@
-"""Text as numbers: where to get some without a download, and one id for each character."""
+"""Text as numbers: a text without a download, one id for each character, and batches of them.
 
+    text = load_text("docs")
+    for batch in text.batches(size=32, steps=100, seed=0): …
+"""
+
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+
+from .batches import Batch, TextBatches
 
 
 def documentation_text() -> str:
     """Python's own documentation of its language, about half a megabyte of English.
 
     Every installation carries it; it differs between versions of Python.  Raises FileNotFoundError
-    where it was left out.
+    for an installation without it.
     """
     try:
         from pydoc_data.topics import topics
@@ -84,3 +91,43 @@ class CharacterVocabulary:
             raise ValueError(f"expected integers in 0 … {len(self) - 1}, not {ids.dtype} in "
                              f"{ids.min()} … {ids.max()}")
         return self._codes[ids.astype(np.int64)].tobytes().decode("utf-32-le", "surrogatepass")
+
+
+class Text:
+    """A text as token ids, one for each character, and batches to train a language model on."""
+
+    def __init__(self, text: str):
+        self.vocabulary = CharacterVocabulary.from_text(text)
+        self.ids = self.vocabulary.encode(text)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of different tokens."""
+        return len(self.vocabulary)
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids of a text: (len(text),) int64.  Raises ValueError for an unknown character."""
+        return self.vocabulary.encode(text)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of `ids` (n,).  Raises ValueError for an id that no character has."""
+        return self.vocabulary.decode(ids)
+
+    def batches(self, size: int, steps: int, seed: int = 0, context: int = 64,
+                split: str = "train", rows: Callable[[int], range] | None = None
+                ) -> Iterator[Batch]:
+        """Yield the batches of steps 0 … steps - 1: `size` windows of `context` tokens each.
+
+        Every rank draws the same windows.  With `rows`, such as `strategy.rows`, each batch holds
+        only rows(size) of them: the rows that this rank processes.  `split` is "train" (the first
+        nine tenths of the text) or "validation".
+        """
+        batches = TextBatches(self.ids, context, size, seed, split)
+        mine = range(size) if rows is None else rows(size)
+        for step in range(steps):
+            yield batches.batch(step).select(mine)
+
+
+def load_text(name: str | Path) -> Text:
+    """Load Python's own documentation ("docs"), or the text file of that path."""
+    return Text(documentation_text() if name == "docs" else read_text(name))

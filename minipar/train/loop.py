@@ -20,7 +20,7 @@ import numpy as np
 from .. import checkpoint as files
 from ..backend import Array, asarray_like
 from ..comm import Communicator, Trace
-from ..comm.collectives import chunk_bounds, gather_trace
+from ..comm.collectives import gather_trace
 from ..compress.load import check_size, compression_steps
 from ..compress.pruning.masks import Masks
 from ..compress.pruning.serialization import compact
@@ -196,12 +196,9 @@ def take_step(run: TrainState, step: int) -> float:
 def microbatches(run: TrainState, step: int) -> list[Microbatch]:
     """This rank's rows of the batch of `step`, in as many parts as the options say."""
     batch = run.task.batches.batch(step)
-    rows = run.strategy.rows(len(batch[0]))
-    inputs, targets, samples = (array[rows.start:rows.stop] for array in batch)
-    return [Microbatch(asarray_like(inputs[start:stop].copy(), run.array),      # freed one by one
-                       asarray_like(targets[start:stop].copy(), run.array),
-                       samples[start:stop].copy())
-            for start, stop in chunk_bounds(len(rows), num_microbatches(run.options))]
+    mine = batch.select(run.strategy.rows(len(batch.samples)))
+    return [Microbatch(asarray_like(inputs, run.array), asarray_like(targets, run.array), samples)
+            for inputs, targets, samples in mine.split(num_microbatches(run.options))]
 
 
 def observed_step(comm: Communicator, run: TrainState, step: int) -> float:
