@@ -1,15 +1,15 @@
-"""The ledger: which bytes are alive, now and at the peak, by kind, on one rank.
+"""The ledger: live and peak bytes on one rank, by kind.
 
-    parameters · gradients · optimizer states · communication     said by whoever allocates them
-    activations                                                   what `ctx.save` keeps
-    temporaries                                                   what operations hand on
-    offloaded                                                     elsewhere: counted by itself
+    parameters · gradients · optimizer states · communication     reported where they are allocated
+    activations                                                   arrays kept by `ctx.save`
+    temporaries                                                   arrays between two operations
+    offloaded                                                     on the host: counted separately
 
-Nothing but `ctx.save` keeps an activation alive, so who hooks into it sees them all; the other
-kinds live in a few long arrays, and their makers say so (`record_allocation`).  Storages are
-counted, each once, until they are freed: two views of one array are one storage.  Temporaries are
-counted by a `StepLedger` (`temporaries.py`); what an operation makes and drops inside of it, and
-the optimizer's scratch block, are not seen.
+Only `ctx.save` keeps an activation alive, so its hooks see every activation.  The other kinds live
+in a few long arrays, which the code that allocates them reports (`record_allocation`).  The
+ledger counts storages, each once, until they are freed: two views of one array are one storage.
+A `StepLedger` counts temporaries as well (`temporaries.py`).  Not counted are the arrays that an
+operation allocates and frees inside, and the optimizer's scratch block.
 """
 
 import math
@@ -25,25 +25,25 @@ from ..backend.views import storage
 OFFLOADED, TEMPORARIES = "offloaded", "temporaries"
 KINDS = ("parameters", "gradients", "optimizer states", "communication", "activations", TEMPORARIES,
          OFFLOADED)
-ADVICE = {"activations": "compute them again in backward (--remat full), let them wait in a file "
-                         "(--offload activations), or take smaller microbatches (--accumulate)",
-          "optimizer states": "let them wait in a file (--offload optimizer), or shard them over "
+ADVICE = {"activations": "recompute them in backward (--remat full), keep them in a file "
+                         "(--offload activations), or use smaller microbatches (--accumulate)",
+          "optimizer states": "keep them in a file (--offload optimizer), or shard them over "
                               "more ranks (--strategy zero1)"}
-SHARD = ("shard everything over more ranks (--strategy fsdp), or let the shards wait in a file "
+SHARD = ("shard everything over more ranks (--strategy fsdp), or keep the shards in a file "
          "(--strategy fsdp --offload parameters,optimizer)")
 
 
 class OutOfMemory(MemoryError):
-    """More than the limit was asked for; the message says for what, what is there, what helps."""
+    """An allocation exceeds the limit; the message says which, what is alive and what helps."""
 
 
 def megabytes(count: float) -> str:
-    """A number of bytes for a message."""
+    """`count` bytes as text in MB, for a message."""
     return f"{count / 1e6:,.1f} MB"
 
 
 class _Kept:
-    """A saved array; when the graph lets go of it, so does the ledger."""
+    """A saved array; when the graph frees it, a finalizer tells the ledger."""
 
     __slots__ = ("array", "__weakref__")
 
@@ -52,12 +52,12 @@ class _Kept:
 
 
 class Ledger:
-    """`live` and `peak` bytes; `live_of[kind]`, `peak_of[kind]`, and `at_peak[kind]`.
+    """Counts bytes: `live`, `peak`; by kind `live_of[kind]`, `peak_of[kind]` and `at_peak[kind]`.
 
-    `parameters` are not counted, nor arrays made before `recording`, unless they are handed to
-    `add`.  With `now`, a clock in seconds, `history` lists (seconds, kind, live bytes of the kind)
-    after every change.  What is "offloaded" has a `live_of` and a `peak_of`, but is no part of
-    `live`.  Where `live` would exceed `limit`, OutOfMemory is raised.
+    It does not count `parameters`, nor arrays allocated before `recording`, unless the caller
+    passes them to `add`.  With `now`, a clock in seconds, `history` lists (seconds, kind, live
+    bytes of the kind) after every change.  "offloaded" has a `live_of` and a `peak_of`, but is no
+    part of `live`.  Raises OutOfMemory where `live` would exceed `limit`.
     """
 
     def __init__(self, parameters: Iterable[Tensor] = (), now: Callable[[], float] | None = None,
@@ -74,13 +74,13 @@ class Ledger:
 
     @contextmanager
     def recording(self) -> Iterator["Ledger"]:
-        """Context in which what is allocated or saved is counted, until it is freed."""
+        """Context in which allocated and saved arrays are counted, until they are freed."""
         with saved_tensors_hooks(self._pack, lambda kept: kept.array), \
                 observing_allocations(self.add):
             yield self
 
     def add(self, kind: str, array: Array) -> None:
-        """Count the memory of `array` as `kind` until it is freed; a second time does nothing."""
+        """Count the storage of `array` as `kind` until it is freed; no effect if it is counted."""
         owner = storage(array)
         key, num_bytes = id(owner), owner.nbytes
         if kind == TEMPORARIES or key in self._known or key in self._uses:
@@ -91,11 +91,11 @@ class Ledger:
         weakref.finalize(owner, self._freed, kind, key, num_bytes).atexit = False
 
     def forget_peaks(self) -> None:
-        """Peaks count from here: what is alive now, and what is to come."""
+        """Restart the peaks from the bytes that are alive now."""
         self.peak, self.peak_of, self.at_peak = self.live, +self.live_of, dict(self.live_of)
 
     def forget_history(self) -> None:
-        """`history` begins here: with what is alive now."""
+        """Restart `history` from the bytes that are alive now."""
         if self._now is not None:
             self.history = [(self._now(), kind, live) for kind, live in self.live_of.items()]
 
@@ -104,7 +104,7 @@ class Ledger:
         self._change(kind, -num_bytes)
 
     def explain(self, wanted: str) -> str:
-        """One sentence for a lack of memory: what was asked for, what there is, what helps."""
+        """One sentence on a lack of memory: `wanted`, the bytes in use by kind, and what helps."""
         kinds = sorted((kind for kind in +self.live_of if kind != OFFLOADED),
                        key=lambda kind: -self.live_of[kind])
         parts = ", ".join(f"{kind} {megabytes(self.live_of[kind])}" for kind in kinds)
@@ -129,7 +129,7 @@ class Ledger:
 
     def _pack(self, array: Array) -> _Kept:
         kept = _Kept(array)
-        if not hasattr(array, "nbytes"):        # another hook put something else in its place
+        if not hasattr(array, "nbytes"):        # another hook put a note in the array's place
             return kept
         owner = storage(array)
         key, num_bytes = id(owner), owner.nbytes

@@ -1,17 +1,18 @@
-"""Temporaries: the arrays that operations hand to each other, and that nobody keeps.
+"""Temporaries: the arrays that operations hand to each other and that no operation saves.
 
-    forward     x ─▶ f ─▶ y          y lives until the next operation has used it; what is saved
-                                     of it for backward is an activation, as long as it is
-    backward    dx ◀─ f ◀─ dy        gradients on their way, weights rounded again, what was
-                                     decoded, moved or computed again for one use
+    forward     x ─▶ f ─▶ y          y is alive until the next operation has used it; if it is saved
+                                     for backward, it counts as an activation meanwhile
+    backward    dx ◀─ f ◀─ dy        gradients on their way; weights that were rounded, decoded,
+                                     moved or recomputed for one use
 
-They last for an operation or two, but a few large ones are there at the peak of a step: 2 % of it
-in float32 for a GPT of six layers, 11 to 33 % where less is kept (docs/pages/memory.md).
-Operations and pullbacks report what they return to `record_allocation`, which costs nothing unless
-a ledger listens.
+A temporary lives for one or two operations, but a few large ones are alive at the peak of a step:
+2 % of it in float32 for a GPT of six layers, 11 to 33 % where fewer activations are kept
+(docs/pages/memory.md).  Operations and pullbacks report the arrays that they return to
+`record_allocation`, which costs nothing unless a ledger listens.
 
-Not seen are arrays that an operation makes and drops inside of it, for which its code would have to
-say so: 2 to 12 % of the same peaks, by Python's allocator (tests/memory/test_temporaries.py).
+Not counted are arrays that an operation allocates and frees inside; its code would have to report
+them.  By Python's allocator they are 2 to 12 % of the same peaks
+(tests/memory/test_temporaries.py).
 """
 
 import weakref
@@ -22,14 +23,14 @@ from .ledger import TEMPORARIES, Ledger
 
 
 class StepLedger(Ledger):
-    """A ledger that counts temporaries as well: nearly all that a training step needs."""
+    """A ledger that counts temporaries too, so nearly all memory of a training step."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self._temporaries: dict[int, int] = {}          # bytes by id of a storage, saved or not
+        self._temporaries: dict[int, int] = {}          # bytes by the storage's id, saved or not
 
     def add(self, kind: str, array: Array) -> None:
-        """Count the memory of `array`, until it is freed or of another kind."""
+        """Count the storage of `array` until it is freed or gets another kind."""
         owner = storage(array)
         key = id(owner)
         if kind != TEMPORARIES:

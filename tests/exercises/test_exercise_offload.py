@@ -56,9 +56,9 @@ def pack(offload, count):
 def test_the_next_ones_are_in_reverse_order_of_saving():
     offload = make()
     items = pack(offload, 6)
-    assert [moved.number for moved in offload.next_ones(5)] == [4, 3, 2, 1, 0]
-    assert [moved.number for moved in offload.next_ones(2)] == [1, 0]
-    assert offload.next_ones(0) == [] and len(items) == 6
+    assert [moved.number for moved in offload.prefetch_candidates(5)] == [4, 3, 2, 1, 0]
+    assert [moved.number for moved in offload.prefetch_candidates(2)] == [1, 0]
+    assert offload.prefetch_candidates(0) == [] and len(items) == 6
 
 
 def test_what_is_gone_or_here_is_not_among_them():
@@ -66,13 +66,13 @@ def test_what_is_gone_or_here_is_not_among_them():
     items = pack(offload, 6)
     del items[3]
     offload._unpack(items[1])
-    assert [moved.number for moved in offload.next_ones(5)] == [4, 2, 0]
+    assert [moved.number for moved in offload.prefetch_candidates(5)] == [4, 2, 0]
 
 
 def test_it_looks_back_only_so_far():
     offload = make()
     items = pack(offload, 70)
-    assert [moved.number for moved in offload.next_ones(69)] == list(range(68, 4, -1))
+    assert [moved.number for moved in offload.prefetch_candidates(69)] == list(range(68, 4, -1))
     assert len(items) == 70
 
 

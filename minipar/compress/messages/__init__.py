@@ -3,4 +3,6 @@
     block_codec.py             a message: integer codes, and a float32 scale for every 256 of them
     error_feedback.py          the rounding error of a message is added to the next one
     quantized_collectives.py   QuantizedWire: all-reduce, reduce-scatter and all-gather of codes
+
+`reduce_in(strategy, QuantizedWire())` makes a strategy send its gradients this way.
 """

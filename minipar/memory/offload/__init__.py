@@ -1,1 +1,9 @@
-"""Offload: what backward needs waits in host memory, or in a file."""
+"""Offloading: saved activations wait on the host, in memory or in a file, until backward.
+
+    activations.py   OffloadActivations: saved-tensor hooks that copy each array out and back
+    executor.py      DecisionExecutor: keep, recompute or offload each part of a model as decided
+    timeline.py      simulate_step: the time and peak bytes of such decisions, on three lanes
+    search.py        best_decisions: the decisions with the shortest step within a limit of bytes
+
+The copies run on streams (`backend/copy_stream.py`); `minipar train --offload` uses the first file.
+"""

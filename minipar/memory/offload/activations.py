@@ -1,18 +1,18 @@
-"""Offloading: what is saved for backward waits on the host, and comes back before it is asked for.
+"""Offload saved activations to the host, and fetch them before backward needs them.
 
     forward    compute  h.0  h.1  h.2  h.3 │ backward  h.3  h.2  h.1  h.0
                out        ─0─  ─1─  ─2─    │
                in                          │             ─2─  ─1─  ─0─
 
-An array leaves when an operation saves it, and is freed as soon as it has left and nobody uses it
-any more.  Backward asks for arrays in about the reverse order of saving: with each one that it asks
-for, the `ahead` ones saved before it begin to come back.  Of the device's memory that takes, in
-each direction, the arrays that are under way: with ahead=1 one is used while another is copied,
-double buffering; more of them even out sizes that differ.
+A copy out starts when an operation saves an array; the array is freed once it is copied and unused.
+Backward unpacks arrays in about the reverse order of saving, so each unpack also starts the copies
+of the `ahead` arrays saved before it.  The device needs memory for the arrays in flight in each
+direction.  With ahead=1 one array is used while the next is copied (double buffering); more of
+them even out different sizes.
 
-Nothing is rounded and no view changes its strides: the gradients are the same bit for bit.  If the
-link is fast enough, copies hide behind the computation; else a step takes as long as its copies.
-vDNN, Rhu et al. 2016; ZeRO-Offload, Ren et al. 2021.
+Nothing is rounded and every view keeps its strides, so gradients are bitwise the same.  If the link
+is fast enough, copies hide behind computation; otherwise a step takes as long as its copies.
+vDNN, Rhu et al. 2016; ZeRO-Offload, Ren et al. 2021.  PyTorch: torch.autograd.graph.save_on_cpu.
 """
 
 import weakref
@@ -27,42 +27,43 @@ import numpy as np
 from ...autograd import Tensor, saved_tensors_hooks
 from ...backend import Array, is_gpu, is_host, record_allocation
 from ...backend.copy_stream import CopyStream
-from ...backend.views import flat_view, storage, view_from_spec, view_spec
+from ...backend.views import ViewSpec, flat_view, storage, view_from_spec, view_spec
 from ..remat.recompute import is_recomputing
 
-MIN_BYTES = 1 << 16       # smaller arrays stay: their bytes are few, each copy costs something
-LOOK_BACK = 64              # how many of the arrays saved before are looked through for the next
+MIN_BYTES = 1 << 16       # smaller arrays stay: a copy costs more than they free
+LOOK_BACK = 64              # number of earlier arrays among which to find the next
 
 _paused: ContextVar[bool] = ContextVar("paused", default=False)
 
 
-class Moved:
-    """A storage that was moved out: `outside` is its place there, `here` what came back of it."""
+class OffloadedStorage:
+    """An offloaded storage: `outside` is its copy on the host, `here` the one fetched back."""
 
-    __slots__ = ("number", "owner", "like", "outside", "here", "coming", "__weakref__")
+    __slots__ = ("number", "owner", "like", "outside", "here", "copy_in", "__weakref__")
 
     def __init__(self, number: int, owner: Array, flat: Array, outside: Array):
         self.number, self.owner, self.outside = number, weakref.ref(owner), outside
-        self.like = np.empty_like(flat, shape=0)        # where it was, and of which dtype
+        self.like = np.empty_like(flat, shape=0)        # says which device and dtype
         self.here: Array | None = None
-        self.coming: Any = None                         # the copy, until it was waited for
+        self.copy_in: Any = None                         # in flight, until it is waited for
 
 
-class View(NamedTuple):
-    """In place of a saved array: which part of which storage it was."""
+class OffloadedView(NamedTuple):
+    """Stands for a saved array: a storage, and the array's place in it."""
 
-    moved: Moved
-    place: tuple
+    moved: Any              # the OffloadedStorage
+    place: ViewSpec
 
 
 class OffloadActivations:
-    """Moves saved arrays to `empty(shape, dtype)`, arrays of the host, and back.
+    """Copies saved arrays into `empty(shape, dtype)`, arrays on the host, and back.
 
-    `out` and `back` are the lanes that it takes them on, such as those of `comm.copy_lane`.
-    `stays`: tensors that live on in any case, the parameters.  At most `ahead` copies out are under
-    way, and as many in beside the one that is waited for.  What is still there when it is asked for
-    does not come back.  `bytes_out`, `bytes_in`, `num_out` and `num_in` count copies; `num_late`
-    those that began only when they were asked for.
+    `out` and `back` are the streams for the two directions, such as those of `copy_lanes(comm)`.
+    The tensors in `stays`, usually the parameters, are not offloaded because they live on anyway.
+    At most `ahead` copies out are in flight, and as many copies in beside the one that backward
+    waits for.  An array that is still alive when backward needs it is not copied back.
+    `bytes_out`, `bytes_in`, `num_out` and `num_in` count copies; `num_late` counts copies in that
+    started only when backward needed the array.
     """
 
     def __init__(self, empty: Callable[[Any, Any], Array], stays: Iterable[Tensor] = (),
@@ -74,22 +75,24 @@ class OffloadActivations:
         self.out, self.back = out or CopyStream(), back or CopyStream()
         self.stays = {id(owner): owner for owner in (storage(p.data) for p in stays)}
         self.bytes_out = self.bytes_in = self.num_out = self.num_in = self.num_late = 0
-        self._by_storage: dict[int, weakref.ref[Moved]] = {}
-        self._by_number: weakref.WeakValueDictionary[int, Moved] = weakref.WeakValueDictionary()
-        self._leaving: deque[Any] = deque()
-        self._coming: weakref.WeakSet[Moved] = weakref.WeakSet()
+        self._by_storage: dict[int, weakref.ref[OffloadedStorage]] = {}
+        self._by_number: weakref.WeakValueDictionary[int, OffloadedStorage] = \
+            weakref.WeakValueDictionary()
+        self._copies_out: deque[Any] = deque()
+        self._prefetched: weakref.WeakSet[OffloadedStorage] = weakref.WeakSet()
 
     def recording(self) -> AbstractContextManager:
-        """Context of forward and backward in which what is saved is moved.
+        """Context of forward and backward in which saved arrays are offloaded.
 
-        Outside of a strategy's own, which has to recognize its weights first; inside a ledger's.
+        Enter it before a strategy's own context, whose hooks must see gathered weights first, and
+        after a ledger's.
         """
         return saved_tensors_hooks(self._pack, self._unpack)
 
     def should_offload(self, array: Array) -> bool:
-        """Whether this saved array is moved, with the whole storage that it is a view of."""
+        """Whether to offload this saved array, with the whole storage that it is a view of."""
         if not (is_host(array) or is_gpu(array)) or _paused.get() or is_recomputing():
-            return False                # other hooks' notes; what backward wants at once
+            return False                # another hook's note; or an array that backward needs now
         owner = storage(array)
         return (id(owner) not in self.stays and owner.ndim > 0
                 and owner.nbytes >= self.min_bytes)
@@ -100,18 +103,18 @@ class OffloadActivations:
         owner = storage(array)
         flat, known = flat_view(owner), self._by_storage.get(id(owner))
         place, moved = view_spec(array, flat), known() if known else None
-        if place is None:                           # memory with gaps, from elsewhere
+        if place is None:                           # a foreign storage with gaps
             return array
-        return View(moved or self._move_out(owner, flat), place)
+        return OffloadedView(moved or self._move_out(owner, flat), place)
 
-    def _move_out(self, owner: Array, flat: Array) -> Moved:
-        record_allocation("activations", owner)             # until it is freed, it is still here
+    def _move_out(self, owner: Array, flat: Array) -> OffloadedStorage:
+        record_allocation("activations", owner)             # on the device until it is freed
         outside = record_allocation("offloaded", self.empty(flat.shape, flat.dtype))
-        moved = Moved(self.num_out, owner, flat, outside)
-        self._leaving.append(self.out.copy(flat, outside))
-        if len(self._leaving) > self.ahead:
-            self.out.wait(self._leaving.popleft())
-        if id(owner) not in self._by_storage:       # ids are used again: forget it with the array
+        moved = OffloadedStorage(self.num_out, owner, flat, outside)
+        self._copies_out.append(self.out.copy(flat, outside))
+        if len(self._copies_out) > self.ahead:
+            self.out.wait(self._copies_out.popleft())
+        if id(owner) not in self._by_storage:       # Python reuses ids: forget them
             weakref.finalize(owner, self._by_storage.pop, id(owner)).atexit = False
         self._by_storage[id(owner)] = weakref.ref(moved)
         self._by_number[moved.number] = moved
@@ -120,40 +123,42 @@ class OffloadActivations:
         return moved
 
     def _unpack(self, item: Any) -> Array:
-        if not isinstance(item, View):
+        if not isinstance(item, OffloadedView):
             return item
         self.out.release_finished()
         moved = item.moved
-        if moved.here is None and self._begin(moved):
+        if moved.here is None and self._fetch(moved):
             self.num_late += 1
-        self._coming.discard(moved)
-        for other in self.next_ones(moved.number):
-            if len(self._coming) >= self.ahead:
+        self._prefetched.discard(moved)
+        for other in self.prefetch_candidates(moved.number):
+            if len(self._prefetched) >= self.ahead:
                 break
-            if self._begin(other):
-                self._coming.add(other)
-        if moved.coming is not None:
-            self.back.wait(moved.coming[0])
-            moved.coming = None
+            if self._fetch(other):
+                self._prefetched.add(other)
+        if moved.copy_in is not None:
+            self.back.wait(moved.copy_in[0])
+            moved.copy_in = None
         moved.outside = None
         return view_from_spec(moved.here, item.place)
 
-    def next_ones(self, number: int) -> list[Moved]:
-        """What backward is expected to ask for after array `number`, the soonest first: those that
-        were saved before it and are still out, in reverse order."""
+    def prefetch_candidates(self, number: int) -> list[OffloadedStorage]:
+        """The arrays that backward probably needs after array `number`, the soonest first.
+
+        These are the ones saved before it that are still on the host, in reverse order.
+        """
         found = (self._by_number.get(n)
                  for n in range(number - 1, max(-1, number - 1 - LOOK_BACK), -1))
         return [moved for moved in found if moved is not None and moved.here is None]
 
-    def _begin(self, moved: Moved) -> bool:
-        """Begin to bring it back; False if that takes no copy, as it is still here."""
+    def _fetch(self, moved: OffloadedStorage) -> bool:
+        """Start its copy in; return False if it needs none because the original is alive."""
         owner = moved.owner()
         if owner is not None:
             moved.here = flat_view(owner)
             return False
         moved.here = np.empty_like(moved.like, shape=moved.outside.shape)
         record_allocation("activations", moved.here)
-        moved.coming = (self.back.copy(moved.outside, moved.here),)
+        moved.copy_in = (self.back.copy(moved.outside, moved.here),)
         self.num_in += 1
         self.bytes_in += moved.outside.nbytes
         return True
@@ -161,7 +166,7 @@ class OffloadActivations:
 
 @contextmanager
 def no_offload():
-    """Context in which nothing of what is saved is moved."""
+    """Context in which saved arrays are not offloaded."""
     token = _paused.set(True)
     try:
         yield

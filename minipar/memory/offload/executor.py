@@ -1,21 +1,20 @@
-"""Executes decisions for each part: keep, recompute, offload, or offload the input of what is
-recomputed.
+"""Execute decisions for the parts of a model: keep, recompute, offload, or offload the input only.
 
-    part i    what it saves ─▶ a load of storages ─▶ copy out ─▶ ┄ host ┄ ─▶ copy in ─▶ its backward
+    part i    saved arrays ─▶ one transfer ─▶ copy out ─▶ ┄ host ┄ ─▶ copy in ─▶ its backward
 
-Where `offload.py` moves array by array as they come, here a part's arrays move together and at
+`activations.py` copies each array when it is saved.  Here all arrays of a part move together, at
 times that follow from the order of the parts alone (`timeline.py` has the rules, and the time that
-they take).  So what is alive at the peak is known before, to the byte.
+the copies take).  So the peak of memory is known beforehand, to the byte.
 
-Between two parts stands a mark in the graph: where backward comes by, it is through with what is
-behind it, and about to enter what is before it.
+Between two parts the graph holds a mark.  When backward reaches it, backward has finished the part
+behind it and is about to enter the part before it.
 """
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,29 +27,30 @@ from ...backend.views import flat_view, storage, view_from_spec, view_spec
 from ...nn import Module
 from ...nn.chain import chain
 from ..remat.recompute import checkpoint
+from .activations import OffloadedView
 from .timeline import OFFLOAD, OFFLOAD_INPUT, RECOMPUTE
 
 
-class Mark(Function):
-    """The end of a part: `passed()` is called when backward comes by."""
+class BackwardMark(Function):
+    """The boundary between two parts: calls `on_backward()` when backward reaches it."""
 
     metered = False
 
     @staticmethod
-    def forward(ctx, x, passed):
-        """Nothing happens to x."""
-        ctx.passed = passed
+    def forward(ctx, x, on_backward):
+        """Return x."""
+        ctx.on_backward = on_backward
         return x
 
     @staticmethod
     def backward(ctx, grad):
-        """Nor to its gradient."""
-        ctx.passed()
+        """Call `on_backward` and pass the gradient on."""
+        ctx.on_backward()
         return [grad]
 
 
-class Moved:
-    """A storage that moves: `here` on the device (through the hooks outside), or `outside`."""
+class OffloadedStorage:
+    """A storage that moves: `here` on the device (packed by the outer hooks), or `outside`."""
 
     __slots__ = ("here", "outside", "like", "__weakref__")
 
@@ -60,82 +60,79 @@ class Moved:
         self.like = np.empty_like(flat, shape=0)
 
 
-class View(NamedTuple):
-    """In place of a saved array: which part of which storage it was."""
+class Transfer:
+    """The arrays that one part saves, which move together; storages freed early drop out."""
 
-    moved: Moved
-    place: tuple
+    def __init__(self, executor: "DecisionExecutor"):
+        self.out, self.back, self.empty = executor.out, executor.back, executor.empty
+        self.stays, self.hooks, self.open = executor.stays, current_saved_tensors_hooks(), False
+        self.storages: weakref.WeakValueDictionary[int, OffloadedStorage] = \
+            weakref.WeakValueDictionary()
+        self.copies_out: list[tuple[OffloadedStorage, Any]] = []
+        self.copies_in: list[tuple[OffloadedStorage, Any]] | None = None
 
+    def pack(self, array: Array) -> OffloadedView | SavedArray:
+        """Pack hook: add the array to the transfer, unless it stays on the device.
 
-class Load:
-    """What one part saves, and moves together.  Storages that nobody wants any more are forgotten.
-    """
-
-    def __init__(self, how: "DecisionExecutor"):
-        self.how, self.hooks, self.open = how, current_saved_tensors_hooks(), False
-        self.found: weakref.WeakValueDictionary[int, Moved] = weakref.WeakValueDictionary()
-        self.leaving: list[tuple[Moved, Any]] = []
-        self.coming: list[tuple[Moved, Any]] | None = None
-
-    def pack(self, array: Array) -> View | SavedArray:
-        """A hook: part of the load, unless it stays; what backward computes again does."""
+        Arrays in `stays` do, and arrays that backward recomputes.
+        """
         owner = storage(array)
-        if self.open and (is_host(array) or is_gpu(array)) and id(owner) not in self.how.stays:
+        if self.open and (is_host(array) or is_gpu(array)) and id(owner) not in self.stays:
             flat = flat_view(owner)
             place = view_spec(array, flat)
-            if place is not None:                       # else its memory has gaps
-                moved = self.found.get(id(owner))       # which holds the owner, so the id is its
+            if place is not None:                       # else the storage has gaps
+                moved = self.storages.get(id(owner))    # it keeps the owner alive, and its id
                 if moved is None:
-                    moved = self.found[id(owner)] = Moved(flat, self.hooks)
-                return View(moved, place)
+                    moved = self.storages[id(owner)] = OffloadedStorage(flat, self.hooks)
+                return OffloadedView(moved, place)
         return SavedArray(array, self.hooks)
 
-    def unpack(self, item: View | SavedArray) -> Array:
-        """A hook: the array."""
-        if isinstance(item, SavedArray):
-            return item()
-        return view_from_spec(item.moved.here(), item.place)
+    def unpack(self, item: OffloadedView | SavedArray) -> Array:
+        """Unpack hook: the array."""
+        return item() if isinstance(item, SavedArray) else view_from_spec(item.moved.here(), item.place)
 
-    def leave(self) -> None:
-        """Begin to copy out."""
+    def begin_copy_out(self) -> None:
+        """Start the copies out; arrays saved later are not part of the transfer."""
         self.open = False
-        for moved in list(self.found.values()):
+        for moved in list(self.storages.values()):
             flat = moved.here()
-            moved.outside = record_allocation("offloaded", self.how.empty(flat.shape, flat.dtype))
-            self.leaving.append((moved, self.how.out.copy(flat, moved.outside)))
-        self.how.out.begin()
+            moved.outside = record_allocation("offloaded", self.empty(flat.shape, flat.dtype))
+            self.copies_out.append((moved, self.out.copy(flat, moved.outside)))
+        self.out.begin()
 
     def wait_out(self) -> None:
-        """Wait until all has left: its memory is free."""
-        for moved, copy in self.leaving:
-            self.how.out.wait(copy)
+        """Wait for the copies out, and free the device's memory."""
+        for moved, copy in self.copies_out:
+            self.out.wait(copy)
             moved.here = None
-        self.leaving = []
+        self.copies_out = []
 
-    def come(self) -> None:
-        """Begin to copy in, unless that has begun."""
-        if self.coming is None:
+    def begin_copy_in(self) -> None:
+        """Start the copies in, unless they have started."""
+        if self.copies_in is None:
             self.wait_out()
-            self.coming = []
-            for moved in list(self.found.values()):
+            self.copies_in = []
+            for moved in list(self.storages.values()):
                 flat = np.empty_like(moved.like, shape=moved.outside.shape)
                 moved.here = SavedArray(flat, self.hooks)
-                self.coming.append((moved, self.how.back.copy(moved.outside, flat)))
+                self.copies_in.append((moved, self.back.copy(moved.outside, flat)))
 
     def wait_in(self) -> None:
-        """Wait until all is there."""
-        coming, self.coming = self.coming, []
-        for moved, copy in coming:
-            self.how.back.wait(copy)
+        """Wait for the copies in, and free the host's memory."""
+        copies_in, self.copies_in = self.copies_in, []
+        for moved, copy in copies_in:
+            self.back.wait(copy)
             moved.outside = None
 
 
 class DecisionExecutor:
-    """Runs parts as `decisions` say, moving what is offloaded to `empty(shape, dtype)`, arrays of
-    the host, and back, on the lanes `out` and `back`, such as those of `comm.copy_lane`.
+    """Runs the parts of a model by `decisions`, one for each part and one for the loss.
 
-    `stays`: tensors that live on in any case, the parameters.  Weights that are gathered for one
-    use would be moved like activations: not for FSDP and ZeRO-3.  Backward must not be deferred.
+    Offloaded arrays go into `empty(shape, dtype)`, arrays on the host; `out` and `back` are the
+    streams for the two directions, such as those of `copy_lanes(comm)`.  The tensors in `stays`,
+    usually the parameters, are not offloaded because they live on anyway.  It cannot be used with
+    FSDP and ZeRO-3, whose gathered weights would be offloaded like activations, nor with deferred
+    weight gradients.
     """
 
     def __init__(self, decisions: Sequence[str], empty: Callable[[Any, Any], Array],
@@ -146,50 +143,50 @@ class DecisionExecutor:
         self.stays = {id(owner): owner for owner in (storage(p.data) for p in stays)}
 
     def run_parts(self, parts: Sequence[Callable], x: Any) -> Tensor:
-        """Apply the parts, the loss being the last, to x, one after the other.
+        """Apply the parts to x, one after the other; the last is the loss.
 
-        Raises ValueError if there are not as many as decisions.
+        Raises ValueError if their number is not that of the decisions.
         """
         if len(parts) != len(self.decisions):
-            raise ValueError(f"{len(self.decisions)} decisions for {len(parts)} parts: decide for "
-                             "each one, and for the loss")
-        loads: list[Load] = []
+            raise ValueError(f"{len(self.decisions)} decisions for {len(parts)} parts: give one "
+                             "for each part, the loss included")
+        transfers: list[Transfer] = []
         for i, (part, decision) in enumerate(zip(parts, self.decisions)):
             if not is_recording():
                 x = part(x)
                 continue
-            loads.append(load := Load(self))
-            with load_hooks(load, decision):
+            transfers.append(transfer := Transfer(self))
+            with transfer_hooks(transfer, decision):
                 x = checkpoint(part, x) if decision in (RECOMPUTE, OFFLOAD_INPUT) else part(x)
             if i >= self.ahead:
-                loads[i - self.ahead].wait_out()
-            load.leave()
-            x = Mark.apply(x, passed=partial(self._arrive, loads, i))
+                transfers[i - self.ahead].wait_out()
+            transfer.begin_copy_out()
+            x = BackwardMark.apply(x, on_backward=partial(self._arrive, transfers, i))
         return x
 
-    def _arrive(self, loads: list[Load], i: int) -> None:
-        """Backward is about to enter part i."""
+    def _arrive(self, transfers: list[Transfer], i: int) -> None:
+        """Prepare backward of part i: start copies in `ahead` parts early, wait for its own."""
         for j in range(i, max(-1, i - self.ahead - 1), -1):
-            loads[j].come()
-        loads[i].wait_in()
+            transfers[j].begin_copy_in()
+        transfers[i].wait_in()
 
 
-def load_hooks(load: Load, decision: str) -> AbstractContextManager:
-    """Context in which what the part saves belongs to the load."""
+def transfer_hooks(transfer: Transfer, decision: str) -> AbstractContextManager:
+    """Context in which the part's saved arrays join the transfer, if it is to be offloaded."""
     if decision not in (OFFLOAD, OFFLOAD_INPUT):
         return nullcontext()
-    load.open = True
-    return saved_tensors_hooks(load.pack, load.unpack, nested=False)
+    transfer.open = True
+    return saved_tensors_hooks(transfer.pack, transfer.unpack, nested=False)
 
 
 def parts_and_loss(model: Module, targets: Array,
                    num_targets: float | None = None) -> list[Callable[[Any], Tensor]]:
-    """The parts of a model and, as the last, its loss: what decisions are made for."""
+    """The parts of a model and, as the last one, its loss."""
     return [*chain(model), lambda logits: model.criterion(logits, targets, num_targets)]
 
 
-def apply_decisions(model: Module, how: DecisionExecutor) -> Module:
-    """Change `model`, from outside: `model.loss` runs its parts and the loss by `how`."""
-    model.loss = lambda x, targets, num_targets=None: how.run_parts(
+def apply_decisions(model: Module, executor: DecisionExecutor) -> Module:
+    """Change `model` so that `model.loss` runs its parts and the loss by `executor`."""
+    model.loss = lambda x, targets, num_targets=None: executor.run_parts(
         parts_and_loss(model, targets, num_targets), x)
     return model

@@ -1,29 +1,29 @@
-"""Keep, recompute or offload: for each part what makes the step shortest within so many bytes.
+"""Search for the decisions (keep, recompute, offload) with the shortest step within a memory limit.
 
     best_decisions(costs, 64_000_000, Machine(1e13, 2.5e10))
-        ─▶ ("offload", "offload", "recompute", "keep"), seconds, bytes
+        ─▶ (("offload", "offload", "recompute", "keep"), seconds, bytes)
 
-Of 4ⁿ decisions most are settled early.  The search goes through the chain once and keeps of all
-beginnings only those that no other makes superfluous.  This works because whatever is decided later
-the beginning matters by a few numbers only, and less is better in each of them.
+There are 4ⁿ choices of decisions.  The search goes through the chain once and keeps only the
+Pareto-optimal prefixes.  A prefix affects the rest of the step through a few numbers only, and less
+is better in each of them.
 
-*Memory.*  In the backward of part i all later parts are through.  What is alive, and nothing in
-forward is more, is
+*Memory.*  In the backward of part i, all later parts are finished.  The bytes alive, of which no
+forward needs more, are
 
-    what the parts before i hold + what comes back for the `ahead` parts before i + what i needs
+    what the parts before i hold + what is copied in for the `ahead` parts before i + what i needs
 
-*Time.*  No copy crosses from forward to backward: what is to come back has left before.  And
-backward is like a forward that is played from its end: there a copy *ends* before the part needs
-it, as here it begins after the part has made it.
+*Time.*  No copy crosses from forward to backward: everything is copied out before backward needs
+it.  And backward is a forward played from its end: there a copy *ends* before the part needs it, as
+here it starts after the part has made it.
 
     forward             ▐F0▌▐F1▌▐F2▌      backward, from     ▐B0▌▐B1▌▐B2▌      t = clock of compute
     copy out                ▐─0─▌         right to left  ◀       ▐─0─▌         e = ends of copies
 
 So both directions follow the same recursion from part 0 on (`advance_lane`), each with its own
 times, and the step takes their sum.  The result is the exact optimum of `timeline.py`: times are
-integers in one unit, so equal times compare equal.
-Beaumont, Eyraud-Dubois & Shilova, Efficient combination of rematerialization and offloading (2021),
-have the general problem, where segments are extend than a part.
+integers in one unit, so equal times compare equal.  Beaumont, Eyraud-Dubois & Shilova, Efficient
+combination of rematerialization and offloading (2021), solve the general problem, with segments
+longer than a part.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ Lane = tuple[int, ...]      # the clock, then the ends of the last `ahead` copie
 
 
 class Solution(NamedTuple):
-    """What is decided for each part, and the seconds and bytes at the peak that a step takes."""
+    """A decision for each part, and the seconds and peak bytes of the step."""
 
     decisions: tuple[str, ...]
     seconds: float
@@ -56,14 +56,14 @@ class Solution(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """Decisions for the first parts, and what they mean for the others."""
+    """Decisions for the first parts, and all that matters of them for the other parts."""
 
     decisions: tuple[str, ...]
     forward: Lane
     backward: Lane
     held: int                       # bytes that these parts hold until their backward
-    copies: tuple[int, ...]         # bytes of each of the last `ahead`, those under way
-    holds_output: bool              # the next part's input is among what is held
+    copies: tuple[int, ...]         # bytes of the last `ahead` copies, those in flight
+    holds_output: bool              # they hold the next part's input
     peak: int
 
     def time(self) -> int:
@@ -72,20 +72,20 @@ class Prefix(NamedTuple):
 
 
 def best_decisions(costs: ChainProfile, limit: int, machine: Machine) -> Solution:
-    """The decisions by which the step is shortest, with activations of at most `limit` bytes.
+    """The decisions with the shortest step whose activations fit in `limit` bytes.
 
-    The loss is to be the last of the parts.  Raises ValueError if nothing fits, naming the least
-    limit that works.
+    The last part must be the loss.  Raises ValueError if nothing fits; it names the smallest limit
+    that works.
     """
     check_machine(machine, costs)
     chain = _Chain(costs, machine)
     found = chain.search(limit, lambda b: (*b.forward, *b.backward, b.held, *b.copies))
     if not found:
         least = min(b.peak for b in chain.search(None, lambda b: (b.held, *b.copies, b.peak)))
-        raise ValueError(f"activations do not fit in {limit:,} bytes, whatever is computed again "
-                         f"or moved: give at least {least:,}, or a smaller batch")
+        raise ValueError(f"activations do not fit in {limit:,} bytes, however much is recomputed "
+                         f"or offloaded: give at least {least:,}, or a smaller batch")
     best = min(found, key=Prefix.time)
-    for i, cost in enumerate(costs.parts):          # what may as well stay, stays
+    for i, cost in enumerate(costs.parts):          # prefer to keep where that costs no time
         for decision in possible_decisions(cost)[:2]:
             other = chain.whole((*best.decisions[:i], decision, *best.decisions[i + 1:]))
             if other.peak <= limit and other.time() <= best.time():
@@ -95,7 +95,7 @@ def best_decisions(costs: ChainProfile, limit: int, machine: Machine) -> Solutio
 
 
 class _Chain:
-    """Beginnings of a chain.  The unit of time: what 1 / speed.denominator FLOPs take."""
+    """The prefixes of a chain.  The unit of time is that of 1 / speed.denominator FLOPs."""
 
     def __init__(self, costs: ChainProfile, machine: Machine):
         nothing = (0,) * machine.ahead
@@ -105,7 +105,7 @@ class _Chain:
 
     def search(self, limit: int | None,
                matters: Callable[[Prefix], tuple[int, ...]]) -> list[Prefix]:
-        """All decisions within the limit but those that another one makes superfluous."""
+        """The Pareto-optimal decisions for the whole chain within the limit."""
         found = [self.start]
         for cost in self.parts:
             extend = [self.extend(b, decision, cost) for decision in possible_decisions(cost)
@@ -114,14 +114,14 @@ class _Chain:
         return found
 
     def whole(self, decisions: Sequence[str]) -> Prefix:
-        """What these decisions mean."""
+        """The prefix that these decisions give."""
         b = self.start
         for decision, cost in zip(decisions, self.parts):
             b = self.extend(b, decision, cost)
         return b
 
     def extend(self, b: Prefix, decision: str, cost: PartProfile) -> Prefix:
-        """The same with one part more."""
+        """The prefix with one more part."""
         held, count = b.holds_output and decision in (KEEP, RECOMPUTE), copied(decision, cost)
         kept_input = 0 if held else cost.input
         recomputes = decision in (RECOMPUTE, OFFLOAD_INPUT)
@@ -138,21 +138,27 @@ class _Chain:
 
 def pareto_optimal(beginnings: Sequence[Prefix],
                  matters: Callable[[Prefix], tuple[int, ...]]) -> list[Prefix]:
-    """Those of which no other one is as good in all that matters; of equal ones the first."""
+    """The prefixes that no other one equals or beats in all numbers of `matters`.
+
+    Of equal prefixes the first one stays.
+    """
     different: dict[tuple, Prefix] = {}
     for b in beginnings:
         different.setdefault((*matters(b), not b.holds_output), b)
-    rows = np.array(sorted(different))              # whole numbers of any size, if it must be
+    rows = np.array(sorted(different))              # integers of any size
     best, count = np.empty_like(rows), 0
-    for row in rows:                                # none is made superfluous by a later one
+    for row in rows:                                # sorted: no row is beaten by a later one
         if not (best[:count] <= row).all(axis=1).any():
             best[count], count = row, count + 1
     return [different[tuple(row)] for row in best[:count].tolist()]
 
 
 def advance_lane(lane: Lane, work: int, copy: int) -> Lane:
-    """The clock and the ends of copies when one more part has run: it computes for `work`, waits
-    for the copy of the part `ahead` before it, and begins its own, which takes `copy`."""
+    """The clock and the ends of copies after one more part.
+
+    The part computes for `work`, waits for the copy of the part `ahead` before it, and starts its
+    own copy, which takes `copy`.
+    """
     # t ← max(t + work, e of the part `ahead` before),    e ← max(t, all e) + copy
     clock, oldest, *others = lane
     clock = max(clock + work, oldest)

@@ -1,19 +1,20 @@
-"""A step in which every part has it its own way, played on three lanes: what it takes, and when.
+"""Simulate a step whose parts are kept, recomputed or offloaded, on three lanes.
 
     compute   ▐F0▌▐F1▌▐F2▌▐F3▌┃▐B3▌▐A2▌▐B2▌▐B1▌▒▒▒▐B0▌      0, 1  offload   wait on the host
     copy out      ▐─0─▌▐─1─▌  ┃                             2     recompute (A) from its input
     copy in                   ┃        ▐─1─▌▐──0──▌         3     keep      ▒ nothing to compute
 
-What a part keeps leaves in one copy when its forward has ended, and has until the forward of the
-part `ahead` after it has ended: then the program waits, and its memory is free.  It comes back from
-the moment when backward begins with the part `ahead` after it.  Each lane does one thing after the
-other.  So what is alive follows from the order alone, the same on every machine; the time follows
-from
+After its forward, everything that a part saves is copied out in one copy.  The copy may last until
+the forward of the part `ahead` after it has ended; then the program waits for it and frees the
+memory.  The copy in starts when backward begins with the part `ahead` after it.  Each lane does one
+thing after the other.  So which bytes are alive follows from the order alone, the same on every
+machine.  The time follows from
 
     compute   FLOPs / flops_per_second          copy   bytes / bytes_per_second, each direction
 
-A storage that two parts save, the output of one and input of the next, is copied by each that
-offloads it.  The loss is the last part.  vDNN, Rhu et al. 2016; Capuchin, Peng et al. 2020.
+If two parts save one storage, the output of the first and the input of the second, each part that
+is offloaded copies it.  The loss is the last part.  vDNN, Rhu et al. 2016; Capuchin, Peng et al.
+2020.
 """
 
 from collections.abc import Sequence
@@ -23,15 +24,17 @@ from ..remat.predict import AGAIN, BACKWARD, FORWARD, LiveStorages
 from ..remat.profile import ChainProfile, PartProfile
 
 KEEP, RECOMPUTE, OFFLOAD, OFFLOAD_INPUT = "keep", "recompute", "offload", "offload input"
-DECISIONS = KEEP, RECOMPUTE, OFFLOAD, OFFLOAD_INPUT     # the last: recompute, its input on the host
+DECISIONS = KEEP, RECOMPUTE, OFFLOAD, OFFLOAD_INPUT     # the last one also recomputes
 COMPUTE, COPY_OUT, COPY_IN = "compute", "copy out", "copy in"
 WAITING = "waiting"
-BACK = "back"           # a storage: what came back
+BACK = "back"           # a kind of storage: what was copied in
 
 
 class Machine(NamedTuple):
-    """How fast it computes, in FLOP/s, and copies to and from its host, in bytes/s each way; how
-    many parts `ahead` a copy begins before it must have ended, 1 at least."""
+    """A device that computes in FLOP/s, and copies to and from its host in bytes/s each way.
+
+    A copy starts `ahead` parts (at least 1) before it must have ended.
+    """
 
     flops_per_second: float
     bytes_per_second: float
@@ -39,10 +42,10 @@ class Machine(NamedTuple):
 
 
 class LaneStep(NamedTuple):
-    """What a lane does for a part from `start` to `end`, in seconds.
+    """The work of a lane for one part, from `start` to `end`, in seconds.
 
-    `kind` is forward, again, backward, waiting, or the lane's name.  `num_bytes` are those alive
-    meanwhile, at the most, or those copied.
+    `kind` is forward, again, backward, waiting, or the lane's name.  `num_bytes` is the peak of the
+    bytes alive meanwhile, or the bytes copied.
     """
 
     lane: str
@@ -54,13 +57,13 @@ class LaneStep(NamedTuple):
 
 
 def possible_decisions(cost: PartProfile) -> list[str]:
-    """What can be decided for a part: nothing that would change nothing."""
+    """The decisions that make a difference for a part."""
     return [KEEP, *[RECOMPUTE] * bool(cost.saves), *[OFFLOAD] * bool(cost.tape[0]),
             *[OFFLOAD_INPUT] * bool(cost.saves and cost.input)]
 
 
 def copied(decision: str, cost: PartProfile) -> int:
-    """Bytes that leave, and come back."""
+    """The bytes that a decision copies out, and back in."""
     return {OFFLOAD: cost.tape[0], OFFLOAD_INPUT: cost.input}.get(decision, 0)
 
 
@@ -72,9 +75,9 @@ def step_cost(decisions: Sequence[str], costs: ChainProfile, machine: Machine) -
 
 def simulate_step(decisions: Sequence[str], costs: ChainProfile,
                   machine: Machine) -> list[LaneStep]:
-    """What each lane does, in the order in which it begins to be wanted.
+    """The steps of all lanes, in the order in which the program starts them.
 
-    Raises ValueError for decisions that cannot be made, or costs with a loss that is no part.
+    Raises ValueError for impossible decisions, and for a profile whose loss is not a part.
     """
     check_machine(machine, costs)
     if len(decisions) != len(costs.parts):
@@ -91,26 +94,26 @@ def simulate_step(decisions: Sequence[str], costs: ChainProfile,
 
 
 def check_machine(machine: Machine, costs: ChainProfile) -> None:
-    """Raise ValueError for a machine that is none, or for costs with a loss that is no part."""
+    """Raise ValueError for an impossible machine, and for a profile whose loss is not a part."""
     if not (machine.flops_per_second > 0 and machine.bytes_per_second > 0 and machine.ahead >= 1):
         raise ValueError("a machine computes and copies with positive speeds, at least 1 part "
                          f"ahead, not as {machine}")
     if costs.loss:
-        raise ValueError("the loss takes time, too: measure it as the last part")
+        raise ValueError("the loss takes time, too: profile it as the last part")
 
 
 class _Simulation(LiveStorages):
-    """Three lanes: `clock` is that of computation, `free` when each of the others has ended."""
+    """Three lanes: the `clock` of computation, and when each copy lane is free (`free_at`)."""
 
     def __init__(self, decisions: Sequence[str], costs: ChainProfile, machine: Machine):
         super().__init__(costs)
         self.decisions, self.machine, self.steps = decisions, machine, []
         self.clock, self.free_at = 0.0, {COPY_OUT: 0.0, COPY_IN: 0.0}
-        self.out: dict[int, float] = {}         # copies that nobody waited for, and their ends
+        self.out: dict[int, float] = {}         # ends of the copies out in flight, by part
         self.back: dict[int, float] = {}
 
     def size(self, kind: str, i: int) -> int:
-        """See LiveStorages."""
+        """The bytes of a storage, or of the copy that came back."""
         return copied(self.decisions[i], self.parts[i]) if kind == BACK else super().size(kind, i)
 
     def kept_by(self, i: int) -> list[tuple[str, int]]:
@@ -119,7 +122,7 @@ class _Simulation(LiveStorages):
         return [("input", i)] if recomputes else self.saved_by(i)
 
     def forward(self, i: int) -> None:
-        """Part i; then what left `ahead` parts before is gone, and what part i keeps leaves."""
+        """Run part i, wait for the copy of the part `ahead` before, start its own copy."""
         self.keep(*self.kept_by(i))
         self.compute(FORWARD, i, self.parts[i].forward)
         self.wait_out(i - self.machine.ahead)
@@ -127,7 +130,7 @@ class _Simulation(LiveStorages):
             self.out[i] = self.copy(COPY_OUT, i)
 
     def backward(self, i: int) -> None:
-        """What is wanted in `ahead` parts begins to come; part i, whose own has to be there."""
+        """Start the copies in of the next `ahead` parts, wait for that of part i, and run it."""
         for j in range(i, max(-1, i - self.machine.ahead - 1), -1):
             self.bring(j)
         self.wait(i, self.back.get(i, 0.0))
@@ -142,37 +145,37 @@ class _Simulation(LiveStorages):
             self.compute(AGAIN, i, part.again)
             self.free(source)
         held = self.uses["input", i] > 1 and ("input", i) in saved
-        more = part.most[held] - part.tape[held]        # if it computes again by itself
+        more = part.most[held] - part.tape[held]        # what it recomputes by itself
         self.compute(BACKWARD, i, part.inside + part.backward, more)
         self.free(*saved)
 
     def bring(self, i: int) -> None:
-        """Begin to copy in what part i has on the host, if that has not begun."""
+        """Start the copy in of part i, unless it has started."""
         if copied(self.decisions[i], self.parts[i]) and i not in self.back:
             self.wait_out(i)
             self.keep((BACK, i))
             self.back[i] = self.copy(COPY_IN, i)
 
     def wait_out(self, i: int) -> None:
-        """Wait until what part i sends out has left."""
+        """Wait for the copy out of part i, and free what it held."""
         if i in self.out:
             self.wait(i, self.out.pop(i))
             self.free(*self.kept_by(i))
 
     def copy(self, lane: str, i: int) -> float:
-        """Put the bytes of part i on a lane; return when they are through."""
+        """Put the bytes of part i on a lane; return the time at which the copy ends."""
         count, start = copied(self.decisions[i], self.parts[i]), max(self.clock, self.free_at[lane])
         self.free_at[lane] = end = start + count / self.machine.bytes_per_second
         self.steps.append(LaneStep(lane, lane, i, start, end, count))
         return end
 
     def compute(self, kind: str, i: int, flops: int, more: int = 0) -> None:
-        """Compute, with so many bytes more than those that are kept."""
+        """Compute `flops`, with `more` bytes alive besides those that are held."""
         start, self.clock = self.clock, self.clock + flops / self.machine.flops_per_second
         self.steps.append(LaneStep(COMPUTE, kind, i, start, self.clock, self.live + more))
 
     def wait(self, i: int, end: float) -> None:
-        """Compute nothing until then."""
+        """Compute nothing until `end`."""
         if end > self.clock:
             self.steps.append(LaneStep(COMPUTE, WAITING, i, self.clock, end, self.live))
             self.clock = end

@@ -1,1 +1,15 @@
-"""Rematerialization (activation checkpointing): recompute in backward instead of keeping."""
+"""Rematerialization, also called activation checkpointing or recomputation.
+
+Forward keeps only the input of a segment of the model; backward recomputes the segment from it.
+(Files of a run's state are another thing: `minipar/checkpoint`.)
+
+    recompute.py   checkpoint(function, x): drop what `function` saves, recompute it in backward
+    plans.py       a plan: the segments of a model's parts; uniform and √L segments; apply a plan
+    policies.py    policies by name, as --remat gives them: none, full, every:2, sqrt, optimal:64MB
+    profile.py     profile_parts: the bytes and FLOPs of each part of a model
+    predict.py     what a plan costs, from the profile: peak bytes, recomputed FLOPs, every step
+    optimal.py     the plan with the fewest FLOPs within a budget of bytes; the Pareto front
+    revolve.py     the optimal plan for a chain of equal steps, in closed form
+
+`minipar/plan/rematerialization.py` has what a plan costs beside a parallel strategy (messages).
+"""

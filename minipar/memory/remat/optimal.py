@@ -1,18 +1,18 @@
-"""Optimal plans: the fewest FLOPs within so many bytes, for parts that cost what they cost.
+"""Optimal plans: the fewest FLOPs within a budget of bytes, for parts with any costs.
 
-Whatever comes first in a run of parts i … k - 1 either keeps what it saves, or begins a segment:
+The first part of a run i … k - 1 either keeps what it saves, or starts a segment:
 
-    keep i             tape(i) stays  ┃ best of i+1 … k-1 in what is left
-    segment i … j-1    input stays    ┃ best of j … k-1 in what is left; then, the right side being
-                                      ┃ through, best of i … j-1 computed again, in all there is
+    keep i             tape(i) stays  ┃ best of i+1 … k-1 in the remaining bytes
+    segment i … j-1    input stays    ┃ best of j … k-1 in the remaining bytes; after its backward,
+                                      ┃ best of recomputing i … j-1, with all bytes
 
     flops(i, k, m) = min( f_i           + flops(i+1, k, m - tape_i),
                      min  f_i+…+f_{j-1} + flops(j, k, m - input_i) + again(i, j, m) )
                       j
 
-It is solved for all budgets m at once.  As a function of m the FLOPs are a staircase, and its steps
-are what is worth having: the *front* of the run.  Runs of parts that cost the same have the same
-front, so a chain of equal blocks is quick even if it is long.
+The recursion is solved for all budgets m at once.  As a function of m the FLOPs are a staircase;
+its steps are the *Pareto front* of the run.  Runs of parts with equal costs have equal fronts, so a
+long chain of equal blocks is quick to solve.
 
 The problem and its recursion: Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, Optimal
 checkpointing for heterogeneous chains (2019).  There memory is cut into slots; here it is exact.
@@ -29,25 +29,26 @@ from .profile import ChainProfile, PartProfile
 
 
 class Front(NamedTuple):
-    """What is worth having of a run of parts: arrays (n,), `peaks` in bytes rise, `flops` fall.
+    """The Pareto front of a run of parts: arrays (n,); `peaks` (bytes) rise while `flops` fall.
 
-    `choices` are numbers of `options`: 0 to keep what the first part saves, l for a segment of l.
+    `choices` are indices into `options`: 0 keeps what the first part saves, l starts a segment of
+    l parts.
     """
 
     peaks: np.ndarray
-    flops: np.ndarray       # floats: whole up to 2⁵³
+    flops: np.ndarray       # floats: exact integers up to 2⁵³
     choices: np.ndarray
     options: Sequence["Option"]
 
     def within(self, budgets: np.ndarray) -> np.ndarray:
-        """The fewest FLOPs with so many bytes, for each of `budgets`; infinite if nothing fits."""
+        """The fewest FLOPs within each of `budgets`, in bytes; infinite where nothing fits."""
         return np.append(np.inf, self.flops)[np.searchsorted(self.peaks, budgets, side="right")]
 
 
 class Option(NamedTuple):
-    """How a run may begin: with so many `flops`, and `own` bytes that stay alive during the `rest`.
+    """One way to begin a run: it takes `flops`, and `own` bytes stay alive during the `rest`.
 
-    When the rest is through, its backward too, `then` comes what is at its left: with all bytes.
+    `then` is the run to its left, which comes after the backward of the rest and may use all bytes.
     """
 
     flops: int
@@ -57,7 +58,7 @@ class Option(NamedTuple):
 
 
 class ParetoPlan(NamedTuple):
-    """A plan that is worth having: none has as few bytes at the peak and as few extra FLOPs."""
+    """A plan on the Pareto front: no other has a lower peak without more FLOPs, or the reverse."""
 
     peak: int
     extra_flops: int
@@ -65,18 +66,18 @@ class ParetoPlan(NamedTuple):
 
 
 class DoesNotFit(ValueError):
-    """No plan keeps the budget; `least` is the smallest that one keeps."""
+    """No plan fits the budget; `least` is the smallest budget that one fits."""
 
     def __init__(self, budget: int, least: int):
-        super().__init__(f"activations do not fit in {budget:,} bytes, whatever is computed again: "
+        super().__init__(f"activations do not fit in {budget:,} bytes, however much is recomputed: "
                          f"give at least {least:,}, or a smaller batch")
         self.least = least
 
 
 def optimal(costs: ChainProfile, budget: int) -> ParetoPlan:
-    """The plan of fewest FLOPs whose activations fit in `budget` bytes.
+    """The plan with the fewest FLOPs whose activations fit in `budget` bytes.
 
-    Raises DoesNotFit, a ValueError, if none does, naming the least budget that works.
+    Raises DoesNotFit, a ValueError, if none does; it names the smallest budget that works.
     """
     front = _Fronts(costs).whole()
     least = int(front.peaks[0])
@@ -86,7 +87,7 @@ def optimal(costs: ChainProfile, budget: int) -> ParetoPlan:
 
 
 def frontier(costs: ChainProfile) -> list[ParetoPlan]:
-    """All plans worth having, the first with the fewest bytes, the last with the fewest FLOPs."""
+    """All Pareto-optimal plans, from the fewest bytes to the fewest FLOPs."""
     front = _Fronts(costs).whole()
     return [_choice(front, int(peak), costs) for peak in front.peaks]
 
@@ -98,7 +99,7 @@ def _choice(front: Front, budget: int, costs: ChainProfile) -> ParetoPlan:
 
 
 def _plan(front: Front, budget: int, start: int) -> Plan:
-    """The best plan within the budget, for parts numbered from `start`."""
+    """The best plan within the budget, with parts numbered from `start`."""
     items: list = []
     while front.options:
         length = front.choices[np.searchsorted(front.peaks, budget, side="right") - 1]
@@ -109,7 +110,7 @@ def _plan(front: Front, budget: int, start: int) -> Plan:
 
 
 def cheapest(options: Sequence[Option]) -> Front:
-    """The front of a run that may begin in each of these ways."""
+    """The front of a run that may begin in any of these ways."""
     budgets = np.unique(np.concatenate(
         [peaks for o in options for peaks in (o.own + o.rest.peaks, o.then.peaks)]))
     flops = np.stack([o.flops + o.rest.within(budgets - o.own) + o.then.within(budgets)
@@ -120,12 +121,12 @@ def cheapest(options: Sequence[Option]) -> Front:
 
 
 def _only(peak: int) -> Front:
-    """Nothing to choose, nothing to compute: so many bytes are needed."""
+    """The front of an empty run, which needs `peak` bytes and no FLOPs."""
     return Front(np.array([peak]), np.zeros(1), np.zeros(1, int), ())
 
 
 class _Fronts:
-    """The fronts of all runs of parts, each found once."""
+    """The fronts of all runs of parts, each computed once."""
 
     def __init__(self, costs: ChainProfile):
         self.costs, self.parts = costs, costs.parts
@@ -134,15 +135,15 @@ class _Fronts:
         self.found: dict[tuple, Front] = {}
 
     def whole(self) -> Front:
-        """That of the chain."""
+        """The front of the whole chain."""
         return self.of(0, len(self.parts), False, self.costs.loss, False, False)
 
     def of(self, i: int, k: int, held: bool, end: int, again: bool, begins: bool) -> Front:
-        """The front of parts i … k - 1, with all that a plan may make of them.
+        """The front of parts i … k - 1 over all their plans.
 
-        `held`: someone else keeps their input.  `end`: bytes that come on top when the last of
-        them has run.  `again`: they are computed again, and end with the last array that is
-        wanted.  `begins`: they are the whole of a segment, not just its end.
+        `held`: their input is alive anyway.  `end`: bytes added when the last of them has run.
+        `again`: they are recomputed, and stop after the last array that is needed.  `begins`: they
+        are a whole segment, not only the end of one.
         """
         if i == k:
             return _only(end)
@@ -155,13 +156,13 @@ class _Fronts:
                  begins: bool) -> list[Option]:
         part = self.parts[i]
         flops = part.inside + (part.again if again and i + 1 == k else part.forward)
-        # The input of a segment goes when all is there again, unless what comes first keeps it.
+        # A segment's input is freed once all is recomputed, unless the first part keeps it.
         at_end = 0 if begins and part.saves_input else end
         options = [Option(flops, part.tape[held],
                           self.of(i + 1, k, bool(part.saves_output), at_end, again, False),
                           _only(part.most[held]))]
         own, at_end, flops = 0 if held else part.input, 0 if begins else end, 0
-        for j in range(i + 1, k if begins else k + 1):      # a segment of one segment is that one
+        for j in range(i + 1, k if begins else k + 1):      # ((i … k-1),) is (i … k-1)
             flops += self.parts[j - 1].forward
             options.append(Option(0 if again and j == k else flops, own,
                                   self.of(j, k, False, at_end, again, False),

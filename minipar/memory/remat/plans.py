@@ -1,16 +1,16 @@
-"""Plans of rematerialization: which runs of a model's parts keep nothing but their input.
+"""Rematerialization plans: which segments of a model's parts keep only their input.
 
-    (0, (1,), (2,), 3)      parts 0 and 3 keep what they save; 1 and 2, each by itself, do not
-    ((0, 1), (2, 3))        two segments: √L of them is best, if all parts are alike
-    (((0, 1), 2), 3)        a segment inside another is dropped with it, and computed twice again
+    (0, (1,), (2,), 3)      parts 0 and 3 keep what they save; 1 and 2 are a segment each
+    ((0, 1), (2, 3))        two segments: √L segments are best if all parts cost the same
+    (((0, 1), 2), 3)        the inner segment is dropped with the outer one, and recomputed twice
 
-A plan is data: what executes it is three lines, what it costs is known before.
+A plan is data: three lines execute it, and `predict.py` knows its cost beforehand.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ...autograd import Tensor
 from ...autograd.function import is_recording
@@ -22,6 +22,17 @@ Plan = tuple["int | Plan", ...]
 Policy = Callable[[Sequence[ChainPart]], Plan]
 
 
+@runtime_checkable
+class ProfilingPolicy(Protocol):
+    """A policy that profiles the parts with the first batch before it plans."""
+
+    def profile(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
+        """Profile the parts with their input x."""
+
+    def __call__(self, parts: Sequence[ChainPart]) -> Plan:
+        """The plan of these parts."""
+
+
 def run_plan(plan: Plan, parts: Sequence[Callable], x: Any) -> Tensor:
     """Apply the parts that the plan names, in its order, to x."""
     for item in plan:
@@ -31,17 +42,17 @@ def run_plan(plan: Plan, parts: Sequence[Callable], x: Any) -> Tensor:
 
 
 def parts_of(plan: Plan) -> list[int]:
-    """The numbers of the parts, as they come."""
+    """The numbers of the parts, in the order of the plan."""
     return [i for item in plan for i in ([item] if isinstance(item, int) else parts_of(item))]
 
 
 def keep_all(parts: Sequence[ChainPart]) -> Plan:
-    """Nothing is computed again."""
+    """The plan without segments: nothing is recomputed."""
     return tuple(range(len(parts)))
 
 
 def uniform(num_blocks: int, parts: Sequence[ChainPart]) -> Plan:
-    """Segments of so many blocks, the last one perhaps shorter; what is no block keeps all."""
+    """Segments of `num_blocks` blocks, the last perhaps shorter; other parts keep all they save."""
     plan: list[Any] = []
     for i, part in enumerate(parts):
         if not part.is_block:
@@ -54,22 +65,21 @@ def uniform(num_blocks: int, parts: Sequence[ChainPart]) -> Plan:
 
 
 def sqrt_segments(parts: Sequence[ChainPart]) -> Plan:
-    """About √L segments of L blocks: k + ⌈L/k⌉ are live at most, least at k = √L.  Chen 2016."""
+    """About √L segments of L blocks: k + ⌈L/k⌉ arrays are alive, least for k = √L.  Chen 2016."""
     num_blocks = sum(part.is_block for part in parts)
     return uniform(math.ceil(num_blocks / max(1, round(math.sqrt(num_blocks)))), parts)
 
 
 def rematerialize(model: Module, policy: Policy) -> Module:
-    """Change `model`, from outside: its parts are run by the plan that `policy` makes of them.
+    """Change `model` so that it runs its parts by the plan that `policy` makes; return it.
 
-    Before a strategy takes the model.  A pipeline's stage asks for a plan of its own parts.  A
-    policy that has a method `see(model, parts, x)` is shown the batch first.
+    Call it before a strategy takes the model.  A pipeline stage asks for a plan of its own parts.
     """
     def run_parts(parts: Sequence[ChainPart], x: Any) -> Tensor:
-        if not is_recording():                  # nothing will be kept, there is nothing to plan
+        if not is_recording():                  # no backward follows: nothing to recompute
             return run_plan(keep_all(parts), parts, x)
-        if hasattr(policy, "see"):
-            policy.see(model, parts, x)
+        if isinstance(policy, ProfilingPolicy):
+            policy.profile(model, parts, x)
         return run_plan(policy(parts), parts, x)
 
     model.run_parts = run_parts
@@ -78,7 +88,7 @@ def rematerialize(model: Module, policy: Policy) -> Module:
 
 
 def rematerialize_attention(model: GPT) -> GPT:
-    """Change `model`: probabilities of attention are computed again, all else is kept.
+    """Change `model` so that it recomputes only attention's probabilities; return it.
 
     Selective recomputation of Korthikanti et al. 2022, section 5: much memory, few FLOPs.
     """

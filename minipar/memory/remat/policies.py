@@ -1,9 +1,9 @@
-"""How to plan, by name: none, full, every:2, sqrt, optimal:64MB.
+"""Rematerialization policies by name: none, full, every:2, sqrt, optimal:64MB.
 
     rematerialize(model, plan_policy("optimal:64MB"))
 
-A policy makes a plan of a model's parts.  All but the last need only know their number; for the
-best plan within a budget the parts are measured, at the first batch that comes.
+A policy makes a plan from a model's parts.  Most need only the number of parts; the optimal policy
+profiles the parts with the first batch.
 """
 
 import re
@@ -39,7 +39,7 @@ def plan_policy(text: str, agree: Callable[[Array], Array] = lambda array: array
 
 
 def parse_bytes(text: str) -> int:
-    """512, 64MB, 1.5GiB as a number of bytes.  Raises ValueError for what is none."""
+    """The number of bytes that 512, 64MB or 1.5GiB stands for.  ValueError for other texts."""
     found = re.fullmatch(r"(\d{1,18}(?:\.\d*)?|\.\d+) ?([KMGT]?I?B?)", text.strip().upper())
     if not found or found[2] not in UNITS:
         raise ValueError(f"{text!r} is no number of bytes: write 64MB, 1.5GB, 512MiB")
@@ -47,23 +47,23 @@ def parse_bytes(text: str) -> int:
 
 
 class OptimalPolicy:
-    """A policy: the fewest FLOPs with activations of at most `budget` bytes.
+    """A policy: the plan with the fewest FLOPs whose activations fit in `budget` bytes.
 
-    The parts are measured by running them one by one with the first batch that comes, and the
-    later ones are planned alike.  The loss counts for one array as large as the model's output,
-    its gradient.  Ranks that compute the same parts together must have the same plan, or they wait
-    for each other's messages: `agree` gets an array of int64 and returns its maximum over these
-    ranks, an all-reduce.  It is called once for each chain of parts.
+    It profiles the parts one by one with the first batch, and later batches get the same plan.  The
+    loss counts as one array of the size of the model's output, its gradient.  Ranks that compute
+    the same parts together (tensor parallelism) must use the same plan, because a recomputed part
+    repeats its messages.  So `agree` returns the maximum of an array of int64 over these ranks, an
+    all-reduce; it is called once for each chain of parts.
     """
 
     def __init__(self, budget: int, agree: Callable[[Array], Array] = lambda array: array):
         self.budget, self.agree = budget, agree
         self.plans: dict[tuple[str, ...], Plan] = {}
 
-    def see(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
-        """Measure the parts with their input x, unless they were.
+    def profile(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
+        """Profile the parts with their input x, unless they have been profiled.
 
-        Raises ValueError if the budget is too small for any plan, naming the least that is not.
+        Raises ValueError if no plan fits the budget, naming the smallest budget that one fits.
         """
         names = tuple([part.name for part in parts])
         if names not in self.plans:
@@ -72,12 +72,12 @@ class OptimalPolicy:
             self.plans[names] = optimal(max_over_ranks(costs, self.agree), self.budget).plan
 
     def __call__(self, parts: Sequence[ChainPart]) -> Plan:
-        """The plan of parts that were seen."""
+        """The plan of parts that `profile` has profiled."""
         return self.plans[tuple([part.name for part in parts])]
 
 
 def max_over_ranks(costs: ChainProfile, agree: Callable[[Array], Array]) -> ChainProfile:
-    """The costs of the rank where they are highest, part by part and number by number."""
+    """The element-wise maximum of the ranks' profiles, so that all ranks plan with the same one."""
     rows = [[cost.input, *cost.tape, *cost.most, cost.saves, -cost.saves_output, cost.forward,
              cost.again, cost.inside, cost.backward] for cost in costs.parts]
     *flat, loss = agree(np.array([*np.ravel(rows), costs.loss], np.int64)).tolist()

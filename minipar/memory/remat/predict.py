@@ -1,17 +1,18 @@
-"""What a plan of rematerialization costs, before it runs: bytes at the peak, FLOPs, computations.
+"""Predict what a plan costs: peak bytes, recomputed FLOPs, and every step in order.
 
     part          0    1    2    3    plan (0, (1, 2), 3)
     forward       ●    ○    ○    ●    ● keeps what it saves, ○ drops it; (1, 2) keeps its input
     backward                     ◀    frees what part 3 kept
-    again              ●    ●         up to the last array that is saved; then the input goes
+    again              ●    ●         up to the last array that is saved; then the input is freed
     backward      ◀    ◀    ◀
 
-Backward is through with a part, and has freed all that it kept, before it comes to the one before.
+Backward finishes a part, and frees everything that the part kept, before it starts the part before.
 So a plan runs part by part, and the profile of each part (`profile.py`) determines which bytes are
 alive in every step.  Griewank & Walther 2000; Chen et al. 2016.
 
-Parts share storages only where one hands its output to the next: ReLU saves its result, and the
-layer behind it the same array as its input.  (One that returns its very input counts as a copy.)
+Two parts share a storage only where one passes its output to the next: ReLU saves its result, and
+the layer behind it saves the same array as its input.  (A part that returns its very input counts
+as a copy.)
 """
 
 from collections import Counter
@@ -25,10 +26,10 @@ FORWARD, AGAIN, LOSS, BACKWARD = "forward", "again", "loss", "backward"
 
 
 class Step(NamedTuple):
-    """One run of a part: forward for the first time, again, or backward; or the loss.
+    """One run of a part, of `kind` forward, again (recomputed forward) or backward; or the loss.
 
-    `flops` that it computes, of which `recomputed` had been computed before; `live` bytes of
-    activations, at the most.
+    It computes `flops`, of which `recomputed` were computed before; at most `live` bytes of
+    activations are alive meanwhile.
     """
 
     kind: str
@@ -39,8 +40,7 @@ class Step(NamedTuple):
 
 
 class PlanCost(NamedTuple):
-    """What a plan costs: bytes of activations at the peak, FLOPs that are computed again, and how
-    often the forward of each part is begun."""
+    """The cost of a plan: peak bytes of activations, recomputed FLOPs, forwards of each part."""
 
     peak: int
     extra_flops: int
@@ -48,10 +48,9 @@ class PlanCost(NamedTuple):
 
 
 def predict(plan: Plan, costs: ChainProfile) -> PlanCost:
-    """What running the parts by `plan`, the loss, and backward cost.
+    """The cost of forward, loss and backward by `plan`, equal to what a ledger and a meter count.
 
-    Equal to what a ledger and a meter count.  Raises ValueError if the plan is not one of all
-    parts in their order.
+    Raises ValueError unless the plan names all parts in order.
     """
     steps = list(run_steps(plan, costs))
     runs = Counter(step.part for step in steps if step.kind in (FORWARD, AGAIN))
@@ -60,25 +59,25 @@ def predict(plan: Plan, costs: ChainProfile) -> PlanCost:
 
 
 def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:
-    """Every step of the forward and backward that `plan` describes, in order.
+    """Yield every step of forward, loss and backward by `plan`, in order.
 
-    Raises ValueError if the plan is not one of all parts in their order.
+    Raises ValueError unless the plan names all parts in order.
     """
     count = len(costs.parts)
     if parts_of(plan) != list(range(count)):
-        raise ValueError(f"the plan {plan} is to name the parts 0 … {count - 1}, each once and in "
+        raise ValueError(f"the plan {plan} must name the parts 0 … {count - 1}, each once and in "
                          "this order")
-    run = _PlanWalk(costs)
-    yield from run.forward(plan)
-    yield Step(LOSS, count, 0, 0, run.live + costs.loss)    # it is alone with all that was kept
-    yield from run.backward(plan)
+    walk = _PlanWalk(costs)
+    yield from walk.forward(plan)
+    yield Step(LOSS, count, 0, 0, walk.live + costs.loss)   # the loss's arrays beside all kept ones
+    yield from walk.backward(plan)
 
 
 class LiveStorages:
-    """What is alive, by who holds it, and its bytes, `live`.
+    """The live storages of a chain, how often each is held, and their total bytes, `live`.
 
-    They are ("tape", i), what part i alone saves, and ("input", i), which part i - 1 may have
-    saved as its output, and a segment that begins at i keeps.
+    ("tape", i) is what part i alone saves.  ("input", i) is its input: part i - 1 may hold it as
+    its saved output, part i as its saved input, and a segment that starts with part i keeps it.
     """
 
     def __init__(self, costs: ChainProfile):
@@ -86,7 +85,7 @@ class LiveStorages:
         self.uses: Counter[tuple[str, int]] = Counter()
 
     def size(self, kind: str, i: int) -> int:
-        """Bytes of a storage."""
+        """The bytes of a storage."""
         part = self.parts[i]
         if kind == "input":
             return part.input
@@ -101,27 +100,27 @@ class LiveStorages:
                 *[("input", i + 1)] * self._shares_output(i)]
 
     def keep(self, *storages: tuple[str, int]) -> None:
-        """One more holds each of these."""
+        """Add a holder to each of these storages."""
         for key in storages:
             self.uses[key] += 1
             self.live += self.size(*key) if self.uses[key] == 1 else 0
 
     def free(self, *storages: tuple[str, int]) -> None:
-        """One fewer holds each of these."""
+        """Remove a holder from each of these storages; the last one frees it."""
         for key in storages:
             self.uses[key] -= 1
             self.live -= 0 if self.uses[key] else self.size(*key)
 
 
 class _PlanWalk(LiveStorages):
-    """Forward and backward by a plan."""
+    """The steps of forward and backward by a plan."""
 
     def saves(self, plan: Plan) -> bool:
-        """Whether any part of it saves anything."""
+        """Whether any part of the plan saves an array."""
         return any(self.parts[i].saves for i in parts_of(plan))
 
     def forward(self, plan: Plan, kind: str = FORWARD) -> Iterator[Step]:
-        """Run the items; a recomputation ends as soon as the last array was saved."""
+        """Run the items in order; a recomputation stops after the last saved array."""
         for at, item in enumerate(plan):
             is_last = kind == AGAIN and not self.saves(plan[at + 1:])
             if isinstance(item, int):
@@ -137,12 +136,12 @@ class _PlanWalk(LiveStorages):
                 return
 
     def backward(self, plan: Plan) -> Iterator[Step]:
-        """Undo the items, the last one first; each segment is computed again before."""
+        """Run backward of the items, last first; recompute a segment before its backward."""
         for item in reversed(plan):
             if isinstance(item, int):
                 part = self.parts[item]
                 held = self.uses["input", item] > part.saves_input
-                more = part.most[held] - part.tape[held]    # if it computes again by itself
+                more = part.most[held] - part.tape[held]    # what it recomputes by itself
                 yield Step(BACKWARD, item, part.backward + part.inside, part.inside,
                            self.live + more)
                 self.free(*self.saved_by(item))

@@ -1,8 +1,8 @@
-"""What each part of a chain costs: run it once, look at what it keeps, and drop that.
+"""Profile a chain of parts: run each part once, and count the bytes it keeps and the FLOPs.
 
-    a block    is given 24.6 kB, saves 488 kB, computes 7.92 MFLOPs (7.9 up to the last array saved)
+    a block    gets 24.6 kB, saves 488 kB, computes 7.92 MFLOPs (7.9 up to its last saved array)
 
-Shape-only arrays (`shape_array.py`) will do, so that a model is planned that no machine here holds.
+Shape-only arrays (`shape_array.py`) are enough, so a model that fits on no machine can be planned.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,29 +19,30 @@ from ..ledger import Ledger
 
 
 class PartProfile(NamedTuple):
-    """What one part keeps, in bytes, and computes, in FLOPs.
+    """The bytes that one part keeps, and the FLOPs that it computes.
 
-    Of a pair the first is all of it, the second what it is if its input is being kept already.
+    Of a pair, the first number counts its input, and the second is without the input, for a part
+    whose input is alive anyway.
     """
 
-    input: int                  # its input; 0 if that is plain data or a parameter
-    tape: tuple[int, int]       # what it saves in forward
-    most: tuple[int, int]       # what is alive at most in its backward: more if it recomputes
-    saves: int                  # arrays that it saves, parameters too
-    saves_output: int           # 1 if its output is among them
+    input: int                  # bytes of its input; 0 for plain data and parameters
+    tape: tuple[int, int]       # bytes that it saves in forward
+    most: tuple[int, int]       # peak bytes in its backward: more than the tape if it recomputes
+    saves: int                  # number of arrays that it saves, parameters included
+    saves_output: int           # 1 if it saves its output
     forward: int                # FLOPs of its forward,
-    again: int                  # of a forward that ends with the last array that it saves,
-    inside: int                 # of what it computes again by itself in its backward,
-    backward: int               # and of that backward itself
+    again: int                  # of a forward that stops after its last saved array,
+    inside: int                 # that it recomputes by itself in backward,
+    backward: int               # of the rest of its backward
 
     @property
     def saves_input(self) -> bool:
-        """Whether its input is among what it saves."""
+        """Whether the part saves its input."""
         return self.tape[0] > self.tape[1]
 
 
 class ChainProfile(NamedTuple):
-    """Of a chain of parts, and the bytes that the loss after them saves."""
+    """The profiles of a chain of parts, and the bytes that the loss after them saves."""
 
     parts: tuple[PartProfile, ...]
     loss: int = 0
@@ -49,12 +50,12 @@ class ChainProfile(NamedTuple):
 
 def profile_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Tensor] | None = None,
                   parameters: Sequence[Parameter] = ()) -> ChainProfile:
-    """Run each part, forget all of it but its output, and give that to the next.
+    """Run each part, free everything but its output, and pass that to the next part.
 
-    `x`: the input of the first part, as the model gives it (array or Tensor); shape-only arrays
-    will do.  `parameters`: those in use, which are no activations.  Every part runs twice, the
-    loss once; messages that it sends are sent, but no gradient is touched, and ledgers and meters
-    that are running see nothing.
+    `x` is the input of the first part as the model gets it (array or Tensor, shape-only or not).
+    `parameters` are those in use, which do not count as activations.  Every part runs twice, the
+    loss once.  Its messages are sent, but no gradient changes, and running ledgers and meters
+    count nothing.
     """
     costs = []
     for part in parts:
@@ -64,20 +65,20 @@ def profile_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Te
 
 
 class _PartLedger(Ledger):
-    """A ledger that counts apart what is alive beside the input, and counts saves."""
+    """A ledger that also counts saves, and live bytes without the part's input."""
 
     def __init__(self, parameters: Sequence[Parameter], x: Any):
         super().__init__()
         owner = storage(x.data) if isinstance(x, Tensor) else None
         self._input, self.input, self.num_saved, self.most = id(owner), 0, 0, (0, 0)
         for parameter in parameters:
-            if parameter.initialized:           # not for ever: gathered ones go, and others come
+            if parameter.initialized:           # counted until freed: gathered weights are
                 self.add("parameters", parameter.data)
         if owner is not None and self._input not in self._known:
             self.input = owner.nbytes
 
     def kept(self) -> tuple[int, int]:
-        """Bytes alive: all, and without the input."""
+        """The live bytes of activations: all, and without the input."""
         activations = self.live_of["activations"]
         return activations, activations - self.input * self.holds(self._input)
 
@@ -108,7 +109,7 @@ def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[P
                 backward += sum(flops for flops, edge in zip(node.ctx.backward_flops, node.edges)
                                 if edge is not None)
             for saved in node.ctx.saved:
-                saved()                         # here a segment inside the part computes again
+                saved()                         # a segment inside the part recomputes here
             node.ctx = node.edges = saved = None
     again = _flops_until(saves, part, x) if saves else 0
     cost = PartProfile(ledger.input, tape, ledger.most, saves, int(saves_output), forward, again,
@@ -117,7 +118,7 @@ def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[P
 
 
 def _flops_until(num_saves: int, part: Callable, x: Any) -> int:
-    """FLOPs of a forward that ends when so many arrays were saved."""
+    """The FLOPs of a forward that stops after `num_saves` saved arrays."""
     def count(array: Array) -> type[StopForward] | None:
         nonlocal num_saves
         num_saves -= 1
@@ -136,12 +137,12 @@ def backward_order(y: Tensor) -> Iterator[Node]:
     """The nodes behind y in the order in which backward visits them."""
     if y.edge is None:
         return
-    waiting, todo = count_consumers(y.edge), [y.edge]
-    while todo:
-        edge = todo.pop()
-        waiting[edge] -= 1
-        if isinstance(edge, GradientSlot) or waiting[edge]:
+    num_pending, ready = count_consumers(y.edge), [y.edge]
+    while ready:
+        edge = ready.pop()
+        num_pending[edge] -= 1
+        if isinstance(edge, GradientSlot) or num_pending[edge]:
             continue
         edges = [target for target in edge.edges if target is not None]
-        todo += sorted(edges, key=lambda target: target.weight_only)    # those come first
+        ready += sorted(edges, key=lambda target: target.weight_only)    # weight gradients first
         yield edge

@@ -1,17 +1,18 @@
-"""Rematerialization: what backward needs of a segment is dropped, and computed again if asked for.
+"""Activation checkpointing: drop what a segment saves for backward, and recompute it when needed.
 
-    forward    x ─▶ [ ln ─▶ linear ─▶ gelu ─▶ linear ] ─▶ y       keeps x alone
-    backward   first saved array asked for: run the segment again from x, this time keeping
-               what the operations save; then go on as if it had been there all along
+    forward    x ─▶ [ ln ─▶ linear ─▶ gelu ─▶ linear ] ─▶ y       keeps only x
+    backward   the first saved array is unpacked: run the segment again from x, this time keeping
+               what its operations save; then continue as if the arrays had been there all along
 
-The graph is that of the ordinary forward: only the arrays behind it are missing.  So a
-recomputation is a forward inside `unpack`, backward itself is not entered a second time, and
-whatever works with the graph (deferred weight gradients, gradient hooks, sharded weights) does not
-notice.  The second forward runs in the context of the first: the same dropout (masks follow from
-the step and the layer's name), the same meter, the same hooks for what it saves.
+The graph is the one of the ordinary forward: only its saved arrays are missing.  A recomputation is
+a forward inside `unpack`, and backward itself is not entered a second time.  So deferred weight
+gradients, gradient hooks and sharded weights work unchanged.  The second forward runs in the
+context of the first: the same dropout (masks follow from the step and the layer's name), the same
+meter, the same hooks for what it saves.
 
-Segments nest: a segment inside another is dropped with it, and computed again from its own input
-once the outer one has brought that back.  Griewank & Walther 2000; Chen et al. 2016.
+Segments nest.  An inner segment is dropped with the outer one; when its arrays are needed, the
+outer one is recomputed first, which brings back the inner one's input.  Griewank & Walther 2000;
+Chen et al. 2016.  (`minipar/checkpoint` is something else: the state of a run in files.)
 """
 
 import weakref
@@ -26,21 +27,21 @@ from ...autograd.function import is_recording
 from ...autograd.saved import SavedArray, StopForward, current_saved_tensors_hooks
 from ...backend import Array
 
-# The segment that is being computed for the first time; every simulated rank has its own.
+# The segment whose first forward is running; every simulated rank has its own.
 _around: ContextVar["Segment | None"] = ContextVar("segment", default=None)
 _again: ContextVar[bool] = ContextVar("again", default=False)
 
 
 def is_recomputing() -> bool:
-    """Whether this is a second forward, whose results backward wants at once."""
+    """Whether this forward is a recomputation, whose results backward needs at once."""
     return _again.get()
 
 
 def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """`function(*inputs)`, which keeps `inputs` (Tensors or arrays) and nothing of what it saves.
+    """Return `function(*inputs)`, keeping only `inputs` (Tensors or arrays) for backward.
 
-    `function` must compute the same when it is called again: parameters that it uses may not have
-    changed by then.  Raises RuntimeError in backward if it saves something else.
+    Backward calls `function` a second time, so it must compute the same then: the parameters that
+    it uses must not change before.  Raises RuntimeError in backward if it saves other arrays.
     """
     if not is_recording():
         return function(*inputs)
@@ -54,7 +55,7 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
 
 
 class Dropped:
-    """In place of a saved array; `again` is the array once it was computed again."""
+    """The place of a dropped array in the graph; `again` is the array once it is recomputed."""
 
     __slots__ = ("form", "again", "__weakref__")
 
@@ -64,9 +65,9 @@ class Dropped:
 
 
 class Segment:
-    """One call of a checkpointed function: how to compute again what it saved.
+    """One call of a checkpointed function, and how to recompute the arrays that it saved.
 
-    `hooks` are those outside of all segments: what is computed again is saved through them.
+    `hooks` are the saved-tensor hooks outside all segments; they also pack recomputed arrays.
     """
 
     def __init__(self, function: Callable[..., Tensor], inputs: Sequence[Any]):
@@ -77,21 +78,21 @@ class Segment:
                        for x in inputs]
         if any(isinstance(x, tuple) and x[0].item is StopForward for x in self.inputs):
             raise StopForward
-        self.dropped: list[weakref.ref[Dropped]] = []   # the graph holds them while it needs them
+        self.dropped: list[weakref.ref[Dropped]] = []   # the graph owns them while it needs them
 
     def drop(self, array: Array) -> Dropped:
-        """A hook: keep nothing."""
+        """Pack hook: keep nothing of the array but its shape and dtype."""
         self.dropped.append(weakref.ref(item := Dropped(array)))
         return item
 
     def bring_back(self, item: Dropped) -> Array:
-        """A hook: the array, computed again with all the others if it is the first."""
+        """Unpack hook: the array; the first call recomputes all arrays of the segment."""
         if item.again is None:
             self.context.run(self._recompute)
         return item.again()
 
     def _recompute(self) -> None:
-        wanted = [ref() for ref in self.dropped]        # None: backward has no use for it any more
+        wanted = [ref() for ref in self.dropped]        # None: backward no longer needs it
         while wanted[-1] is None:
             wanted.pop()
         waiting = iter(wanted)
@@ -111,13 +112,13 @@ class Segment:
             with saved_tensors_hooks(keep, lambda nothing: nothing, nested=False):
                 self.function(*inputs)
         except StopForward:
-            self.function = self.inputs = self.context = None   # never asked again
+            self.function = self.inputs = self.context = None   # not needed any more
             return
         raise _differs("nothing", next(waiting))
 
 
 def _differs(came: str, expected: Dropped | None) -> RuntimeError:
     form = "another array" if expected is None else "{} {}".format(*expected.form)
-    return RuntimeError(f"computed again, a checkpointed function saves {came} where it saved "
-                        f"{form} before: it must do the same in both calls (random numbers by "
-                        "name, no state that the first call changes)")
+    return RuntimeError(f"recomputed, a checkpointed function saves {came} where it saved {form} "
+                        "before: it must do the same in both calls (random numbers by name, no "
+                        "state that the first call changes)")

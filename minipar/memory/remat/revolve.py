@@ -1,13 +1,13 @@
-"""Revolve: a chain of equal steps in the memory of c of its states, with the fewest steps.
+"""Revolve: the fewest forward steps for a chain of equal steps, if c inputs fit in memory.
 
     snapshots   x0 ┄┄┄┄┄┄┄┄┄ x3 ┄┄┄┄ x5                  c = 3, the input x0 among them
-    steps          0  1  2      3  4     5               step 5 is kept and undone first; then x5
+    steps          0  1  2      3  4     5               backward of step 5 comes first; then x5
                                                          is free, and serves the steps before it
 
-Only one step at a time keeps what it saves.  With c snapshots, and every step computed at most r
-times before it is computed for backward, L ≤ C(c+r, c) steps can be undone, and it takes
+Only one step at a time keeps what it saves.  With c snapshots, and if every step may run at most r
+times before its run for backward, a chain of L ≤ C(c+r, c) steps can be reversed.  It takes
 
-    r L - C(c+r, r-1)        forward steps, apart from those L for backward: no plan has fewer
+    r L - C(c+r, r-1)        forward steps besides the L for backward; no plan has fewer
 
 Griewank & Walther, Algorithm 799: revolve (2000), proposition 1.
 """
@@ -18,7 +18,7 @@ from .plans import Plan
 
 
 def revolve_steps(length: int, snapshots: int) -> int:
-    """Forward steps that are needed, apart from the `length` that keep what backward needs.
+    """The forward steps of `revolve`, besides the `length` steps that save for backward.
 
     Raises ValueError for fewer than one step or snapshot.
     """
@@ -27,14 +27,14 @@ def revolve_steps(length: int, snapshots: int) -> int:
 
 
 def revolve(length: int, snapshots: int, start: int = 0) -> Plan:
-    """The plan of `length` equal parts, numbered from `start`, with `revolve_steps` extra ones.
+    """The plan of `length` equal parts, numbered from `start`, with `revolve_steps` extra steps.
 
     Raises ValueError for fewer than one step or snapshot.
     """
     r = _repetitions(length, snapshots)
     if length == 1:
         return (start,)
-    # Right of the first segment there is a snapshot less, left of it one repetition less.
+    # The right side has one snapshot less, the left side one repetition less.
     first = max(1, comb(snapshots + r - 2, snapshots), length - comb(snapshots + r - 1, r))
     rest = revolve(length - first, max(1, snapshots - 1), start + first)
     return (revolve(first, snapshots, start), *rest)
@@ -43,8 +43,8 @@ def revolve(length: int, snapshots: int, start: int = 0) -> Plan:
 def _repetitions(length: int, snapshots: int) -> int:
     """The least r with C(c+r, c) ≥ L."""
     if length < 1 or snapshots < 1:
-        raise ValueError(f"revolve: {length} steps with {snapshots} snapshots: one of each at "
-                         "least, for the input is a snapshot")
+        raise ValueError(f"revolve: {length} steps with {snapshots} snapshots: give at least one "
+                         "of each (the input is a snapshot)")
     r = 0
     while comb(snapshots + r, snapshots) < length:
         r += 1

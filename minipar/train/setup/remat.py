@@ -157,10 +157,10 @@ class Budget(OptimalPolicy):
         with self.peers.labelled("control"):
             return all_reduce(self.peers, array, op="max")
 
-    def see(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
+    def profile(self, model: Module, parts: Sequence[ChainPart], x: Any) -> None:
         """See OptimalPolicy.  Raises UsageError."""
         try:
-            super().see(model, parts, x)
+            super().profile(model, parts, x)
         except DoesNotFit as error:
             least = self.num_shares * error.least
             raise too_small(self.options, least, self.num_shares) from error

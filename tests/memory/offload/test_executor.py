@@ -149,7 +149,7 @@ def test_arrays_without_numbers_stay():
 
 def test_decisions_of_other_parts_are_refused():
     model = apply_decisions(model_of("gpt"), DecisionExecutor([KEEP] * 3, None))
-    with pytest.raises(ValueError, match="3 decisions for 8 parts: decide for each one"):
+    with pytest.raises(ValueError, match="3 decisions for 8 parts: give one for each"):
         model.loss(*batch_of("gpt"))
 
 

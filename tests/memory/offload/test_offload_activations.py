@@ -134,13 +134,13 @@ def test_memory_in_another_order_and_arrays_that_are_still_here():
 def test_the_next_ones_are_those_saved_before():
     offload = OffloadActivations(MappedFile().empty, ahead=2, min_bytes=1)
     items = [offload._pack(np.full(9, float(i))) for i in range(8)]
-    assert [m.number for m in offload.next_ones(7)] == [6, 5, 4, 3, 2, 1, 0]
+    assert [m.number for m in offload.prefetch_candidates(7)] == [6, 5, 4, 3, 2, 1, 0]
     del items[5]
-    assert [m.number for m in offload.next_ones(6)] == [4, 3, 2, 1, 0]
+    assert [m.number for m in offload.prefetch_candidates(6)] == [4, 3, 2, 1, 0]
     for i in (6, 5, 4):                                         # numbers 7, 6, 4
         assert offload._unpack(items[i])[0] == items[i].moved.number
-    assert [m.number for m in offload.next_ones(4)] == [1, 0]   # 3 and 2 are on their way
-    assert offload.next_ones(0) == [] and offload.num_late == 1
+    assert [m.number for m in offload.prefetch_candidates(4)] == [1, 0]   # 3 and 2 are on their way
+    assert offload.prefetch_candidates(0) == [] and offload.num_late == 1
 
 
 class Tape(CopyStream):

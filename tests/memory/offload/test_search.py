@@ -101,7 +101,7 @@ def test_what_cannot_be_is_refused():
     for machine in (Machine(0.0, 1.0), Machine(1.0, -1.0), Machine(1.0, 1.0, 0)):
         with pytest.raises(ValueError, match="a machine computes and copies with positive speeds"):
             best_decisions(costs, 100, machine)
-    with pytest.raises(ValueError, match="measure it as the last part"):
+    with pytest.raises(ValueError, match="profile it as the last part"):
         best_decisions(costs._replace(loss=3), 100, Machine(1.0, 1.0))
     with pytest.raises(ValueError, match="2 parts need as many decisions, not 1"):
         simulate_step((KEEP,), costs, Machine(1.0, 1.0))

@@ -52,9 +52,9 @@ def test_revolve(length, snapshots, extra):
 
 def test_revolve_refuses_what_it_cannot_do():
     for length, snapshots in ((0, 1), (3, 0)):
-        with pytest.raises(ValueError, match="one of each at least"):
+        with pytest.raises(ValueError, match="at least one of each"):
             revolve(length, snapshots)
-        with pytest.raises(ValueError, match="one of each at least"):
+        with pytest.raises(ValueError, match="at least one of each"):
             revolve_steps(length, snapshots)
 
 

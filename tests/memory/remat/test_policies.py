@@ -76,10 +76,10 @@ def test_ranks_with_other_costs_have_one_plan(world):
     def body(comm):
         model, (ids, _) = model_of("gpt", dropout=0.0), batch_of("gpt")
         policy = OptimalPolicy(150_000, partial(all_reduce, comm, op="max"))
-        policy.see(model, chain(model), ids[:comm.rank + 1])
+        policy.profile(model, chain(model), ids[:comm.rank + 1])
         (plan,) = policy.plans.values()
         alone = OptimalPolicy(150_000)
-        alone.see(model, chain(model), ids[:comm.size])
+        alone.profile(model, chain(model), ids[:comm.size])
         assert plan == alone(chain(model))
     world.run(body)
 
