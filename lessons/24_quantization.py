@@ -26,7 +26,7 @@ from minipar.compress import (
     pack_quantized,
     prepare_qat,
 )
-from minipar.compress.quantization.layers import ACTIVATIONS, rows_of
+from minipar.compress.quantization.layers import ACTIVATIONS, weight_rows
 from minipar.compress.quantization.observers import weight_qparams
 from minipar.compress.quantization.post_training import quantize
 from minipar.data import Batches, digits
@@ -81,7 +81,7 @@ def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, "Quantization: how few bits does a weight need?")
     trained = train(comm, MLP(SIZES).initialize(0), 0, STEPS).state_dict()
     model = fresh(trained)
-    w, x = rows_of(model[0]), digits().train_x[:256]
+    w, x = weight_rows(model[0]), digits().train_x[:256]
 
     rows = []
     for bits in (8, 4):
