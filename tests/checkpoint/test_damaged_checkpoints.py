@@ -34,6 +34,7 @@ MADE = {        # every kind: the command that writes it
     "being pruned": "prune {with optimizer} --amount 0.5 --gradual --steps 4 --save-every 3",
     "distilled": "distill {with optimizer} --width 4 --steps 1"}
 KINDS = ("plain", *MADE)
+OFTEN = ("with optimizer", "integers", "being pruned")      # the kinds that the others are made of
 WRONG = (None, "x", "", -1, 0, 1.5, 10**12, 10**40, True, [], [3, "x"], {}, {"x": 1}, float("nan"))
 GONE = object()
 
@@ -95,7 +96,7 @@ def altered(description: dict, path: tuple, value: object) -> dict:
     return found
 
 
-@pytest.mark.parametrize("num_values", [3, pytest.param(len(WRONG), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_values", [1, pytest.param(len(WRONG), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_altered_in_turn(checkpoints, monkeypatch, kind, num_values):
     whole = files.load(checkpoints[kind])
@@ -114,10 +115,11 @@ def test_every_field_altered_in_turn(checkpoints, monkeypatch, kind, num_values)
             except UsageError as error:
                 assert "\n" not in str(error) and len(str(error)) < 600, error
                 refused += 1
-    assert refused > len(fields)
+    assert refused > (1 + num_values) * len(fields) / 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=[pytest.mark.slow] * (kind not in OFTEN)) for kind in KINDS])
 def test_every_array_altered_in_turn(checkpoints, monkeypatch, kind):
     whole = files.load(checkpoints[kind])
     for part in ("model", "optimizer"):
