@@ -96,9 +96,9 @@ def write_page(operation: str, algorithm: str, p: int, nodes: int, n: int, path:
     """The rounds, one by one, of a vector of as many chunks as ranks.  Raises ValueError."""
     if p > MOST_LINES:
         raise ValueError(f"--html shows at most {MOST_LINES} ranks, not {p}: give -p {MOST_LINES}")
-    film = viz.record_rounds(operation, algorithm, p, chunk_bytes=max(1, n * DTYPE.itemsize // p),
+    rounds = viz.record_rounds(operation, algorithm, p, chunk_bytes=max(1, n * DTYPE.itemsize // p),
                          ranks_per_node=p // nodes)
-    return viz.write_rounds_page(path, film, title=f"{operation} by {algorithm}, {p} ranks")
+    return viz.write_rounds_page(path, rounds, title=f"{operation} by {algorithm}, {p} ranks")
 
 
 def new_cluster(p: int, nodes: int, **options) -> Cluster:

@@ -1,10 +1,10 @@
-"""The tape: what autograd remembers of a computation, as a picture.
+"""The autograd graph as a picture: each function, its inputs, and the arrays that it saved.
 
     x ──▶ Linear ──▶ Relu ──▶ Linear ──▶ CrossEntropy       forward made it from left to right;
     w₁ ──▶   b₁ ─┘        w₂ ──▶                            backward walks it from right to left
 
-A box says which arrays its function keeps for backward, and how many bytes of activations it is the
-first to keep; so the bytes of all boxes add up to the activations that wait for backward.
+A box names the arrays that its function saved for backward, and the bytes of those that no box
+before it had saved.  So the bytes of all boxes add up to the activations kept for backward.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from .figure import new_figure, save
 
 
 class Node(NamedTuple):
-    """A function or a leaf on the tape.
+    """A function or a leaf of the graph.
 
-    `inputs` are the indices of the boxes its inputs come from, `out` the name and shape of what it
-    makes (if known), `keeps` the names or shapes of what it saved, `num_bytes` the activations that
-    no box before it had saved.
+    `inputs` are the indices of the nodes its inputs come from.  `out` is the name and shape of its
+    output, if known; `keeps` are the names or shapes of the arrays it saved.  `num_bytes` counts
+    the activations that no node before it had saved.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a timeline shows, as plain data: who computed what, when, and which messages ran beside it.
+"""A timeline as plain data: rectangles for what each rank computed, and for its messages.
 
     rank 1  ████████▒▒▒▒████████████▓▓▓      compute: by phase, and where it waited
                ▂▂▂▂▂    ▂▂▂▂▂▂▂▂             messages that this rank sent
@@ -25,7 +25,7 @@ PHASES = {"forward": "forward", "again": "forward", "backward": "backward", "wei
 
 
 class Bar(NamedTuple):
-    """A rectangle: what `rank` did in one `row` of its lane from `start` to `end` (seconds).
+    """A rectangle: what `rank` did in one `row` of its band from `start` to `end` (seconds).
 
     `row` is "compute", "messages", "copy out" or "copy in"; `kind` a phase, "waiting", what a
     message was part of, or the row again.
@@ -71,7 +71,7 @@ def timeline_bars(trace: Trace, num_ranks: int | None = None, resolution: float 
 
 
 def _kind_of(label: str) -> str:
-    """What a message is drawn as: in a pipeline it is named after what made it, 2F0 or 2B0."""
+    """The kind of a message; in a pipeline its label is the action that made it, 2F0 or 2B0."""
     action = CELL.fullmatch(label)
     if action:
         return "activations" if action[2] == FORWARD else "gradients"
@@ -79,7 +79,7 @@ def _kind_of(label: str) -> str:
 
 
 def count_ranks(trace: Trace, num_ranks: int | None = None) -> int:
-    """How many ranks the events name, but at least `num_ranks`."""
+    """The number of ranks that the events name, but at least `num_ranks`."""
     seen = [m[0] for m in trace.messages] + [m[1] for m in trace.messages]
     return max([num_ranks or 0, *(r + 1 for r in seen), *(s[0] + 1 for s in trace.spans)])
 
@@ -106,7 +106,7 @@ def join(rank: int, row: str, pieces: Iterable[tuple], resolution: float = 0.0) 
 
 def gaps(rank: int, row: str, kind: str, bars: list[Bar], until: float,
          resolution: float = 0.0) -> list[Bar]:
-    """What lies between `bars`, which are in order, from 0 to `until`."""
+    """Bars for the gaps between `bars`, which are in order, from 0 to `until`."""
     starts, ends = [0.0, *(bar.end for bar in bars)], [*(bar.start for bar in bars), until]
     return [Bar(rank, row, kind, start, end) for start, end in zip(starts, ends)
             if end - start > resolution]

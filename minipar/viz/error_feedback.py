@@ -1,10 +1,10 @@
-"""What becomes of sums whose messages are rounded: of a small number, and of the loss.
+"""The effect of rounded messages on a sum of small numbers, and on the loss.
 
     what arrived   │   ___╱‾‾ true          loss    │      ⁘
                    │ _╱‾                            │  ·       ░ ± 1 %
                    │▁▁▁▁▁▁▁▁ nothing                │ float32
 
-With error feedback what is missing in the sum does not grow.
+With error feedback the error of the sum does not grow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def draw_error_feedback(path: str | Path, arrived: Mapping[str, Sequence[float]]
                   label=name)
     left.set_title(f"the sum of {small}" if small else "a small number", fontsize=9, loc="left")
     left.set_xlabel("step")
-    left.set_ylabel("what arrived, added up")
+    left.set_ylabel("sum of the received values")
     left.legend(edgecolor="none", fontsize=8.5)
     rows = range(len(excess))
     right.axvspan(-1, 1, color=LIGHT, label="± 1 %")

@@ -34,7 +34,7 @@ CAPTIONS = {"communication": "gathered weights, messages",
 
 
 class MemoryStep(NamedTuple):
-    """What one rank's ledger saw from `start` to `end`, on the clock of its `history`.
+    """The history of one rank's ledger from `start` to `end`, on the clock of that history.
 
     `predicted`: the bytes that the peak should be, and the formula.  `phases`: when "forward", …
     began, in order of time, as often as there are microbatches (`phase_starts`).
@@ -79,8 +79,8 @@ def peak_of(step: MemoryStep, kinds: Sequence[str] = tuple(COLORS)) -> tuple[flo
 
 
 def phase_starts(trace: Trace, rank: int) -> list[tuple[float, str]]:
-    """When each phase of a step began on a rank: forward, backward, forward of the next microbatch,
-    …, optimizer.  What backward computes again is a part of it."""
+    """The start of each phase of a step on a rank: forward, backward, forward of the next
+    microbatch, …, optimizer.  Recomputation is a part of backward."""
     phases = {**PHASES, "again": "backward"}
     spans = sorted((span.start, phase) for span in trace.named_spans() if span.rank == rank
                    and (phase := phases.get(span.name.rpartition(" ")[2])) is not None)

@@ -28,7 +28,7 @@ DIGIT = 0.011           # the width of a digit in a panel that is 1 wide
 
 
 class OffloadStepLike(Protocol):
-    """What is read of a step; times in seconds; bytes that are alive, or copied."""
+    """The fields that are read of a step: seconds, and bytes that are alive or copied."""
 
     lane: str
     kind: str
@@ -68,7 +68,7 @@ def draw_offload_timeline(runs: Mapping[str, Sequence[OffloadStepLike]], limit: 
 
 
 def computing(steps: Sequence[OffloadStepLike]) -> list[OffloadStepLike]:
-    """What the lane of computation does, waiting included."""
+    """The steps of the compute lane, waiting included."""
     return [step for step in steps if step.lane == LANES[0]]
 
 

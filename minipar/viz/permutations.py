@@ -1,4 +1,4 @@
-"""Who sends to whom in each round: rows are senders, columns receivers, a number the pieces sent.
+"""The messages of each round as a grid: row = sender, column = receiver, number = pieces sent.
 
     round 1      round 2      round 3       Each rank sends once and receives once, so each grid is
     · 1 · ·      · · 1 ·      · · · 1       a permutation; in a pairwise exchange together they are
@@ -27,32 +27,32 @@ LEFT, TOP, BELOW = 0.45, 0.55, 0.35
 NARROWEST = 6.0
 
 
-def draw_permutations(path: str | Path, *films: Rounds) -> Path:
-    """One row of grids for each film, one grid for each round; return the path written."""
-    most = max(len(film.moves) for film in films)
-    size = max(LEFT + most * (SIDE + APART), NARROWEST), len(films) * (TOP + SIDE + BELOW) + 0.3
+def draw_permutations(path: str | Path, *runs: Rounds) -> Path:
+    """One row of grids for each run, one grid for each round; return the path written."""
+    most = max(len(run.moves) for run in runs)
+    size = max(LEFT + most * (SIDE + APART), NARROWEST), len(runs) * (TOP + SIDE + BELOW) + 0.3
     figure = Figure(figsize=size, dpi=130)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, size[0])
     axes.set_ylim(size[1], 0)
     axes.axis("off")
-    for i, film in enumerate(films):
+    for i, run in enumerate(runs):
         top = i * (TOP + SIDE + BELOW)
-        axes.text(0.1, top + 0.18, f"{title_of(film)}: {len(film.moves)} rounds, "
-                  f"{in_bytes(film.path[-1])} on the critical path", fontsize=10.5, va="center",
+        axes.text(0.1, top + 0.18, f"{title_of(run)}: {len(run.moves)} rounds, "
+                  f"{in_bytes(run.path[-1])} on the critical path", fontsize=10.5, va="center",
                   fontweight="bold")
-        for k, moves in enumerate(film.moves):
+        for k, moves in enumerate(run.moves):
             left = LEFT + k * (SIDE + APART)
             axes.text(left + SIDE / 2, top + TOP - 0.05, f"round {k + 1}", fontsize=8.5,
                       color=DARK, ha="center", va="bottom")
-            draw_grid(axes, moves, film.num_ranks, left, top + TOP, first=k == 0)
+            draw_grid(axes, moves, run.num_ranks, left, top + TOP, first=k == 0)
     axes.text(0.1, size[1] - 0.16, "rows: from rank;  columns: to rank;  a number: how many pieces "
               "are in the message", fontsize=8.5, va="center")
     return save(figure, path)
 
 
 def pieces(moves: list[Move], num_ranks: int) -> np.ndarray:
-    """How many pieces each rank (row) sends to each (column); -1 where no message goes."""
+    """The number of pieces from each rank (row) to each rank (column); -1 without a message."""
     table = np.full((num_ranks, num_ranks), -1)
     for move in moves:
         table[move.source, move.dest] = len(move.chunks)

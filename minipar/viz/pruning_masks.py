@@ -29,9 +29,9 @@ class PrunedModel(NamedTuple):
 def draw_pruning_masks(masks: Mapping[str, np.ndarray], points: Sequence[PrunedModel],
                        costs: Sequence[str], quality: str, path: str | Path,
                        title: str = "") -> Path:
-    """Draw `masks` (in, out) by their titles above, and below how good each of `points` is against
-    each of its `costs`, which are named, with Pareto's front; return the path written.
+    """Draw `masks` (in, out) by their titles; below, the quality of `points` over each of `costs`.
 
+    A line is the Pareto front.  Returns the path written.
     Raises ValueError where there is nothing to draw, or a point has other costs.
     """
     if not masks or not points or any(len(point.costs) != len(costs) for point in points):

@@ -1,9 +1,9 @@
-"""Who carries how much: bytes through each rank, and through the busiest as ranks are added.
+"""Bytes through each rank, and through the busiest rank as ranks are added.
 
     rank 0  ████████████████          one bar a rank and a program: sent and received together;
     rank 1  ███                       beside it the tallest bar, for ever more ranks
 
-What counts is the busiest rank: the others wait for it.
+The busiest rank sets the time: the others wait for it.
 """
 
 from collections.abc import Mapping, Sequence

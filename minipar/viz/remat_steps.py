@@ -27,7 +27,7 @@ HEIGHT = 0.8            # of a box in its lane, which is 1 high
 
 
 class RematStepLike(Protocol):
-    """What is read of a step; `live` in bytes."""
+    """The fields that are read of a step; `live` in bytes."""
 
     kind: str
     part: int

@@ -1,12 +1,12 @@
-"""The rounds of a collective, filmed: what each rank holds after each, and which chunks moved.
+"""The rounds of a collective, recorded: the chunks that move in each, and who holds them then.
 
     before      rank 0: a · ·     rank 1: · b ·     rank 2: · · c
     round 1     0 ─a▶ 1           1 ─b▶ 2           2 ─c▶ 0
     after it    rank 0: a · c     rank 1: a b ·     rank 2: · b c      …
 
-Nothing here knows any algorithm.  The collective itself, unchanged, runs on simulated ranks whose
-messages take one unit of time each, so that time counts rounds.  Its arrays have one element for
-each chunk, and an element is the set of contributions that it is made of: `+` unites them.
+No algorithm is written down here.  The collective itself runs on simulated ranks whose messages
+take one unit of time each, so that time counts rounds.  Its arrays have one element for each chunk,
+and an element is the set of contributions that it is the sum of: `+` is their union.
 """
 
 from collections.abc import Callable
@@ -27,19 +27,19 @@ OPERATIONS = ("barrier", *FROM_ROOT, *FROM_OWNER, "reduce", "reduce_scatter", "a
 Held = dict[int, frozenset[int]]        # chunk -> the ranks whose contributions are in it
 
 
-class Parts(frozenset):
-    """An element: the contributions (rank, chunk) that it is the sum of."""
+class Contributions(frozenset):
+    """An element of an array: the contributions (rank, chunk) that it is the sum of."""
 
-    def __add__(self, other: "Parts") -> "Parts":
+    def __add__(self, other: "Contributions") -> "Contributions":
         if self & other:
             raise ValueError(f"the part of rank {min(self & other)[0]} was added twice")
         if len({chunk for _, chunk in self | other}) > 1:
             raise ValueError(f"different chunks were added: {sorted(self | other)}")
-        return Parts(self | other)
+        return Contributions(self | other)
 
 
 class Move(NamedTuple):
-    """One message: who sent what to whom, and how many bytes."""
+    """One message: its ranks, its bytes, and its chunks."""
 
     source: int
     dest: int
@@ -51,9 +51,12 @@ class Move(NamedTuple):
 class Rounds:
     """One run of `operation` by `algorithm`.
 
-    `moves[k]` are the messages of the k-th round; `held[k][rank]` is what `rank` has come to know
-    before it, and `held[-1]` at the end, of which it returned `results[rank]`.  `path[k]` are the
-    bytes on the critical path of the first k rounds, `predicted` what the cost model says of all.
+    moves[k]           the messages of the k-th round
+    held[k][rank]      the chunks that `rank` has received or made before it; held[-1]: at the end
+    results[rank]      the part of them that the operation returned
+    path[k]            bytes on the critical path of the first k rounds
+    predicted          the prediction of the cost model
+
     Chunks are numbered along the rows of a `grid` (rows, columns) and have `chunk_bytes` bytes.
     """
 
@@ -70,22 +73,23 @@ class Rounds:
 
     @property
     def whole(self) -> Held:
-        """Everything that there is of each chunk, on whichever rank."""
-        return unite(self.held[0])
+        """All contributions to each chunk, over all ranks."""
+        return union(self.held[0])
 
 
 def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: int | None = None,
                   chunk_bytes: int = 1000, root: int = 0, num_segments: int | None = None,
                   ranks_per_node: int | None = None) -> Rounds:
-    """Run `operation` and film it.
+    """Run `operation` and record its rounds.
 
-    Its vector has `num_chunks` elements (as many as ranks), called chunks, of `chunk_bytes` each.
-    `num_segments` is a pipelined chain's (by default the best), `ranks_per_node` is for
-    hierarchical and torus.  Raises ValueError for an unknown operation or algorithm, or if it
-    returns what its messages cannot have made.
+    Its vector has `num_chunks` chunks (default: one for each rank) of `chunk_bytes` bytes.
+    `num_segments` is for pipelined_chain (default: the best number), `ranks_per_node` for
+    hierarchical and torus.  Raises ValueError for an unknown operation or algorithm, or if a rank
+    returns a chunk that its messages did not bring.
     """
     if operation not in OPERATIONS:
-        raise ValueError(f"no film of {operation!r}: choose from {', '.join(OPERATIONS)}")
+        raise ValueError(f"the rounds of {operation!r} cannot be recorded: choose from "
+                         f"{', '.join(OPERATIONS)}")
     p, n = num_ranks, num_ranks if num_chunks is None else num_chunks
     if operation == "barrier":
         n = 0
@@ -96,7 +100,7 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
               "all_to_all": registry.table_of_pieces(p, n)}
     cost = predict(operation, algorithm, p, n, chunk_bytes, counts.get(operation), num_segments,
                    ranks_per_node)
-    given = [give(operation, r, p, n, root) for r in range(p)]
+    given = [initial_vector(operation, r, p, n, root) for r in range(p)]
 
     def program(comm: Communicator) -> np.ndarray | None:
         vector = given[comm.rank].copy()
@@ -105,9 +109,9 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
         pipelined_chain(comm, vector, root, num_segments)   # whose number no operation passes on
         return vector
     nodes = {} if ranks_per_node is None else {"devices_per_node": ranks_per_node}
-    by_round = Camera(p, latency=1, bandwidth=inf, **nodes)
+    by_round = RecordingCluster(p, latency=1, bandwidth=inf, **nodes)
     results = [decode(array) for array in by_round.run(program)[0]]
-    by_bytes = Camera(p, latency=0, bandwidth=given[0].itemsize / chunk_bytes, **nodes)
+    by_bytes = RecordingCluster(p, latency=0, bandwidth=given[0].itemsize / chunk_bytes, **nodes)
     by_bytes.run(program)
 
     num_rounds = round(max((end for end, _ in by_round.seen), default=0))
@@ -121,14 +125,14 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
     path = [max(path[:k + 1]) for k in range(num_rounds + 1)]
     held = [[decode(array) for array in given]]
     for moved in moves:
-        held.append(follow(held[-1], moved, leaves=operation == "all_to_all"))
-    check(results, held[-1])
+        held.append(after_round(held[-1], moved, leaves=operation == "all_to_all"))
+    check_results(results, held[-1])
     grid = (p, n) if operation == "all_to_all" else (1, n)
     return Rounds(operation, algorithm, p, grid, chunk_bytes, moves, held, results, path, cost)
 
 
-def give(operation: str, rank: int, p: int, n: int, root: int) -> np.ndarray:
-    """The vector that `rank` gives to the operation: n Parts, empty where it has nothing."""
+def initial_vector(operation: str, rank: int, p: int, n: int, root: int) -> np.ndarray:
+    """The vector that `rank` starts with: n Contributions, empty where it has none."""
     mine = range(n)
     if operation in FROM_ROOT and rank != root:
         mine = range(0)
@@ -136,32 +140,32 @@ def give(operation: str, rank: int, p: int, n: int, root: int) -> np.ndarray:
         mine = range(*chunk_bounds(n, p)[rank])
     first = rank * n if operation == "all_to_all" else 0
     vector = np.empty(n, dtype=object)
-    vector[:] = [Parts({(rank, first + i)} if i in mine else ()) for i in range(n)]
+    vector[:] = [Contributions({(rank, first + i)} if i in mine else ()) for i in range(n)]
     return vector
 
 
-class Camera(Cluster):
-    """A cluster that remembers when each message arrived and what was in it."""
+class RecordingCluster(Cluster):
+    """A cluster that records each message: the time of its arrival and its chunks."""
 
     def run(self, main: Callable[[Communicator], np.ndarray | None]) -> tuple[list, float]:
-        """See Cluster."""
+        """Run main(comm) on every rank, with an empty record."""
         self.seen: list[tuple[float, Move]] = []
         return super().run(main)
 
     def deliver(self, source, array, label, sent, dest, out, posted) -> float:
-        """See Cluster."""
+        """Deliver a message and record it; return the time of its arrival."""
         end = super().deliver(source, array, label, sent, dest, out, posted)
         self.seen.append((end, Move(source.number, dest.number, array.nbytes, decode(array))))
         return end
 
 
-def pairs_in_order(camera: Camera) -> list[tuple[float, Move]]:
-    """What was seen, by sender and receiver, between whom messages keep their order."""
+def pairs_in_order(camera: RecordingCluster) -> list[tuple[float, Move]]:
+    """The recorded messages by sender and receiver; between two ranks they keep their order."""
     return sorted(camera.seen, key=lambda seen: seen[1][:2])
 
 
 def decode(array: np.ndarray | None) -> Held:
-    """What is in an array of Parts; elements that nobody has filled are left out."""
+    """The chunks in an array of Contributions, without its empty elements."""
     held: Held = {}
     for parts in () if array is None else array.flat:
         if parts:
@@ -169,8 +173,8 @@ def decode(array: np.ndarray | None) -> Held:
     return held
 
 
-def unite(several: list[Held]) -> Held:
-    """All of them together."""
+def union(several: list[Held]) -> Held:
+    """The contributions of all of them, chunk by chunk."""
     together: Held = {}
     for held in several:
         for chunk, ranks in held.items():
@@ -178,9 +182,9 @@ def unite(several: list[Held]) -> Held:
     return together
 
 
-def follow(held: list[Held], moved: list[Move], leaves: bool) -> list[Held]:
-    """What ranks hold after the messages of a round: also what came; what `leaves` is gone."""
-    after = [unite([mine, *(m.chunks for m in moved if m.dest == rank)])
+def after_round(held: list[Held], moved: list[Move], leaves: bool) -> list[Held]:
+    """The chunks of each rank after a round; with `leaves`, a sent chunk leaves its sender."""
+    after = [union([mine, *(m.chunks for m in moved if m.dest == rank)])
              for rank, mine in enumerate(held)]
     for move in moved if leaves else ():
         for chunk in move.chunks:
@@ -188,8 +192,8 @@ def follow(held: list[Held], moved: list[Move], leaves: bool) -> list[Held]:
     return after
 
 
-def check(results: list[Held], held: list[Held]) -> None:
-    """Refuse a result that is not what the rank holds according to its messages."""
+def check_results(results: list[Held], held: list[Held]) -> None:
+    """Raise ValueError if a rank returned chunks other than those that its messages brought."""
     for rank, (result, known) in enumerate(zip(results, held)):
         for chunk, ranks in result.items():
             if known.get(chunk) != ranks:

@@ -3,7 +3,7 @@
     write_rounds_page("out/ring.html", record_rounds("all_gather", "ring", 4), title="A ring")
 
 Open it in a browser: buttons, a slider, arrow keys; `ring.html#algorithm=0&round=2` opens it after
-round 2 of the first film.  What the page shows is `page_data`, plain values from real runs
+round 2 of the first run.  What the page shows is `page_data`, plain values from real runs
 (rounds.py), embedded as JSON; the script in rounds.html draws them and knows no algorithm.
 """
 
@@ -24,14 +24,14 @@ from .rounds_picture import COLORS, color_of, is_summed, name_of, title_of
 TEMPLATE = Path(__file__).with_name("rounds.html")
 
 
-def write_rounds_page(path: str | Path, *films: Rounds, title: str) -> Path:
-    """Write the page that shows the films, by choice; return its path.
+def write_rounds_page(path: str | Path, *runs: Rounds, title: str) -> Path:
+    """Write the page that shows the runs, by choice; return its path.
 
-    Raises ValueError without any film.
+    Raises ValueError without any run.
     """
-    if not films:
-        raise ValueError("a page shows at least one film: give it record_rounds(…)")
-    data = json.dumps([page_data(film) for film in films], ensure_ascii=False)
+    if not runs:
+        raise ValueError("a page shows at least one run: give it record_rounds(…)")
+    data = json.dumps([page_data(run) for run in runs], ensure_ascii=False)
     for sign in "<>&":                  # so that nothing in it can end the script element
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     colors = " ".join(f"--c{i}: {color};" for i, color in enumerate(COLORS))
@@ -40,30 +40,30 @@ def write_rounds_page(path: str | Path, *films: Rounds, title: str) -> Path:
     return write_text(path, re.sub("%([A-Z]+)%", lambda mark: inserted[mark[1]], page))
 
 
-def page_data(film: Rounds) -> dict[str, Any]:
-    """All that the page shows of a film, as values of JSON; chunks and ranks are numbers."""
-    chunks = range(film.grid[0] * film.grid[1])
-    whole = [sorted(film.whole[chunk]) for chunk in chunks]
-    rounds, so_far = len(film.moves), 0
+def page_data(run: Rounds) -> dict[str, Any]:
+    """All that the page shows of a run, as values of JSON; chunks and ranks are numbers."""
+    chunks = range(run.grid[0] * run.grid[1])
+    whole = [sorted(run.whole[chunk]) for chunk in chunks]
+    rounds, so_far = len(run.moves), 0
     steps = []
-    for k, held in enumerate(film.held):
-        moves = film.moves[k - 1] if k else []
+    for k, held in enumerate(run.held):
+        moves = run.moves[k - 1] if k else []
         so_far += len(moves)
         steps.append({
-            "caption": caption(film, k),
+            "caption": caption(run, k),
             "moves": [{"source": move.source, "dest": move.dest, "chunks": sorted(move.chunks),
-                       "text": sentence(film, move)} for move in moves],
+                       "text": sentence(run, move)} for move in moves],
             "held": [as_lists(mine) for mine in held],
-            "counted": [str(k), str(so_far), in_bytes(film.path[k])]})
-    model = film.predicted
+            "counted": [str(k), str(so_far), in_bytes(run.path[k])]})
+    model = run.predicted
     return {
-        "title": title_of(film), "about": [about_operation(film), about_algorithm(film)],
-        "ranks": film.num_ranks, "grid": list(film.grid), "summed": is_summed(film),
-        "names": [name_of(film, chunk) for chunk in chunks], "whole": whole,
-        "colors": [[color_of(film, chunk, rank) for rank in ranks]
+        "title": title_of(run), "about": [about_operation(run), about_algorithm(run)],
+        "ranks": run.num_ranks, "grid": list(run.grid), "summed": is_summed(run),
+        "names": [name_of(run, chunk) for chunk in chunks], "whole": whole,
+        "colors": [[color_of(run, chunk, rank) for rank in ranks]
                    for chunk, ranks in zip(chunks, whole)],
-        "chunk": in_bytes(film.chunk_bytes), "rounds": rounds, "steps": steps,
-        "results": [sorted(result) for result in film.results],
+        "chunk": in_bytes(run.chunk_bytes), "rounds": rounds, "steps": steps,
+        "results": [sorted(result) for result in run.results],
         "model": [str(model.rounds), str(model.messages), in_bytes(model.num_bytes)]}
 
 
@@ -72,32 +72,32 @@ def as_lists(held: Held) -> dict[str, list[int]]:
     return {str(chunk): sorted(ranks) for chunk, ranks in sorted(held.items())}
 
 
-def caption(film: Rounds, k: int) -> str:
-    """What happened in round k; of 0, that nothing has happened yet."""
+def caption(run: Rounds, k: int) -> str:
+    """The sentence below round k; round 0 is the start."""
     if k == 0:
         return "Before the first round: what each rank gives."
-    moves = film.moves[k - 1]
+    moves = run.moves[k - 1]
     sizes = sorted({move.num_bytes for move in moves})
     size = " to ".join(in_bytes(size) for size in [sizes[0], *sizes[1:][-1:]])
     count = "1 message" if len(moves) == 1 else f"{len(moves)} messages at once"
-    return f"Round {k} of {len(film.moves)}: {count}, {size}{' each' * (len(moves) > 1)}."
+    return f"Round {k} of {len(run.moves)}: {count}, {size}{' each' * (len(moves) > 1)}."
 
 
-def sentence(film: Rounds, move: Move) -> str:
-    """Who sends what to whom."""
-    names = [name_of(film, chunk) for chunk in sorted(move.chunks)]
+def sentence(run: Rounds, move: Move) -> str:
+    """The sentence on one message: ranks, chunks, bytes."""
+    names = [name_of(run, chunk) for chunk in sorted(move.chunks)]
     what = f": {' '.join(names)} ({in_bytes(move.num_bytes)})" if names else ": a signal (0 B)"
     return f"{move.source} → {move.dest}{what}"
 
 
-def about_operation(film: Rounds) -> str:
-    """What the operation does: the first line of its module."""
-    return first_line(sys.modules[getattr(collectives, film.operation).__module__])
+def about_operation(run: Rounds) -> str:
+    """The operation, described by the first line of its module."""
+    return first_line(sys.modules[getattr(collectives, run.operation).__module__])
 
 
-def about_algorithm(film: Rounds) -> str:
-    """How the algorithm does it: the first line of its function."""
-    return first_line(ALGORITHMS[film.operation][film.algorithm])
+def about_algorithm(run: Rounds) -> str:
+    """The algorithm, described by the first line of its function."""
+    return first_line(ALGORITHMS[run.operation][run.algorithm])
 
 
 def first_line(documented: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a teacher says of one picture, softened more and more: bars of probabilities, side by side.
+"""A teacher's probabilities for one input, at growing temperatures, as bars side by side.
 
     ▒▓▒ │      █      │      █      │      █      │     ▂█▁▃▁     all that is not the answer
     the │   label     │    T = 1    │    T = 2    │     T = 4     grows out of nothing

@@ -28,9 +28,9 @@ MOST_LABELS, APART = 64, 0.07       # of more messages no size is written; share
 
 
 class Wait(NamedTuple):
-    """What `rank` waits for, in vain, since the time `since`: "send to" or "receive from" `peer`.
+    """A wait that never ends: since `since`, `rank` waits to "send to" or "receive from" `peer`.
 
-    `details` is what else is known: tag and size.
+    `details` are the tag and the size of the message.
     """
 
     rank: int
@@ -48,11 +48,11 @@ def waits_of(report: str, clocks: Sequence[float]) -> list[Wait]:
 
 
 def states(trace: Trace, num_ranks: int | None = None, waits: Sequence[Wait] = ()) -> list[Bar]:
-    """What each rank's line shows, and when: computing, a message under way, or blocked.
+    """The states of each rank as bars: computing, a message under way, or blocked.
 
-    Time 0 is where all ranks begin.  A rank is blocked where it neither computes nor has a message
-    under way, up to its last event; a rank with a `Wait` is blocked from then on, here up to the
-    last event of all.
+    All ranks begin at time 0.  A rank is blocked while it neither computes nor has a message under
+    way, until its last event.  A rank with a `Wait` stays blocked, drawn until the last event of
+    all ranks.
     """
     last, bars = _last(TracedRun("", trace, waits)), []
     spans, transfers = defaultdict(list), defaultdict(list)

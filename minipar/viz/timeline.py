@@ -1,4 +1,4 @@
-"""One step's timeline: who computed what, when, and which messages ran beside it.
+"""The timeline of one step: what each rank computed, and the messages beside it.
 
     rank 1  ████████▒▒▒▒████████████▓▓▓      thick: computing (by phase), hatched where it waited
                ▂▂▂▂▂    ▂▂▂▂▂▂▂▂             thin: the messages this rank sent
@@ -59,10 +59,10 @@ def draw_timeline(trace: Trace, path: str | Path, title: str = "", arrows: bool 
                   num_ranks: int | None = None, runs: Sequence[str] | None = None) -> Path:
     """Draw what `trace` holds, one lane per rank, and return the path written.
 
-    `num_ranks` adds lanes for ranks that did nothing.  `runs` are the names of lanes that are not
-    ranks of one run, but several runs (`side_by_side`).  With `arrows` a message is also an arrow
-    from its start in the sender's lane to its end in the receiver's, unless there are so many or
-    so short ones that nobody could tell them apart.  Raises ValueError for an empty trace.
+    `num_ranks` adds lanes for ranks that did nothing.  `runs` names the lanes of several runs
+    (`side_by_side`), instead of ranks.  With `arrows` a message is also an arrow from the sender's
+    lane to the receiver's, unless the messages are too many or too short to be told apart.
+    Raises ValueError for an empty trace.
     """
     refuse_empty(trace)
     num_ranks = count_ranks(trace, num_ranks)

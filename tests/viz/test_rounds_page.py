@@ -21,26 +21,26 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 
 
 @pytest.fixture(scope="module")
-def films():
-    return [record_rounds(*film) for film in FILMS]
+def runs():
+    return [record_rounds(*run) for run in FILMS]
 
 
 @pytest.fixture(scope="module")
-def page(films, tmp_path_factory):
-    return write_rounds_page(tmp_path_factory.mktemp("page") / "rounds.html", *films,
+def page(runs, tmp_path_factory):
+    return write_rounds_page(tmp_path_factory.mktemp("page") / "rounds.html", *runs,
                              title="Rounds")
 
 
-def test_the_page_has_the_values_of_the_runs(films, page):
+def test_the_page_has_the_values_of_the_runs(runs, page):
     text = page.read_text(encoding="utf-8")
     [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)
     pages = json.loads(data)
-    assert pages == [page_data(film) for film in films]
-    for film, shown in zip(films, pages):
-        for held, step in zip(film.held, shown["steps"], strict=True):
+    assert pages == [page_data(run) for run in runs]
+    for run, shown in zip(runs, pages):
+        for held, step in zip(run.held, shown["steps"], strict=True):
             assert [{int(c): set(ranks) for c, ranks in mine.items()}
                     for mine in step["held"]] == held
-        for moves, step in zip(film.moves, shown["steps"][1:], strict=True):
+        for moves, step in zip(run.moves, shown["steps"][1:], strict=True):
             assert [(m["source"], m["dest"], m["chunks"]) for m in step["moves"]] == [
                 (m.source, m.dest, sorted(m.chunks)) for m in moves]
         assert shown["steps"][-1]["counted"] == shown["model"]
@@ -59,10 +59,10 @@ def test_the_page_needs_nothing_else(page):
     assert list(page.parent.iterdir()) == [page]
 
 
-def test_what_is_inserted_is_escaped(films, tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds_page, "title_of", lambda film: "</script><script>alert(2)</script>")
+def test_what_is_inserted_is_escaped(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(rounds_page, "title_of", lambda run: "</script><script>alert(2)</script>")
     title = "</title><script>alert(1)</script> & %DATA% \\1"
-    text = write_rounds_page(tmp_path / "x.html", films[0], title=title).read_text(encoding="utf-8")
+    text = write_rounds_page(tmp_path / "x.html", runs[0], title=title).read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; &amp; %DATA% \\1" in text
     data = text.partition('id="data">')[2].partition("</script>")[0]
@@ -70,8 +70,8 @@ def test_what_is_inserted_is_escaped(films, tmp_path, monkeypatch):
     assert json.loads(data)[0]["title"] == "</script><script>alert(2)</script>"
 
 
-def test_a_page_without_films_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="at least one film"):
+def test_a_page_without_runs_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least one run"):
         write_rounds_page(tmp_path / "x.html", title="nothing")
 
 
@@ -109,26 +109,26 @@ def browse(page, fragment, tmp_path):
     return dom
 
 
-def cells_of(film, k):
+def cells_of(run, k):
     return {(rank, chunk): set(held.get(chunk, ()))
-            for rank, held in enumerate(film.held[k]) for chunk in film.whole}
+            for rank, held in enumerate(run.held[k]) for chunk in run.whole}
 
 
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed")
 
 
 @needs_browser
-def test_a_browser_opens_the_page_at_a_round(films, page, tmp_path):
-    dom, film, k = browse(page, "algorithm=1&round=2", tmp_path), films[1], 2
-    assert dom.cells == cells_of(film, k)
-    assert dom.words["where"] == f"round {k} of {len(film.moves)}"
-    shown = page_data(film)["steps"][k]
+def test_a_browser_opens_the_page_at_a_round(runs, page, tmp_path):
+    dom, run, k = browse(page, "algorithm=1&round=2", tmp_path), runs[1], 2
+    assert dom.cells == cells_of(run, k)
+    assert dom.words["where"] == f"round {k} of {len(run.moves)}"
+    shown = page_data(run)["steps"][k]
     assert dom.words["caption"].startswith(shown["caption"])
     assert dom.words["moves"] == "".join(move["text"] for move in shown["moves"])
-    assert dom.arcs == len(film.moves[k - 1])
+    assert dom.arcs == len(run.moves[k - 1])
 
 
-# What a reader does, and the (film, round) that the page must show when all has landed.
+# What a reader does, and the (run, round) that the page must show when all has landed.
 VISIT = [
     ("find('next').click()", (0, 1)),
     ("find('next').click(); find('next').click()", (0, 3)),
@@ -138,7 +138,7 @@ VISIT = [
     ("press('ArrowRight')", (0, 2)), ("press('ArrowLeft')", (0, 1)), ("press('Home')", (0, 0)),
     ("press(' ')", (0, 3)),
     ("find('play').click(); find('play').click()", (0, 0)),
-    ("find('films').children[1].click(); press('End')", (1, 4)),
+    ("find('runs').children[1].click(); press('End')", (1, 4)),
     ("location.hash = '#algorithm=2&round=1'", (2, 1)),
     ("press('ArrowRight')", (2, 2)),
     ("location.hash = '#algorithm=3&round=9'", (3, 4)),
@@ -147,7 +147,7 @@ VISIT = [
 
 
 @needs_browser
-def test_buttons_keys_slider_and_address_go_from_round_to_round(films, page, tmp_path):
+def test_buttons_keys_slider_and_address_go_from_round_to_round(runs, page, tmp_path):
     script = """
       const press = (key) => document.dispatchEvent(new KeyboardEvent("keydown", {key}));
       const log = document.body.appendChild(make("pre", {id: "log"})), seen = [];
@@ -167,7 +167,7 @@ def test_buttons_keys_slider_and_address_go_from_round_to_round(films, page, tmp
     visited.write_text(text.replace("</script>\n</body>", script + "</body>"), encoding="utf-8")
     seen = json.loads(browse(visited, "", tmp_path).words["log"])
     for (act, (which, k)), (where, cells) in zip(VISIT, seen, strict=True):
-        film = films[which]
-        assert where == f"round {k} of {len(film.moves)}", act
+        run = runs[which]
+        assert where == f"round {k} of {len(run.moves)}", act
         assert {(int(rank), int(chunk)): set(map(int, ranks.split()))
-                for rank, chunk, ranks in cells} == cells_of(film, k), act
+                for rank, chunk, ranks in cells} == cells_of(run, k), act
