@@ -1,0 +1,138 @@
+"""The programs of the spine's two parts: `python -m tests.support.spine_programs NAME`.
+
+    strategies      Part I on two simulated ranks: every strategy trains for a step
+    simulated       Part II: messages, collectives, split() and Works on the simulated cluster
+    mpi             Part II: the same under mpirun
+
+Each prints, as JSON, the files of minipar that Python has loaded, and the functions that it has run
+(after importing), as "file: qualified name".
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from inspect import CO_OPTIMIZED
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+HERE = f"{ROOT / 'minipar'}/"
+ran: set[str] = set()
+
+
+def note(frame: Any, event: str, _: Any) -> None:
+    """Remember which functions of minipar run; bodies of modules and classes are none."""
+    code = frame.f_code
+    if (event == "call" and code.co_flags & CO_OPTIMIZED and code.co_filename.startswith(HERE)
+            and not is_importing(frame)):
+        ran.add(f"{Path(code.co_filename).relative_to(ROOT)}: {code.co_qualname}")
+
+
+def is_importing(frame: Any) -> bool:
+    """Whether a module's body is under way, of which this is a part."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename != __file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def noting(main: Callable) -> Callable:
+    """`main`, on a rank whose greenlet remembers what it runs."""
+    def run(comm):
+        sys.setprofile(note)
+        return main(comm)
+    return run
+
+
+def strategies() -> None:
+    """Data, ZeRO-3, tensor and pipeline parallelism, with an MLP and a GPT."""
+    from minipar.comm import Cluster
+    from minipar.nn import GPT, MLP, GPTConfig
+    from minipar.optim import SGD
+    from minipar.parallel.data.ddp import DistributedDataParallel
+    from minipar.parallel.data.graph import data_parallel
+    from minipar.parallel.pipeline.one_f_one_b import OneFOneB
+    from minipar.parallel.strategy import Microbatch
+    from minipar.parallel.tensor.layers import TensorSplit, split_attention, split_columns, split_rows
+    from minipar.parallel.zero.graph import ShardedParameters
+    from minipar.random import training_step
+
+    x, labels = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0])
+    config = GPTConfig(vocab_size=8, context=4, num_layers=2, num_heads=2, width=8, dropout=0.1)
+    ids = np.arange(16).reshape(4, 4) % 8
+
+    def mlp() -> MLP:
+        return MLP([6, 8, 8, 3]).initialize(0)
+
+    def gpt() -> GPT:
+        return GPT(config).initialize(0)
+
+    def main(comm) -> None:
+        mine = slice(2 * comm.rank, 2 * comm.rank + 2)
+        samples = np.arange(4)
+        data_parallel(model := mlp(), comm).loss(x[mine], labels[mine], 4).backward()
+        SGD(model.slabs).step()
+
+        ddp = DistributedDataParallel(gpt(), comm)
+        ddp.forward_backward([Microbatch(ids[mine], ids[mine], samples[mine])] * 2)
+        ddp.step(SGD(ddp.slabs))
+
+        zero3 = ShardedParameters(model := gpt(), comm)
+        with training_step(0, 0, samples[mine]), zero3.forward_context():
+            loss = model.loss(ids[mine], ids[mine], 16)
+        loss.backward()
+        SGD(zero3.slabs).step()
+
+        model, split = GPT(config), TensorSplit(comm)
+        for block in model.h:
+            split_attention(block.attn, split)
+            split_columns(block.mlp.c_fc, split)
+            split_rows(block.mlp.c_proj, split)
+        model.initialize(0)
+        with training_step(0, 0, samples):
+            model.loss(ids, ids, 16).backward()
+
+        pipeline = OneFOneB(gpt(), comm, 8)
+        pipeline.forward_backward([Microbatch(ids[i:i + 2], ids[i:i + 2], samples[i:i + 2])
+                                   for i in (0, 2)])
+    Cluster(2, chooser=None).run(noting(main))
+
+
+def talk(comm) -> None:
+    """Messages, rings, split() and a Work."""
+    from minipar.comm.collectives import all_reduce
+    from minipar.comm.work import start
+    peer, out = 1 - comm.rank, np.empty(3)
+    comm.sendrecv(np.ones(3), peer, out, peer)
+    request = comm.irecv(out, peer)
+    comm.isend(np.ones(3), peer).wait()
+    request.wait()
+    work = start(all_reduce, comm, np.ones(5))
+    assert work.wait()[0] == comm.size
+    row = comm.split(0, key=-comm.rank)
+    assert all_reduce(row, np.ones(4), algorithm="ring")[0] == 2
+
+
+def simulated() -> None:
+    """On two simulated ranks."""
+    from minipar.comm import Cluster
+    Cluster(2, chooser=None).run(noting(talk))
+
+
+def mpi() -> None:
+    """On two real ranks."""
+    from minipar.comm.mpi.communicator import connect
+    from minipar.comm.mpi.library import import_mpi
+    MPI = import_mpi()
+    noting(talk)(connect(MPI.COMM_WORLD, MPI))
+
+
+if __name__ == "__main__":
+    {"strategies": strategies, "simulated": simulated, "mpi": mpi}[sys.argv[1]]()
+    sys.setprofile(None)
+    loaded = {str(Path(module.__file__).relative_to(ROOT)) for name, module in sys.modules.items()
+              if name.split(".")[0] == "minipar" and module.__file__}
+    print(json.dumps({"loaded": sorted(loaded), "ran": sorted(ran)}))
