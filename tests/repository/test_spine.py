@@ -1,24 +1,47 @@
-"""The spine: short enough to be read, and complete in itself."""
+"""The spine (docs/spine.txt): short enough to be read, and what is read there is what runs."""
 
+import ast
 import io
+import json
+import re
+import subprocess
+import sys
 import tokenize
-from pathlib import Path
+from typing import NamedTuple
 
+import pytest
+
+from minipar.environment import find_mpirun, mpirun_environment
 from tests.repository.test_layering import ROOT
 
 SPINE = ROOT / "docs" / "spine.txt"
-BUDGET = 3850
+STRATEGIES, FIRST_STRATEGY, WORLD = 2750, 1180, 1130       # lines of code at most
+FIRST = "minipar/parallel/data/graph.py"
+PROGRAM = [sys.executable, "-m", "tests.support.spine_programs"]
 
 
-def files() -> list[Path]:
-    """The files of the spine, in reading order."""
-    lines = SPINE.read_text().splitlines()
-    return [ROOT / line for line in lines if line and not line.startswith("#")]
+class Entry(NamedTuple):
+    """A line of the list: a file, and the definitions to read; none: all of them."""
+
+    file: str
+    names: tuple[str, ...]
 
 
-def lines_of_code(file: Path) -> int:
-    """Lines that hold code: no blank lines, comments or docstrings."""
-    tokens = list(tokenize.generate_tokens(io.StringIO(file.read_text()).readline))
+def parts() -> list[list[Entry]]:
+    """The entries of part I, of part II, and of what is loaded only."""
+    found: list[list[Entry]] = []
+    for line in SPINE.read_text().splitlines():
+        if line.startswith(("# Part ", "# Loaded")):
+            found.append([])
+        elif line and not line.startswith("#"):
+            file, _, names = line.partition(" ")
+            found[-1].append(Entry(file, tuple(re.findall(r"\w+", names))))
+    return found
+
+
+def lines_of_code(text: str) -> set[int]:
+    """The numbers of the lines that hold code: no blank lines, comments or docstrings."""
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
               tokenize.ENDMARKER}
     lines: set[int] = set()
@@ -26,22 +49,93 @@ def lines_of_code(file: Path) -> int:
         alone = (before.type in layout or token is tokens[0]) and after.type == tokenize.NEWLINE
         if token.type not in layout and not (token.type == tokenize.STRING and alone):
             lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines)
+    return lines
 
 
-def test_it_fits_its_budget():
-    counted = sum(map(lines_of_code, files()))
-    assert f"at most {BUDGET} lines of code" in SPINE.read_text()
-    assert 1000 < counted <= BUDGET
+def definitions(text: str) -> dict[str, set[int]]:
+    """The lines of each function and class of a module."""
+    found: dict[str, set[int]] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            found.setdefault(node.name, set()).update(range(first, node.end_lineno + 1))
+    return found
+
+
+def count(entries: list[Entry]) -> list[int]:
+    """Lines of code up to each entry; those outside definitions count where a file comes first."""
+    totals, seen = [0], set()
+    for file, names in entries:
+        text = (ROOT / file).read_text()
+        code, within = lines_of_code(text), definitions(text)
+        lines = set().union(*(within[name] for name in names or within))
+        if file not in seen:
+            lines |= code - set().union(*within.values())
+        seen.add(file)
+        totals.append(totals[-1] + len(code & lines))
+    return totals[1:]
+
+
+def read(entries: list[Entry]) -> set[str]:
+    """"file: name" of all definitions to read."""
+    return {f"{file}: {name}" for file, names in entries
+            for name in names or definitions((ROOT / file).read_text())}
+
+
+def test_it_fits_its_budgets():
+    strategies, world, _ = parts()
+    totals = count(strategies)
+    first = next(total for entry, total in zip(strategies, totals) if entry.file == FIRST)
+    assert (totals[-1] <= STRATEGIES and first <= FIRST_STRATEGY
+            and count(world)[-1] <= WORLD), (totals[-1], first, count(world)[-1])
+    text = SPINE.read_text()
+    assert f"At most {STRATEGIES} lines" in text and f"before line {FIRST_STRATEGY}." in text
+    assert f"At most {WORLD} lines" in text
+
+
+def test_it_names_what_there_is_and_nothing_twice():
+    entries = [entry for part in parts() for entry in part]
+    unknown = [f"{file}: {name}" for file, names in entries for name in names
+               if name not in definitions((ROOT / file).read_text())]
+    assert not unknown, f"docs/spine.txt names {unknown}"
+    all_names = [name for entry in entries for name in read([entry])]
+    assert len(set(all_names)) == len(all_names)
 
 
 def test_lines_of_code_are_counted(tmp_path):
+    text = ('"""Doc\nstring."""\n\n# comment\nx = 1\n\n\ndef f():\n    """Doc."""\n'
+            '    return """a\nb"""\n')
+    assert len(lines_of_code(text)) == 4
     file = tmp_path / "a.py"
-    file.write_text('"""Doc\nstring."""\n\n# comment\nx = 1\n\n\ndef f():\n    """Doc."""\n'
-                    '    return """a\nb"""\n')
-    assert lines_of_code(file) == 4
+    file.write_text(text + "\n\n@f\ndef g():\n    pass\n")
+    assert count([Entry(str(file), ("g",)), Entry(str(file), ("f",))]) == [4, 7]
 
 
-def test_its_files_exist():
-    spine = files()
-    assert len(spine) == len(set(spine)) and all(file.exists() for file in spine)
+def check(command: list[str], **options) -> None:
+    """What a program of the spine runs is read; what else it loads is listed."""
+    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=120, **options)
+    assert done.returncode == 0, done.stderr
+    strategies, world, loaded = parts()
+    for line in done.stdout.splitlines():           # of each rank
+        seen = json.loads(line)
+        ran = {re.sub(r"(\.py: \w+).*", r"\1", place) for place in seen["ran"]
+               if ".py: <lambda>" not in place}             # of a module's own table
+        unread = sorted(ran - read(strategies + world))
+        assert not unread, f"these run, and docs/spine.txt does not name them: {unread}"
+        listed = {entry.file for entry in strategies + world + loaded}
+        others = [file for file in seen["loaded"]
+                  if file not in listed and not file.endswith("__init__.py")]
+        assert not others, f"these are loaded, and docs/spine.txt does not list them: {others}"
+
+
+def test_what_part_i_runs_is_what_is_read():
+    check([*PROGRAM, "strategies"])
+
+
+def test_what_the_simulated_cluster_runs_is_what_is_read():
+    check([*PROGRAM, "simulated"])
+
+
+@pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
+def test_what_real_ranks_run_is_what_is_read():
+    check([find_mpirun(), "-n", "2", *PROGRAM, "mpi"], env=mpirun_environment())

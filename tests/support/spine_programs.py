@@ -56,7 +56,12 @@ def strategies() -> None:
     from minipar.parallel.data.graph import data_parallel
     from minipar.parallel.pipeline.one_f_one_b import OneFOneB
     from minipar.parallel.strategy import Microbatch
-    from minipar.parallel.tensor.layers import TensorSplit, split_attention, split_columns, split_rows
+    from minipar.parallel.tensor.layers import (
+        TensorSplit,
+        split_attention,
+        split_columns,
+        split_rows,
+    )
     from minipar.parallel.zero.graph import ShardedParameters
     from minipar.random import training_step
 
