@@ -6,10 +6,11 @@ from .store import (
     PREVIOUS,
     Checkpoint,
     CheckpointError,
+    file_size,
     load,
     load_description,
     save,
 )
 
-__all__ = ["FORMAT", "NEWEST", "PREVIOUS", "Checkpoint", "CheckpointError", "load",
-           "load_description", "save"]
+__all__ = ["FORMAT", "NEWEST", "PREVIOUS", "Checkpoint", "CheckpointError", "file_size",
+           "load", "load_description", "save"]

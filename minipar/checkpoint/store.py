@@ -81,6 +81,11 @@ def load_description(path: Path) -> dict[str, Any]:
     return _read(path, ["description"])[1]
 
 
+def file_size(path: Path) -> int:
+    """The bytes of a checkpoint's file; `path` is the file or its folder."""
+    return (path / NEWEST if path.is_dir() else path).stat().st_size
+
+
 def _read(path: Path, names: Collection[str] | None = None
           ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(the arrays of these names, the description)."""

@@ -12,9 +12,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from ..comm import Communicator
 from ..comm.collectives import agree_on_sum
 from ..comm.collectives.registry import ALGORITHMS
@@ -32,6 +29,7 @@ from ..comm.cost.measure import (
 )
 from ..environment import launched, minipar_command
 from ..launcher import UsageError, launch
+from .tables import Column, Output, Shown, Table
 
 OPERATIONS = [name for name in ALGORITHMS if name != "exscan"]      # it shares scan's algorithms
 
@@ -44,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the crossover curves there")
 
 
-def main(options: argparse.Namespace) -> None:
+def main(options: argparse.Namespace, output: Output) -> None:
     """Measure on all ranks.  Raises UsageError without mpirun or with senseless options."""
     world = launched()
     if world is None or world.size < 2:
@@ -53,20 +51,19 @@ def main(options: argparse.Namespace) -> None:
     if options.rounds < 1 or options.largest < LINK_SIZES[1]:
         raise UsageError(f"--rounds {options.rounds} --largest {options.largest}: give at least 1 "
                          f"round and {LINK_SIZES[1]} bytes")
-    launch(lambda comm: calibrate(comm, options))
+    launch(lambda comm: calibrate(comm, options, output))
 
 
-def calibrate(comm: Communicator, options: argparse.Namespace) -> None:
+def calibrate(comm: Communicator, options: argparse.Namespace, output: Output) -> None:
     """Measure, print, draw and keep."""
     began, rounds = time.perf_counter(), options.rounds
-    console = Console(quiet=comm.rank > 0, highlight=False, width=None if comm.rank else 118)
     links = measure_links(comm, [n for n in LINK_SIZES if n <= options.largest], rounds)
     found = Calibration(*(fitted.link if fitted else known for fitted, known in
                           zip(links, (BUILT_IN.within, BUILT_IN.between))),
                         measure_combining(comm, num_rounds=rounds))
     network = network_of(comm)._replace(within=found.within, between=found.between,
                                         combining=found.combining)
-    _say_links(console, links, found.combining)
+    _say_links(output, links, found.combining)
     sizes = [n for n in SIZES if n <= options.largest] or [options.largest]
     measured = {}
     for operation in OPERATIONS:
@@ -75,8 +72,8 @@ def calibrate(comm: Communicator, options: argparse.Namespace) -> None:
             measured[operation] = tried, measure_algorithms(comm, operation, tried, rounds)
     table = table_of(comm, measured)
     for operation, (tried, times) in measured.items():
-        _print_times(console, operation, tried, times, comm.size, network)
-        _print_crossings(console, model_crossings(operation, comm.size, tried, network),
+        _print_times(output, operation, tried, times, comm.size, network)
+        _print_crossings(output, model_crossings(operation, comm.size, tried, network),
                          table.rows[operation])
     path, problem = file_of(comm.MPI), ""
     if comm.rank == 0:
@@ -88,11 +85,11 @@ def calibrate(comm: Communicator, options: argparse.Namespace) -> None:
     if agree_on_sum(comm, bool(problem)):
         raise UsageError(f"the calibration cannot be kept: {problem}; MINIPAR_CACHE names another "
                          "folder", status=1)
-    console.print(f'{time.perf_counter() - began:.0f} s.  algorithm="auto" goes by this now: '
-                  f"{path}", soft_wrap=True, markup=False)
+    output.text(f'{time.perf_counter() - began:.0f} s.  algorithm="auto" goes by this now: '
+                  f"{path}")
     if options.png and comm.rank == 0:
         _draw(options.png, measured, comm.size, network, table.rows)
-        console.print(f"Picture: {options.png}", soft_wrap=True, markup=False)
+        output.text(f"Picture: {options.png}")
 
 
 def model_crossings(operation: str, p: int, sizes: Sequence[int],
@@ -109,41 +106,45 @@ def predicted(operation: str, name: str, p: int, num_bytes: int, network: Networ
         return math.nan
 
 
-def _say_links(console: Console, links: Sequence[Fit | None], combining: float) -> None:
+def _say_links(output: Output, links: Sequence[Fit | None], combining: float) -> None:
+    table = Table.of("links", "link", Column("latency", "s"), Column("bandwidth", "B/s"),
+                     Column("worst error", ""))
     for where, fitted in zip(("within a node", "between nodes"), links):
         if fitted:
-            console.print(f"A message {where}: α = {fitted.link.latency * 1e6:.2f} µs, β = "
-                          f"{_per_byte(fitted.link.bandwidth)}; a measured size is up to "
-                          f"{fitted.worst:.0%} off that line.")
-    console.print(f"Combining: γ = {_per_byte(combining)} on each rank.\n")
+            output.text(f"A message {where}: α = {fitted.link.latency * 1e6:.2f} µs, β = "
+                        f"{_per_byte(fitted.link.bandwidth)}; a measured size is up to "
+                        f"{fitted.worst:.0%} off that line.")
+            table.add(where, fitted.link.latency, fitted.link.bandwidth, fitted.worst)
+    output.text(f"Combining: γ = {_per_byte(combining)} on each rank.\n")
+    table.add("combining", None, combining, None)
+    output.table(table, show=False)
 
 
 def _per_byte(bytes_per_second: float) -> str:
     return f"{1e9 / bytes_per_second:.3g} ns/B ({bytes_per_second / 1e9:.3g} GB/s)"
 
 
-def _print_times(console: Console, operation: str, sizes: Sequence[int],
+def _print_times(output: Output, operation: str, sizes: Sequence[int],
                  times: dict[str, list[float]], p: int, network: Network) -> None:
-    console.print(f"[bold]{operation}[/] on {p} ranks: predicted | measured, in µs")
-    table = Table()
-    table.add_column("bytes", justify="right")
-    for name in times:
-        table.add_column(name, justify="right")
+    table = Table.of(f"{operation} on {p} ranks: predicted | measured, in µs",
+                     Column("bytes", "B"), *(Column(name, "s: predicted, measured")
+                                             for name in times))
     for i, size in enumerate(sizes):
         fastest = min(times, key=lambda name, i=i: times[name][i])
         cells = []
         for name in times:
-            model = predicted(operation, name, p, size, network) * 1e6
-            cell = f"{'–' if math.isnan(model) else _short(model)} | {_short(times[name][i] * 1e6)}"
-            cells.append(f"[bold green]{cell}[/]" if name == fastest else cell)
-        table.add_row(f"{size:,}", *cells)
-    console.print(table)
+            model, took = predicted(operation, name, p, size, network), times[name][i]
+            text = "–" if math.isnan(model) else _short(model * 1e6)
+            cells.append(Shown((model, took), f"{text} | {_short(took * 1e6)}",
+                               "bold green" if name == fastest else ""))
+        table.add(size, *cells)
+    output.table(table)
 
 
-def _print_crossings(console: Console, model: list[tuple[int, str, str]], rows) -> None:
+def _print_crossings(output: Output, model: list[tuple[int, str, str]], rows) -> None:
     by_model = [f"{name} from {at:,} B" for at, _, name in model]
     by_clock = [f"{names[0]} from {at:,} B" for at, names in rows]
-    console.print(f"crossovers predicted: {', '.join(by_model) or 'none'}\n"
+    output.text(f"crossovers predicted: {', '.join(by_model) or 'none'}\n"
                   f"            measured: {', '.join(by_clock)}\n")
 
 

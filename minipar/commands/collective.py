@@ -14,8 +14,6 @@ from math import inf
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from .. import viz
 from ..comm import Cluster, Communicator, Trace
@@ -26,6 +24,7 @@ from ..comm.simulated.topology import Link, Links
 from ..environment import launched
 from ..launcher import UsageError
 from ..units import in_bytes, time_unit
+from .tables import Output, Shown, Table
 
 LINKS = Links(within=Link(1e-6, 1e11), between=Link(1e-5, 1e10))    # if there are several nodes
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="write a trace for ui.perfetto.dev or chrome://tracing (.json)")
 
 
-def main(options: argparse.Namespace) -> None:
+def main(options: argparse.Namespace, output: Output) -> None:
     """Run it, print what it costs and its timeline, write the files asked for.
 
     Raises UsageError for what cannot be run or written.
@@ -60,12 +59,12 @@ def main(options: argparse.Namespace) -> None:
     if launched():
         raise UsageError("minipar collective simulates its ranks: start it without mpirun")
     try:
-        _run(options)
+        _run(options, output)
     except (ValueError, OSError) as error:
         raise UsageError.of(error) from error
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace, output: Output) -> None:
     operation, p, nodes = options.operation, options.ranks, options.nodes
     cluster = new_cluster(p, nodes, trace="replay")
     n = num_elements(options.bytes, p)
@@ -75,21 +74,21 @@ def _run(options: argparse.Namespace) -> None:
                         counts=registry.table_of_pieces(p, n) if operation == "all_to_all"
                         else None)
     _, took = cluster.run(program(operation, algorithm, n))
-    trace, console = cluster.trace, Console(highlight=False)
+    trace = cluster.trace
     title = f"{operation} by {algorithm}, {p} rank{'s' * (p > 1)}"
     title += f" on {nodes} nodes" * (nodes > 1)
     title += f", {in_bytes(n * DTYPE.itemsize)}" * (operation != "barrier")
     counted = count(trace, p, nodes, program(operation, algorithm, n, Combining))
     expected = seconds_on(operation, algorithm, p, n * DTYPE.itemsize, network)
-    console.print(cost_table(title, predicted, counted, expected, took))
-    console.print(viz.timeline_in_terminal(trace, console.width, p) if trace.messages
+    output.table(cost_table(title, predicted, counted, expected, took))
+    output.console.print(viz.timeline_in_terminal(trace, output.console.width, p) if trace.messages
                   else "no messages")
     if options.png is not None:
-        console.print(f"wrote {draw(trace, options.png, title, p)}")
+        output.text(f"wrote {draw(trace, options.png, title, p)}")
     if options.html is not None:
-        console.print(f"wrote {write_page(operation, algorithm, p, nodes, n, options.html)}")
+        output.text(f"wrote {write_page(operation, algorithm, p, nodes, n, options.html)}")
     if options.perfetto is not None:
-        console.print(f"wrote {viz.write_perfetto(trace, options.perfetto)}")
+        output.text(f"wrote {viz.write_perfetto(trace, options.perfetto)}")
 
 
 def write_page(operation: str, algorithm: str, p: int, nodes: int, n: int, path: str) -> Path:
@@ -176,16 +175,16 @@ def count(trace: Trace, p: int, nodes: int, combining: Callable[[Communicator], 
 def cost_table(title: str, predicted: Cost, counted: Cost, expected: float,
                took: float) -> Table:
     """What was predicted beside what was counted; times are those of the cluster's links."""
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for header in ("", "predicted", "counted", ""):
-        table.add_column(header, justify="right" if header else "left")
-    for what, field in (("rounds", "rounds"), ("messages of all ranks", "messages"),
-                        ("bytes on the critical path", "num_bytes"),
-                        ("bytes combined on the critical path", "reduced")):
-        before, after = getattr(predicted, field), getattr(counted, field)
-        table.add_row(what, f"{before:,.0f}", f"{after:,.0f}", "equal" if before == after else "≠")
+    table = Table.of(title, "figure", "predicted", "counted", "check")
+    for what, name in (("rounds", "rounds"), ("messages of all ranks", "messages"),
+                       ("bytes on the critical path", "num_bytes"),
+                       ("bytes combined on the critical path", "reduced")):
+        before, after = getattr(predicted, name), getattr(counted, name)
+        table.add(what, Shown(before, f"{before:,.0f}"), Shown(after, f"{after:,.0f}"),
+                  "equal" if before == after else "≠")
     unit, scale = time_unit(took)
-    table.add_row(f"time in {unit}", f"{expected * scale:,.4g}", f"{took * scale:,.4g}", "")
+    table.add(f"time in {unit}", Shown(expected * scale, f"{expected * scale:,.4g}"),
+              Shown(took * scale, f"{took * scale:,.4g}"), "")
     return table
 
 

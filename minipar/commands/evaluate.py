@@ -9,17 +9,14 @@ Plain and compressed checkpoints alike.
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
+from ..checkpoint import file_size
 from ..compress.load import compression_steps
-from ..environment import launched
 from ..launcher import UsageError
-from ..nn import Module
-from ..train.corpus import NoText
 from ..train.model_checkpoints import open_model
 from ..train.setup.precision import of_score
-from ..train.tasks import Score, Task
+from ..train.tasks import LanguageTask, Score, score_line, try_score
 from ..units import in_bytes
+from .tables import Column, Output, Table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,64 +27,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="another text, or where the text of the training is now")
     parser.add_argument("--sample", type=int, default=0, metavar="N",
                         help="print N characters of generated text")
-    parser.add_argument("--prompt", default="\n", help="what the sample goes on from")
-    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--prompt", default="\n", help="text that the sample continues")
+    parser.add_argument("--temperature", type=float, default=0.8, help="of the sample (0.8)")
 
 
-def main(options: argparse.Namespace) -> None:
+def main(options: argparse.Namespace, output: Output) -> None:
     """Print the score, the bytes, and a sample if asked.  Raises UsageError."""
-    check_alone("evaluate")
-    check_sample(options)
-    checkpoint, task, model = open_model(options.checkpoint, data=options.data,
-                                         sample=options.sample, prompt=options.prompt,
-                                         temperature=options.temperature)
-    if options.sample and not hasattr(task, "sample"):
-        raise UsageError("--sample generates text, but this model recognizes digits: leave "
-                         "--sample out")
-    console = Console(soft_wrap=True, highlight=False)
-    for step in compression_steps(checkpoint):
-        console.print(", ".join(f"{key} {value}" for key, value in step.items() if key != "kind"),
-                      style="dim", markup=False)
-    score = scored(task, model) if options.sample else described(task.score(model), task)
-    trained_in = checkpoint.description["options"].get("precision", "fp32")
-    console.print(f"{score}{of_score(trained_in)}; "
-                  f"{in_bytes(size_of(options.checkpoint))} on disk, of which the model "
-                  f"{in_bytes(sum(array.nbytes for array in checkpoint.model.values()))}")
-    if options.sample:
-        console.rule("a sample")
-        console.print(task.sample(model), markup=False)
-        console.rule()
-
-
-def check_alone(command: str) -> None:
-    """Raise UsageError under mpirun, where every rank would do and write the same."""
-    if launched() and launched().size > 1:
-        raise UsageError(f"{command} works on one rank, not on {launched().size}: run it without "
-                         "mpirun")
-
-
-def check_sample(options: argparse.Namespace) -> None:
-    """Refuse what cannot be sampled.  Raises UsageError."""
     if options.sample < 0 or not 0 <= options.temperature < float("inf"):
         raise UsageError("--sample and --temperature are numbers >= 0, not "
                          f"{options.sample} and {options.temperature}")
+    checkpoint, task, model = open_model(options.checkpoint, data=options.data,
+                                         sample=options.sample, prompt=options.prompt,
+                                         temperature=options.temperature)
+    if options.sample and not isinstance(task, LanguageTask):
+        raise UsageError("--sample generates text, but this model recognizes digits: leave "
+                         "--sample out")
+    for step in compression_steps(checkpoint):
+        output.console.print(", ".join(f"{key} {value}" for key, value in step.items()
+                                       if key != "kind"), style="dim", markup=False)
+    if options.sample:                  # which needs no data
+        score, line = try_score(task, model)
+    else:
+        score = task.score(model)
+        line = score_line(score, task)
+    on_disk = file_size(options.checkpoint)
+    in_model = sum(array.nbytes for array in checkpoint.model.values())
+    output.text(f"{line}{of_score(task.config.precision.compute)}; {in_bytes(on_disk)} on disk, "
+                f"of which the model {in_bytes(in_model)}")
+    output.table(score_table(score, on_disk, in_model), show=False)
+    if options.sample:
+        output.console.rule("a sample")
+        output.text(task.sample(model))
+        output.console.rule()
 
 
-def scored(task: Task, model: Module) -> str:
-    """One line on the model's score, or on why there is none: its text may be gone."""
-    try:
-        return described(task.score(model), task)
-    except NoText as error:
-        return f"not scored: {error}"
-
-
-def size_of(path: Path) -> int:
-    """The bytes of a checkpoint's file."""
-    return (path / "checkpoint.npz" if path.is_dir() else path).stat().st_size
-
-
-def described(score: Score, task: Task) -> str:
-    """One line on a score."""
-    if score.accuracy is None:
-        return f"loss {score.nats:.4f} nats = {score.bits:.4f} bits per {task.target}"
-    return f"loss {score.nats:.4f} nats, {score.accuracy:.2%} of {task.target}s recognized"
+def score_table(score: Score | None, on_disk: int, in_model: int) -> Table:
+    """The score and the sizes, for scripts."""
+    table = Table.of("evaluation", "figure", "value", Column("unit", is_text=True))
+    if score is not None:
+        table.add("loss", score.nats, "nats")
+        if score.accuracy is None:
+            table.add("bits per target", score.bits, "bit")
+        else:
+            table.add("accuracy", score.accuracy, "")
+    table.add("file", on_disk, "B")
+    table.add("model", in_model, "B")
+    return table

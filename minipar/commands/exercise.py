@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
+from rich.table import Table as RichTable
 
 from ..environment import minipar_command
 from ..exercises import catalog
@@ -17,7 +18,8 @@ from ..exercises.check import check, check_all, print_task, say
 from ..exercises.judge import LIMIT
 from ..exercises.proof import RIGHT, Finding, prove
 from ..exercises.workspace import Workspace
-from .parser import ArgumentParser
+from .parser import ArgumentParser, add_json
+from .tables import Output, Table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,10 +29,16 @@ def main(argv: list[str], root: Path = ROOT) -> int:
 
     0: done, passed or proven; 1: not passed or not proven; 2: the request cannot be met.
     """
-    console = Console(highlight=False, markup=False)
     try:
         options = _parser().parse_args(argv)
-        return options.run(Workspace(root.resolve()), console, options)
+        as_json, workspace = getattr(options, "json", False), Workspace(root.resolve())
+        console = Console(highlight=False, markup=False, quiet=as_json)
+        status = options.run(workspace, console, options)
+        if as_json:
+            output = Output(f"exercise {argv[0]}", as_json)
+            output.table(states(workspace, options))
+            output.end()
+        return status
     except ExerciseError as error:
         print(f"minipar: {error}", file=sys.stderr)
         return 2
@@ -74,6 +82,8 @@ def _parser() -> _Parser:
                                  help="without it, test everything you wrote, and count the points")
             command.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS",
                                  help="how long the tests may take (default %(default)g)")
+        if name in ("list", "check"):
+            add_json(command)
         if name == "hint":
             command.add_argument("number", metavar="N", type=int, nargs="?", default=1)
         if name == "prove":
@@ -81,12 +91,25 @@ def _parser() -> _Parser:
     return parser
 
 
+def states(workspace: Workspace, options: argparse.Namespace) -> Table:
+    """The exercises that were listed or checked, and their states, for scripts."""
+    table = Table.of("exercises", "exercise", "topic", "lesson", "points", "minutes", "kind",
+                     "state")
+    topic, kind, name = (getattr(options, key, None) for key in ("topic", "kind", "name"))
+    for exercise in workspace.exercises.values():
+        if topic in (None, exercise.topic) and kind in (None, exercise.kind) \
+                and name in (None, exercise.name):
+            table.add(exercise.name, exercise.topic, exercise.lesson, exercise.points,
+                      exercise.minutes, exercise.kind, workspace.state(exercise))
+    return table
+
+
 def _list(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     for what, known in (("topic", catalog.TOPICS), ("kind", catalog.KINDS)):
         asked = getattr(options, what)
         if asked is not None and asked not in known:
             raise ExerciseError(f"there is no {what} {asked!r}: choose from {', '.join(known)}")
-    table = Table(*(Column(name, no_wrap=True) for name in (
+    table = RichTable(*(Column(name, no_wrap=True) for name in (
         "exercise", "lesson", "points", "minutes", "kind", "state")), box=SIMPLE_HEAD,
         pad_edge=False, collapse_padding=True)
     reached = total = 0
@@ -153,7 +176,8 @@ def _restore(workspace: Workspace, console: Console, options: argparse.Namespace
 
 def _prove(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
     chosen = [workspace.find(name) for name in options.names] or list(workspace.exercises.values())
-    summary = Table("exercise", "reference", "stub", "mutants", "tests", "seconds", box=SIMPLE_HEAD)
+    summary = RichTable("exercise", "reference", "stub", "mutants", "tests", "seconds",
+                        box=SIMPLE_HEAD)
     surprises: list[Finding] = []
     for findings in prove(workspace, chosen):
         surprises += [finding for finding in findings if finding.surprise]
@@ -171,7 +195,7 @@ def _prove(workspace: Workspace, console: Console, options: argparse.Namespace) 
 
 def _print_findings(console: Console, findings: list[Finding]) -> None:
     """A row for each variant of one exercise."""
-    table = Table(findings[0].exercise.name, "fails in", "by", box=SIMPLE_HEAD)
+    table = RichTable(findings[0].exercise.name, "fails in", "by", box=SIMPLE_HEAD)
     for finding in findings:
         failures = finding.outcome.failures if finding.outcome else ()
         test, error = (failures[0].test, failures[0].error) if failures else ("", "")
@@ -179,7 +203,7 @@ def _print_findings(console: Console, findings: list[Finding]) -> None:
     console.print(table)
 
 
-def _summarize(table: Table, findings: list[Finding]) -> None:
+def _summarize(table: RichTable, findings: list[Finding]) -> None:
     """A row for one exercise."""
     reference, stub = findings[:2]
     right = [finding for finding in findings if finding.variant in RIGHT]

@@ -5,28 +5,44 @@ Or `python -m minipar …`.
 
 import sys
 from importlib import import_module
+from typing import NamedTuple
 
 from .. import __version__
-from .parser import ArgumentParser
+from .parser import ArgumentParser, add_json
+from .tables import Output
 
 DESCRIPTION = "Distributed training from scratch, in NumPy/CuPy and MPI."
 
-# Modules that have add_arguments(parser) and main(options).
+
+class Command(NamedTuple):
+    """A module with add_arguments(parser) and main(options, output), and a line of help."""
+
+    module: str
+    help: str
+    on_one_rank: bool = False       # refused under mpirun, where every rank would do the same
+
+
 COMMANDS = {
-    "train": ("..train", "train a GPT or an MLP, on any mesh of ranks"),
-    "evaluate": (".evaluate", "run a checkpoint, plain or compressed, on data it has not seen"),
-    "quantize": (".compress.quantize", "a checkpoint's weights in 8 or 4 bits: integers or floats"),
-    "prune": (".compress.prune", "a checkpoint with fewer weights, or fewer neurons and heads"),
-    "distill": (".compress.distill", "a smaller model that learns from a checkpoint's"),
-    "study": ("..compression_study", "what every way of compression costs and saves, in one table"),
-    "collective": (".collective", "run one collective on simulated ranks: its cost, its timeline"),
-    "schedule": (".schedule", "a pipeline's schedule: its time, bubble and memory, drawn"),
-    "calibrate": (".calibrate", "under mpirun: measure which algorithm is fastest on this machine"),
+    "train": Command("train", "train a GPT or an MLP, on any mesh of ranks"),
+    "evaluate": Command("evaluate", "run a checkpoint, plain or compressed, on data it has not "
+                        "seen", True),
+    "quantize": Command("compress.quantize", "store the weights of a checkpoint in few bits", True),
+    "prune": Command("compress.prune", "remove weights, or whole neurons and heads, from a "
+                     "checkpoint", True),
+    "distill": Command("compress.distill", "train a smaller model to imitate a checkpoint's"),
+    "study": Command("compress.study", "compare the quality and cost of every way of compression",
+                     True),
+    "collective": Command("collective", "run one collective on simulated ranks: cost and timeline"),
+    "schedule": Command("schedule", "simulate a pipeline schedule: time, bubble and memory"),
+    "calibrate": Command("calibrate", "under mpirun: measure which algorithm is fastest on this "
+                         "machine"),
+    "bench": Command("bench", "measure against PyTorch and hand-written NumPy"),
+    "doctor": Command("doctor", "show what is installed, and whether MPI fits together"),
 }
 
 
 class Parser(ArgumentParser):
-    """A parser, saying what is wrong in one line, once for all ranks, and exiting with 2."""
+    """A parser that reports a mistake in one line, once for all ranks, and exits with 2."""
 
     def error(self, message: str) -> None:
         """Called by argparse for a wrong command line."""
@@ -34,18 +50,23 @@ class Parser(ArgumentParser):
         sys.exit(report_usage(UsageError(f"{message} ({self.prog} --help lists the options)")))
 
 
-def make_parser() -> tuple[Parser, Parser]:
-    """The parser of the whole command line, and that of `train` in it."""
+def make_parser() -> Parser:
+    """The parser of the whole command line."""
     parser = Parser(prog="minipar", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (module, text) in COMMANDS.items():
-        import_module(module, __package__).add_arguments(commands.add_parser(name, help=text))
-    for name, text in (("exercise", "course exercises: list, start, check, hint"),
-                       ("bench", "measure against PyTorch and hand-written NumPy")):
-        commands.add_parser(name, help=text, add_help=False)
-    commands.add_parser("doctor", help="what is installed, and whether MPI fits together")
-    return parser, commands.choices["train"]
+    for name, command in COMMANDS.items():
+        inner = commands.add_parser(name, help=command.help, description=f"{command.help}.")
+        module_of(command).add_arguments(inner)
+        add_json(inner)
+    commands.add_parser("exercise", help="course exercises: list, start, check, hint",
+                        add_help=False)
+    return parser
+
+
+def module_of(command: Command):
+    """The module of a command, imported when it is needed."""
+    return import_module(f".{command.module}", __package__)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,22 +75,18 @@ def main(argv: list[str] | None = None) -> int:
     if argv[:1] == ["exercise"]:        # first: it must work while a learner's file does not parse
         from . import exercise
         return exercise.main(argv[1:])
+    from ..environment import launched
     from ..launcher import INTERRUPTED, UsageError, report_usage
     try:
-        if argv[:1] == ["bench"]:
-            from .. import bench
-            return bench.main(argv[1:])
-        parser, training = make_parser()
-        options = parser.parse_args(argv)
-        if options.command == "doctor":
-            from . import doctor
-            return doctor.main()
-        if options.command == "train" and options.resume is not None:
-            from .. import train  # what is not said now is as it was
-            training.set_defaults(**train.remembered(options))
-            options = parser.parse_args(argv)
-        import_module(COMMANDS[options.command][0], __package__).main(options)
-        return 0
+        options = make_parser().parse_args(argv)
+        command, world = COMMANDS[options.command], launched()
+        if command.on_one_rank and world and world.size > 1:
+            raise UsageError(f"{options.command} works on one rank, not on {world.size}: run it "
+                             "without mpirun")
+        output = Output(options.command, options.json)
+        status = module_of(command).main(options, output)
+        output.end()
+        return status or 0
     except UsageError as error:
         return report_usage(error)
     except MemoryError as error:

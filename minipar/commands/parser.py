@@ -1,4 +1,4 @@
-"""The command line's parser: argparse, without an oddity of it."""
+"""The parser of the command line, and the option that all commands share."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ class ArgumentParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Sequence[str] | None = None,
                          namespace: argparse.Namespace | None = None
                          ) -> tuple[argparse.Namespace, list[str]]:
-        """See argparse.  What stands after a "--" of its own is no option."""
+        """Parse as argparse does; words after a "--" of its own are no options."""
         words = sys.argv[1:] if args is None else args
         for word in takewhile("--".__ne__, words):
             option, _, value = word.partition("=")
@@ -23,3 +23,9 @@ class ArgumentParser(argparse.ArgumentParser):
                 self.error(f"{option.removesuffix('--')} has the value --, which only ends the "
                            "options: give another one")
         return super().parse_known_args(words, namespace)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    parser.add_argument("--json", action="store_true",
+                        help="write the tables as JSON to stdout, and nothing else")

@@ -12,9 +12,6 @@ import argparse
 from math import inf
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from .. import viz
 from ..atomic_files import write_text
 from ..comm.simulated.topology import Link
@@ -37,6 +34,7 @@ from ..parallel.pipeline import (
 from ..parallel.pipeline.schedule.metrics import Bubble, bubble, num_messages, peak_memory
 from ..plan import pipelines as predict
 from ..units import in_bytes, time_unit
+from .tables import Output, Shown, Table
 
 MOST_ACTIONS, MOST_LANES = 1_000_000, 256
 LEAST, MOST = 1e-15, 1e15       # seconds or bytes
@@ -72,19 +70,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="write a trace for ui.perfetto.dev or chrome://tracing (.json)")
 
 
-def main(options: argparse.Namespace) -> None:
+def main(options: argparse.Namespace, output: Output) -> None:
     """Print what the schedule costs and its timeline, write the files asked for.
 
     Raises UsageError for what cannot be made, played or written.
     """
     try:
-        _run(options)
+        _run(options, output)
     except (ValueError, OSError) as error:
         raise UsageError.of(error) from error
 
 
-def _run(options: argparse.Namespace) -> None:
-    console = Console(highlight=False)
+def _run(options: argparse.Namespace, output: Output) -> None:
     check_numbers(options)
     schedule, placement = read(options) if options.from_csv is not None else make(options)
     p = len(schedule)
@@ -102,7 +99,7 @@ def _run(options: argparse.Namespace) -> None:
     if fault is not None:
         if options.png is not None:
             done = simulate_until(fault, schedule, times, placement)
-            console.print(f"wrote {viz.draw_pipeline(done, options.png, title, kept, fault)}")
+            output.text(f"wrote {viz.draw_pipeline(done, options.png, title, kept, fault)}")
         raise ValueError(f"{title}: {fault.sentence}")
     # a message of one byte, so that its transfer takes 1 / bandwidth
     link = Link(options.latency, 1 / options.transfer if options.transfer else inf)
@@ -112,19 +109,19 @@ def _run(options: argparse.Namespace) -> None:
     if options.group_size is not None:
         flights = [None] * p
     split = any(action.kind == "I" for row in schedule for action in row)
-    console.print(table(title, timeline, known, flights, num_messages(placement, m),
+    output.table(table(title, timeline, known, flights, num_messages(placement, m),
                         predict.lower_bound(placement, m, times, split), kept))
-    console.print(viz.pipeline_in_terminal(timeline, console.width))
+    output.console.print(viz.pipeline_in_terminal(timeline, output.console.width))
     if options.csv is not None:
-        console.print(f"wrote {write_text(options.csv, to_csv(schedule))}")
+        output.text(f"wrote {write_text(options.csv, to_csv(schedule))}")
     if options.png is not None:
-        console.print(f"wrote {viz.draw_pipeline(timeline, options.png, title, kept)}")
+        output.text(f"wrote {viz.draw_pipeline(timeline, options.png, title, kept)}")
     if options.html is not None:
         page = viz.write_schedule_page(options.html, options.name, p, m,
                                        v if SCHEDULES[options.name].any_stages else 2, whole)
-        console.print(f"wrote {page}")
+        output.text(f"wrote {page}")
     if options.perfetto is not None:
-        console.print(f"wrote {viz.write_perfetto(timeline.as_trace(), options.perfetto)}")
+        output.text(f"wrote {viz.write_perfetto(timeline.as_trace(), options.perfetto)}")
 
 
 def check_numbers(options: argparse.Namespace) -> None:
@@ -175,30 +172,30 @@ def make(options: argparse.Namespace) -> tuple[Schedule, Placement]:
 def table(title: str, timeline: Timeline, makespan: float | None, flights: list[int | None],
           messages: int, bound: float, activation_bytes: float | None) -> Table:
     """What formulas say beside what the simulation counted; – where there is no formula."""
-    made = Table(title=title, title_justify="left", title_style="bold")
-    for header in ("", "predicted", "simulated"):
-        made.add_column(header, justify="right" if header else "left")
+    made = Table.of(title, "figure", "predicted", "simulated")
     found, took = bubble(timeline), timeline.makespan()
     ranks = range(timeline.num_ranks)
     work = took / (1 + found.of_ideal)
     ideal = None if makespan is None else Bubble(1 - work / makespan, makespan / work - 1)
     unit, scale = time_unit(took)
 
-    def show(value: float | None, form: str, factor: float = 1) -> str:
-        return "–" if value is None else format(value * factor, form)
+    def show(value: float | None, form: str, factor: float = 1) -> Shown | None:
+        return None if value is None else Shown(value * factor, format(value * factor, form))
 
-    made.add_row(f"makespan in {unit}", show(makespan, ",.4g", scale), show(took, ",.4g", scale))
-    made.add_row("  no schedule on these stages beats", show(bound, ",.4g", scale), "")
-    made.add_row("bubble, of the total", show(ideal and ideal.of_total, ".1%"),
-                 show(found.of_total, ".1%"))
-    made.add_row("bubble, of the ideal", show(ideal and ideal.of_ideal, ".1%"),
-                 show(found.of_ideal, ".1%"))
+    made.add(f"makespan in {unit}", show(makespan, ",.4g", scale), show(took, ",.4g", scale))
+    made.add("  no schedule on these stages beats", show(bound, ",.4g", scale), Shown(None, ""))
+    made.add("bubble, of the total", show(ideal and ideal.of_total, ".1%"),
+             show(found.of_total, ".1%"))
+    made.add("bubble, of the ideal", show(ideal and ideal.of_ideal, ".1%"),
+             show(found.of_ideal, ".1%"))
     for rank in sorted({0, ranks[-1]}):
-        made.add_row(f"most microbatches in flight, rank {rank}", show(flights[rank], "d"),
-                     show(peak_memory(timeline, rank), ".0f"))
+        made.add(f"most microbatches in flight, rank {rank}", show(flights[rank], "d"),
+                 show(peak_memory(timeline, rank), ".0f"))
         if activation_bytes is not None:
-            expected = flights[rank] and in_bytes(flights[rank] * activation_bytes)
-            made.add_row(f"most activations, rank {rank}", expected or "–",
-                         in_bytes(peak_memory(timeline, rank, activation_bytes)))
-    made.add_row("messages", f"{messages:,}", f"{len(timeline.messages):,}")
+            expected = flights[rank] and flights[rank] * activation_bytes
+            counted = peak_memory(timeline, rank, activation_bytes)
+            made.add(f"most activations, rank {rank}",
+                     expected and Shown(expected, in_bytes(expected)),
+                     Shown(counted, in_bytes(counted)))
+    made.add("messages", messages, len(timeline.messages))
     return made

@@ -8,10 +8,8 @@ the folder go study.md (table, findings and picture), study.csv, study.json and 
 checkpoints are kept only while it runs.
 """
 
-import argparse
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,53 +19,26 @@ from rich.console import Console
 
 from .. import viz
 from ..atomic_files import write_text
-from ..environment import launched
 from ..launcher import UsageError
 from .findings import paragraphs
 from .measure import ROWS
-from .subjects import FULL, QUICK, Subject
-from .summary import Spread, as_csv, as_json, column, markdown_table, terminal_table
+from .subjects import Subject
+from .summary import Spread, as_csv, as_json, column, markdown_table
 from .work import Results, run_study
 
-SEEDS, WIDTH = 5, 110
 
+def run_and_report(subjects: tuple[Subject, ...], seeds: int, out: Path,
+                   console: Console) -> tuple[Results, str]:
+    """Train, compress, measure, write the report; return the results, and the findings in words.
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    parser.add_argument("--quick", action="store_true",
-                        help="tiny models, hardly trained: to see whether it works")
-    parser.add_argument("--seeds", type=int, metavar="N",
-                        help=f"repeat everything with N seeds ({SEEDS}; quick: 1)")
-    parser.add_argument("--out", type=Path, default=Path("out/study"), metavar="DIR",
-                        help="where table and picture go (out/study)")
-
-
-def main(options: argparse.Namespace) -> None:
-    """Train, compress, measure, report.  Raises UsageError for what cannot be."""
-    if launched() and launched().size > 1:
-        raise UsageError(f"study starts processes of its own, and works on one rank, not on "
-                         f"{launched().size}: run it without mpirun")
-    seeds = (1 if options.quick else SEEDS) if options.seeds is None else options.seeds
-    if seeds < 1:
-        raise UsageError(f"--seeds {seeds}: give a number of at least 1")
-    subjects, console = QUICK if options.quick else FULL, Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH           # a file has room for whole rows
-    started = time.perf_counter()
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        with ended_in_order(), \
-                tempfile.TemporaryDirectory(prefix=".work-", dir=options.out) as work:
-            results = run_study(subjects, seeds, Path(work), console)
-        for subject in subjects:
-            console.print(terminal_table(subject, results[subject.name]))
-        findings = paragraphs(subjects, results)
-        console.print(f"\n{findings}", markup=False, soft_wrap=True)
-        write(options.out, subjects, results, seeds, findings)
-    except (ValueError, OSError) as error:
-        raise UsageError.of(error) from error
-    console.print(f"{time.perf_counter() - started:.0f} s; {options.out / 'study.md'}, study.csv, "
-                  "study.json, study.png", markup=False, soft_wrap=True)
+    Progress goes to `console`.  Raises OSError where the report cannot be written.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with ended_in_order(), tempfile.TemporaryDirectory(prefix=".work-", dir=out) as work:
+        results = run_study(subjects, seeds, Path(work), console)
+    findings = paragraphs(subjects, results)
+    write(out, subjects, results, seeds, findings)
+    return results, findings
 
 
 @contextmanager

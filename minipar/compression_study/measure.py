@@ -56,14 +56,14 @@ def load_version(saved: files.Checkpoint, subject: Subject, seed: int, task: Tas
     """The model that a file describes, ready to run; `task` is that of the dense model."""
     sizes = saved.description["sizes"]
     if sizes:
-        task = make_task(subject.options(seed, **sizes))
+        task = make_task(subject.config(seed, **sizes))
     return load_model(saved, task.build())
 
 
 def measure_all(subject: Subject, seed: int, folder: Path,
                 tick: Callable[[], None]) -> dict[str, Result]:
     """All rows of one seed, by name, of the files in `folder`; tick() after each."""
-    task = make_task(subject.options(seed))
+    task = make_task(subject.config(seed))
     saved = {row.file: files.load(folder / row.file) for row in ROWS}
     models = {file: load_version(found, subject, seed, task) for file, found in saved.items()}
     quality = {}

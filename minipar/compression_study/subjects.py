@@ -1,11 +1,10 @@
 """What is studied: two models on real data, each with a budget of training."""
 
-import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from ..train import add_arguments
-from ..train.flags import check
+from ..train import TrainConfig
+from ..train.check import checked
 
 Sizes = dict[str, Any]
 
@@ -33,14 +32,10 @@ class Subject:
         """Whether larger numbers of quality are better ones."""
         return self.quality == "accuracy"
 
-    def options(self, seed: int, **changes: Any) -> argparse.Namespace:
-        """The options of `minipar train` for this model, or one of other sizes."""
-        parser = argparse.ArgumentParser()
-        add_arguments(parser)
-        options = parser.parse_args([], argparse.Namespace(
-            **{**self.sizes, **changes}, steps=self.steps, seed=seed))
-        check(options)
-        return options
+    def config(self, seed: int, **changes: Any) -> TrainConfig:
+        """The configuration that trains this model, or one of other sizes."""
+        return checked(TrainConfig().updated(**{**self.sizes, **changes}, steps=self.steps,
+                                             seed=seed))
 
 
 DIGITS, GPT = "digits MLP", "text GPT"

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from ..units import in_bytes, time_unit
 from .measure import ROWS, Result
@@ -48,6 +46,16 @@ def quality_of(subject: Subject, results: Sequence[Result]) -> str:
 HEADER = ("quality", "bytes", "ratio", "FLOPs/sample", "ratio", "time/batch", "ratio")
 
 
+def numbers(rows: dict[str, list[Result]]) -> Iterator[tuple[str, list[float]]]:
+    """The name of each row, and the numbers below HEADER: means over the seeds, in base units."""
+    means = {row.name: {name: float(np.mean(column(rows[row.name], name)))
+                        for name in Result._fields} for row in ROWS}
+    dense = means["dense"]
+    for name, of_row in means.items():
+        yield name, [of_row["quality"], *(number for cost in ("num_bytes", "flops", "seconds")
+                                          for number in (of_row[cost], of_row[cost] / dense[cost]))]
+
+
 def lines(subject: Subject, rows: dict[str, list[Result]]) -> Iterator[tuple[str, ...]]:
     """The table's cells; ratios are to the dense model."""
     dense = {name: np.mean(column(rows["dense"], name)) for name in Result._fields}
@@ -60,17 +68,6 @@ def lines(subject: Subject, rows: dict[str, list[Result]]) -> Iterator[tuple[str
                f"{num_bytes / dense['num_bytes']:.2f}", f"{flops:,.0f}",
                f"{flops / dense['flops']:.2f}", seconds.text(scale, 2, f" {unit}"),
                f"{seconds.mean / dense['seconds']:.2f}")
-
-
-def terminal_table(subject: Subject, rows: dict[str, list[Result]]) -> Table:
-    """For the terminal."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(subject.name, no_wrap=True)
-    for header in (subject.quality.replace("character", "char"), *HEADER[1:]):
-        table.add_column(header, justify="right", no_wrap=True)
-    for cells in lines(subject, rows):
-        table.add_row(*cells)
-    return table
 
 
 def markdown_table(subjects: Sequence[Subject], results: Results) -> str:

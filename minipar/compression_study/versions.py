@@ -9,7 +9,6 @@
 The students apart, all of them begin with the same dense model.
 """
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,8 +29,8 @@ from ..compress.pruning.shrink import shrink, without_masks
 from ..compress.pruning.structured import unit_masks
 from ..compress.quantization.post_training import quantize
 from ..nn import Module
-from ..train.loop import begin, take_step
-from ..train.recipes.pruning import sizes_of
+from ..train import TrainConfig, begin, train_steps
+from ..train.checkpoint_schema import describe_model, sizes_as_options
 from ..train.tasks import Task, make_task
 from .subjects import Sizes, Subject
 
@@ -59,10 +58,7 @@ class Built:
     """`task`, whose model is what `build` makes."""
 
     def __init__(self, task: Task, build: Callable[[], Module]):
-        self.task, self.build = task, build
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
+        self.batches, self.build = task.batches, build
 
 
 class Workshop:
@@ -71,29 +67,26 @@ class Workshop:
     def __init__(self, subject: Subject, seed: int, folder: Path, tick: Tick):
         self.subject, self.seed, self.folder, self.tick = subject, seed, folder, tick
 
-    def task(self, sizes: Sizes) -> tuple[Task, argparse.Namespace]:
-        """The task of a model of these sizes, and its options."""
-        options = self.subject.options(self.seed, **sizes)
-        return make_task(options), options
+    def task(self, sizes: Sizes) -> tuple[Task, TrainConfig]:
+        """The task of a model of these sizes, and its configuration."""
+        config = self.subject.config(self.seed, **sizes)
+        return make_task(config), config
 
-    def fit(self, task: Task, options: argparse.Namespace, start: Module | None = None,
+    def fit(self, task: Task, config: TrainConfig, start: Module | None = None,
             masks: dict[str, np.ndarray] | None = None) -> Module:
-        """A new model trained from the start; or `start`, with `masks`, trained for `more` steps.
-        """
+        """A new model, trained; or `start`, with `masks`, trained for `more` steps."""
         first = 0 if start is None else self.subject.steps
-        last = self.subject.steps + (0 if start is None else self.subject.more)
-        options = argparse.Namespace(**{**vars(options), "steps": last})
+        config = config.updated(steps=first + self.subject.more if first else self.subject.steps)
 
         def program(comm):
-            run = begin(comm, options, task)
-            model = run.strategy.model
+            state = begin(comm, config, task)
+            model = state.strategy.model
             if start is not None:
                 model.load_state_dict(start.state_dict())
             if masks:
                 Masks(model, masks)
-            for step in range(first, last):
-                take_step(run, step)
-                self.tick()
+            state.first_step = first
+            train_steps(comm, state, lambda step, loss: self.tick())
             return model
         return Cluster(1).run(program)[0][0]
 
@@ -105,11 +98,11 @@ class Workshop:
 
     def make(self) -> None:
         """All of them."""
-        task, options = self.task({})
-        dense = self.fit(task, options)
+        task, config = self.task({})
+        dense = self.fit(task, config)
         self.keep("dense", dense.state_dict())
-        self.keep("dense, more steps", self.fit(task, options, dense).state_dict())
-        fit = partial(self.fit, task, options, dense)
+        self.keep("dense, more steps", self.fit(task, config, dense).state_dict())
+        fit = partial(self.fit, task, config, dense)
         for amount in AMOUNTS:
             masks = prune(dense, magnitude(prunable_weights(dense)), amount)
             model = without_masks(fit(masks=masks))
@@ -129,14 +122,13 @@ class Workshop:
         masked = without_masks(dense)
         Masks(masked, unit_masks(masked, 0.5))
         small, _ = shrink(masked)
-        sizes = sizes_of(small)
+        sizes = sizes_as_options(describe_model(small))
         self.keep("structured 50 %", self.fit(*self.task(sizes), small).state_dict(), sizes)
 
     def rounded(self, dense: Module, calibration: list[np.ndarray]) -> None:
         """Fewer bits, without training."""
         for name, options in {
-                "int8": {}, "int8, inputs too": {"activations": True},
-                "int4": {"grid": IntGrid(4)},
+                "int8": {}, "int8, inputs too": {"activations": True}, "int4": {"grid": IntGrid(4)},
                 "int4, GPTQ": {"grid": IntGrid(4), "method": "gptq"},
                 **{name: {"grid": grid} for name, grid in FLOAT_GRIDS.items()}}.items():
             self.keep_quantized(name, without_masks(dense), calibration=calibration, **options)
@@ -148,10 +140,10 @@ class Workshop:
 
     def students(self, dense: Module) -> None:
         """A small model, taught by the dense one, and by labels alone."""
-        task, options = self.task(self.subject.student)
-        self.keep("small, from labels", self.fit(task, options).state_dict(), self.subject.student)
+        task, config = self.task(self.subject.student)
+        self.keep("small, from labels", self.fit(task, config).state_dict(), self.subject.student)
         recipe = make_recipe(task.build(), dense, TEMPERATURE, ALPHA)
         teacher = LocalTeacher(without_masks(dense), recipe)
         taught = Built(task, lambda: Distillation(task.build(), teacher, recipe))
-        self.keep("small, distilled", self.fit(taught, options).student.state_dict(),
+        self.keep("small, distilled", self.fit(taught, config).student.state_dict(),
                   self.subject.student)

@@ -1,27 +1,27 @@
 """The description in a checkpoint: every name, and the values that it may have.
 
     MODEL        needed to run it        data, vocabulary, sizes …
-    RUN          needed to train it on   steps, losses, optimizer, and the options of `train`
-    options      as on the command line of `minipar train`, and held to the same rules
+    RUN          needed to train it on   steps, losses, optimizer
+    config       the configuration of the run, as in a file (config_file.py)
     compression  what was done to the model, step by step; each kind has rules (compress/load.py)
 
 Sizes are also compared with the arrays of the file, before a model of that size is made.
 """
 
-import argparse
 import re
-from functools import cache
 from typing import Any
 
 from ..checkpoint import Checkpoint, CheckpointError
 from ..checkpoint.rules import FLAG, REAL, RECORD, TEXT, Rule, fault, number, one_of, whole
-from ..commands.parser import ArgumentParser
 from ..compress.distillation.feature_loss import DISTANCES
 from ..compress.pruning.prune import METHODS, SCOPES
+from ..launcher import UsageError
 from ..nn import MLP, Module
-from .flags import OPTIMIZERS, REMEMBERED, add_arguments
+from .check import check_value
+from .config import OPTIMIZERS, OPTIONS, DataConfig, RecordedData, TrainConfig
+from .config_file import from_tables, to_tables
 
-OLDER = {"decay_all": True}     # options that older checkpoints do not name, and what they did
+OLDER = {"decay_all": True}     # what runs of the first edition did before there was the option
 SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no text has
 
 GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1),
@@ -33,7 +33,7 @@ VOCABULARY = Rule("characters in order, each once", lambda value: isinstance(val
                   and value == "".join(sorted(set(value))) != "" and not SURROGATE.search(value))
 MODEL = {"data": TEXT, "data_path?": TEXT, "data_seed?": whole(0), "vocabulary?": VOCABULARY,
          "model": RECORD, "dtype": one_of("float32", "float64"), "seed": whole(0),
-         "options": RECORD, "compression?": [{"kind": TEXT}]}
+         "config": RECORD, "compression?": [{"kind": TEXT}]}
 DISTILLATION = {"teacher": TEXT, "temperature": number(0), "alpha": number(0, 1),
                 "match_hidden": number(0), "match_attention": number(0),
                 "distance": one_of(*DISTANCES)}
@@ -51,11 +51,11 @@ def check_description(found: dict[str, Any]) -> None:
     characters, size = found.get("vocabulary") or "", found["model"].get("vocab_size", 0)
     if len(characters) != size:
         refuse(f"model.vocab_size is {size}, but the vocabulary has {len(characters)} characters")
-    training_options(found)
+    config_of(found)
 
 
 def check_run(found: dict[str, Any]) -> None:
-    """Raise CheckpointError unless it also says what training needs to go on."""
+    """Raise CheckpointError unless the description also has all that training needs to go on."""
     refuse(fault(found, RUN))
 
 
@@ -79,41 +79,40 @@ def sizes_of_kind(description: dict[str, Any]) -> dict[str, Any]:
     return MLP_SIZES if description["data"] == "digits" else GPT_SIZES
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> None:
-        refuse(message)
+def upgrade(description: dict[str, Any]) -> None:
+    """Let a description of the first edition, which has flat "options", have a "config"."""
+    options = description.get("options")
+    if "config" in description or not isinstance(options, dict):
+        return
+    config: dict[str, dict[str, Any]] = {}
+    for name, value in (OLDER | description.pop("options")).items():
+        if name in OPTIONS and OPTIONS[name].option.saved:
+            config.setdefault(OPTIONS[name].section, {})[OPTIONS[name].name] = value
+    description["config"] = config
 
 
-@cache
-def _parser() -> _Parser:
-    parser = _Parser(allow_abbrev=False)
-    add_arguments(parser)
-    return parser
+def config_of(description: dict[str, Any], **changes: Any) -> TrainConfig:
+    """The configuration that the checkpoint was trained with, and `changes`, by their flags.
 
-
-def training_options(description: dict[str, Any], **changes: Any) -> argparse.Namespace:
-    """The options of `minipar train` that the checkpoint was trained with, and `changes`.
-
-    Its description is sound otherwise; the sizes are those of its model.  Raises CheckpointError
-    for options that `minipar train` would not take.
+    The description is sound otherwise.  The sizes are those of its model.  Raises CheckpointError
+    for a configuration that `minipar train` would not take.
     """
-    words = []
-    for name, value in (OLDER | description["options"]).items():
-        flag = f"--{name.replace('_', '-')}"
-        if name in REMEMBERED and value is not None and value is not False:
-            words.append(flag if value is True else f"{flag}={value}")
-    options = _parser().parse_args(words)
-    known = sizes_as_options(description["model"]) | {
-        "data": description["data"], "dtype": description["dtype"], "seed": description["seed"],
-        "vocabulary": description.get("vocabulary"),
-        "data_seed": description.get("data_seed", description["seed"])}
-    if description.get("data_path"):
-        known["data_paths"] = {description["data"]: description["data_path"]}
-    return argparse.Namespace(**{**vars(options), **known, **changes})
+    try:
+        told = from_tables(description["config"])
+        for key, value in told.items():
+            check_value(OPTIONS[key], value)
+    except (ValueError, UsageError) as error:
+        refuse(str(error))
+    recorded = RecordedData(
+        description.get("vocabulary"), description.get("data_seed", description["seed"]),
+        description["data"] if description.get("data_path") else None, description.get("data_path"))
+    known = TrainConfig(data=DataConfig(recorded=recorded)).updated(**told)
+    return known.updated(**sizes_as_options(description["model"]), data=description["data"],
+                         dtype=description["dtype"], seed=description["seed"]).updated(**changes)
 
 
 def describe_model(model: Module) -> dict[str, Any]:
-    """The sizes of a model, as a checkpoint says them."""
+    """The sizes of a model, as a checkpoint has them."""
     return {"sizes": list(model.sizes)} if isinstance(model, MLP) else dict(vars(model.config))
 
 
@@ -125,3 +124,8 @@ def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
             "kv_heads": sizes.get("num_kv_heads"), "width": sizes["width"],
             "head_width": sizes.get("head_width"), "mlp_width": sizes.get("mlp_width"),
             "context": sizes["context"], "untied": not sizes["tied"], "dropout": sizes["dropout"]}
+
+
+def describe_config(config: TrainConfig) -> dict[str, Any]:
+    """The entries of a description that `config_of` reads, those of the data apart."""
+    return {"dtype": config.precision.dtype, "seed": config.run.seed, "config": to_tables(config)}

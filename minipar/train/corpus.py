@@ -4,67 +4,74 @@
     synthetic         a made-up language with a known best loss
     my.txt            a file: where it was when the checkpoint was written, else the path from here
 
-A text that is gone is missed only where it is read.
+Only what reads the text fails when it is gone.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
 from ..data import CharacterVocabulary, documentation_text, read_text, synthetic_sequence
 from ..launcher import UsageError
+from .config import TrainConfig
 
 NAMED = ("docs", "synthetic", "digits")
 SYNTHETIC_LETTERS, SYNTHETIC_NOISE, SYNTHETIC_LENGTH = "ABCDEFGHIJKLMNOP", 0.2, 200_000
 
 
 class NoText(UsageError):
-    """The text that a checkpoint was trained on is gone; what needs none can go on."""
+    """The text that a checkpoint was trained on is gone; work that needs none can go on."""
 
 
 class Corpus(NamedTuple):
-    """A text, and the smallest loss in nats per token that any model can have, if it is known."""
+    """A text, and the smallest possible loss in nats per token, where it is known."""
 
     text: str
     optimal_loss: float | None = None
 
 
-def read_corpus(options: argparse.Namespace) -> Corpus:
-    """Read what --data names.  Raises NoText, or UsageError if that cannot be."""
-    if options.data == "synthetic":
+def read_corpus(config: TrainConfig) -> Corpus:
+    """Read the text that --data names.  Raises NoText, or UsageError if that cannot be."""
+    if config.data.source == "synthetic":
         made = synthetic_sequence(SYNTHETIC_LENGTH, len(SYNTHETIC_LETTERS), SYNTHETIC_NOISE,
-                                  data_seed(options))
+                                  data_seed(config))
         return Corpus(CharacterVocabulary(SYNTHETIC_LETTERS).decode(made.ids), made.optimal_loss)
     try:
-        if options.data == "docs":
+        if config.data.source == "docs":
             return Corpus(documentation_text())
-        return Corpus(read_text(find_text(options)))
+        return Corpus(read_text(find_text(config)))
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
 
 
-def data_seed(options: argparse.Namespace) -> int:
-    """The seed that made the synthetic language: of the first training, where there are several."""
-    return options.seed if options.data_seed is None else options.data_seed
+def data_seed(config: TrainConfig) -> int:
+    """The seed of the synthetic language: that of the first training, where there are several."""
+    recorded = config.data.recorded.seed
+    return config.run.seed if recorded is None else recorded
 
 
-def find_text(options: argparse.Namespace) -> Path:
+def recorded_path(config: TrainConfig) -> str | None:
+    """Where the text was when the checkpoint was written; None if --data names another one."""
+    recorded = config.data.recorded
+    return recorded.path if recorded.source == config.data.source else None
+
+
+def find_text(config: TrainConfig) -> Path:
     """The file that --data names.  Raises NoText if only a checkpoint names it, and it is gone."""
-    then = options.data_paths.get(options.data)
-    for place in filter(None, (then, options.data)):
+    before = recorded_path(config)
+    for place in filter(None, (before, config.data.source)):
         if Path(place).exists():
             return Path(place)
-    if then is not None:
-        raise NoText(f"the text that this model was trained on, {then}, is not there any more: "
+    if before is not None:
+        raise NoText(f"the text that this model was trained on, {before}, is not there any more: "
                      "say with --data where it is, or give another one of the same characters")
-    return Path(options.data)
+    return Path(config.data.source)
 
 
-def place_of(options: argparse.Namespace) -> str | None:
+def path_of(config: TrainConfig) -> str | None:
     """The absolute path of the text, for a checkpoint; None if --data names no file."""
-    if options.data in NAMED:
+    if config.data.source in NAMED:
         return None
     try:
-        return str(find_text(options).absolute())
+        return str(find_text(config).absolute())
     except NoText:
-        return options.data_paths[options.data]
+        return recorded_path(config)

@@ -1,11 +1,10 @@
-"""Checkpoints of models: read for what is to be done with them, and written from Python.
+"""Checkpoints of models: read to run, compress or train on; written from Python.
 
     save_model("out/mine", model, data="my.txt")            then: minipar evaluate out/mine
 
-What cannot be read, or does not fit together, is refused in one line.
+A file that cannot be read, or does not fit together, is refused in one line.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,12 +25,15 @@ from .checkpoint_schema import (
     check_description,
     check_layers,
     check_run,
+    config_of,
+    describe_config,
     describe_model,
     sizes_as_options,
-    training_options,
+    upgrade,
 )
-from .flags import REMEMBERED, add_arguments
-from .tasks import Task, check_resume, make_task
+from .config import DataConfig, RecordedData, TrainConfig
+from .setup.origin import Origin
+from .tasks import Task, make_task
 
 
 def read_description(path: Path, to_train: bool = False) -> dict[str, Any]:
@@ -49,14 +51,15 @@ def read(path: Path, to_train: bool = False) -> files.Checkpoint:
         return saved
 
 
-def read_to_train(path: Path) -> tuple[files.Checkpoint, dict[str, np.ndarray]]:
-    """A checkpoint that training can go on from, and its masks.  Raises UsageError."""
+def read_to_train(path: Path) -> Origin:
+    """A checkpoint from which training can go on, with its masks.  Raises UsageError."""
     saved = read(path, to_train=True)
     with naming(path):
-        return expand(saved)
+        return Origin.of(*expand(saved))
 
 
 def _checked(path: Path, description: dict[str, Any], to_train: bool) -> dict[str, Any]:
+    upgrade(description)
     check_description(description)
     if to_train:
         others = {step["kind"] for step in description.get("compression") or []} - {PRUNED}
@@ -71,7 +74,7 @@ def _checked(path: Path, description: dict[str, Any], to_train: bool) -> dict[st
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Context in which what is wrong with a checkpoint is a UsageError that names it."""
+    """Context that turns a CheckpointError into a UsageError that names the checkpoint."""
     try:
         yield
     except files.CheckpointError as error:
@@ -79,35 +82,66 @@ def naming(path: Path) -> Iterator[None]:
         raise UsageError(f"{where}{error}") from error
 
 
-def remembered(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of the run that wrote the checkpoint of --resume.  Raises UsageError."""
+def read_config_to_resume(path: Path) -> TrainConfig:
+    """The configuration of the run that wrote a checkpoint.  Raises UsageError."""
     try:
-        known = vars(training_options(read_description(options.resume, to_train=True)))
+        with naming(path):
+            return config_of(read_description(path, to_train=True))
     except UsageError as error:
         raise UsageError(f"--resume: {error}") from error
-    return {name: known[name] for name in (*REMEMBERED, "vocabulary", "data_paths", "data_seed")}
 
 
-def load_checkpoint(options: argparse.Namespace, task: Task
-                    ) -> tuple[files.Checkpoint, dict[str, np.ndarray]]:
-    """The checkpoint that --resume names, and its masks.  Raises UsageError if it does not fit."""
-    saved, masks = read_to_train(options.resume)
-    check_resume(task, saved, options)
-    if masks and options.strategy == "zero3":
-        raise UsageError(f"--resume {options.resume}: its weights are masked at their use, and "
+def load_checkpoint(config: TrainConfig, task: Task) -> Origin:
+    """The checkpoint that --resume names.  Raises UsageError if it does not fit."""
+    origin = read_to_train(config.run.resume)
+    check_resume(task, origin, config)
+    if origin.compression.kept and config.parallel.strategy == "zero3":
+        raise UsageError(f"--resume {config.run.resume}: its weights are masked at their use, and "
                          "zero3 gathers each weight there: choose --strategy fsdp")
-    return saved, masks
+    return origin
 
 
-def open_model(path: Path, **of_task: Any) -> tuple[files.Checkpoint, Task, Module]:
+def check_resume(task: Task, origin: Origin, config: TrainConfig) -> None:
+    """Refuse to go on from a checkpoint of another model or data.  Raises UsageError."""
+    ours, theirs = task.describe(), origin.checkpoint.description
+    for what, mend in (("vocabulary", "give the --data it was trained on"),
+                       ("model", "give the sizes it was trained with")):
+        if _given(ours.get(what)) != _given(theirs.get(what)):
+            raise UsageError(f"--resume {config.run.resume}: the {what} of the checkpoint differs, "
+                             f"{_difference(theirs.get(what), ours.get(what))}: {mend}")
+    if theirs.get("optimizer") not in (None, config.optimizer.name):
+        raise UsageError(f"--resume {config.run.resume}: the checkpoint was trained with "
+                         f"--optimizer {theirs['optimizer']}, not {config.optimizer.name}")
+    if theirs["step"] >= config.run.steps:
+        raise UsageError(f"--resume {config.run.resume}: {theirs['step']} steps are done already: "
+                         f"ask for more with --steps {theirs['step'] + config.run.steps}")
+
+
+def _given(described: object) -> object:
+    """`described` without sizes that are None, which follow from others."""
+    if not isinstance(described, dict):
+        return described
+    return {name: value for name, value in described.items() if value is not None}
+
+
+def _difference(theirs: object, ours: object) -> str:
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        keys = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
+        return ", ".join(f"{key} is {theirs.get(key)}, not {ours.get(key)}" for key in keys)
+    if isinstance(theirs, str) and isinstance(ours, str):
+        return f"{len(theirs)} characters against {len(ours)} in --data"
+    return "it is of another kind"
+
+
+def open_model(path: Path, **changes: Any) -> tuple[files.Checkpoint, Task, Module]:
     """A checkpoint of any kind, the task it was trained for and its model, ready to run.
 
-    `of_task` are options of `minipar train`; those of the training stand for None.  Raises
-    UsageError.
+    `changes` are options of `minipar train`, by their flags; None means as in the training.
+    Raises UsageError.
     """
     saved = read(path)
     try:
-        task = task_of(saved, **of_task)
+        task = task_of(saved, **changes)
         return saved, task, load_model(saved, task.build())
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
@@ -116,14 +150,15 @@ def open_model(path: Path, **of_task: Any) -> tuple[files.Checkpoint, Task, Modu
 def task_of(saved: files.Checkpoint, **changes: Any) -> Task:
     """The task that a model was trained for, whose data are read when they are needed.
 
-    `changes` are other options of `minipar train`, if not None.  Raises UsageError.
+    `changes` are options of `minipar train`, by their flags; None means as in the training.
+    Raises UsageError.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     data = saved.description["data"]
     if (given.get("data", data) == "digits") != (data == "digits"):
         raise UsageError(f"--data {given['data']}: this model was trained on {data}, which is of "
                          "another kind: leave it out")
-    return make_task(training_options(saved.description, **given))
+    return make_task(config_of(saved.description, **given))
 
 
 def save_model(folder: str | Path, model: Module, data: str | Path,
@@ -138,7 +173,7 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
     is packed; of a pruned one, `masks` say what stays away when it is trained on.  `minipar train
     --resume` goes on with a new optimizer.  Raises ValueError for what no command could read.
     """
-    options = options_for(model, str(data), vocabulary, seed)
+    config = config_for(model, str(data), vocabulary, seed)
     if any(isinstance(module, QuantizedLayer) for _, module in model.named_modules()):
         if state is not None or masks:
             raise ValueError("a quantized model is whole and is not trained on: leave state and "
@@ -148,13 +183,13 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
     else:
         arrays = dict(model.state_dict() if state is None else state)
         steps = [{"kind": PRUNED}] if masks else []
-    options.dtype = str(next((a.dtype for a in arrays.values() if a.dtype.kind == "f"), "float32"))
+    dtype = next((array.dtype for array in arrays.values() if array.dtype.kind == "f"), "float32")
+    config = config.updated(dtype=str(dtype))
     try:
-        task = make_task(options)
+        task = make_task(config)
         saved = compact(files.Checkpoint(arrays, {}, {
-            **task.describe(), "step": 0, "losses": [], "optimizer": None, "dtype": options.dtype,
-            "seed": seed, "options": {name: getattr(options, name) for name in REMEMBERED},
-            "compression": steps}), masks or {})
+            **task.describe(), **describe_config(config), "step": 0, "losses": [],
+            "optimizer": None, "compression": steps}), masks or {})
         check_description(saved.description)
         load_model(saved, task.build())
     except UsageError as error:
@@ -162,16 +197,14 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
     return files.save(Path(folder), saved)
 
 
-def options_for(model: Module, data: str, vocabulary: CharacterVocabulary | None,
-                seed: int) -> argparse.Namespace:
-    """The options of `minipar train` that make such a model.  Raises ValueError if none do."""
+def config_for(model: Module, data: str, vocabulary: CharacterVocabulary | None,
+               seed: int) -> TrainConfig:
+    """The configuration that makes such a model.  Raises ValueError if none does."""
     if isinstance(model, MLP) != (data == "digits"):
         raise ValueError(f"a {type(model).__name__} does not go with data {data!r}: an MLP has "
                          '"digits", a GPT a text')
     if any(isinstance(m, Activation) and m.kind != "relu" for _, m in model.named_modules()):
         raise ValueError("the MLPs of minipar's commands have relu between their layers")
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return parser.parse_args([], argparse.Namespace(
-        **sizes_as_options(describe_model(model)), data=data, seed=seed,
-        vocabulary=vocabulary and vocabulary.characters))
+    recorded = RecordedData(vocabulary and vocabulary.characters)
+    return TrainConfig(data=DataConfig(data, recorded=recorded)).updated(
+        seed=seed, **sizes_as_options(describe_model(model)))

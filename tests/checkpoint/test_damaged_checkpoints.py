@@ -5,6 +5,7 @@ import io
 import json
 import zipfile
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +13,12 @@ import pytest
 from minipar import checkpoint as files
 from minipar.autograd import no_grad
 from minipar.comm import Cluster
-from minipar.commands.main import main, make_parser
+from minipar.commands.main import main
 from minipar.launcher import UsageError
 from minipar.nn import GPT, GPTConfig
-from minipar.train import flags as choices
+from minipar.train import begin
 from minipar.train import model_checkpoints as saved
-from minipar.train.loop import begin
+from minipar.train.check import checked
 from minipar.train.tasks import make_task
 
 GPT_WORDS = "--data synthetic --layers 1 --heads 2 --width 8 --context 8 --batch 2 --steps 2"
@@ -63,15 +64,13 @@ def run_it(found: files.Checkpoint, monkeypatch) -> None:
     """
     monkeypatch.setattr(files, "load", lambda path: deepcopy(found))
     monkeypatch.setattr(files, "load_description", lambda path: deepcopy(found.description))
-    _, task, model = saved.open_model(choices.Path("it"))
+    _, task, model = saved.open_model(Path("it"))
     shape = (1, 8) if isinstance(model, GPT) else (1, 64)
     with no_grad(), np.errstate(all="ignore"):
         model.logits(np.zeros(shape, np.int64 if isinstance(model, GPT) else np.float32))
-    options = make_parser()[0].parse_args(["train", "--resume", "it"])
-    known = saved.remembered(options)
-    options = choices.argparse.Namespace(**{**vars(options), **known, "steps": 10**6})
-    choices.check(options)
-    Cluster(1).run(lambda comm: begin(comm, options, make_task(options)))
+    config = saved.read_config_to_resume(Path("it")).updated(resume=Path("it"), steps=10**6)
+    config = checked(config)
+    Cluster(1).run(lambda comm: begin(comm, config, make_task(config)))
 
 
 def places(value, path=()):

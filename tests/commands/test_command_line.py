@@ -4,7 +4,6 @@ import argparse
 
 import pytest
 
-from minipar.bench import table
 from minipar.commands import exercise as exercises
 from minipar.commands.main import main, make_parser
 from minipar.launcher import UsageError, ranks_option
@@ -21,11 +20,10 @@ def parsers_of(parser, words=()):
 
 def options_with_values() -> list[tuple[str, ...]]:
     """(command, …, option) for every option that takes a value."""
-    found = [*parsers_of(make_parser()[0])]
+    found = [*parsers_of(make_parser())]
     found += [(("exercise", *words), parser) for words, parser in parsers_of(exercises._parser())]
     return [(*words, name) for words, parser in found for action in parser._actions
-            for name in action.option_strings if action.nargs != 0] \
-        + [("bench", name) for name in ("--rounds", "--out")]
+            for name in action.option_strings if action.nargs != 0]
 
 
 def run(capsys, *words) -> tuple[int, str]:
@@ -67,9 +65,8 @@ def test_the_like_is_one_line_too(capsys, words):
 
 
 def test_what_is_no_option_may_have_dashes(capsys):
-    options = make_parser()[0].parse_args(["train", "--prompt", "a=--", "--data=b=--"])
+    options = make_parser().parse_args(["train", "--prompt", "a=--", "--data=b=--"])
     assert (options.prompt, options.data) == ("a=--", "b=--")
     assert run(capsys, "bench", "nothing")[0] == run(capsys, "bench", "--rounds", "x")[0] == 2
     with pytest.raises(UsageError, match="--ranks takes a positive whole number, not '--'"):
         ranks_option(["lesson.py", "--ranks=--"])
-    assert table.main(["--rounds=--"]) == 2

@@ -115,7 +115,7 @@ def test_a_teacher_is_not_replaced_by_its_student(teachers, capsys):
 def test_what_is_no_checkpoint_of_a_training_is_refused(teachers, tmp_path, capsys):
     saved = files.load(teachers / "digits")
     for changed, message in (({"compression": [{"kind": "quantized"}]}, "does not fit its own"),
-                             ({"options": None}, "options is None, not a record")):
+                             ({"config": None}, "config is None, not a record")):
         files.save(tmp_path, files.Checkpoint(saved.model, {}, {**saved.description, **changed}))
         assert run("distill", tmp_path, "--out", tmp_path / "out") == 2
         assert message in capsys.readouterr().err

@@ -6,9 +6,10 @@ import pytest
 
 from minipar import environment
 from minipar.comm import Communicator
-from minipar.comm.subgroup import Subgroup
-from minipar.commands import doctor, doctor_ranks
-from minipar.commands.doctor_ranks import try_two_ranks, work_together
+from minipar.commands.doctor import ranks as doctor_ranks
+from minipar.commands.doctor import report as doctor
+from minipar.commands.doctor.ranks import try_two_ranks, work_together
+from minipar.commands.main import main
 from minipar.environment import find_mpirun
 from minipar.testing import worlds
 
@@ -26,11 +27,11 @@ def test_real_ranks_work_together(world):
     world.run(work_together)
 
 
-class Wrong(Subgroup):
+class Wrong(Communicator):
     """A communicator whose split leaves the ranks in their order."""
 
     def __init__(self, comm: Communicator):
-        super().__init__(comm, range(comm.size))
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
 
     def split(self, color, key=None):
         return self.comm.split(color)
@@ -60,7 +61,7 @@ def test_what_two_ranks_die_of_is_told(tmp_path):
     (problem,) = try_two_ranks(fake_mpirun(tmp_path, "print('= BAD TERMINATION'); print('EXIT "
                                                      "STRING: Bus error (signal 7)'); exit(7)"))
     assert "fail (EXIT STRING: Bus error (signal 7))" in problem
-    assert f"{tmp_path}/mpirun -n 2 {sys.executable} -m minipar.commands.doctor_ranks" in problem
+    assert f"{tmp_path}/mpirun -n 2 {sys.executable} -m {doctor_ranks.MODULE}" in problem
 
 
 def test_ranks_that_do_not_end_are_ended(tmp_path, monkeypatch):
@@ -80,7 +81,7 @@ def test_a_launcher_that_does_not_say_so_is_seen(tmp_path):
 def test_the_doctor_believes_what_it_has_seen(alone, monkeypatch, capsys, fits):
     monkeypatch.setattr(doctor, "diagnose", lambda *facts: [])
     monkeypatch.setattr(doctor, "try_two_ranks", lambda mpirun: [] if fits else ["they fail"])
-    assert doctor.main() == (0 if fits else 1)
+    assert main(["doctor"]) == (0 if fits else 1)
     printed = capsys.readouterr().out
     assert ("all fits together" in printed) == fits and ("problem: they fail" in printed) != fits
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from minipar import checkpoint as files
-from minipar.commands import evaluate as evaluate_command
 from minipar.commands.compress import quantize as quantize_command
 from minipar.commands.main import main
 from minipar.compress.quantization.post_training import quantize
@@ -148,7 +147,7 @@ def test_a_mistake_is_one_line(trained, tmp_path, capsys, line):
 
 @pytest.mark.parametrize("line", ["quantize {} --out new", "evaluate {}"])
 def test_one_rank_is_enough(trained, capsys, monkeypatch, line):
-    monkeypatch.setattr(evaluate_command, "launched", lambda: Launched("mpirun", 2, 0, 2))
+    monkeypatch.setattr("minipar.environment.launched", lambda: Launched("mpirun", 2, 0, 2))
     assert main(line.format(trained / "mlp").split()) == 2
     assert "works on one rank, not on 2: run it without mpirun" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ import pytest
 
 from minipar.comm.mpi import library as mpi_library
 from minipar.comm.mpi.library import mismatch
-from minipar.commands import doctor
+from minipar.commands.doctor import report as doctor
 from minipar.environment import Launched, find_mpirun, launched, mpirun_environment
 
 # What Slurm 22.05 tells its processes, as far as it matters here.

@@ -1,6 +1,5 @@
 """The composition matrix, offloading: beside every strategy; what saves memory, with each other."""
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -12,7 +11,8 @@ from minipar.backend import allocating_with
 from minipar.backend.mapped_file import MappedFile
 from minipar.comm.simulated.copy_lane import copy_lanes
 from minipar.memory.offload.activations import OffloadActivations
-from minipar.train.setup.memory import MEANING, add_memory_arguments, check_memory
+from minipar.train import TrainConfig
+from minipar.train.setup.memory import MEANING, check_memory
 from tests.support.cases import ALL, compare, expected, train, with_remat
 from tests.support.cells import Matrix, Proven, Refused
 from tests.support.low_precision_runs import train as train_narrow
@@ -67,10 +67,7 @@ def same(plain: dict[str, Any], other: dict[str, Any]) -> None:
 
 def check_refused(world: Any, strategy: str) -> None:
     """The command line says so."""
-    parser = argparse.ArgumentParser()
-    add_memory_arguments(parser)
-    parser.set_defaults(strategy=strategy, data="docs")
-    check_memory(parser.parse_args(["--offload", "parameters"]))
+    check_memory(TrainConfig().updated(offload="parameters", strategy=strategy))
 
 
 def cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:

@@ -58,7 +58,7 @@ def test_a_run_is_saved_shown_verified_and_resumed_on_the_cpu(tmp_path, monkeypa
     for ours, theirs in ((gpu.model, cpu.model), (gpu.optimizer, cpu.optimizer)):
         assert ours.keys() == theirs.keys()
         assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
-    assert "device" not in gpu.description["options"]
+    assert "device" not in gpu.description["config"]["run"]
     (tmp_path / "gpu" / "checkpoint.previous.npz").rename(tmp_path / "gpu" / "checkpoint.npz")
     assert main(["train", "--resume", str(tmp_path / "gpu"), "--ranks", "2"]) == 0
     resumed = files.load(tmp_path / "gpu")
@@ -66,8 +66,7 @@ def test_a_run_is_saved_shown_verified_and_resumed_on_the_cpu(tmp_path, monkeypa
 
 
 def test_ranks_take_the_gpus_in_turn_and_simulated_ones_share_the_first(monkeypatch):
-    options = parse(*RUN)
-    options.device = "cuda"
+    options = parse(*RUN).updated(device="cuda")
     with as_cupy(monkeypatch, num_gpus=3):
         Cluster(5).run(lambda comm: device_options.device_array(options, comm))
         assert Device.used == [0] * 5

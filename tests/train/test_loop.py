@@ -9,26 +9,27 @@ from minipar.inference import generate
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW, clip_grad_norm, warmup_cosine
 from minipar.random import training_step
-from minipar.train.loop import begin, train
+from minipar.train import begin, train_steps
 from minipar.train.tasks import make_task
 from tests.train.test_train import parse
 
 
-def by_hand(options) -> tuple[list[float], np.ndarray]:
+def by_hand(config) -> tuple[list[float], np.ndarray]:
     """What `minipar train` says it does: on one process, with nothing of its loop."""
-    task = make_task(options)
-    model = task.build().initialize(options.seed, np.float64)
+    task = make_task(config)
+    run, chosen = config.run, config.optimizer
+    model = task.build().initialize(run.seed, np.float64)
     decayed = [p for p in model.parameters() if p.ndim > 1]
-    optimizer, losses = AdamW(model.slabs, options.lr, weight_decay=0), []
-    for step in range(options.steps):
+    optimizer, losses = AdamW(model.slabs, chosen.lr, weight_decay=0), []
+    for step in range(run.steps):
         inputs, targets, samples = task.batches.batch(step)
         model.zero_grad()
-        with training_step(options.seed, step, samples):
+        with training_step(run.seed, step, samples):
             loss = model.loss(inputs, targets, count_targets(targets))
         loss.backward()
-        clip_grad_norm(model.slabs, options.clip)
-        optimizer.lr = warmup_cosine(step, options.lr, options.warmup, options.steps,
-                                     options.lr / 10)
+        clip_grad_norm(model.slabs, chosen.clip)
+        optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, run.steps,
+                                     chosen.lr / 10)
         for parameter in decayed:               # no biases, no layer norms
             parameter.data *= 1 - optimizer.lr * 0.3
         optimizer.step()
@@ -45,7 +46,7 @@ def test_the_loop_is_what_it_says(num_ranks, tmp_path):
 
     def body(comm):
         run = begin(comm, options, make_task(options))
-        train(comm, run)
+        train_steps(comm, run)
         return run.losses, run.strategy.model.slabs[0].data, run.trace
     ours = Cluster(num_ranks).run(body)[0]
     np.testing.assert_allclose(ours[0][0], losses, rtol=1e-10)

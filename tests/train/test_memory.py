@@ -58,7 +58,8 @@ def test_a_run_that_does_not_fit_fails_plainly_and_fits_with_offload(tmp_path, c
 
 def test_a_limit_for_each_simulated_rank(capsys, monkeypatch):
     """By the count: this process is not ours alone."""
-    monkeypatch.setattr("minipar.train.process_limit", lambda options, num_ranks: nullcontext())
+    monkeypatch.setattr("minipar.train.program.process_limit",
+                        lambda config, num_ranks: nullcontext())
     words = ["train", *SIZES, "--layers", "6", "--ranks", "2", "--memory-limit", "40MB"]
     with pytest.raises(SystemExit) as ended:
         main(words)

@@ -13,7 +13,8 @@ from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.launcher import UsageError
 from minipar.parallel.low_precision import reduce_in
 from minipar.precision import LossScaler
-from minipar.train.loop import begin, take_step, train
+from minipar.train import begin, train_steps
+from minipar.train.loop import take_step
 from minipar.train.setup import precision as precision_options
 from minipar.train.tasks import make_task
 from tests.train.test_train import SMALL, losses, parse
@@ -92,7 +93,7 @@ def test_a_classifier_learns_as_well_from_integers():
                 run = begin(comm, options, make_task(options))
                 if bits is not None:
                     reduce_in(run.strategy, QuantizedWire(BlockCodec(bits), feedback))
-                train(comm, run)
+                train_steps(comm, run)
                 return np.mean(run.losses[-20:])
             found[bits, feedback] = Cluster(4).run(body)[0][0] if bits or feedback else None
     exact = found[None, True]
@@ -115,7 +116,7 @@ def test_a_run_that_is_resumed_goes_on_exactly(tmp_path, capsys):
         half.rename(tmp_path / "checkpoint.npz")
         assert main(["train", "--resume", str(tmp_path), "--ranks", "2"]) == 0
     resumed = json.loads((tmp_path / "checkpoint.json").read_text())
-    assert resumed["options"]["precision"] == "fp16"
+    assert resumed["config"]["precision"]["compute"] == "fp16"
     for key in ("losses", "scaler", "updates"):
         assert resumed[key] == whole[key]
     assert "fp16 with float32 masters" in capsys.readouterr().out

@@ -63,7 +63,7 @@ def test_a_checkpoint_on_the_way_can_be_trained_and_evaluated(trained, tmp_path)
     shutil.move(out / files.PREVIOUS, out / files.NEWEST)
     saved, masks = expand(files.load(out))
     assert any(mask.any() for mask in masks.values())
-    assert saved.description["options"]["strategy"] == "zero1"          # as it was before
+    assert saved.description["config"]["parallel"]["strategy"] == "zero1"   # as it was before
     assert run("evaluate", out) == 0
     assert run("train", "--resume", out, "--steps", 13, "--ranks", 2) == 0
     trained_on = files.load(out)

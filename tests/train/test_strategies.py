@@ -11,6 +11,7 @@ from minipar import checkpoint as files
 from minipar.commands.main import main
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.parallel.strategies import NAMES
+from minipar.train.config_file import from_tables
 from tests.train.test_train import SMALL, losses, parse
 
 RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dropout", "0.2", "--dtype",
@@ -61,8 +62,8 @@ def test_resume_remembers_the_strategy_but_not_the_ranks(tmp_path, capsys):
     (tmp_path / "checkpoint.previous.npz").rename(tmp_path / "checkpoint.npz")
     assert main(["train", "--resume", out, "--ranks", "3"]) == 0
     resumed = json.loads((tmp_path / "checkpoint.json").read_text())
-    assert resumed["options"] == whole["options"]
-    assert (resumed["options"]["strategy"], resumed["options"]["accumulate"]) == ("fsdp", 2)
+    assert resumed["config"] == whole["config"]
+    assert resumed["config"]["parallel"] == {"strategy": "fsdp", "accumulate": 2}
     np.testing.assert_allclose(resumed["losses"], whole["losses"], rtol=1e-10)
 
 
@@ -84,18 +85,21 @@ def test_sharded_under_mpirun(tmp_path):
     assert "the loss is" in nan.stderr and "at step 1" in nan.stderr
 
 
-def test_an_older_checkpoint_lets_everything_decay_as_it_did(tmp_path):
-    """One that does not say which parameters decay; and 1-D ones do not, unless that is said."""
+def test_a_checkpoint_of_the_first_edition_goes_on_as_it_did(tmp_path):
+    """It has flat options, and may lack one that says which parameters decay: then all do."""
     words = [*SMALL, *RUN, "--warmup", "0"]
     for name, more in (("all", ["--decay-all"]), ("some", [])):
         assert main(["train", *words, *more, "--save-every", "2", "--out",
                      str(tmp_path / name)]) == 0
     everything, some = (files.load(tmp_path / name) for name in ("all", "some"))
     older = files.load(tmp_path / "all" / "checkpoint.previous.npz")
-    del older.description["options"]["decay_all"]
+    config = from_tables(older.description.pop("config"))
+    assert config.pop("decay_all") is True
+    older.description["options"] = config | {"kv_heads": None, "gone": 1}
     files.save(tmp_path / "older", older)
     assert main(["train", "--resume", str(tmp_path / "older")]) == 0
     resumed = files.load(tmp_path / "older")
+    assert resumed.description["config"] == everything.description["config"]
     bias = "ln_f.bias"
     np.testing.assert_array_equal(resumed.model[bias], everything.model[bias])
     assert (resumed.model[bias] != some.model[bias]).any()

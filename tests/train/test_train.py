@@ -11,24 +11,23 @@ from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main, make_parser
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.train import flags as choices
-from minipar.train.loop import begin, train
+from minipar.train import begin, train_steps
+from minipar.train.check import checked, num_ranks_of
+from minipar.train.flags import parse_config
 from minipar.train.tasks import make_task
 
 SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--context", "8", "--batch", "6"]
 
 
 def parse(*words: str):
-    options = make_parser()[0].parse_args(["train", *SMALL, *words])
-    choices.check(options)
-    return options
+    return checked(parse_config(make_parser().parse_args(["train", *SMALL, *words])))
 
 
-def losses(num_ranks: int, options) -> list[float]:
+def losses(num_ranks: int, config) -> list[float]:
     def body(comm):
-        run = begin(comm, options, make_task(options))
-        train(comm, run)
-        return run.losses
+        state = begin(comm, config, make_task(config))
+        train_steps(comm, state)
+        return state.losses
     return Cluster(num_ranks).run(body)[0][0]
 
 
@@ -144,11 +143,11 @@ def test_resume_remembers_what_is_not_said_again(tmp_path, capsys):
     (tmp_path / "checkpoint.previous.npz").rename(half / "checkpoint.npz")
     assert main(["train", "--resume", str(half), "--ranks", "2"]) == 0      # and nothing else
     resumed = json.loads((half / "checkpoint.json").read_text())
-    assert resumed["options"] == whole["options"] and resumed["step"] == 4
+    assert resumed["config"] == whole["config"] and resumed["step"] == 4
     np.testing.assert_allclose(resumed["losses"], whole["losses"], rtol=1e-12)
 
 
-@pytest.mark.parametrize("damage", ["model", "state", "step", "options"])
+@pytest.mark.parametrize("damage", ["model", "state", "step", "config"])
 def test_resume_refuses_a_checkpoint_with_something_missing(tmp_path, capsys, damage):
     out = str(tmp_path)
     assert main(["train", *SMALL, "--data", "synthetic", "--steps", "2", "--out", out]) == 0
@@ -226,7 +225,7 @@ def test_under_mpirun_a_mistake_is_one_line_and_a_run_is_whole(tmp_path):
 def test_any_mesh_is_one_rank(words):
     data = [] if "digits" in words else ["--data", "synthetic"]
     options = parse(*data, "--steps", "3", "--dtype", "float64", "--dropout", "0.1", *words.split())
-    num_ranks = choices.choose_world(options)
+    num_ranks = num_ranks_of(options)
     plain = [] if "--layers" not in words else ["--layers", "2"]
     where = ["--data", "digits", "--hidden", "12,11,10"] if "digits" in words else data
     alone = losses(1, parse(*where, "--steps", "3", "--dtype", "float64", "--dropout", "0.1",

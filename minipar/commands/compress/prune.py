@@ -13,9 +13,6 @@ import argparse
 import math
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from ...comm import Cluster, Communicator
 from ...compress.footprint import ModelVersion, measure, model_bytes, sparse_versions
 from ...compress.pruning.prune import METHODS, SCOPES, check_amount
@@ -23,11 +20,19 @@ from ...compress.pruning.shrink import without_masks
 from ...environment import launched
 from ...launcher import UsageError, launch
 from ...nn import Module
+from ...train import TrainState
 from ...train.corpus import NoText
-from ...train.loop import TrainState
-from ...train.recipes.pruning import SPARE, open_run, prune_run, resume_run, train_on
+from ...train.recipes.pruning import (
+    SPARE,
+    PruneConfig,
+    open_run,
+    prune_run,
+    resume_run,
+    train_on,
+)
 from ...train.tasks import Task
 from ...units import in_bytes, time_unit
+from ..tables import Column, Output, Shown, Table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,48 +64,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "what is written goes there if no --out is given")
 
 
-def main(options: argparse.Namespace) -> None:
-    """Prune, train on if asked, write, and print what it costs.  Raises UsageError."""
-    if launched() and launched().size > 1:
-        raise UsageError(f"prune works on one rank, not on {launched().size}: run it without "
-                         "mpirun, and `minipar train --resume` on as many as you like")
-    check_options(options)
+def main(options: argparse.Namespace, output: Output) -> None:
+    """Prune, train on if asked, write, and print the costs.  Raises UsageError."""
+    config = parse_config(options)
     try:
-        launch(lambda comm: run_on(comm, options), cluster=None if launched() else Cluster(1))
+        launch(lambda comm: run_on(comm, config, output),
+               cluster=None if launched() else Cluster(1))
     except (ValueError, OSError, TypeError) as error:
         raise UsageError.of(error) from error
 
 
-def check_options(options: argparse.Namespace) -> None:
-    """Raise UsageError for options that cannot work or do nothing; set the defaults of others."""
+def parse_config(options: argparse.Namespace) -> PruneConfig:
+    """The configuration of the pruning.  Raises UsageError for options that cannot work."""
     if options.resume is not None:
         check_resume(options)
+        out = options.out or (options.resume if options.resume.is_dir() else options.resume.parent)
     elif options.checkpoint is None or options.out is None:
         raise UsageError("what is to be pruned, and where does it go? minipar prune CHECKPOINT "
                          "--out DIR (or --resume DIR)")
-    options.method, options.steps = options.method or "magnitude", options.steps or 0
-    only = options.method in ("structured", "2:4")
-    for name, given, wrong in (("--amount", options.amount is not None, options.method == "2:4"),
+    else:
+        out = options.out
+    method, steps = options.method or "magnitude", options.steps or 0
+    only = method in ("structured", "2:4")
+    for flag, given, wrong in (("--amount", options.amount is not None, method == "2:4"),
                                ("--scope", options.scope is not None, only),
                                ("--gradual", options.gradual, only)):
         if given and wrong:
-            raise UsageError(f"{name} does not go with --method {options.method}: leave it out")
-    for name in ("steps", "save_every"):
-        if getattr(options, name) < 0:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(options, name)}: give a number "
-                             "of at least 0")
-    if options.gradual and options.steps < SPARE:
+            raise UsageError(f"{flag} does not go with --method {method}: leave it out")
+    for flag, value in (("--steps", steps), ("--save-every", options.save_every)):
+        if value < 0:
+            raise UsageError(f"{flag} {value}: give a number of at least 0")
+    if options.gradual and steps < SPARE:
         raise UsageError(f"--gradual prunes while it trains: give --steps of at least {SPARE}")
-    if options.lr is not None and not (0 <= options.lr < math.inf and options.steps):
-        raise UsageError(f"--lr {options.lr:g}: give a number >= 0, and --steps" if options.steps
+    if options.lr is not None and not (0 <= options.lr < math.inf and steps):
+        raise UsageError(f"--lr {options.lr:g}: give a number >= 0, and --steps" if steps
                          else "--lr is of the training: give --steps too, or leave it out")
-    if options.save_every and not options.steps and options.resume is None:
+    if options.save_every and not steps and options.resume is None:
         raise UsageError("--save-every is of the training: give --steps too, or leave it out")
-    options.amount = 0.5 if options.amount is None else options.amount
+    amount = 0.5 if options.amount is None else options.amount
     try:
-        check_amount(options.amount)
+        check_amount(amount)
     except ValueError as error:
-        raise UsageError(f"--amount {options.amount:g}: {error}") from error
+        raise UsageError(f"--amount {amount:g}: {error}") from error
+    return PruneConfig(out, options.checkpoint, options.resume, method, amount,
+                       options.scope or "global", steps, options.gradual, options.lr, options.data,
+                       options.save_every)
 
 
 def check_resume(options: argparse.Namespace) -> None:
@@ -110,67 +118,63 @@ def check_resume(options: argparse.Namespace) -> None:
             what = "a CHECKPOINT" if name == "checkpoint" else f"--{name}"
             raise UsageError(f"{what} does not go with --resume: the pruning in {options.resume} "
                              "goes on as it began, leave it out")
-    is_folder = options.resume.is_dir()
-    options.out = options.out or (options.resume if is_folder else options.resume.parent)
 
 
-def run_on(comm: Communicator, options: argparse.Namespace) -> None:
+def run_on(comm: Communicator, config: PruneConfig, output: Output) -> None:
     """The whole program of its one rank."""
-    console = Console(soft_wrap=True, highlight=False)
-    work = (open_run if options.resume is None else resume_run)(comm, options)
-    dense = without_masks(work.run.strategy.model)
-    console.print(f"before: {summary(work.run.task, dense)}", markup=False)
-    if options.resume is None:
-        prune_run(comm, work)
+    run = (open_run if config.resume is None else resume_run)(comm, config)
+    task, dense = run.state.task, without_masks(run.state.strategy.model)
+    output.text(f"before: {summary(task, dense)}")
+    if config.resume is None:
+        prune_run(comm, run)
     else:
-        console.print(f"resumed from {options.resume} after {work.run.first_step} steps",
-                      markup=False)
-    train_on(comm, work, console)
-    run, method = work.run, work.plan.method
-    small = without_masks(run.strategy.model)
-    console.print(f"after:  {summary(run.task, small)}", markup=False)
-    if run.kept:
-        console.print(layers(run))
+        output.text(f"resumed from {config.resume} after {run.state.first_step} steps")
+    train_on(comm, run, output.console)
+    state, kept = run.state, run.state.compression.kept
+    small = without_masks(state.strategy.model)
+    output.text(f"after:  {summary(state.task, small)}")
+    if kept:
+        output.table(layers(state))
     versions = {"before": ModelVersion(model_bytes(dense), dense)}
-    versions |= sparse_versions(run.strategy.model, run.kept, method == "2:4") \
-        if run.kept else {"smaller": ModelVersion(model_bytes(small), small)}
-    if run.kept or options.resume is None:      # else what it was before is not known any more
-        console.print(costs(versions, run))
-    console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", markup=False)
+    versions |= sparse_versions(state.strategy.model, kept, run.plan.method == "2:4") \
+        if kept else {"smaller": ModelVersion(model_bytes(small), small)}
+    if kept or config.resume is None:       # else the model before is not known any more
+        output.table(costs(versions, state))
+    output.text(f"checkpoint: {config.out / 'checkpoint.npz'}")
 
 
 def summary(task: Task, model: Module) -> str:
     """One line on the model's score, or on why there is none: its text may be gone."""
     try:
-        return task.summary(model)
+        return task.summary(model)[1]
     except NoText as error:
         return f"not scored: {error}"
 
 
-def layers(run: TrainState) -> Table:
-    """What is left of each weight."""
-    table = Table("weight", title="what is kept", title_justify="left")
-    for header in ("of", "kept", "share"):
-        table.add_column(header, justify="right")
-    for name, mask in run.kept.items():
+def layers(state: TrainState) -> Table:
+    """The shares of the weights that are kept."""
+    table = Table.of("what is kept", "weight", "of", "kept", "share")
+    for name, mask in state.compression.kept.items():
         kept = int(mask.sum())
         note = "" if kept else "  nothing: prune less, or with --scope layer"
-        table.add_row(name + note, f"{mask.size:,}", f"{kept:,}", f"{kept / mask.size:.1%}")
+        table.add(name + note, mask.size, kept, Shown(kept / mask.size, f"{kept / mask.size:.1%}"))
     return table
 
 
-def costs(versions: dict[str, ModelVersion], run: TrainState) -> Table:
+def costs(versions: dict[str, ModelVersion], state: TrainState) -> Table:
     """Bytes, FLOPs and time of one forward of a batch, each by itself."""
-    inputs = run.task.example_inputs()
+    inputs = state.task.example_inputs()
     found = measure(versions, inputs)
     before = found["before"]
     unit, scale = time_unit(max(f.seconds for f in found.values()))
-    table = Table("", title=f"one forward of {len(inputs)} samples", title_justify="left")
-    for header in ("parameters", "ratio", "FLOPs", "ratio", unit, "ratio"):
-        table.add_column(header, justify="right")
+    table = Table.of(f"one forward of {len(inputs)} samples", "model", Column("parameters", "B"),
+                     "ratio", "FLOPs", "ratio", Column(unit, "s"), "ratio")
     for name, cost in found.items():
-        ratio = cost.seconds / before.seconds
-        table.add_row(name, in_bytes(cost.num_bytes), f"{cost.num_bytes / before.num_bytes:.2f}",
-                      f"{cost.flops:,}", f"{cost.flops / before.flops:.2f}",
-                      f"{cost.seconds * scale:.3g}", f"{ratio:.2f}" + " slower" * (ratio > 1.1))
+        in_size, in_flops, in_time = (cost.num_bytes / before.num_bytes, cost.flops / before.flops,
+                                      cost.seconds / before.seconds)
+        table.add(name, Shown(cost.num_bytes, in_bytes(cost.num_bytes)),
+                  Shown(in_size, f"{in_size:.2f}"), cost.flops,
+                  Shown(in_flops, f"{in_flops:.2f}"),
+                  Shown(cost.seconds, f"{cost.seconds * scale:.3g}"),
+                  Shown(in_time, f"{in_time:.2f}" + " slower" * (in_time > 1.1)))
     return table

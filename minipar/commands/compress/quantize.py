@@ -6,7 +6,7 @@
     minipar quantize out/gpt --bits 8 --activations --skip lm_head --out out/gpt-w8a8
     minipar quantize out/gpt --format mxfp4 --out out/gpt-mxfp4
 
-What comes out is a checkpoint that `minipar evaluate` runs.
+The result is a checkpoint that `minipar evaluate` runs.
 """
 
 import argparse
@@ -14,8 +14,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from ... import checkpoint as files
 from ...compress import FLOAT_GRIDS, FloatGrid, Granularity, IntGrid, pack_quantized
@@ -25,13 +23,13 @@ from ...compress.quantization.observers import NAMES
 from ...compress.quantization.post_training import METHODS, quantize
 from ...launcher import UsageError
 from ...train.model_checkpoints import open_model
-from ...train.tasks import Task
+from ...train.tasks import Score, Task, try_score
 from ...units import in_bytes
-from ..evaluate import check_alone, scored, size_of
+from ..tables import Column, Output, Shown, Table
 
 GROUPS = (32, 64, 128)
 CALIBRATION_BATCHES, DAMPING = 4, 0.01
-# What a checkpoint says of the training, and one that cannot be trained on need not.
+# Entries about the training: a quantized checkpoint, which cannot be trained, leaves them out.
 OF_TRAINING = ("losses", "optimizer", "step", "distillation", "pruning")
 
 
@@ -74,11 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="where the quantized checkpoint goes")
 
 
-def main(options: argparse.Namespace) -> None:
-    """Quantize, write, compare.  Raises UsageError for what cannot be."""
-    check_alone("quantize")
+def main(options: argparse.Namespace, output: Output) -> None:
+    """Quantize, write, compare.  Raises UsageError."""
     try:
-        _run(options)
+        _run(options, output)
     except (ValueError, OSError) as error:
         raise UsageError.of(error) from error
 
@@ -120,14 +117,14 @@ def samples(task: Task, options: argparse.Namespace) -> list[np.ndarray]:
     """
     if options.method != "gptq" and not options.activations:
         return []
-    batches, left = [], options.samples or CALIBRATION_BATCHES * task.options.batch
+    batches, left = [], options.samples or CALIBRATION_BATCHES * task.config.data.batch
     while left > 0:
         batches.append(task.batches.batch(len(batches))[0][:left])
         left -= len(batches[-1])
     return batches
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace, output: Output) -> None:
     check_options(options)
     grid, per = grid_of(options), Granularity.parse(options.per or "channel")
     if per.size and per.size not in GROUPS:
@@ -139,7 +136,7 @@ def _run(options: argparse.Namespace) -> None:
         raise ValueError(f"--out {options.out} is where the checkpoint is, which would be "
                          "replaced: give another folder")
     plain_bytes = sum(array.nbytes for array in checkpoint.model.values())
-    before = scored(task, model)
+    before = try_score(task, model)
     calibration = samples(task, options)
     quantize(model, grid, per, options.method, calibration, options.activations, options.observer,
              DAMPING if options.damping is None else options.damping, options.order or "index",
@@ -152,15 +149,28 @@ def _run(options: argparse.Namespace) -> None:
                    if key not in OF_TRAINING}
     description["compression"] = [*compression_steps(checkpoint), step]
     path = files.save(options.out, files.Checkpoint(arrays, {}, description))
-    table = Table("", "before", "after", "ratio")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    packed_bytes = sum(array.nbytes for array in arrays.values())
-    for what, old, new in (("the model's arrays", plain_bytes, packed_bytes),
-                           ("file, which held the optimizer's states", size_of(options.checkpoint),
-                            size_of(path))):
-        table.add_row(what, in_bytes(old), in_bytes(new), f"÷ {old / new:.2f}")
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(table)
-    console.print(f"before: {before}\nafter:  {scored(task, model)}\ncheckpoint: {path}",
-                  markup=False)
+    after = try_score(task, model)
+    output.table(sizes_table(
+        [("the model's arrays", plain_bytes, sum(array.nbytes for array in arrays.values())),
+         ("file, which held the optimizer's states", files.file_size(options.checkpoint),
+          files.file_size(path))]))
+    output.table(loss_table(before[0], after[0]), show=False)
+    output.text(f"before: {before[1]}", f"after:  {after[1]}", f"checkpoint: {path}")
+
+
+def sizes_table(sizes: list[tuple[str, int, int]]) -> Table:
+    """Bytes before and after."""
+    table = Table.of("", "size", Column("before", "B"), Column("after", "B"), "ratio")
+    for what, before, after in sizes:
+        table.add(what, Shown(before, in_bytes(before)), Shown(after, in_bytes(after)),
+                  Shown(before / after, f"÷ {before / after:.2f}"))
+    return table
+
+
+def loss_table(before: Score | None, after: Score | None) -> Table:
+    """The losses before and after, where the text is there; for scripts."""
+    table = Table.of("score", "figure", "before", "after")
+    if before is not None and after is not None:
+        table.add("loss in nats", before.nats, after.nats)
+        table.add("accuracy", before.accuracy, after.accuracy)
+    return table

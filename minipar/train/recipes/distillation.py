@@ -1,14 +1,13 @@
 """The program of each rank of `minipar distill`: a student's training run, with a teacher.
 
     students   task + teacher ─▶ begin ─▶ steps ─▶ checkpoint
-    teachers   told of every batch, they answer
+    teachers   receive the number of every batch, send the answers
 
 A checkpoint's model and optimizer are the student's alone, so that every command takes them.  The
 projections and their moments, which only distillation needs, are kept beside them; the description
 names the teacher and the recipe.
 """
 
-import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,127 +19,140 @@ from ... import checkpoint as files
 from ...comm import Communicator
 from ...compress.distillation.distill import Distillation, LocalTeacher, Recipe, without_projections
 from ...compress.distillation.teacher_parallel import AnnouncedBatches, ParallelTeacher
-from ...nn import GPT
-from ..loop import TrainState, begin, save, train
+from ...nn import GPT, Module
+from ..config import TrainConfig
+from ..loop import TrainState, begin, save, train_steps
 from ..report import ProgressBar
+from ..setup.origin import Origin
 from ..setup.precision import described as precision_of
-from ..tasks import Task, make_task
+from ..tasks import Score, Task, make_task
 from .teacher import build_teacher, load_teacher
 
 KIND = "distillation"           # of a checkpoint's further arrays, and in its description
-Found = tuple[files.Checkpoint, dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A distillation: `made` are the options of `minipar train` for the student.
+class DistillPlan:
+    """A distillation: `student` is the configuration of the student's training.
 
-    `teacher` is a checkpoint; `found`, if any, that of a student that goes on learning, with its
-    masks; `told` is the entry in the description of the student's checkpoints.
+    `origin`, if any, is the checkpoint of a student that continues; `entry` is what the
+    description of the student's checkpoints says of the distillation.  The last `teacher_ranks`
+    ranks run the teacher, cut as `teacher_split` says; 0: every rank has a copy.
     """
 
-    made: argparse.Namespace
+    student: TrainConfig
     recipe: Recipe
     teacher: files.Checkpoint
-    told: dict[str, Any]
-    found: Found | None = None
+    entry: dict[str, Any]
+    out: Path
+    num_ranks: int
+    teacher_ranks: int = 0
+    teacher_split: str = "tp"
+    origin: Origin | None = None
 
     @property
     def first_step(self) -> int:
         """The number of steps that are done."""
-        return self.found[0].description["step"] if self.found else 0
+        return self.origin.step if self.origin else 0
 
 
 class DistillationTask:
-    """The student's `task`, with a teacher: what is built is a student that is taught."""
+    """The student's `task`, with a teacher: it builds a student that is taught."""
 
     def __init__(self, task: Task, teacher: LocalTeacher | ParallelTeacher, recipe: Recipe,
                  batches: Any):
         self.task, self.teacher, self.recipe, self.batches = task, teacher, recipe, batches
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
+        self.target = task.target
 
     def build(self) -> Distillation:
-        """See Task."""
+        """The student, in a module that asks the teacher."""
         return Distillation(self.task.build(), self.teacher, self.recipe)
 
-
-class OfStudent:
-    """A strategy or an optimizer of the `whole`, whose `state` is the student's alone."""
-
-    def __init__(self, whole: Any, state: dict[str, np.ndarray]):
-        self.whole, self.state = whole, state
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.whole, name)
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """The student's part."""
-        return without_projections(self.state)
+    def describe(self) -> dict:
+        """Those of the student's task."""
+        return self.task.describe()
 
 
-def keep(comm: Communicator, run: TrainState, plan: Plan, out: Path, step: int) -> None:
+def save_student(comm: Communicator, state: TrainState, plan: DistillPlan, step: int) -> None:
     """Collective.  Write the student's checkpoint, with its projections beside it."""
-    states = {"model": run.strategy.state_dict(), "optimizer": run.optimizer.state_dict()}
-    others = {f"{KIND}/{part}/{name}": array for part, state in states.items()
-              for name, array in state.items() if name not in without_projections(state)}
-    exported = replace(run, options=argparse.Namespace(**{**vars(run.options), "out": out}),
-                       strategy=OfStudent(run.strategy, states["model"]),
-                       optimizer=OfStudent(run.optimizer, states["optimizer"]))
-    save(comm, exported, step, {KIND: plan.told}, others)
+    def student_alone(saved: files.Checkpoint) -> files.Checkpoint:
+        parts = {"model": saved.model, "optimizer": saved.optimizer}
+        others = {f"{KIND}/{part}/{name}": array for part, arrays in parts.items()
+                  for name, array in arrays.items() if name not in without_projections(arrays)}
+        return files.Checkpoint(without_projections(saved.model),
+                                without_projections(saved.optimizer),
+                                saved.description | {KIND: plan.entry}, others)
+    save(comm, state, step, student_alone, plan.out)
 
 
-def with_projections(saved: files.Checkpoint) -> files.Checkpoint:
-    """A checkpoint that `keep` wrote, with the projections back among model and optimizer."""
-    states = {"model": dict(saved.model), "optimizer": dict(saved.optimizer)}
+def with_projections(origin: Origin) -> Origin:
+    """A checkpoint that `save_student` wrote, with the projections back in model and optimizer."""
+    saved = origin.checkpoint
+    parts = {"model": dict(saved.model), "optimizer": dict(saved.optimizer)}
     for key, array in saved.others.items():
         kind, _, place = key.partition("/")
         part, _, name = place.partition("/")
-        if kind == KIND and part in states:
-            states[part][name] = array
-    return replace(saved, **states)
+        if kind == KIND and part in parts:
+            parts[part][name] = array
+    return replace(origin, checkpoint=replace(saved, **parts))
 
 
-def run_on(comm: Communicator, options: argparse.Namespace, plan: Plan) -> None:
-    """The whole program of one rank."""
-    made, saved, recipe = plan.made, plan.teacher, plan.recipe
-    task, num_students = make_task(made), comm.size - options.teacher_ranks
+@dataclass(frozen=True)
+class Scored:
+    """A model of a finished distillation: its size, and how well it does."""
+
+    name: str
+    num_parameters: int
+    score: Score
+    summary: str
+
+
+def distill_rank(comm: Communicator, plan: DistillPlan, console: Console) -> list[Scored] | None:
+    """Collective.  The whole program of one rank; returns teacher and student on rank 0."""
+    config, saved, recipe = plan.student, plan.teacher, plan.recipe
+    task, num_students = make_task(config), comm.size - plan.teacher_ranks
     students = comm.split(0 if comm.rank < num_students else None)
     batches = task.batches
-    if options.teacher_ranks:
+    if plan.teacher_ranks:
         model = build_teacher(saved) if students else load_teacher(saved)
         teacher = ParallelTeacher(model, recipe, comm, range(num_students, comm.size),
-                                range(num_students), options.teacher_split,
+                                range(num_students), plan.teacher_split,
                                 saved.description["dtype"])
-        batches = AnnouncedBatches(batches, teacher, range(plan.first_step, made.steps),
-                            made.accumulate)
+        batches = AnnouncedBatches(batches, teacher, range(plan.first_step, config.run.steps),
+                            config.parallel.accumulate)
         if students is None:
             batches.serve()
-            return
+            return None
     else:
         teacher = LocalTeacher(load_teacher(saved), recipe)
-    found = plan.found and (with_projections(plan.found[0]), plan.found[1])
-    run = begin(students, made, DistillationTask(task, teacher, recipe, batches), found)
-    console = Console(soft_wrap=True, highlight=False)
+    state = begin(students, config, DistillationTask(task, teacher, recipe, batches),
+                  plan.origin and with_projections(plan.origin))
     if comm.rank == 0:
-        introduce(run.task, options, plan, num_students, console)
-    with ProgressBar(students, run, console) as progress, \
+        introduce(state.task, plan, num_students, console)
+    with ProgressBar(students, state, console) as progress, \
             np.errstate(over="ignore", invalid="ignore"):
-        train(students, run, progress, lambda step: keep(students, run, plan, options.out, step))
-    if comm.rank == 0:
-        student = task.build().to_empty(np.dtype(made.dtype))
-        student.load_state_dict(files.load(options.out).model)
-        whole = load_teacher(saved)
-        for name, model, plain in (("teacher", whole, build_teacher(saved)),
-                                   ("student", student, student)):
-            console.print(f"{name}, {plain.num_parameters():,} parameters: {task.summary(model)}",
-                          markup=False)
-        console.print(f"checkpoint: {options.out / 'checkpoint.npz'}", markup=False)
+        train_steps(students, state, progress,
+                    lambda step: save_student(students, state, plan, step))
+    return compare(plan, task, console) if comm.rank == 0 else None
 
 
-def introduce(task: DistillationTask, options: argparse.Namespace, plan: Plan,
-              num_students: int, console: Console) -> None:
+def compare(plan: DistillPlan, task: Task, console: Console) -> list[Scored]:
+    """Score and print the teacher and the student that was written."""
+    student = task.build().to_empty(np.dtype(plan.student.precision.dtype))
+    student.load_state_dict(files.load(plan.out).model)
+    models: list[tuple[str, Module, int]] = [
+        ("teacher", load_teacher(plan.teacher), build_teacher(plan.teacher).num_parameters()),
+        ("student", student, student.num_parameters())]
+    scored = [Scored(name, size, *task.summary(model)) for name, model, size in models]
+    for model in scored:
+        console.print(f"{model.name}, {model.num_parameters:,} parameters: {model.summary}",
+                      markup=False)
+    console.print(f"checkpoint: {plan.out / 'checkpoint.npz'}", markup=False)
+    return scored
+
+
+def introduce(task: DistillationTask, plan: DistillPlan, num_students: int,
+              console: Console) -> None:
     """Print which student learns from which teacher, and where."""
     student, recipe, sizes = task.task.build(), task.recipe, task.describe()["model"]
     shown = f"{sizes['num_layers']} layers of width {sizes['width']}" \
@@ -149,12 +161,12 @@ def introduce(task: DistillationTask, options: argparse.Namespace, plan: Plan,
     for name, weight in (("hidden layers", recipe.hidden), ("attention scores", recipe.attention)):
         what += f", {name} × {weight:g}" * (weight > 0)
     where = f"{num_students} rank{'s' * (num_students > 1)}"
-    if options.teacher_ranks:
-        where += f", the teacher on {options.teacher_ranks} others ({options.teacher_split})"
+    if plan.teacher_ranks:
+        where += f", the teacher on {plan.teacher_ranks} others ({plan.teacher_split})"
     console.print(f"minipar distill: a {type(student).__name__} of {student.num_parameters():,} "
                   f"parameters ({shown}) learns from one of "
                   f"{build_teacher(plan.teacher).num_parameters():,}, {what}, on {where}, "
-                  f"{precision_of(plan.made)}", markup=False)
-    if plan.found:
-        console.print(f"resumed from {plan.made.resume} after {plan.first_step} steps",
+                  f"{precision_of(plan.student)}", markup=False)
+    if plan.origin:
+        console.print(f"resumed from {plan.student.run.resume} after {plan.first_step} steps",
                       markup=False)

@@ -2,13 +2,11 @@
 
     checkpoint ─▶ run ─▶ masks, or a smaller model ─▶ steps ─▶ checkpoint
 
-While it lasts, the description of its checkpoints has an entry "pruning", a Pruning, from which it
-goes on when it was interrupted.
+Until it ends, the description of its checkpoints has an entry "pruning", a Pruning, from which
+`minipar prune --resume` continues.
 """
 
-import argparse
 from collections import defaultdict
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -24,20 +22,38 @@ from ...compress.pruning.serialization import KIND
 from ...compress.pruning.shrink import shrink, without_masks
 from ...compress.pruning.structured import unit_masks
 from ...launcher import UsageError
-from ...nn import Module
-from ..checkpoint_schema import describe_model, sizes_as_options, training_options
-from ..flags import check
-from ..loop import TrainState, begin, save, take_step
+from ..check import check_folder, checked
+from ..checkpoint_schema import config_of, describe_config, describe_model, sizes_as_options
+from ..config import TrainConfig
+from ..loop import TrainState, begin, save, train_steps
 from ..model_checkpoints import read_description
 from ..report import ProgressBar
+from ..setup.origin import Compression
+from ..setup.precision import FULL_PRECISION
 from ..tasks import make_task
 
 SPARE = 3               # the last third of --gradual's steps prunes no more
 NUM_CUTS = 20           # at most, of --gradual
 CALIBRATION = 8         # batches that gradients are taken of
 # On one rank, in full precision, without a new warm-up; afterwards the options are as before.
-HERE = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "precision": "fp32", "loss_scale": None,
-        "reduce_dtype": "fp32", "remat": "none"}
+ON_ONE_RANK = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "remat": "none", **FULL_PRECISION}
+
+
+@dataclass(frozen=True)
+class PruneConfig:
+    """What `minipar prune` can be told; of `checkpoint` and `resume` one is None."""
+
+    out: Path
+    checkpoint: Path | None = None
+    resume: Path | None = None
+    method: str = "magnitude"
+    amount: float = 0.5
+    scope: str = "global"
+    steps: int = 0
+    gradual: bool = False
+    lr: float | None = None             # None: as in the training
+    data: str | None = None             # None: as in the training
+    save_every: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,81 +82,84 @@ class Pruning:
 
 
 @dataclass
-class Work:
-    """A run that is being pruned; `before` are the options it had, and will have again."""
+class PruningRun:
+    """A run that is being pruned; `before` is the configuration it had, and will have again."""
 
-    run: TrainState
+    state: TrainState
     plan: Pruning
-    before: argparse.Namespace
+    before: TrainConfig
 
-    def keep(self, comm: Communicator, step: int) -> None:
-        """Write the run: for `minipar train --resume`, and on the way for `prune --resume`."""
-        run, plan = self.run, self.plan
-        options = argparse.Namespace(**{
-            **vars(run.options), **{name: getattr(self.before, name) for name in HERE},
-            "steps": max(1, plan.last_step)})
-        kept = run.masks.local_masks() if run.masks else run.kept
-        save(comm, replace(run, options=options, kept=kept), step,
-             {"pruning": asdict(plan)} if step < plan.last_step else None)
+    def save(self, comm: Communicator, step: int) -> None:
+        """Write a checkpoint for `train --resume`, and on the way also for `prune --resume`."""
+        state, plan = self.state, self.plan
+        config = state.config.updated(steps=max(1, plan.last_step), **{
+            name: self.before.get(name) for name in ON_ONE_RANK})
+        entries = describe_config(config)
+        if step < plan.last_step:
+            entries["pruning"] = asdict(plan)
+        if state.compression.masks:
+            state.compression.kept = state.compression.masks.local_masks()
+        save(comm, state, step, lambda saved: replace(
+            saved, description=saved.description | entries))
 
 
-def open_run(comm: Communicator, options: argparse.Namespace) -> Work:
-    """The run that wrote the checkpoint, to go on for --steps more on one rank.
+def open_run(comm: Communicator, config: PruneConfig) -> PruningRun:
+    """The run that wrote the checkpoint, continued for --steps more on one rank.
 
-    Raises UsageError for what cannot be pruned, or would be replaced.
+    Raises UsageError for a checkpoint that cannot be pruned, or would be replaced.
     """
-    source = options.checkpoint
+    source = config.checkpoint
     if any(step["kind"] != KIND for step in read_description(source).get("compression") or []):
         raise UsageError(f"{source} is quantized, which comes after pruning: prune the model that "
                          "it was made from, then quantize")
-    if options.out.resolve() == (source if source.is_dir() else source.parent).resolve():
-        raise UsageError(f"--out {options.out} is where the checkpoint is, which would be "
+    if config.out.resolve() == (source if source.is_dir() else source.parent).resolve():
+        raise UsageError(f"--out {config.out} is where the checkpoint is, which would be "
                          "replaced: give another folder")
     description = read_description(source, to_train=True)
-    before, first = training_options(description), description["step"]
-    return begin_work(comm, options, source, before, Pruning(
-        options.method, options.amount, options.scope or "global", options.gradual, first,
-        first + options.steps, before.lr if options.lr is None else options.lr))
+    before, first = config_of(description), description["step"]
+    return begin_run(comm, config, source, before, Pruning(
+        config.method, config.amount, config.scope, config.gradual, first,
+        first + config.steps, before.optimizer.lr if config.lr is None else config.lr))
 
 
-def resume_run(comm: Communicator, options: argparse.Namespace) -> Work:
+def resume_run(comm: Communicator, config: PruneConfig) -> PruningRun:
     """A pruning that was interrupted, as it was at its last checkpoint.  Raises UsageError."""
-    description = read_description(options.resume, to_train=True)
+    description = read_description(config.resume, to_train=True)
     told = description.get("pruning")
     if told is None:
-        raise UsageError(f"--resume {options.resume}: no pruning was interrupted there: `minipar "
+        raise UsageError(f"--resume {config.resume}: no pruning was interrupted there: `minipar "
                          "train --resume` trains the model on, and keeps its masks")
     plan = Pruning(**{field.name: told[field.name] for field in fields(Pruning)})
-    return begin_work(comm, options, options.resume, training_options(description), plan)
+    return begin_run(comm, config, config.resume, config_of(description), plan)
 
 
-def begin_work(comm: Communicator, options: argparse.Namespace, source: Path,
-               before: argparse.Namespace, plan: Pruning) -> Work:
+def begin_run(comm: Communicator, config: PruneConfig, source: Path, before: TrainConfig,
+              plan: Pruning) -> PruningRun:
     """The run of the checkpoint at `source`, until the last step of `plan`."""
-    made = argparse.Namespace(**{
-        **vars(before), **HERE, "resume": source, "out": options.out, "lr": plan.lr,
-        "steps": max(plan.last_step, plan.first_step + 1), "save_every": options.save_every,
-        "data": options.data or before.data})
-    check(made)
-    return Work(begin(comm, made, make_task(made)), plan, before)
+    made = checked(before.updated(
+        resume=source, out=config.out, lr=plan.lr, save_every=config.save_every,
+        steps=max(plan.last_step, plan.first_step + 1), data=config.data or before.data.source,
+        **ON_ONE_RANK))
+    check_folder(config.out)
+    return PruningRun(begin(comm, made, make_task(made)), plan, before)
 
 
-def prune_run(comm: Communicator, work: Work) -> None:
-    """Prune the run, or put it on a smaller model; what goes little by little goes later."""
-    if work.plan.method == "structured":
-        work.run = smaller_run(comm, work.run, work.plan.amount)
+def prune_run(comm: Communicator, run: PruningRun) -> None:
+    """Prune the model of a run, or shrink it; --gradual prunes later, step by step."""
+    if run.plan.method == "structured":
+        run.state = smaller_run(comm, run.state, run.plan.amount)
     else:
-        mask_run(work)
-    work.run.compression = [*work.run.compression, work.plan.step]
+        mask_run(run)
+    run.state.compression.steps = [*run.state.compression.steps, run.plan.step]
 
 
-def mask_run(work: Work) -> None:
-    """Put masks on the model of a run; without those that go little by little."""
-    run, plan, model = work.run, work.plan, work.run.strategy.model
-    if run.masks is None:
-        run.masks = Masks(model, {name: np.ones(p.shape, bool)
-                                  for name, p in prunable_weights(model).items()})
-    masks, gone = run.masks, run.masks.sparsity()
+def mask_run(run: PruningRun) -> None:
+    """Put masks on the model of a run, or prune more of those it has."""
+    plan, model, compression = run.plan, run.state.strategy.model, run.state.compression
+    if compression.masks is None:
+        compression.masks = Masks(model, {name: np.ones(p.shape, bool)
+                                          for name, p in prunable_weights(model).items()})
+    masks, gone = compression.masks, compression.masks.sparsity()
     if plan.method != "2:4" and plan.amount < gone:
         raise UsageError(f"--amount {plan.amount:g}: {gone:.1%} of the weights are gone "
                          "already, ask for more")
@@ -148,88 +167,73 @@ def mask_run(work: Work) -> None:
         masks.update({name: n_of_m(values) & masks.local_masks()[name]
                       for name, values in magnitude(masks.parameters).items()})
     elif plan.gradual:
-        work.plan = replace(plan, initial=gone)
+        run.plan = replace(plan, initial=gone)
     else:
-        masks.update(prune(model, scores(run, plan, masks.parameters), plan.amount, plan.scope,
-                           masks))
+        masks.update(prune(model, scores(run.state, plan, masks.parameters), plan.amount,
+                           plan.scope, masks))
 
 
-def gradual(run: TrainState, plan: Pruning) -> GradualPruning:
-    """Prunes the run's model step by step, from where it is."""
+def gradual_pruning(state: TrainState, plan: Pruning) -> GradualPruning:
+    """Prunes the run's model step by step, from the sparsity that it has."""
     num_steps = plan.last_step - plan.first_step
     length = num_steps - num_steps // SPARE
-    made = GradualPruning(run.strategy.model, run.masks, plan.amount, plan.first_step, length,
-                   -(-length // NUM_CUTS), plan.scope, initial=plan.initial,
-                   score=lambda parameters: scores(run, plan, parameters))
-    made.finished = run.first_step > plan.first_step + length
+    made = GradualPruning(state.strategy.model, state.compression.masks, plan.amount,
+                          plan.first_step, length, -(-length // NUM_CUTS), plan.scope,
+                          initial=plan.initial,
+                          score=lambda parameters: scores(state, plan, parameters))
+    made.finished = state.first_step > plan.first_step + length
     return made
 
 
-def scores(run: TrainState, plan: Pruning, parameters: dict) -> Scores:
-    """By the method's name; gradients are those of the first batches."""
+def scores(state: TrainState, plan: Pruning, parameters: dict) -> Scores:
+    """The scores of the plan's method; taylor takes gradients of the first batches."""
     if plan.method == "magnitude":
         return magnitude(parameters)
     if plan.method == "random":
-        return random(parameters, run.options.seed)
-    model = run.strategy.model
-    calibrate(model, [run.task.batches.batch(plan.first_step + i)[:2] for i in range(CALIBRATION)])
+        return random(parameters, state.config.run.seed)
+    model, batches = state.strategy.model, state.task.batches
+    calibrate(model, [batches.batch(plan.first_step + i)[:2] for i in range(CALIBRATION)])
     found = taylor(parameters)
     model.zero_grad()
     return found
 
 
-def smaller_run(comm: Communicator, run: TrainState, amount: float) -> TrainState:
+def smaller_run(comm: Communicator, state: TrainState, amount: float) -> TrainState:
     """The run, of a model without the `amount` of its neurons and heads."""
-    model = without_masks(run.strategy.model)
+    model = without_masks(state.strategy.model)
     Masks(model, unit_masks(model, amount))
     states: dict[str, dict] = defaultdict(dict)
-    for key, array in run.optimizer.state_dict().items():
-        state, _, name = key.partition("/")
-        states[state][name] = array
+    for key, array in state.optimizer.state_dict().items():
+        kind, _, name = key.partition("/")
+        states[kind][name] = array
+    before, kept = state.compression, state.compression.kept
     everywhere = {name: np.ones(p.shape, bool) for name, p in model.named_parameters()}
-    small, cut = shrink(model, everywhere | run.kept, *states.values())
+    small, cut = shrink(model, everywhere | kept, *states.values())
     if small.num_parameters() == model.num_parameters():
         raise UsageError(f"--amount {amount:g} of so few neurons and heads is none: ask for more, "
                          "or train a wider model")
-    options = argparse.Namespace(**{**vars(run.options), **sizes_of(small), "resume": None})
-    made = begin(comm, options, make_task(options))
+    config = state.config.updated(resume=None, **sizes_as_options(describe_model(small)))
+    made = begin(comm, config, make_task(config))
     made.strategy.model.load_state_dict(small.state_dict())
-    made.first_step, made.losses = run.first_step, run.losses
-    made.compression = run.compression
-    made.optimizer.load_state_dict({f"{state}/{name}": array for state, arrays in
+    made.first_step, made.losses = state.first_step, state.losses
+    made.optimizer.load_state_dict({f"{kind}/{name}": array for kind, arrays in
                                     zip(states, cut[1:]) for name, array in arrays.items()},
-                                   run.optimizer.num_steps)
-    if run.kept:
-        made.kept = {name: cut[0][name] for name in run.kept}
-        made.masks = Masks(made.strategy.model, made.kept)
+                                   state.optimizer.num_steps)
+    made.compression = Compression(before.steps, {name: cut[0][name] for name in kept})
+    made.compression.attach(made.strategy.model)
     return made
 
 
-def sizes_of(model: Module) -> dict[str, object]:
-    """The options of `minipar train` that make such a model."""
-    return sizes_as_options(describe_model(model))
-
-
-def train_on(comm: Communicator, work: Work, console: Console) -> None:
+def train_on(comm: Communicator, run: PruningRun, console: Console) -> None:
     """Take the steps that are left, each after a little pruning if it is gradual; write the run."""
-    run, plan, every = work.run, work.plan, work.run.options.save_every
-    cut = gradual(run, plan) if plan.gradual else None
-    with bar(comm, work, console) as progress, np.errstate(over="ignore", invalid="ignore"):
-        for step in range(run.first_step, plan.last_step):
-            if cut is not None:
-                cut.step(step)
-            loss = take_step(run, step)
-            run.losses.append(loss)
-            progress(step, loss)
-            if every and (step + 1) % every == 0 and step + 1 < plan.last_step:
-                work.keep(comm, step + 1)
-    if run.masks:
-        run.kept = run.masks.local_masks()
-        run.masks.zero_masked()
-    work.keep(comm, plan.last_step)
-
-
-def bar(comm: Communicator, work: Work, console: Console) -> AbstractContextManager:
-    """The progress bar, which needs data; none where no step is left."""
-    is_left = work.run.first_step < work.plan.last_step
-    return ProgressBar(comm, work.run, console) if is_left else nullcontext()
+    state, plan = run.state, run.plan
+    if state.first_step < plan.last_step:
+        before_step = gradual_pruning(state, plan).step if plan.gradual else lambda step: None
+        with ProgressBar(comm, state, console) as progress, \
+                np.errstate(over="ignore", invalid="ignore"):
+            train_steps(comm, state, progress, lambda step: run.save(comm, step), before_step,
+                        observe=False)
+    else:
+        run.save(comm, plan.last_step)
+    if state.compression.masks:
+        state.compression.masks.zero_masked()

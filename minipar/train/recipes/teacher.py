@@ -1,12 +1,12 @@
 """The teacher of `minipar distill`, from its checkpoint: plain, pruned or quantized.
 
-Whether it can be cut over ranks is tried on shapes, before numbers are read.
+`check_split` tries on shapes, before numbers are read, whether ranks can share it.
 
     description ─▶ build_teacher ─▶ shapes, for the recipe and for ranks that only learn
     and arrays  ─▶ load_teacher  ─▶ the model that runs
 """
 
-import argparse
+from pathlib import Path
 
 from ...checkpoint import Checkpoint
 from ...comm import Cluster
@@ -18,16 +18,17 @@ from ...parallel.tensor.apply import parallelize
 from ..model_checkpoints import task_of
 
 
-def check_split(saved: Checkpoint, options: argparse.Namespace) -> None:
-    """Cut a teacher without numbers, to see if it can be.  Raises ValueError."""
-    if options.teacher_ranks and any(step["kind"] == "quantized"
-                                     for step in compression_steps(saved)):
-        raise ValueError(f"{options.teacher} is quantized, which is not cut over ranks: leave "
+def check_split(saved: Checkpoint, path: Path, ranks: int, split: str) -> None:
+    """Try to cut the teacher from `path` over its ranks, without numbers.  Raises ValueError."""
+    if not ranks:
+        return
+    if any(step["kind"] == "quantized" for step in compression_steps(saved)):
+        raise ValueError(f"{path} is quantized, which is not cut over ranks: leave "
                          "--teacher-ranks out, or give the model that it was made from")
-    if options.teacher_ranks and options.teacher_split == "pp":
-        cut_evenly([1] * len(chain(build_teacher(saved))), options.teacher_ranks)
-    elif options.teacher_ranks:
-        Cluster(options.teacher_ranks).run(lambda comm: parallelize(build_teacher(saved), comm))
+    if split == "pp":
+        cut_evenly([1] * len(chain(build_teacher(saved))), ranks)
+    else:
+        Cluster(ranks).run(lambda comm: parallelize(build_teacher(saved), comm))
 
 
 def build_teacher(saved: Checkpoint) -> Module:

@@ -4,10 +4,8 @@
     rank 1 ─ GPU 1      rank 3 ─ GPU 1        which are one process, share GPU 0
 
 Parameters, gradients, states and batches live there.  Messages between ranks go through the host;
-so do checkpoints, and what is shown at the end.
+so do checkpoints, and the results that are printed at the end.
 """
-
-import argparse
 
 import numpy as np
 
@@ -15,31 +13,29 @@ from ...backend import Array
 from ...comm import Communicator
 from ...environment import launched
 from ...launcher import UsageError
-
-DEVICES = ("cpu", "cuda")
-
-
-def add_device_argument(group: argparse._ArgumentGroup) -> None:
-    """The option, in a group of a parser."""
-    group.add_argument("--device", choices=DEVICES, default="cpu",
-                       help="where arrays live: cuda takes CuPy, gives rank r GPU r mod their "
-                            "number, and sends messages through the host (cpu)")
+from ..config import TrainConfig
 
 
-def check_device(options: argparse.Namespace) -> None:
-    """Refuse a device that is not here, and what does not go with it.  Raises UsageError."""
-    if options.device == "cpu":
+def check_device(config: TrainConfig) -> None:
+    """Refuse options that do not go with the device.  Raises UsageError."""
+    if config.run.device == "cpu":
         return
-    for name, what in (("offload", "keeps arrays in a file of the host"),
-                       ("memory_limit", "limits the memory of the host")):
-        if getattr(options, name):
-            raise UsageError(f"--{name.replace('_', '-')} {what}, but --device cuda has them on a "
-                             "GPU: leave one of the two out")
-    num_gpus()
+    for flag, value, what in (
+            ("--offload", config.memory.offload, "keeps arrays in a file of the host"),
+            ("--memory-limit", config.memory.memory_limit, "limits the memory of the host")):
+        if value:
+            raise UsageError(f"{flag} {what}, but --device cuda has them on a GPU: leave one of "
+                             "the two out")
+
+
+def check_gpu(config: TrainConfig) -> None:
+    """Refuse --device cuda on a machine without a GPU or CuPy.  Raises UsageError."""
+    if config.run.device != "cpu":
+        num_gpus()
 
 
 def num_gpus() -> int:
-    """How many CUDA GPUs there are, at least 1.  Raises UsageError if there is none, or no CuPy."""
+    """The number of CUDA GPUs, at least 1.  Raises UsageError if there is none, or no CuPy."""
     try:
         import cupy
     except ImportError as error:
@@ -56,9 +52,9 @@ def num_gpus() -> int:
     return number
 
 
-def device_array(options: argparse.Namespace, comm: Communicator) -> Array:
-    """An empty array where this rank computes, from now on: others are made as it is."""
-    if options.device == "cpu":
+def device_array(config: TrainConfig, comm: Communicator) -> Array:
+    """An empty array on the device of this rank, which is the current one from now on."""
+    if config.run.device == "cpu":
         return np.empty(0)
     import cupy
     cupy.cuda.Device(comm.world_rank % num_gpus() if launched() else 0).use()

@@ -1,6 +1,6 @@
 """Do real ranks work together?  `minipar doctor` starts two, which try what every run needs.
 
-    mpirun -n 2 python -m minipar.commands.doctor_ranks
+    mpirun -n 2 python -m minipar.commands.doctor.ranks
 
 It prints nothing if they do, and ends with 0.
 """
@@ -12,12 +12,13 @@ import sys
 
 import numpy as np
 
-from ..comm import Communicator
-from ..comm.collectives import all_reduce
-from ..comm.work import start
-from ..environment import launched, mpirun_environment
-from ..launcher import launch
+from ...comm import Communicator
+from ...comm.collectives import all_reduce
+from ...comm.work import start
+from ...environment import launched, mpirun_environment
+from ...launcher import launch
 
+MODULE = "minipar.commands.doctor.ranks"
 LIMIT = 60      # seconds for two ranks to start and work; for one wait, a third of that
 
 
@@ -43,7 +44,7 @@ def work_together(comm: Communicator) -> None:
 def try_two_ranks(mpirun: str) -> list[str]:
     """The problem that two ranks have, if any: they are started now."""
     process = subprocess.Popen(
-        [mpirun, "-n", "2", sys.executable, "-m", "minipar.commands.doctor_ranks"], text=True,
+        [mpirun, "-n", "2", sys.executable, "-m", MODULE], text=True,
         env=mpirun_environment() | {"MINIPAR_TIMEOUT": str(LIMIT // 3)}, start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -58,7 +59,7 @@ def try_two_ranks(mpirun: str) -> list[str]:
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message"]
     telling = [line for line in lines if "minipar:" in line or "EXIT STRING" in line] or lines
     return [f"two ranks that split, send and share memory fail ({telling[0]}): {mpirun} -n 2 "
-            f"{sys.executable} -m minipar.commands.doctor_ranks shows all that they say"]
+            f"{sys.executable} -m {MODULE} shows all that they say"]
 
 
 if __name__ == "__main__":

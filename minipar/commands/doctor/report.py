@@ -5,6 +5,7 @@ instead of one run of N ranks there are N runs of one rank each, or an abort abo
 right is tried: it "fits together" when two real ranks have worked together.
 """
 
+import argparse
 import importlib.metadata
 import platform
 import shutil
@@ -13,14 +14,11 @@ import sys
 from ctypes.util import find_library
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from threadpoolctl import threadpool_info
 
-from .. import __version__
-from ..comm.mpi.library import import_mpi, library_vendor, mismatch
-from ..environment import (
+from ... import __version__
+from ...comm.mpi.library import import_mpi, library_vendor, mismatch
+from ...environment import (
     blas_threads,
     find_mpirun,
     free_shared_memory,
@@ -28,8 +26,9 @@ from ..environment import (
     minipar_command,
     num_cores,
 )
-from ..launcher import launch
-from .doctor_ranks import try_two_ranks, work_together
+from ...launcher import launch
+from ..tables import Column, Output, Table
+from .ranks import try_two_ranks, work_together
 
 BYTES_PER_RANK = 10 << 20       # of shared memory: MPICH's 5 MiB, and our window of 3
 RANKS = 4                       # as many as `make demo` starts
@@ -150,8 +149,12 @@ def room_for_ranks(free: int | None) -> list[str]:
             "root: mount -o remount,rw,size=1g /dev/shm"]
 
 
-def main() -> int:
-    """Print it (on rank 0 only); return 0 if nothing is wrong, else 1."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """No options of its own."""
+
+
+def main(options: argparse.Namespace, output: Output) -> int:
+    """Print what is installed; return 0 if nothing is wrong, else 1."""
     free = free_shared_memory()     # before MPI takes some
     library, num_seen = _mpi_library()
     world, mpirun = launched(), find_mpirun()
@@ -178,15 +181,16 @@ def main() -> int:
         "cores": f"{num_cores()} for this process, so {blas_threads()} BLAS thread(s) a rank",
         "GPU": _gpu(),
     }
-    console, table = Console(soft_wrap=True), Table(title="minipar doctor", title_justify="left")
-    table.add_column("what")
-    table.add_column("found", overflow="fold")
+    table = Table.of("minipar doctor", "what", Column("found", is_text=True))
     for what, found in rows.items():
-        table.add_row(what, Text(found))
-    console.print(table)
+        table.add(what, found)
+    output.table(table)
+    faults = Table.of("problems", "problem")
     for problem in problems:
-        console.print("problem:", style="red", end=" ")
-        console.print(problem, markup=False, highlight=False)
+        output.console.print("problem:", style="red", end=" ")
+        output.text(problem)
+        faults.add(problem)
+    output.table(faults, show=False)
     if not problems:
-        console.print("[green]all fits together[/]: try  " + minipar_command("doctor", 4))
+        output.console.print("[green]all fits together[/]: try  " + minipar_command("doctor", 4))
     return 1 if problems else 0

@@ -1,0 +1,137 @@
+"""What a command prints: text and tables for people, or with --json the tables alone.
+
+    output.text("…")        ─▶ terminal
+    output.table(table)     ─▶ terminal, or one of "tables" in
+                               {"command": "schedule", "version": "0.2.0", "tables": [
+                                {"title": "…", "columns": [{"name": "bytes", "unit": "B"}],
+                                 "rows": [[4096]]}]}
+
+Both forms come from the same Table.  With --json nothing else is written to stdout.
+"""
+
+import json
+import math
+import sys
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rich.box import HEAVY_HEAD, Box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from .. import __version__
+from ..environment import launched
+
+WIDTH = 118             # of tables that go into a file, which has room for whole rows
+
+
+class Shown(NamedTuple):
+    """A cell that people see otherwise than scripts: as `text`, perhaps in a style."""
+
+    value: Any
+    text: str
+    style: str = ""
+
+
+class Column(NamedTuple):
+    """The head of a column; `unit` is that of its values in JSON."""
+
+    name: str
+    unit: str = ""
+    is_text: bool = False           # aligned to the left
+
+
+@dataclass
+class Table:
+    """A table: the first column is text, the others are numbers unless they say otherwise.
+
+    A cell is a text, a number, None for none, a pair of numbers, or a Shown.
+    """
+
+    title: str
+    columns: list[Column]
+    rows: list[list[Any]] = field(default_factory=list)
+    sections: list[int] = field(default_factory=list)       # numbers of rows below which is a line
+
+    @classmethod
+    def of(cls, title: str, *columns: str | Column) -> "Table":
+        """An empty table; a column is at least a name."""
+        return cls(title, [column if isinstance(column, Column) else Column(column, is_text=i == 0)
+                           for i, column in enumerate(columns)])
+
+    def add(self, *cells: Any) -> None:
+        """Append a row."""
+        self.rows.append(list(cells))
+
+    def as_json(self) -> dict[str, Any]:
+        """The table in the schema of --json."""
+        return {"title": self.title,
+                "columns": [{"name": column.name, "unit": column.unit} for column in self.columns],
+                "rows": [[plain(cell) for cell in row] for row in self.rows]}
+
+    def as_rich(self, box: Box | None = HEAVY_HEAD) -> RichTable:
+        """The table as rich prints it."""
+        made = RichTable(title=escape(self.title) or None, title_justify="left", box=box,
+                         title_style="bold")
+        for column in self.columns:
+            made.add_column(escape(column.name), justify="left" if column.is_text else "right",
+                            overflow="fold")
+        for i, row in enumerate(self.rows):
+            made.add_row(*map(styled, row), end_section=i in self.sections)
+        return made
+
+
+def plain(cell: Any) -> Any:
+    """A cell as JSON has it; a number that is not finite is null."""
+    if isinstance(cell, Shown):
+        cell = cell.value
+    if isinstance(cell, list | tuple):
+        return [plain(part) for part in cell]
+    if hasattr(cell, "item"):           # a NumPy number
+        cell = cell.item()
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+
+
+def styled(cell: Any) -> str:
+    """A cell as people see it, in rich's markup."""
+    if isinstance(cell, Shown):
+        text = escape(cell.text)
+        return f"[{cell.style}]{text}[/]" if cell.style else text
+    if cell is None:
+        return "–"
+    if isinstance(cell, str):
+        return escape(cell)
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.4g}"
+
+
+class Output:
+    """The stdout of a command, on rank 0 alone; `console` is quiet with --json."""
+
+    def __init__(self, command: str, as_json: bool = False):
+        world = launched()
+        self.command, self.as_json = command, as_json
+        self.is_first = not world or world.rank == 0
+        self.console = Console(soft_wrap=True, highlight=False,
+                               quiet=as_json or not self.is_first)
+        self.tables: list[Table] = []
+
+    def text(self, *lines: str) -> None:
+        """Print lines as they are, for people only."""
+        for line in lines:
+            self.console.print(line, markup=False)
+
+    def table(self, table: Table, box: Box | None = HEAVY_HEAD, show: bool = True) -> None:
+        """Print a table; `show` is False for one that people have read in other words."""
+        self.tables.append(table)
+        if show:
+            width = None if self.console.is_terminal else max(WIDTH, self.console.width)
+            self.console.print(table.as_rich(box), soft_wrap=False, width=width)
+
+    def end(self) -> None:
+        """Write the JSON, if it was asked for."""
+        if self.as_json and self.is_first:
+            json.dump({"command": self.command, "version": __version__,
+                       "tables": [table.as_json() for table in self.tables]}, sys.stdout, indent=1,
+                      ensure_ascii=False, allow_nan=False)
+            print(flush=True)

@@ -1,0 +1,46 @@
+"""`minipar train`: a GPT or an MLP, over all ranks there are, with any strategy.
+
+    minipar train --data my.txt --layers 6 --steps 2000 --out out/gpt
+    minipar train --config run.toml --lr 0.001
+    minipar train --resume out/gpt --ranks 4 --strategy fsdp
+"""
+
+import argparse
+import sys
+
+from ..train import TrainResult, train
+from ..train.check import checked
+from ..train.config_file import to_toml
+from ..train.flags import add_arguments, parse_config
+from .tables import Column, Output, Table
+
+__all__ = ["add_arguments", "main"]
+
+
+def main(options: argparse.Namespace, output: Output) -> None:
+    """Train, or print the configuration.  Raises UsageError."""
+    config = parse_config(options)
+    if options.print_config:
+        checked(config)
+        if output.is_first:
+            sys.stdout.write(to_toml(config))
+        return
+    result = train(config, output.console)
+    if output.is_first:
+        output.table(closing_figures(result), show=False)
+
+
+def closing_figures(result: TrainResult) -> Table:
+    """The numbers of the last lines that a training run prints."""
+    table = Table.of("training", "figure", Column("value"), Column("unit", is_text=True))
+    table.add("steps", len(result.losses), "")
+    table.add("final loss", result.losses[-1], "nats")
+    table.add("parameters", result.model.num_parameters(), "")
+    table.add("validation loss", result.score.nats, "nats")
+    if result.score.accuracy is not None:
+        table.add("validation accuracy", result.score.accuracy, "")
+    if result.distance is not None:
+        table.add("distance to one rank", result.distance, "relative")
+    for file in result.files:
+        table.add(file.name, str(file), "path")
+    return table

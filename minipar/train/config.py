@@ -1,0 +1,250 @@
+"""The configuration of a training run: one value, from the command line to the last checkpoint.
+
+    defaults, checkpoint of --resume, file of --config, flags ─▶ TrainConfig ─▶ train(config)
+                                  each wins over those before it
+
+To add an option, add a field.  Its `option(…)` says everything else: the flag is `--` and the
+field's name, a file has it as `[section] name = …`, every checkpoint keeps it unless it says
+`saved=False`, and `check.py` refuses values of another type, of no known choice, or too small.
+"""
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from ..parallel.pipeline import SCHEDULES
+from ..parallel.strategies import BUCKETED
+from ..parallel.strategies import NAMES as STRATEGIES
+from ..precision import PRECISIONS
+
+OPTIMIZERS = ("adamw", "adam", "sgd")
+DEVICES = ("cpu", "cuda")
+WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
+BUCKET_MB = 25.0        # PyTorch's default
+MESH_AXES = "pp (pipeline), dp (data) and tp (tensor parallel)"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a field is outside of Python: on the command line, in a file, in a checkpoint."""
+
+    help: str
+    flag: str = ""                          # without dashes; "": the name of the field
+    choices: tuple[str, ...] = ()
+    least: float | None = None              # of a number, which must be finite
+    metavar: str | None = None
+    default_text: str = ""                  # the default in words, where its value says nothing
+    saved: bool = True                      # False: a checkpoint does not keep it
+
+
+def option(default: Any, help: str, **more: Any) -> Any:
+    """A field of the configuration; `more` are fields of Option."""
+    return field(default=default, metadata={"option": Option(help, **more)})
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The sizes of the model: of the GPT, or of the MLP that `--data digits` trains."""
+
+    layers: int = option(4, "blocks of the GPT")
+    heads: int = option(4, "attention heads")
+    kv_heads: int | None = option(None, "heads of keys and values",
+                                  default_text="as many as --heads")
+    width: int = option(128, "width of the model")
+    head_width: int | None = option(None, "width of each head", default_text="--width / --heads")
+    mlp_width: int | None = option(None, "width between the two layers of each block's MLP",
+                                   default_text="4 x --width")
+    context: int = option(64, "tokens that the model sees at once")
+    untied: bool = option(False, "give the head weights of its own, not the token embedding's")
+    hidden: str = option("128,64", "hidden sizes of the MLP that --data digits trains",
+                         metavar="SIZES")
+    dropout: float = option(0.0, "dropout rate")
+
+
+@dataclass(frozen=True)
+class RecordedData:
+    """What a checkpoint says of the data it was trained on."""
+
+    vocabulary: str | None = None       # the characters of the text
+    seed: int | None = None             # that made the synthetic language
+    source: str | None = None           # what --data was …
+    path: str | None = None             # … and where that file was
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What the model is trained on."""
+
+    source: str = option("docs", "Python's own documentation (docs), handwritten digits, a made-up "
+                         "language with a known best loss (synthetic), or the path of any text",
+                         flag="data", metavar="docs|digits|synthetic|PATH")
+    batch: int = option(32, "samples in each step, over all ranks", least=1)
+    recorded: RecordedData = RecordedData()     # no option: it comes from a checkpoint
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer, and the schedule of its learning rate."""
+
+    name: str = option("adamw", "the update rule", flag="optimizer", choices=OPTIMIZERS)
+    lr: float | None = option(None, "peak learning rate", least=0, default_text="3e-3; sgd: 0.1")
+    warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
+    weight_decay: float | None = option(
+        None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
+        least=0, default_text="adamw: 0.01, adam and sgd: 0")
+    decay_all: bool = option(False, "let biases and layer norms decay too")
+    momentum: float = option(0.9, "momentum of sgd", least=0)
+    clip: float = option(1.0, "largest norm of all gradients together; 0: no clipping", least=0)
+
+
+@dataclass(frozen=True)
+class ParallelConfig:
+    """How the ranks share the work."""
+
+    strategy: str = option(
+        "ddp", "dp: rank 0 drives; ddp: gradients are summed in buckets; zero1, zero2, zero3: "
+        "optimizer states, and gradients, and parameters are sharded; fsdp: all of them, by block",
+        choices=STRATEGIES)
+    accumulate: int = option(1, "add up the gradients of K microbatches in each step", least=1,
+                             metavar="K")
+    bucket_mb: float | None = option(
+        None, "megabytes in a bucket of gradients, with "
+        f"{', '.join(list(BUCKETED)[:-1])} or {list(BUCKETED)[-1]}",
+        metavar="MB", default_text=f"{BUCKET_MB:g}", saved=False)
+    hybrid_shard: int | None = option(
+        None, "with fsdp: shard over N neighbouring ranks, replicate the shards over the others",
+        least=1, metavar="N", default_text="all ranks", saved=False)
+    mesh: str | None = option(
+        None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
+        metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)
+    schedule: str | None = option(None, "with pp: the order of forwards and backwards",
+                                  choices=SCHEDULES, default_text="1f1b", saved=False)
+    microbatches: int | None = option(
+        None, "with pp: microbatches into which each dp rank's rows are cut", least=1,
+        metavar="M", default_text="2 pp", saved=False)
+    virtual_stages: int | None = option(
+        None, "with pp: stages of each rank, for a schedule that takes several", least=1,
+        metavar="V", default_text="2", saved=False)
+    sequence_parallel: bool = option(False, "with tp: split a GPT's tokens between pairs of layers",
+                                     saved=False)
+
+
+@dataclass(frozen=True)
+class PrecisionConfig:
+    """In how many bits numbers are computed, kept and sent."""
+
+    dtype: str = option("float32", "of the parameters", choices=("float32", "float64"))
+    compute: str = option("fp32", "format of activations, gradients and weights in use; fp8: of "
+                          "factors, the rest bf16", flag="precision", choices=PRECISIONS)
+    loss_scale: str | None = option(
+        None, "factor of the loss in backward", metavar="dynamic|none|N",
+        default_text="dynamic with fp16 and fp8, else none")
+    reduce_dtype: str = option(
+        "fp32", "format in which data-parallel ranks sum gradients; int8, int4: sent as integers, "
+        "summed in float32, and the rounding error is sent in the next step", choices=WIRE_FORMATS)
+    gather_dtype: str = option("fp32", "format in which fsdp gathers weights", choices=WIRE_FORMATS)
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """What is recomputed, what waits in a file, and how much memory a rank may use."""
+
+    remat: str = option(
+        "none", "what backward recomputes instead of keeping: attention's probabilities "
+        "(selective), every block (full), segments of K blocks, √L segments, or as little as fits "
+        "into SIZE bytes of activations", metavar="none|selective|full|every:K|sqrt|optimal:SIZE")
+    offload: str = option(
+        "", "keep these in a file, mapped into memory when they are needed: activations, optimizer "
+        "(its states), parameters (with fsdp: its shards of parameters and gradients)",
+        metavar="WHAT,…", saved=False)
+    offload_dir: Path | None = option(None, "folder of that temporary file", metavar="DIR",
+                                      default_text="the system's", saved=False)
+    memory_limit: str | None = option(
+        None, "stop with a message when a rank needs more, for example 512MB", metavar="SIZE",
+        saved=False)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How long the run is, where it runs, and what it leaves behind."""
+
+    steps: int = option(200, "optimizer steps", least=1)
+    seed: int = option(0, "of initial values, batches and dropout", least=0)
+    ranks: int | None = option(None, "without mpirun: simulate N ranks in this process",
+                               metavar="N", default_text="1", saved=False)
+    device: str = option("cpu", "where arrays live: cuda needs CuPy, gives rank r GPU r mod their "
+                         "number, and sends messages through the host", choices=DEVICES,
+                         saved=False)
+    out: Path | None = option(None, "folder for checkpoints, the loss curve, and the timeline, "
+                              "memory and pipeline of one step", metavar="DIR", saved=False)
+    save_every: int = option(0, "also write a checkpoint every N steps", least=0, metavar="N",
+                             saved=False)
+    resume: Path | None = option(None, "continue from the checkpoint in DIR, and write there if "
+                                 "--out is not given", metavar="DIR", saved=False)
+    sample: int = option(0, "print N characters of generated text at the end", least=0,
+                         metavar="N", saved=False)
+    prompt: str = option("\n", "what the sample continues", default_text="\\n", saved=False)
+    temperature: float = option(0.8, "of the sample", least=0, saved=False)
+    verify: int = option(0, "at the end, repeat the first N steps in float64 on all ranks and on "
+                         "one, and print how far apart they are", least=0, metavar="N", saved=False)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that `minipar train` can be told; `check.checked` says what goes together."""
+
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    precision: PrecisionConfig = PrecisionConfig()
+    memory: MemoryConfig = MemoryConfig()
+    run: RunConfig = RunConfig()
+
+    def get(self, key: str) -> Any:
+        """The value of an option, by the name of its flag: "lr", "kv_heads", "data"."""
+        return getattr(getattr(self, OPTIONS[key].section), OPTIONS[key].name)
+
+    def updated(self, **values: Any) -> "TrainConfig":
+        """The same with other values, by the names of their flags: `updated(lr=0.1, steps=9)`."""
+        changes: dict[str, dict[str, Any]] = {}
+        for key, value in values.items():
+            changes.setdefault(OPTIONS[key].section, {})[OPTIONS[key].name] = value
+        return replace(self, **{section: replace(getattr(self, section), **of_section)
+                                for section, of_section in changes.items()})
+
+
+class OptionField(NamedTuple):
+    """An option with its place: field `name` of `section`, of type `kind` or also None."""
+
+    section: str
+    name: str
+    kind: type
+    is_optional: bool
+    default: Any
+    option: Option
+
+    @property
+    def key(self) -> str:
+        """The name of its flag as a name in Python."""
+        return self.option.flag or self.name
+
+    @property
+    def flag(self) -> str:
+        """The flag, as "--kv-heads"."""
+        return f"--{self.key.replace('_', '-')}"
+
+
+def _options() -> dict[str, OptionField]:
+    found = {}
+    for section in fields(TrainConfig):
+        for entry in fields(section.type):
+            if "option" in entry.metadata:
+                kinds = get_args(entry.type) or (entry.type,)       # (int, NoneType), or (int,)
+                made = OptionField(section.name, entry.name, kinds[0], type(None) in kinds,
+                                   entry.default, entry.metadata["option"])
+                found[made.key] = made
+    return found
+
+
+OPTIONS = _options()        # every option, by the name of its flag

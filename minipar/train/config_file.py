@@ -1,0 +1,116 @@
+"""The configuration as tables: a TOML file for people, and the entry "config" of a checkpoint.
+
+    [optimizer]                     as on the command line: name is --optimizer, lr is --lr
+    name = "sgd"
+    lr = 0.1
+
+Values have the types of the fields; what a table leaves out keeps the value it had before.
+"""
+
+import json
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ..launcher import UsageError
+from .config import OPTIONS, OptionField, TrainConfig
+
+Tables = dict[str, dict[str, Any]]
+FIELDS = {(field.section, field.name): field for field in OPTIONS.values()}
+SECTIONS = {section: [name for s, name in FIELDS if s == section] for section, _ in FIELDS}
+KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false",
+         Path: "a text"}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The options that a TOML file sets, by the names of their flags.  Raises UsageError."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"--config {path}: there is no such file: minipar train --print-config "
+                         f"> {path} writes one") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path} cannot be read ({error}): give a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"--config {path} is not TOML: {error}") from error
+    try:
+        return from_tables(tables)
+    except ValueError as error:
+        raise UsageError(f"--config {path}: {error}") from error
+
+
+def from_tables(tables: Any) -> dict[str, Any]:
+    """The options that `tables` set, by the names of their flags.  Raises ValueError."""
+    found = {}
+    for section, table in _entries(tables, "the configuration"):
+        if section not in SECTIONS:
+            raise ValueError(f"unknown section [{section}]: {_choices(section, SECTIONS)}")
+        for name, value in _entries(table, f"[{section}]"):
+            field = FIELDS.get((section, name))
+            if field is None:
+                raise ValueError(f"unknown key {name!r} in [{section}]: "
+                                 f"{_choices(name, SECTIONS[section])}")
+            found[field.key] = value_of(field, value)
+    return found
+
+
+def value_of(field: OptionField, value: Any) -> Any:
+    """`value`, from a file, as the field has it.  Raises ValueError for one of another type."""
+    if value is None and field.is_optional:
+        return None
+    allowed = (int, float) if field.kind is float else str if field.kind is Path else field.kind
+    if not isinstance(value, allowed) or (isinstance(value, bool) and field.kind is not bool):
+        raise ValueError(f"{field.name} in [{field.section}] takes {KINDS[field.kind]}, not "
+                         f"{json.dumps(value, default=str)[:60]}")
+    return value if isinstance(value, field.kind) else field.kind(value)
+
+
+def to_tables(config: TrainConfig) -> Tables:
+    """What a checkpoint keeps of the configuration; None is left out."""
+    tables: Tables = {}
+    for field in OPTIONS.values():
+        value = config.get(field.key)
+        if field.option.saved and value is not None:
+            tables.setdefault(field.section, {})[field.name] = value
+    return tables
+
+
+def to_toml(config: TrainConfig) -> str:
+    """The configuration as a TOML file with every option; those that are None are comments."""
+    lines = ["# minipar train --config FILE reads this; flags win over it."]
+    for section, names in SECTIONS.items():
+        lines += ["", f"[{section}]"]
+        for name in names:
+            field = FIELDS[section, name]
+            value = config.get(field.key)
+            entry = f"# {name} =" if value is None else f"{name} = {_toml_value(value)}"
+            text = field.option.help
+            if value is None and field.option.default_text:
+                text += f" ({field.option.default_text})"
+            lines.append(f"{entry:<28}# {text}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    """A number, a flag or a text in TOML; a text as in JSON, whose escapes TOML shares."""
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _entries(table: Any, name: str) -> list[tuple[str, Any]]:
+    """The entries of a table.  Raises ValueError for another value."""
+    if not isinstance(table, dict):
+        raise ValueError(f"{name} is {json.dumps(table, default=str)[:60]}, not a table of names "
+                         "and values")
+    return list(table.items())
+
+
+def _choices(name: str, known: Any) -> str:
+    """The known name that is nearest to `name`, or all of them."""
+    near = get_close_matches(name, known, 1) or [
+        field.name for field in OPTIONS.values() if field.key == name and field.name in known]
+    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"

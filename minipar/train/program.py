@@ -1,0 +1,147 @@
+"""`train(config)`: the whole training program, from a configuration to its result.
+
+    checks ─▶ ranks start ─▶ begin ─▶ steps ─▶ summary, sample, pictures, comparison with one rank
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from ..backend.malloc import keep_freed_memory
+from ..comm import Cluster, Communicator
+from ..environment import launched
+from ..launcher import UsageError, launch, on_first_rank
+from ..nn import Module
+from .check import check_machine, checked, num_ranks_of
+from .config import TrainConfig
+from .loop import TrainState, begin, train_steps
+from .model_checkpoints import load_checkpoint
+from .report import ProgressBar, draw, introduce
+from .setup.memory import explained, process_limit
+from .setup.precision import FULL_PRECISION, narrow_model, of_score, outcome
+from .setup.remat import check_budget, repeated_parts, wider
+from .tasks import Score, make_task
+
+SAME = 1e-10            # relative difference of parameters in float64 that rounding explains
+
+
+@dataclass
+class TrainResult:
+    """What a training run returns: losses on every rank, all else on rank 0 alone."""
+
+    config: TrainConfig
+    losses: list[float]                 # of every step, with those before --resume
+    model: Module | None = None         # whole, on one process
+    score: Score | None = None          # on data it has not seen
+    distance: float | None = None       # of --verify, see `distance_to_one_rank`
+    files: list[Path] = field(default_factory=list)
+
+
+def train(config: TrainConfig, console: Console | None = None) -> TrainResult:
+    """Train as `config` says, on the ranks of mpirun or on simulated ones; print to `console`.
+
+    Raises UsageError, before the ranks start, for mistakes that can be found by then.
+    """
+    config = checked(config)
+    num_ranks = num_ranks_of(config)
+    check_machine(config)
+    task = make_task(config)
+    if config.run.resume is not None:
+        load_checkpoint(config, task)      # finds mistakes before MPI starts
+    check_budget(config, narrow_model(config, task.build()), task.batches.batch(0)[0], num_ranks)
+    keep_freed_memory(config.memory.memory_limit is None)
+    if launched():
+        return launch(lambda comm: limited_rank(comm, config, console))
+    with process_limit(config, num_ranks):
+        return launch(lambda comm: train_rank(comm, config, console), cluster=Cluster(num_ranks))
+
+
+def limited_rank(comm: Communicator, config: TrainConfig, console: Console | None) -> TrainResult:
+    """`train_rank` under MPI, limited only now: MPI crashes where it gets no memory to start."""
+    with process_limit(config, num_ranks=1):
+        return train_rank(comm, config, console)
+
+
+def train_rank(comm: Communicator, config: TrainConfig,
+               console: Console | None = None) -> TrainResult:
+    """Collective.  The whole program of one rank."""
+    try:
+        with explained():
+            state = begin(comm, config, make_task(config))
+    except ValueError as error:
+        raise UsageError(f"this model cannot be made here ({error}): choose smaller sizes") \
+            from error
+    with explained(state.memory.ledger):
+        return finish(comm, state, console or Console(quiet=True))
+
+
+def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResult:
+    """Collective.  Take the steps, then print and draw the results."""
+    run, is_first = state.config.run, comm.rank == 0
+    kind = "MPI" if launched() else "simulated"
+    world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
+    if is_first:
+        introduce(state, world, console)
+    with ProgressBar(comm, state, console) as progress, \
+            np.errstate(over="ignore", invalid="ignore"):   # take_step reports such a loss
+        train_steps(comm, state, progress)
+    result = TrainResult(state.config, state.losses, state.plain_model(comm))
+    if is_first:
+        summarize(state, result, console)
+    if run.out is not None:
+        pictures = on_first_rank(comm, lambda: draw(state, world, run.out)) or []
+        result.files = [*pictures, run.out / "checkpoint.npz"] if is_first else []
+        for file in result.files:
+            kind = "checkpoint" if file.suffix == ".npz" else "picture"
+            console.print(f"{kind}: {file}", highlight=False, markup=False)
+    if run.verify and comm.size == 1:
+        console.print("--verify compares several ranks with one: there is only one here")
+    elif run.verify:
+        result.distance = distance_to_one_rank(comm, state.config)
+        if is_first:
+            verdict = "the same" if result.distance < SAME else "NOT the same"
+            console.print(f"{verdict}: after {run.verify} steps in float64, {world} are "
+                          f"{result.distance:.1e} (relative) from one rank", highlight=False)
+    return result
+
+
+def summarize(state: TrainState, result: TrainResult, console: Console) -> None:
+    """Print final loss, score, memory, plans and a sample; rank 0 only."""
+    config, task = state.config, state.task
+    result.score, line = task.summary(result.model)
+    console.print(f"final loss {state.losses[-1]:.3f}; {line}"
+                  f"{of_score(config.precision.compute)}{outcome(state.scaler)}", highlight=False)
+    if summary := state.memory.summary():
+        console.print(summary, highlight=False)
+    if plans := repeated_parts(config, state.plans):
+        console.print(plans, markup=False, highlight=False)
+    if config.run.sample:
+        console.rule("a sample")
+        console.print(task.sample(result.model), markup=False, highlight=False)
+        console.rule()
+
+
+def distance_to_one_rank(comm: Communicator, config: TrainConfig) -> float | None:
+    """Collective.  The distance of the first --verify steps from those of one rank, in float64.
+
+    That is the largest difference of any parameter after the last step, relative to the largest
+    parameter; on rank 0.
+    """
+    config = config.updated(dtype="float64", steps=config.run.verify, warmup=0, resume=None,
+                            out=None, save_every=0, memory_limit=None, remat=wider(config),
+                            **FULL_PRECISION)
+    together = begin(comm, config, make_task(config))
+    train_steps(comm, together)
+    ours = together.strategy.state_dict()
+    alone_comm = comm.split(comm.rank)
+    if comm.rank:
+        return None
+    config = config.updated(strategy="ddp", accumulate=1, hybrid_shard=None, mesh=None,
+                            microbatches=None, offload="", remat="none")
+    alone = begin(alone_comm, config, make_task(config))
+    train_steps(alone_comm, alone)
+    theirs = alone.strategy.state_dict()
+    largest = max(np.max(np.abs(array)) for array in theirs.values())
+    return max(float(np.max(np.abs(ours[name] - theirs[name]))) for name in theirs) / float(largest)

@@ -1,0 +1,158 @@
+"""The plan of `minipar distill`: what is not given is taken from the teacher's checkpoint.
+
+    DistillConfig ─▶ teacher, perhaps a student that continues ─▶ the student's TrainConfig
+
+All mistakes that can be found before the ranks start are found here.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ... import checkpoint as files
+from ...compress.distillation.distill import make_recipe
+from ...launcher import UsageError
+from ..check import check_folder, checked, num_ranks_of
+from ..checkpoint_schema import config_of
+from ..config import TrainConfig
+from ..model_checkpoints import check_resume, read, read_to_train
+from ..setup.origin import Origin
+from ..tasks import make_task
+from .distillation import KIND, DistillPlan
+from .teacher import build_teacher, check_split, load_teacher
+
+OF_GPT, OF_MLP = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",)
+OF_RUN = ("data", "batch", "steps", "lr", "optimizer", "strategy", "accumulate", "ranks")
+AT_FIRST = ("dropout", "seed", "precision")     # said once; a run that is resumed has them
+CUT = ("head_width", "mlp_width")         # of a GPT that lost some of its heads or neurons
+AS_BEFORE = ("dropout", "seed", "untied", "weight_decay", "decay_all", "momentum", "clip", "dtype")
+RECIPE = {"temperature": 2.0, "alpha": 0.5, "match_hidden": 0.0, "match_attention": 0.0,
+          "distance": "squared"}
+STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp")
+STUDENT = (*OF_GPT, *OF_MLP, *OF_RUN, *AT_FIRST)    # options of `minipar train` that can be given
+
+
+@dataclass(frozen=True)
+class DistillConfig:
+    """What `minipar distill` can be told.
+
+    `student` are options of `minipar train`, by their flags, and `recipe` some of RECIPE; what they
+    leave out is as in the teacher, or in the student that continues.
+    """
+
+    teacher: Path | None = None
+    out: Path | None = None
+    resume: Path | None = None
+    student: dict[str, Any] = field(default_factory=dict)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    teacher_ranks: int = 0
+    teacher_split: str | None = None
+    save_every: int = 0
+
+
+def make_plan(config: DistillConfig) -> DistillPlan:
+    """The distillation, checked.  Raises UsageError or ValueError."""
+    check_pairs(config)
+    origin = None if config.resume is None else read_to_train(config.resume)
+    entry = RECIPE | config.recipe if origin is None else continued(config, origin)
+    teacher, out = config.teacher, config.out
+    if origin is not None:
+        teacher = teacher or Path(entry["teacher"])
+        if not teacher.exists():
+            raise UsageError(f"the teacher {teacher} is not there any more: say where it is, "
+                             f"minipar distill TEACHER --resume {config.resume}")
+        out = out or (config.resume if config.resume.is_dir() else config.resume.parent)
+    if teacher is None or out is None:
+        raise UsageError("a distillation needs a teacher and a place for the student: minipar "
+                         "distill TEACHER --out DIR (or --resume DIR)")
+    saved = read(teacher)
+    student = student_config(config, saved, origin, out)
+    check_other_folder(out, teacher)
+    num_ranks = num_ranks_of(student)
+    if not 0 <= config.teacher_ranks < num_ranks:
+        raise UsageError(f"--teacher-ranks {config.teacher_ranks}: of {num_ranks} in all, and "
+                         "at least one is to train: start more, --ranks "
+                         f"{max(2, config.teacher_ranks + 1)} (or mpirun -n …)")
+    task, split = make_task(student), config.teacher_split or "tp"
+    _ = task.batches
+    if origin is not None:
+        check_resume(task, origin, student)
+    recipe = make_recipe(task.build(), build_teacher(saved),
+                        *(entry[name] for name in RECIPE))
+    load_teacher(saved)
+    check_split(saved, teacher, config.teacher_ranks, split)
+    entry = {"teacher": str(teacher.absolute()), **{name: entry[name] for name in RECIPE}}
+    return DistillPlan(student.updated(out=None), recipe, saved, entry, out, num_ranks,
+                       config.teacher_ranks, split, origin)
+
+
+def check_pairs(config: DistillConfig) -> None:
+    """Raise UsageError for options that would do nothing."""
+    needed = [("--teacher-split", config.teacher_split, "--teacher-ranks", config.teacher_ranks)]
+    if config.resume is None:
+        needed.append(("--distance", config.recipe.get("distance"), "--match-hidden",
+                       config.recipe.get("match_hidden")))
+    for flag, value, other, its_value in needed:
+        if value is not None and not its_value:
+            raise UsageError(f"{flag} does nothing without {other}: give that too, or leave it out")
+
+
+def continued(config: DistillConfig, origin: Origin) -> dict[str, Any]:
+    """Teacher and recipe of the distillation that continues.
+
+    Raises UsageError if no distillation wrote the checkpoint, or if an option contradicts it.
+    """
+    given = config.recipe | config.student
+    for name in (*RECIPE, *OF_GPT, *OF_MLP, *AT_FIRST):
+        if name in given:
+            raise UsageError(f"--{name.replace('_', '-')} does not go with --resume: the "
+                             f"distillation in {config.resume} goes on as it began, leave it out")
+    entry = origin.checkpoint.description.get(KIND)
+    if entry is None:
+        raise UsageError(f"--resume {config.resume} is of no distillation: `minipar train "
+                         "--resume` goes on with it, without a teacher")
+    return entry
+
+
+def student_config(config: DistillConfig, teacher: files.Checkpoint, origin: Origin | None,
+                   out: Path) -> TrainConfig:
+    """The configuration that trains the student.  Raises UsageError."""
+    check_sizes(config, teacher)
+    before = config_of((origin.checkpoint if origin else teacher).description)
+    data = config.student.get("data", before.data.source)
+    if (data == "digits") != (before.data.source == "digits"):
+        raise UsageError(f"--data {data}: the teacher was trained on {before.data.source}, "
+                         "which is of another kind: leave it out")
+    student = before if origin else taken_from(before, config)
+    student = checked(student.updated(**config.student, out=out, save_every=config.save_every,
+                                      resume=config.resume))
+    check_folder(out)
+    return student
+
+
+def check_other_folder(out: Path, teacher: Path) -> None:
+    """Raise UsageError if the student would replace its teacher."""
+    folders = [path.resolve() for path in (teacher, teacher.parent)]
+    if out.resolve() in folders[:1 if teacher.is_dir() else 2]:
+        raise UsageError(f"--out {out} is where the teacher is, which would be replaced: "
+                         "give another folder")
+
+
+def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:
+    """Raise UsageError for sizes of a model of another kind than the teacher."""
+    is_mlp = teacher.description["data"] == "digits"
+    for name in OF_GPT if is_mlp else OF_MLP:
+        if name in config.student:
+            raise UsageError(f"--{name.replace('_', '-')} is a size of "
+                             + ("a GPT, but the teacher is an MLP: give --hidden" if is_mlp else
+                                "an MLP, but the teacher is a GPT: give --layers and --width"))
+
+
+def taken_from(before: TrainConfig, config: DistillConfig) -> TrainConfig:
+    """The configuration of the teacher's training, as far as a student takes it."""
+    cut = () if "width" in config.student else CUT
+    taken = {name: before.get(name)
+             for name in (*OF_GPT, *OF_MLP, *OF_RUN, *cut, *AS_BEFORE)}
+    if taken["strategy"] not in STRATEGIES:
+        del taken["strategy"]
+    return TrainConfig(data=before.data).updated(**taken)
