@@ -3,6 +3,8 @@
     minipar bench                       everything; PyTorch's rows appear where it is installed
     minipar bench mlp gpt --quick
     minipar bench bubbles --out pictures
+
+What each name measures is in minipar/bench.
 """
 
 import argparse

@@ -3,6 +3,8 @@
     minipar train --data my.txt --layers 6 --steps 2000 --out out/gpt
     minipar train --config run.toml --lr 0.001
     minipar train --resume out/gpt --ranks 4 --strategy fsdp
+
+The flags come from the fields of the configuration, minipar/train/config.py.
 """
 
 import argparse

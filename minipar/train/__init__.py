@@ -16,6 +16,8 @@
     checkpoint_schema.py    what a checkpoint's description may say
     model_checkpoints.py    checkpoints of models: read, checked, written from Python
     recipes/                the runs of `minipar prune` and `minipar distill`
+
+Read config.py and loop.py first.
 """
 
 from .config import (

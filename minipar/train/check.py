@@ -3,6 +3,8 @@
     checked(config)             values, and what goes together; then the defaults that follow
     check_machine(config)       folders that can be written to, a GPU that is there
     num_ranks_of(config)        the ranks of mpirun, of --ranks or of --mesh
+
+Each raises a UsageError, one line, for what cannot work.
 """
 
 import math

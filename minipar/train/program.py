@@ -1,6 +1,8 @@
 """`train(config)`: the whole training program, from a configuration to its result.
 
     checks ─▶ ranks start ─▶ begin ─▶ steps ─▶ summary, sample, pictures, comparison with one rank
+
+`minipar train` calls it with a console; without one it is silent.
 """
 
 from dataclasses import dataclass, field

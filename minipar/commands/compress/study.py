@@ -2,6 +2,8 @@
 
     minipar study --out out/study           a few minutes on two cores
     minipar study --quick --out out/study   seconds: the same on tiny models, which shows nothing
+
+Into the folder go study.md, study.csv, study.json and study.png.
 """
 
 import argparse
