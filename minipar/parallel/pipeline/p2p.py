@@ -29,7 +29,7 @@ NUM_TAGS = 1 << 15      # tags come round again long after a message has arrived
 class P2P:
     """What one rank sends and receives in one batch of microbatches with inputs of `shapes`.
 
-    `forms`, learnt batch by batch, say what to receive; `names[part]` what a message is called;
+    `forms`, learnt batch by batch, say what to receive; `names[op]` what a message is called;
     `like` which kind of array.
     """
 
@@ -49,39 +49,39 @@ class P2P:
 
     def post_recv(self, action: Action) -> None:
         """Begin to receive what the action needs from another rank, if its form is known."""
-        part = self.incoming(action)
-        if part is None or part in self.posted:
+        op = self.incoming(action)
+        if op is None or op in self.posted:
             return
-        kind, stage, i = part
+        kind, stage, i = op
         if self.placement[stage] == self.comm.rank:
             return
         boundary = stage if kind == FORWARD else stage - 1
         form = self.forms.get((boundary, self.shapes[i]))
-        if form is not None and not self.has_header(part):
-            self.receive(part, form)
+        if form is not None and not self.has_header(op):
+            self.receive(op, form)
 
-    def receive(self, part: Op, form: Form) -> None:
+    def receive(self, op: Op, form: Form) -> None:
         """Begin to receive an array of that form."""
         array = np.empty_like(self.like, shape=form[0], dtype=form[1])
-        source = self.placement[part[1]]
-        with self.comm.labelled(self.names[part]):
-            self.posted[part] = array, self.comm.irecv(array, source, self.tag(part))
+        source = self.placement[op[1]]
+        with self.comm.labelled(self.names[op]):
+            self.posted[op] = array, self.comm.irecv(array, source, self.tag(op))
 
     def recv(self, action: Action) -> Array | None:
         """What the action needs of another stage, when it is there."""
-        part = self.incoming(action)
-        if part is None:
+        op = self.incoming(action)
+        if op is None:
             return None
-        kind, stage, i = part
+        kind, stage, i = op
         source = self.placement[stage]
         if source == self.comm.rank:
-            return self.here.pop(part)
-        if self.has_header(part):
-            form = recv_shape(self.comm, source, self.tag(part))
+            return self.here.pop(op)
+        if self.has_header(op):
+            form = recv_shape(self.comm, source, self.tag(op))
             self.forms[stage, self.shapes[i]] = form
-            self.receive(part, form)
+            self.receive(op, form)
         self.post_recv(action)
-        array, request = self.posted.pop(part)
+        array, request = self.posted.pop(op)
         request.wait()
         return array
 
@@ -90,30 +90,30 @@ class P2P:
         message = sent(action, len(self.placement))
         if message is None:
             return
-        part, dest_stage = message
-        kind, stage, i = part
+        op, dest_stage = message
+        kind, stage, i = op
         dest = self.placement[dest_stage]
         if kind == FORWARD:
             form = tuple(array.shape), array.dtype
             self.forms[stage, self.shapes[i]] = form
         if dest == self.comm.rank:
-            self.here[part] = array
+            self.here[op] = array
             return
-        if self.has_header(part):
-            self.sends.append(send_shape(self.comm, array, dest, self.tag(part)))
-        with self.comm.labelled(self.names[part]):
-            self.sends.append(self.comm.isend(array, dest, self.tag(part)))
+        if self.has_header(op):
+            self.sends.append(send_shape(self.comm, array, dest, self.tag(op)))
+        with self.comm.labelled(self.names[op]):
+            self.sends.append(self.comm.isend(array, dest, self.tag(op)))
 
-    def has_header(self, part: Op) -> bool:
+    def has_header(self, op: Op) -> bool:
         """Whether its form goes before the array: of activations, in every batch in which a shape
         of inputs first occurs; sender and receiver agree, whatever order they get to them in.
         """
-        kind, _, i = part
+        kind, _, i = op
         return kind == FORWARD and self.shapes[i] in self.new
 
-    def tag(self, part: Op) -> int:
+    def tag(self, op: Op) -> int:
         """One for each message, so that two ranks may take their messages in different orders."""
-        kind, stage, i = part
+        kind, stage, i = op
         return (2 * (i * len(self.placement) + stage) + (kind == FORWARD)) % NUM_TAGS
 
     def poll(self) -> None:

@@ -1,4 +1,4 @@
-"""What a schedule is made of: actions, and for each rank a row of them.  Plain data.
+"""Actions and rows: a schedule is a row of actions for each rank, plain data.
 
     1F1B, 4 ranks, 8 microbatches              2F0: stage 2's forward of microbatch 0
 

@@ -1,7 +1,7 @@
 """Schedules as text: a line for each rank, a cell for each action, 2F0, as PyTorch writes them.
 
-    0F0,0F1,0B0,0B1         Empty cells are idle time and mean nothing: what an action waits for
-    ,1F0,1B0,1F1,1B1        follows from the schedule itself.
+    0F0,0F1,0B0,0B1         Empty cells stand for idle time and are ignored: the dependencies say
+    ,1F0,1B0,1F1,1B1        when an action starts.
 
 Kinds are F, B, I and W; `from_csv` reads what `to_csv` writes.
 """
@@ -16,15 +16,15 @@ BLANK = ' \t"'          # around a cell
 
 
 def to_csv(schedule: Schedule) -> str:
-    """The table, its lines as long as the rows are."""
+    """The schedule as text, one line a rank."""
     return "".join(",".join(map(str, row)) + "\n" for row in schedule)
 
 
 def from_csv(text: str) -> Schedule:
-    """The schedule of such a table.
+    """The schedule that the text describes.
 
-    As spreadsheets save it too: with a byte-order mark, quotes, any ends of lines.  Raises
-    ValueError, naming line and column, for a cell that is no action, and for a table without any.
+    Reads what spreadsheets save: a byte-order mark, quotes, any line ends.  Raises ValueError, with
+    line and column, for a cell that is no action, and for a table without actions.
     """
     lines = text.removeprefix("\ufeff").strip("\r\n").splitlines()
     schedule = [[parse(cell.strip(BLANK), f"line {y}, column {x}: ")

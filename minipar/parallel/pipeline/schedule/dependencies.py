@@ -1,24 +1,24 @@
-"""What an action waits for, and what it gives: all that schedules have to obey.
+"""The dependencies between actions: the only rule that a schedule must obey.
 
-    stage s - 1          stage s          stage s + 1         B does both I and W: they are its
-                                                              parts, and what others wait for.
+    stage s - 1          stage s          stage s + 1         B is I and W in one: other actions
+                                                              wait for its I, or its W.
          F  ───────────▶  F  ───────────▶  F
                           │
          I  ◀───────────  I  ◀───────────  I                  ─▶ a message, if the stages are on
                           │                                      different ranks
                           W
 
-Validation, simulation and execution of schedules all ask here.
+Validation, simulation and the executor all use these two functions.
 """
 
 from .actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
 
-Op = tuple[str, int, int]     # kind (F, I or W), stage, microbatch: equal to an Action
+Op = tuple[str, int, int]       # kind (F, I or W), stage, microbatch: equal to an Action
 OPS = {FORWARD: (FORWARD,), BACKWARD: (INPUT, WEIGHT), INPUT: (INPUT,), WEIGHT: (WEIGHT,)}
 
 
 def needs(action: Action, num_stages: int) -> list[Op]:
-    """What must be done before `action`: what its own stage does first, then its neighbour."""
+    """The ops that must be done before `action`: its own stage's first, then a neighbour's."""
     kind, stage, i = action
     if kind == FORWARD:
         return [(FORWARD, stage - 1, i)] if stage else []
@@ -29,7 +29,7 @@ def needs(action: Action, num_stages: int) -> list[Op]:
 
 
 def sent(action: Action, num_stages: int) -> tuple[Op, int] | None:
-    """The part of `action` that another stage needs, and that stage; None if there is none."""
+    """The op of `action` that another stage needs, and that stage; None if no stage does."""
     kind, stage, i = action
     if kind == FORWARD and stage + 1 < num_stages:
         return (FORWARD, stage, i), stage + 1

@@ -1,11 +1,11 @@
-"""What a pipeline costs, from its timeline: idle time and memory.
+"""The costs of a pipeline, from its timeline: idle time, memory and messages.
 
     rank 0  ▐F▌▐F▌▐F▌▐F▌····▐ B ▌ ▐ B ▌       bubble: the share of the total that is idle (·), or
             1  2  3  4  4  4  4  3  3  2      idle time / time at work ("of the ideal")
                                               below: microbatches in flight
 
-A microbatch is in flight on a stage from the start of its forward to the end of its B, or of its W:
-so long the stage keeps its activations.
+A microbatch is in flight on a stage from the start of its forward to the end of its B or W.  The
+stage keeps the microbatch's activations all that time.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ def bubble(timeline: Timeline) -> Bubble:
 
 
 def in_flight(row: Sequence[Action]) -> list[int]:
-    """How many microbatches one rank keeps activations of while it does each action of its row.
+    """The number of microbatches in flight on one rank during each action of its row.
 
-    On a rank with several stages each stage's count.
+    A microbatch in flight on two stages of the rank counts twice.
     """
-    # F begins one; B or W ends one, but it is still there while they run
+    # F adds one; B or W frees one, but needs it while it runs
     counts, kept = [], 0
     for action in row:
         kept += action.kind == FORWARD
@@ -51,8 +51,8 @@ def memory(timeline: Timeline, rank: int,
            activation_bytes: float | Sequence[float] = 1) -> list[tuple[float, float]]:
     """Bytes of activations on `rank` over time: (time, bytes from then on), from the first action.
 
-    `activation_bytes` of one microbatch on a stage, or a list of one for each stage; with 1 it is
-    the number of microbatches in flight.
+    `activation_bytes` are those of one microbatch on a stage, or a list with one value per stage.
+    With 1 the result is the number of microbatches in flight.
     """
     steps, now = [(timeline.first(), 0.0)], 0.0
     for interval in timeline.row(rank):
@@ -69,11 +69,11 @@ def memory(timeline: Timeline, rank: int,
 
 def peak_memory(timeline: Timeline, rank: int,
                 activation_bytes: float | Sequence[float] = 1) -> float:
-    """The most bytes of activations that `rank` has at one time."""
+    """The peak bytes of activations on `rank`; see `memory`."""
     return max(amount for _, amount in memory(timeline, rank, activation_bytes))
 
 
 def num_messages(placement: Placement, num_microbatches: int) -> int:
-    """Messages of one batch: an activation and a gradient over each boundary between ranks."""
+    """The messages of one batch: an activation and a gradient over each boundary between ranks."""
     boundaries = sum(a != b for a, b in zip(placement, placement[1:]))
     return 2 * num_microbatches * boundaries

@@ -1,10 +1,10 @@
 """Every schedule by its name: its function, the ranks of its stages, its paper's closed forms.
 
-To add a schedule, write its function (in schedules.py, or a file of its own) and an entry here: the
-command, the executor, the tests and the page of `minipar schedule --html` take it from this table.
+To add a schedule, write its function (in schedules.py, or a file of its own) and an entry here.
+The command, the executor, the tests and the page of `minipar schedule --html` read this table.
 
-The formulas are text that Python and JavaScript read alike, so that the page computes with the same
-ones.  They hold for equal stages and links that take no time:
+Each formula is text that both Python and JavaScript can evaluate, so the page has no formulas of
+its own.  They hold for equal stages and links that take no time:
 
     p, m, v, r       ranks, microbatches, stages on each rank, a rank
     F, I, W, B       seconds of one stage for one microbatch, B = I + W
@@ -41,14 +41,14 @@ class Formula(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What the table says of one schedule."""
+    """One schedule of the table."""
 
     make: Callable[..., Schedule]           # of (p, m), or (p, m, v) if `any_stages`
     makespan: Formula | None = None         # of p, m, v, F, I, W, B, in seconds
     in_flight: Formula | None = None        # of r, p, m, v: most microbatches, each stage's counted
     placement: Callable[[int, int], Placement] = loop_placement     # of (p, v)
-    num_stages: int = 1                     # on each rank, unless the caller says
-    any_stages: bool = False                # whether the caller may say
+    num_stages: int = 1                     # on each rank, unless the caller chooses
+    any_stages: bool = False                # whether the caller may choose
     has_groups: bool = False                # whether it takes group_size
 
 

@@ -5,9 +5,9 @@
     looped_breadth_first     GPipe with v stages on each rank
     interleaved              1F1B with v stages on each rank       bubble / v, messages · v
 
-Every order is right in which stage s forwards a microbatch after stage s - 1 has, and takes it
-backwards after stage s + 1 has (dependencies.py).  The order is a choice that costs idle time or
-memory.  zero_bubble.py has the schedules that split the backward.
+Any order is correct in which stage s does its forward of a microbatch after stage s - 1, and its
+backward after stage s + 1 (dependencies.py).  Which order a schedule takes costs idle time or
+memory.  The schedules in zero_bubble.py split the backward.
 
 Huang et al. 2019, GPipe; Narayanan et al. 2019, PipeDream; Narayanan et al. 2021, Efficient
 large-scale language model training on GPU clusters (1F1B flushed, interleaved); Lamy-Poirier 2023,
@@ -63,9 +63,9 @@ def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:
 
 
 def one_f_one_b(num_ranks: int, num_microbatches: int) -> Schedule:
-    """Stage s runs p - s - 1 microbatches ahead, then does a backward after every forward.
+    """Stage s runs p - s - 1 forwards ahead, then does a backward after every forward.
 
-    So no more than p - s are ever in flight there, however many there are in all.
+    So at most p - s microbatches are in flight there, whatever m is.
     """
     check_counts(num_ranks, num_microbatches)
     return [one_f_one_b_row(stage, num_ranks, num_microbatches) for stage in range(num_ranks)]
@@ -75,7 +75,7 @@ def looped_breadth_first(num_ranks: int, num_microbatches: int,
                          virtual_stages: int = 2) -> Schedule:
     """Each rank's stages in turn, all microbatches through one before the next: GPipe, looped.
 
-    Backwards the microbatches come in the opposite order.
+    The backward takes them in the opposite order.
     """
     check_counts(num_ranks, num_microbatches, virtual_stages)
     schedule = []
@@ -91,10 +91,10 @@ def interleaved(num_ranks: int, num_microbatches: int, virtual_stages: int = 2,
                 group_size: int | None = None) -> Schedule:
     """1F1B with `virtual_stages` on each rank; microbatches go through a rank's stages in groups.
 
-    A group goes through all stages of a rank before the next one starts.  Groups have at least
-    `group_size` microbatches (as many as there are ranks, unless told otherwise) and are as equal
-    as can be: 10 microbatches on 4 ranks are groups of 5 and 5, fewer than 4 are one group.
-    Raises ValueError for smaller groups: their microbatches come back to a rank too late.
+    A group goes through all stages of a rank before the next group starts.  Groups have at least
+    `group_size` microbatches (by default p) and equal sizes as far as possible: 10 microbatches on
+    4 ranks are groups of 5 and 5, fewer than 4 are one group.  Raises ValueError for smaller
+    groups: their microbatches come back to a rank too late.
     """
     check_counts(num_ranks, num_microbatches, virtual_stages)
     p, m, v = num_ranks, num_microbatches, virtual_stages
@@ -117,7 +117,7 @@ def interleaved(num_ranks: int, num_microbatches: int, virtual_stages: int = 2,
 
 
 def _even_groups(number: int, num_groups: int) -> list[range]:
-    """0 … number - 1 in so many groups, the first ones larger by one where it does not divide."""
+    """0 … number - 1 in `num_groups` groups, the first ones larger by one if need be."""
     size, larger = divmod(number, num_groups)
     starts = [i * size + min(i, larger) for i in range(num_groups + 1)]
     return [range(start, stop) for start, stop in zip(starts, starts[1:])]

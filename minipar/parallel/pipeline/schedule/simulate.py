@@ -1,12 +1,12 @@
-"""How long a schedule takes: every action starts when its rank is free and what it needs is there.
+"""Simulate a schedule: each action starts when its rank is free and its inputs have arrived.
 
     rank 0  ▐0F0▌▐0F1▌            ▐  0B0  ▌        start = max(end of the rank's action before,
-                  ╲              ╱                            arrival of what it needs)
+                  ╲              ╱                            arrival of its inputs)
     rank 1        ▐1F0▌▐  1B0  ▌
 
-Sends take none of a rank's time.  A message is as long under way as the simulated cluster says
-(comm/simulated.py): it starts when it is sent and the ports of both ranks are free, which it keeps
-for bytes / bandwidth, and arrives the latency after that.
+A send takes none of its rank's time.  A message travels as on the simulated cluster
+(comm/simulated/): it starts when it is sent and the ports of both ranks are free, keeps the ports
+busy for bytes / bandwidth, and arrives the latency later.
 
     bubble of the total = idle time / (ranks × makespan)       GPipe, 1F1B: (p - 1) / (m + p - 1)
     bubble of the ideal = idle time / time at work                          (p - 1) / m
@@ -52,28 +52,28 @@ DEFAULT = Times()
 def simulate(schedule: Schedule, times: Times | Sequence[Times] = DEFAULT,
              placement: Placement | None = None, link: Link = FREE_LINK,
              message_bytes: int = 0) -> Timeline:
-    """When each action starts and ends, each message too.
+    """The timeline of the schedule: start and end of each action and message.
 
-    `times`: of every stage, or a list of one for each.  A message is `message_bytes` long.
-    Raises ValueError with the sentence that says what is wrong with the schedule (validate.py).
+    `times` are those of every stage, or a list with one value per stage.  A message has
+    `message_bytes`.  Raises ValueError for a schedule with a fault, naming it (validate.py).
     """
     placement = placement_of(schedule) if placement is None else placement
     fault = find_fault(schedule, placement)
     if fault:
         raise ValueError(fault.sentence)
-    return _Run(schedule, times, placement, link, message_bytes).play()
+    return _Simulation(schedule, times, placement, link, message_bytes).run()
 
 
 def simulate_until(fault: Fault, schedule: Schedule, times: Times | Sequence[Times] = DEFAULT,
                    placement: Placement | None = None) -> Timeline:
-    """What is done of a bad schedule: ranks stop before what is wrong, others may wait for them."""
+    """The timeline of a schedule with a fault, up to where its ranks stop or wait."""
     placement = placement_of(schedule) if placement is None else placement
     rows = [row[:number] for row, number in zip(schedule, fault.reached)]
-    return _Run(rows, times, placement, FREE_LINK, 0).play()
+    return _Simulation(rows, times, placement, FREE_LINK, 0).run()
 
 
-class _Run:
-    """The schedule, played in time."""
+class _Simulation:
+    """A schedule that runs in simulated time."""
 
     def __init__(self, schedule: Schedule, times: Times | Sequence[Times], placement: Placement,
                  link: Link, message_bytes: int):
@@ -87,19 +87,20 @@ class _Run:
         self.transfer, self.num_bytes = message_bytes / link.bandwidth, message_bytes
         num_ranks = len(schedule)
         self.timeline = Timeline(num_ranks)
-        self.position, self.port_out, self.port_in = ([0] * num_ranks for _ in range(3))
-        self.done: dict[Op, float] = {}           # when, for the same rank
-        self.arrived: dict[Op, float] = {}        # when, on the rank that it is sent to
-        self.waiting: dict[Op, tuple[int, float]] = {}    # for what: which rank, since when
+        self.position = [0] * num_ranks             # of each rank in its row
+        self.port_out, self.port_in = [0.0] * num_ranks, [0.0] * num_ranks   # when they are free
+        self.done: dict[Op, float] = {}             # when, for the same rank
+        self.arrived: dict[Op, float] = {}          # when, on the rank that it is sent to
+        self.waiting: dict[Op, tuple[int, float]] = {}      # the rank that waits, since when
         self.ends: list[tuple[float, int]] = []     # a heap: when a rank ends its action
 
-    def play(self) -> Timeline:
-        """Play until nothing is left, or nobody can go on."""
+    def run(self) -> Timeline:
+        """Run until all rows have ended or all ranks wait."""
         collecting = gc.isenabled()
-        gc.disable()                # the intervals that there are would be scanned again and again
+        gc.disable()                # it would scan the growing list of intervals again and again
         try:
             for rank in range(len(self.schedule)):
-                self.go_on(rank, 0.0)
+                self.start_next(rank, 0.0)
             while self.ends:
                 self.end_one(*heappop(self.ends))
         finally:
@@ -108,40 +109,40 @@ class _Run:
         return self.timeline
 
     def end_one(self, now: float, rank: int) -> None:
-        """The rank has done its action: others may need it, and it goes on."""
+        """End the rank's action: send its result, and start the next action."""
         action = self.schedule[rank][self.position[rank]]
         self.position[rank] += 1
         for kind in OPS[action.kind]:
             self.done[kind, action.stage, action.microbatch] = now
         self.send(rank, action, now)
-        self.go_on(rank, now)
+        self.start_next(rank, now)
 
-    def go_on(self, rank: int, now: float) -> None:
-        """The rank has been free since `now`: it starts its next action if all is there."""
+    def start_next(self, rank: int, now: float) -> None:
+        """Start the next action of a rank that is free since `now`, or let it wait for an input."""
         row, position = self.schedule[rank], self.position[rank]
         if position == len(row):
             return
         action = row[position]
         for need in needs(action, len(self.placement)):
-            there = self.done if self.placement[need[1]] == rank else self.arrived
-            if need not in there:
+            ready = self.done if self.placement[need[1]] == rank else self.arrived
+            if need not in ready:
                 self.waiting[need] = rank, now
                 return
-            now = max(now, there[need])
+            now = max(now, ready[need])
         end = now + self.seconds[action.stage][action.kind]
         self.timeline.intervals.append(Interval(rank, *action, now, end))
         heappush(self.ends, (end, rank))
 
     def send(self, rank: int, action: Action, now: float) -> None:
-        """What another rank needs of the action is on its way; that rank knows when it is there."""
+        """Send the op of the action that another rank needs, which may be waiting for it."""
         message = sent(action, len(self.placement))
         if message is None or self.placement[message[1]] == rank:
             return
-        part, dest = message[0], self.placement[message[1]]
+        op, dest = message[0], self.placement[message[1]]
         start = max(now, self.port_out[rank], self.port_in[dest])
         self.port_out[rank] = self.port_in[dest] = start + self.transfer
-        self.arrived[part] = end = start + self.transfer + self.link.latency
+        self.arrived[op] = end = start + self.transfer + self.link.latency
         self.timeline.messages.append(
             Message(rank, dest, self.num_bytes, str(action), now, start, end))
-        if part in self.waiting:
-            self.go_on(*self.waiting.pop(part))
+        if op in self.waiting:
+            self.start_next(*self.waiting.pop(op))

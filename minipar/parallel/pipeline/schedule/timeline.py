@@ -1,9 +1,9 @@
-"""What a pipeline did, and when: one value for simulated and for measured runs.
+"""The timeline of a pipeline: one value for simulated and for measured runs.
 
     Timeline(intervals, messages)          an interval: rank 2 did 2F0 from 1.0 s to 2.0 s
                                            a message: rank 1 sent it to rank 2, from … to …
 
-Pictures and figures (bubble, memory) are made of this value alone.
+Pictures and metrics (bubble, memory) are made from this value alone.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
     @property
     def action(self) -> Action:
-        """What was done."""
+        """The action without its times."""
         return Action(self.kind, self.stage, self.microbatch)
 
 
@@ -33,8 +33,8 @@ class Interval(NamedTuple):
 class Timeline:
     """The actions of all ranks with their times, and the messages between them.
 
-    A rank does one action at a time: its intervals never overlap.  Where ranks' clocks began,
-    time 0 is arbitrary: pictures and figures begin with the first action.
+    A rank does one action at a time: its intervals never overlap.  Time 0 is arbitrary; pictures
+    and metrics begin with the first action.
     """
 
     num_ranks: int
@@ -42,7 +42,7 @@ class Timeline:
     messages: list[Message] = field(default_factory=list)
 
     def first(self) -> float:
-        """When the first action started; 0 if there is none."""
+        """The start of the first action; 0 if there is none."""
         return min((interval.start for interval in self.intervals), default=0.0)
 
     def makespan(self) -> float:
@@ -50,17 +50,17 @@ class Timeline:
         return max((interval.end for interval in self.intervals), default=0.0) - self.first()
 
     def row(self, rank: int) -> list[Interval]:
-        """What `rank` did, in order."""
+        """The intervals of `rank`, in order."""
         return sorted((i for i in self.intervals if i.rank == rank), key=lambda i: i.start)
 
     def rows(self) -> list[list[Interval]]:
-        """What each rank did, in order."""
+        """The intervals of each rank, in order."""
         found: list[list[Interval]] = [[] for _ in range(self.num_ranks)]
         for interval in sorted(self.intervals, key=lambda i: i.start):
             found[interval.rank].append(interval)
         return found
 
     def as_trace(self) -> Trace:
-        """The same as a Trace, its spans named "2F0": for what draws and writes traces."""
+        """The same as a Trace with spans named "2F0", which trace pictures and Perfetto take."""
         return Trace([tuple(m) for m in self.messages],
                      [(i.rank, str(i.action), i.start, i.end) for i in self.intervals])

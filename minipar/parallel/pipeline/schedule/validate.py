@@ -1,15 +1,14 @@
-"""What is wrong with a schedule: the first thing that goes wrong when it is played, as a sentence.
+"""Find the first fault of a schedule, by running it round by round, and say it in a sentence.
 
     rank 0   0F0 0F1 0B0 …       In each round every rank does its next action, unless that waits
     rank 1   1B0                 for another rank's.  Round 0: rank 1 should do 1B0 without 1F0.
               ▲
               rank 1, position 0: "out of order"
 
-A rank looks at an action as soon as the one before is done, and sees there whether it is unknown,
-on the wrong rank, done before, or before what it needs of the same rank.  What it needs of another
-rank it waits for.  If all ranks wait, something is missing, or they wait in a circle (deadlock).
-If all rows end, something may still be missing.  Of what goes wrong in one round, the lowest rank's
-counts.
+A rank checks an action as soon as the one before is done.  The action may be unknown, on the wrong
+rank, done twice, or before an op of the same rank that it needs.  For an op of another rank it
+waits.  If all ranks wait, an action is missing, or they wait in a circle (deadlock).  If all rows
+end, an action may still be missing.  Of the faults of one round, that of the lowest rank counts.
 """
 
 from collections import defaultdict
@@ -24,12 +23,12 @@ OUT_OF_ORDER, MISSING, DEADLOCK = "out of order", "missing", "deadlock"
 
 
 class Fault(NamedTuple):
-    """What is wrong, and where: `position` counts the actions of rank `rank` from 0.
+    """A fault and its place: action number `position`, from 0, in the row of `rank`.
 
-    For what is missing it is the place of who needs it, or the end of the row that lacks it;
-    `action` is then what is missing, else what stands there.  `others` are the further places that
-    the sentence names, each (rank, position): of a deadlock, the rest of the circle.
-    `reached`: how many of its actions each rank can do, if those at fault stop.
+    If an action is missing, `action` is that one, and the place that of the action that needs it,
+    or the end of the row.  Otherwise `action` stands at that place.  `others` are further places
+    that the sentence names, each (rank, position): of a deadlock, the rest of the circle.
+    `reached` is the number of actions that each rank can do, if those at fault stop.
     """
 
     kind: str
@@ -45,19 +44,19 @@ def find_fault(schedule: Schedule, placement: Placement | None = None,
                num_microbatches: int | None = None) -> Fault | None:
     """The first fault of the schedule, or None.
 
-    `placement` says which rank has each stage; if None, the rank that does most of it.
-    `num_microbatches`: if None, one more than the highest that is named.  Raises ValueError if
-    the schedule does not say which stages there are.
+    `placement` is the rank of each stage; if None, the rank with most of its actions.
+    `num_microbatches`, if None, is one more than the highest that an action names.  Raises
+    ValueError if a stage has no action.
     """
     if placement is None:
         placement = placement_of(schedule)
     if num_microbatches is None:
         num_microbatches = 1 + max((a.microbatch for row in schedule for a in row), default=0)
-    return _Play(schedule, placement, num_microbatches).find_fault()
+    return _Replay(schedule, placement, num_microbatches).find_fault()
 
 
-class _Play:
-    """The schedule, played round by round."""
+class _Replay:
+    """A schedule that runs round by round: in each, every rank does its next action or waits."""
 
     def __init__(self, schedule: Schedule, placement: Placement, num_microbatches: int):
         self.schedule, self.placement, self.num_microbatches = schedule, placement, num_microbatches
@@ -65,7 +64,7 @@ class _Play:
         self.done: dict[Op, int] = {}         # in which round
 
     def find_fault(self) -> Fault | None:
-        """Play until nobody can go on, and return what went wrong first."""
+        """Run until all ranks have ended or wait, and return the first fault."""
         first: Fault | None = None
         waiting: dict[Op, list[int]] = defaultdict(list)
         ready, now = list(range(len(self.schedule))), 0
@@ -76,21 +75,21 @@ class _Play:
                 if self.position[rank] == len(self.schedule[rank]):
                     continue
                 action = self._next(rank)
-                fault = self._look(rank, action)
+                fault = self._check(rank, action)
                 if fault:
                     first = first or fault      # its rank stops, the others may go on
                     continue
                 need = self._awaited(rank, action)
                 if need is None or self.done.get(need, now) < now:
                     for kind in OPS[action.kind]:
-                        part = (kind, action.stage, action.microbatch)
-                        self.done[part] = now
-                        fresh.append(part)
+                        op = (kind, action.stage, action.microbatch)
+                        self.done[op] = now
+                        fresh.append(op)
                     self.position[rank] += 1
                     following.append(rank)
                 else:
                     waiting[need].append(rank)
-            ready = following + [rank for part in fresh for rank in waiting.pop(part, ())]
+            ready = following + [rank for op in fresh for rank in waiting.pop(op, ())]
             now += 1
         stuck = [rank for rank, row in enumerate(self.schedule) if self.position[rank] < len(row)]
         first = first or (self._stuck(stuck) if stuck else self._left_out())
@@ -100,14 +99,14 @@ class _Play:
         return self.schedule[rank][self.position[rank]]
 
     def _awaited(self, rank: int, action: Action) -> Op | None:
-        """What the action needs of another rank."""
+        """The op of another rank that the action needs."""
         for need in needs(action, len(self.placement)):
             if self.placement[need[1]] != rank:
                 return need
         return None
 
-    def _look(self, rank: int, action: Action) -> Fault | None:
-        """What is wrong with the rank's next action, as far as the rank can see."""
+    def _check(self, rank: int, action: Action) -> Fault | None:
+        """The fault of the rank's next action, as far as the rank can see."""
         kind, stage, i = action
         num_stages = len(self.placement)
         if kind not in OPS:
@@ -121,9 +120,9 @@ class _Play:
         if self.placement[stage] != rank:
             return self._fault(WRONG_RANK, rank, f"is on the wrong rank: stage {stage} is on rank "
                                f"{self.placement[stage]}")
-        for part in OPS[kind]:
-            if (part, stage, i) in self.done:
-                at = self._places((part, stage, i), rank)[0]
+        for op in OPS[kind]:
+            if (op, stage, i) in self.done:
+                at = self._places((op, stage, i), rank)[0]
                 before = self.schedule[rank][at]
                 return self._fault(DOUBLE, rank, f"is done already, at position {at}"
                                    if before == action else f"comes after {before} (position "
@@ -138,25 +137,26 @@ class _Play:
                 return self._fault(OUT_OF_ORDER, rank, f"comes before {self.schedule[rank][at]} "
                                    f"(position {at}), which it needs", (rank, at))
         return None
+
     def _fault(self, kind: str, rank: int, what: str, *others: tuple[int, int]) -> Fault:
-        """One at the rank's next action."""
+        """A fault at the rank's next action."""
         action, position = self._next(rank), self.position[rank]
         return Fault(kind, rank, position, action,
                      f"{action} (rank {rank}, position {position}) {what}", others)
 
-    def _places(self, part: Op, rank: int) -> list[int]:
-        """The positions at which `rank` does it."""
+    def _places(self, op: Op, rank: int) -> list[int]:
+        """The positions at which `rank` does the op."""
         return [at for at, (kind, *where) in enumerate(self.schedule[rank])
-                if (*where,) == part[1:] and part[0] in OPS.get(kind, ())]
+                if (*where,) == op[1:] and op[0] in OPS.get(kind, ())]
 
-    def _action(self, part: Op) -> Action:
-        """The part, as an action of this schedule: gradients come from B unless it has I."""
-        kind, stage, i = part
+    def _action(self, op: Op) -> Action:
+        """The op as an action of this schedule: B does I and W unless the schedule splits it."""
+        kind, stage, i = op
         split = any(action.kind == INPUT for row in self.schedule for action in row)
         return Action(kind if kind == FORWARD or split else BACKWARD, stage, i)
 
     def _missing(self, need: Op, rank: int) -> Fault:
-        """The next action of `rank` needs what its owner never does; another rank may."""
+        """The fault that the next action of `rank` needs an op which its owner never does."""
         position, owner, missing = self.position[rank], self.placement[need[1]], self._action(need)
         for where, row in enumerate(self.schedule):
             for at in self._places(need, where):
@@ -167,12 +167,13 @@ class _Play:
                      f"{self._next(rank)} (rank {rank}, position {position}) needs it")
 
     def _stuck(self, stuck: list[int]) -> Fault:
-        """All of these ranks wait: for what nobody does, or for each other."""
-        awaited = {rank: self._awaited(rank, self._next(rank)) for rank in stuck}
+        """The fault of ranks that all wait: for an op that is missing, or for each other."""
+        awaited = {rank: need for rank in stuck
+                   if (need := self._awaited(rank, self._next(rank))) is not None}
         for rank, need in awaited.items():
             if not self._places(need, self.placement[need[1]]):
                 return self._missing(need, rank)
-        circle = [stuck[0]]                 # follow who waits for whom, until it comes round
+        circle = [stuck[0]]             # from a rank to the one it waits for, until one repeats
         while (owner := self.placement[awaited[circle[-1]][1]]) not in circle:
             circle.append(owner)
         circle = circle[circle.index(owner):]
@@ -185,7 +186,7 @@ class _Play:
                      f"ranks that wait: {waits}", tuple((r, self.position[r]) for r in others))
 
     def _left_out(self) -> Fault | None:
-        """All rows have ended: what was not done, of the lowest rank first."""
+        """The first action that is missing though all rows have ended, if there is one."""
         if len(self.done) == 3 * len(self.placement) * self.num_microbatches:
             return None
         for rank, row in enumerate(self.schedule):

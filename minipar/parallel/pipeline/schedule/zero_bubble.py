@@ -1,19 +1,19 @@
-"""Zero-bubble schedules: backward in two halves, and the half nobody waits for fills the gaps.
+"""Zero-bubble schedules split the backward; the half that no rank waits for fills the gaps.
 
-    ZB-H1, stage 2 of 4                         I: gradient of the input, which stage 1 waits for
-                                                W: gradient of the weights, whenever there is time
+    ZB-H1, stage 2 of 4                         I: gradient of the input, for stage 1
+                                                W: gradient of the weights, at any time
     1F1B    F0 F1 B0 F2 B1 F3 B2 … B7
     ZB-H1   F0 F1 I0 F2 I1 F3 I2 W0 F4 I3 W1 … I7 W5 W6 W7
 
-Stage s puts its W off by s microbatches.  The last stage, which 1F1B would leave idle at the end,
-does them then; a stage never holds more than p microbatches, as 1F1B's first one does.  With
+Stage s delays its W by s microbatches, so that the later stages fill with W the time at the end in
+which they are idle under 1F1B.  A stage holds at most p microbatches, as 1F1B's first stage.  With
 m >= p and W <= min(F, I) the bubble is (p - 1)(F + I - W), where 1F1B's is (p - 1)(F + I + W).
 
-ZB-V has two stages on each rank, in a V: the last rank has the two in the middle, the first rank
-the first and the last one, so a backward starts where its forward ends, without a message.  With
-F = I = W = 1 and m >= p it takes 6m + p - 1: rank r waits r for its first forward, and the others
-p - 1 - r for it at the end.  A rank holds at most 2p microbatches of its two half stages, as much
-as p of 1F1B's.
+ZB-V has two stages on each rank, in a V.  The last rank has the two in the middle; the first rank
+has the first and the last one, so a backward starts where its forward ends, without a message.
+With F = I = W = 1 and m >= p it takes 6m + p - 1: rank r is idle r before its first forward, and
+p - 1 - r at the end.  A rank holds at most 2p microbatches, each on a stage of half the layers: as
+much memory as p of 1F1B's.
 
 Qi, Wan, Huang & Lin 2023, Zero bubble pipeline parallelism (ZB-V: section 6).
 """
@@ -53,8 +53,8 @@ def zb_v(num_ranks: int, num_microbatches: int) -> Schedule:
 
 
 def _in_phases(p: int, num_microbatches: int) -> Schedule:
-    """Each row is a few phases: a pattern is repeated, and takes its stages' next microbatches."""
-    m = max(num_microbatches, 2 * p - 1)        # the phases need so many: the others are left out
+    """Each row is a few phases; a phase repeats a pattern, each time with the next microbatches."""
+    m = max(num_microbatches, 2 * p - 1)        # the phases need 2p - 1: the surplus is left out
     schedule = []
     for rank in range(p):
         down, up = rank, 2 * p - 1 - rank
@@ -79,10 +79,10 @@ def _in_phases(p: int, num_microbatches: int) -> Schedule:
 
 
 def _first_ready(p: int, m: int) -> Schedule:
-    """For few microbatches, whose phases would not fit together: in each unit of time, every rank
-    does the first thing on its list that is ready.
+    """For few microbatches, for which the phases do not fit together.
 
-    W, for which no rank waits, comes last; but first when the rank holds 2p microbatches.
+    In each unit of time, every rank does the first action on its list that is ready.  W, for which
+    no rank waits, comes last, but first when the rank holds 2p microbatches.
     """
     schedule: Schedule = [[] for _ in range(p)]
     done: set[Op] = set()
