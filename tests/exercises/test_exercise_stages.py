@@ -82,18 +82,18 @@ class Bench:
 
     def __init__(self, known=True):
         def body(comm):
-            forms = {(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"} if known else {}
-            messages = P2P(comm, [0, 1, 1], forms, {}, [(2, 4)] * 2, np.empty(0))
-            forms.update({(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"})
+            specs = {(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"} if known else {}
+            messages = P2P(comm, [0, 1, 1], specs, {}, [(2, 4)] * 2, np.empty(0))
+            specs.update({(0, (2, 4)): "y of stage 0", (1, (2, 4)): "y of stage 1"})
             return messages
         self.run = Cluster(2).run(body)[0]
         for rank, run in enumerate(self.run):
             run.begun = []
-            run.receive = partial(self.receive, rank)
+            run.irecv = partial(self.irecv, rank)
 
-    def receive(self, rank, part, form):
+    def irecv(self, rank, part, spec):
         self.run[rank].posted[part] = None
-        self.run[rank].begun.append((part, form))
+        self.run[rank].begun.append((part, spec))
 
 
 def test_receives_are_posted_once():
@@ -122,7 +122,7 @@ def test_gradients_have_the_form_of_activations(kind):
 def test_a_header_is_no_array():
     first, second = Bench(known=False).run
     second.post_recv(Action("F", 1, 0))
-    assert second.begun == [], "its form comes first: this would receive that as the array"
+    assert second.begun == [], "its spec comes first: this would receive that as the array"
     first.post_recv(Action("B", 0, 0))
     assert first.begun == [(("I", 1, 0), "y of stage 0")], "gradients have no header"
 

@@ -21,7 +21,7 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import GPT, Module
 from ...nn.chain import chain
-from ...parallel.pipeline.headers import recv_shape, send_shape
+from ...parallel.pipeline.headers import recv_header, send_header
 from ...parallel.pipeline.stages import Staged, cut_evenly
 from ...parallel.tensor.apply import parallelize
 from .distill import Recipe, disable_dropout
@@ -144,7 +144,7 @@ class ParallelTeacher:
         stage = own.rank if num_stages > 1 else 0
         first, stop = self.stages[stage]
         if stage:
-            shape, dtype = recv_shape(own, stage - 1)
+            shape, dtype = recv_header(own, stage - 1)
             x = Tensor(np.empty_like(x, shape=shape, dtype=dtype))
             with own.labelled(INSIDE):
                 own.recv(x.data, stage - 1)
@@ -154,7 +154,7 @@ class ParallelTeacher:
             y, states, maps = run_parts_with_taps(self.parts[first:stop], x,
                                          *([i - first for i in wanted] for wanted in here))
         if stage + 1 < num_stages:
-            send_shape(own, y.data, stage + 1).wait()
+            send_header(own, y.data, stage + 1).wait()
             with own.labelled(INSIDE):
                 own.send(np.ascontiguousarray(y.data), stage + 1)
         states, maps = dict(zip(here[0], states)), dict(zip(here[1], maps))

@@ -26,7 +26,7 @@ from ...nn import Module
 from ...number_formats import Format
 from ...random import training_step
 from ..strategy import Microbatch
-from .p2p import P2P, Forms
+from .p2p import P2P, ArraySpecs
 from .schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action, Placement, Schedule
 from .schedule.dependencies import Op, sent
 from .schedule.timeline import Interval, Timeline
@@ -54,7 +54,7 @@ class Pipeline(Staged):
         self.schedule_for = schedule_for
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
-        self.forms: Forms = {}
+        self.specs: ArraySpecs = {}
         self._plans: dict[int, tuple[list[Action], dict[Op, str]]] = {}
 
     def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
@@ -123,7 +123,7 @@ class BatchRun:
     def __init__(self, pipeline: Pipeline, names: dict[Op, str],
                  microbatches: Sequence[Microbatch], num_targets: float, seed: int, step: int):
         self.pipeline, self.comm, self.batches = pipeline, pipeline.comm, microbatches
-        self.messages = P2P(pipeline.comm, pipeline.placement, pipeline.forms, names,
+        self.messages = P2P(pipeline.comm, pipeline.placement, pipeline.specs, names,
                                  [batch.inputs.shape for batch in microbatches],
                                  pipeline.slabs[0].data)
         self.num_targets, self.seed, self.step, self.loss = num_targets, seed, step, 0.0

@@ -1,8 +1,8 @@
-"""What an array looks like, told to a rank that does not know: a control message before the array.
+"""Headers: a control message that tells the receiver the shape and dtype of the array to come.
 
     [ code of the dtype | number of axes | length of each axis, then zeros ]
 
-The header is int64, of one length, so that the receiver needs to know nothing at all.
+The header is int64 and always of the same length, so the receiver needs to know nothing before.
 """
 
 import numpy as np
@@ -11,11 +11,11 @@ from ...backend import Array
 from ...comm import Communicator, Request
 
 MOST_AXES = 6
-Form = tuple[tuple[int, ...], np.dtype]     # shape and dtype
+ArraySpec = tuple[tuple[int, ...], np.dtype]     # shape and dtype
 
 
-def send_shape(comm: Communicator, array: Array, dest: int, tag: int = 0) -> Request:
-    """Begin to send shape and dtype of `array`."""
+def send_header(comm: Communicator, array: Array, dest: int, tag: int = 0) -> Request:
+    """Begin to send the shape and dtype of `array`."""
     if array.ndim > MOST_AXES:
         raise ValueError(f"an array between stages has at most {MOST_AXES} axes, not {array.ndim}: "
                          "reshape it, and back in the next part")
@@ -25,8 +25,8 @@ def send_shape(comm: Communicator, array: Array, dest: int, tag: int = 0) -> Req
         return comm.isend(header, dest, tag)
 
 
-def recv_shape(comm: Communicator, source: int, tag: int = 0) -> Form:
-    """Wait for them."""
+def recv_header(comm: Communicator, source: int, tag: int = 0) -> ArraySpec:
+    """Receive the header of the array to come; wait for it."""
     header = np.empty(2 + MOST_AXES, np.int64)
     with comm.labelled("control"):
         comm.recv(header, source, tag)

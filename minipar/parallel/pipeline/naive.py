@@ -20,7 +20,7 @@ from ...comm import Communicator
 from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch
-from .headers import recv_shape, send_shape
+from .headers import recv_header, send_header
 from .stages import Staged
 
 
@@ -53,11 +53,11 @@ class NaiveModelParallel(Staged):
         return float(y.data) if self.has_last else 0.0
 
     def _send(self, array: Array, dest: int) -> None:
-        send_shape(self.comm, array, dest).wait()
+        send_header(self.comm, array, dest).wait()
         self.comm.send(array, dest)
 
     def _receive(self, source: int) -> Array:
-        shape, dtype = recv_shape(self.comm, source)
+        shape, dtype = recv_header(self.comm, source)
         array = np.empty_like(self.slabs[0].data, shape=shape, dtype=dtype)
         self.comm.recv(array, source)
         return array
