@@ -24,7 +24,7 @@ class CopyStream:
         dest[...] = source
         page_out(source, dest)
 
-    def begin(self) -> None:
+    def flush(self) -> None:
         """Begin the copies that wait for an operation: none is running now."""
 
     def wait(self, copy: Any) -> None:

@@ -2,6 +2,8 @@
 
     text = load_text("docs")
     for batch in text.batches(size=32, steps=100, seed=0): …
+
+A token is a character.
 """
 
 from collections.abc import Callable, Iterator

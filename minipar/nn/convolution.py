@@ -1,12 +1,12 @@
-"""Convolution as a matrix product: cut out every window of the image, multiply each by the weights.
+"""Convolution as a matrix product: cut out each window of the image, multiply it by the weights.
 
     image (h, w, c)     ┌───┐                              im2col makes a row of each window:
                         │▒▒▒│░ ·      window of k × k      (h', w', k·k·c), and then
                         │▒▒▒│░ ·      pixels, moved by     y = rows weight + bias
                         └───┘· ·      `stride` each time   is an ordinary linear layer
 
-Pixels are in as many rows as there are windows over them, so backward adds up: dx of a pixel is the
-sum over its places.  Chellapilla, Puri & Simard 2006, High performance convolutional neural
+A pixel is in one row for each window over it, so its gradient is the sum over these rows.
+Chellapilla, Puri & Simard 2006, High performance convolutional neural
 networks for document processing.
 """
 
@@ -20,7 +20,7 @@ from .parameter import Parameter, normal, zeros
 
 
 def num_windows(length: int, kernel: int, stride: int) -> int:
-    """How many windows fit along an axis."""
+    """The number of windows that fit along an axis."""
     return (length - kernel) // stride + 1
 
 
@@ -31,12 +31,12 @@ class Im2col(Function):
 
     @staticmethod
     def flops(ctx, out, x):
-        """Moves numbers forward, adds them backward."""
+        """FLOPs: forward moves numbers, backward adds them."""
         return 0, [out.size]
 
     @staticmethod
     def forward(ctx, x, kernel, stride):
-        """See the class."""
+        """The windows, as rows."""
         b, h, w, c = x.shape
         if min(h, w) < kernel:
             raise ValueError(f"no window of {kernel} × {kernel} fits")
@@ -49,13 +49,13 @@ class Im2col(Function):
 
     @staticmethod
     def backward(ctx, g):
-        """See the class."""
+        """Each row added to its window."""
         shape, kernel, stride = ctx.shape, ctx.kernel, ctx.stride
         return [lambda: col2im(g, shape, kernel, stride)]
 
 
 def col2im(rows: np.ndarray, shape: tuple[int, ...], kernel: int, stride: int) -> np.ndarray:
-    """Every row (…, k·k·c) added to its window of an image of `shape` (b, h, w, c)."""
+    """Images of `shape` (b, h, w, c) with each row (…, k·k·c) added to its window."""
     b, high, wide, _ = rows.shape
     pixels = rows.reshape(b, high, wide, kernel, kernel, shape[-1])
     image = np.zeros_like(rows, shape=shape)
@@ -70,15 +70,15 @@ def im2col(x: Tensor, kernel: int, stride: int = 1) -> Tensor:
 
 
 class Conv2d(Module):
-    """x (b, h, w, c) → (b, h', w', num_out): each window times the weights, no padding."""
+    """x (b, h, w, c) → (b, h', w', out_channels): each window times the weights, no padding."""
 
-    def __init__(self, num_in: int, num_out: int, kernel: int, stride: int = 1):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__()
-        fan_in = num_in * kernel * kernel
-        self.weight = Parameter((fan_in, num_out), normal(math.sqrt(2 / fan_in)))
-        self.bias = Parameter((num_out,), zeros)
-        self.kernel, self.stride = kernel, stride
+        fan_in = in_channels * kernel_size * kernel_size
+        self.weight = Parameter((fan_in, out_channels), normal(math.sqrt(2 / fan_in)))
+        self.bias = Parameter((out_channels,), zeros)
+        self.kernel_size, self.stride = kernel_size, stride
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
-        return linear(im2col(x, self.kernel, self.stride), self.weight, self.bias)
+        """x (b, h, w, c) → (b, h', w', out_channels)."""
+        return linear(im2col(x, self.kernel_size, self.stride), self.weight, self.bias)

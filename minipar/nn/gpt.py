@@ -51,28 +51,34 @@ class GPTConfig:
             raise ValueError(f"a dropout rate is in [0, 1), not {self.dropout}")
 
 
+def residual_std(config: GPTConfig) -> float:
+    """The standard deviation of initial weights that end a residual branch (2 for each layer)."""
+    return 0.02 / math.sqrt(2 * config.num_layers)
+
+
 class Attention(Module):
     """Causal self-attention: x (b, t, d) → (b, t, d)."""
 
     def __init__(self, config: GPTConfig):
         super().__init__()
-        d, self.heads = config.width, config.num_heads
-        self.kv_heads = config.num_kv_heads or config.num_heads
-        width = config.head_width or d // self.heads
-        self.c_attn = Linear(d, (self.heads + 2 * self.kv_heads) * width, initial=normal(0.02))
-        self.c_proj = Linear(self.heads * width, d,
-                             initial=normal(0.02 / math.sqrt(2 * config.num_layers)))
+        d, self.num_heads = config.width, config.num_heads
+        self.num_kv_heads = config.num_kv_heads or config.num_heads
+        width = config.head_width or d // self.num_heads
+        self.c_attn = Linear(d, (self.num_heads + 2 * self.num_kv_heads) * width,
+                             initializer=normal(0.02))
+        self.c_proj = Linear(self.num_heads * width, d, initializer=normal(residual_std(config)))
         self.attn_dropout, self.resid_dropout = Dropout(config.dropout), Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
-        return self.resid_dropout(self.c_proj(self.mix(self.c_attn(x))))
+        """x (b, t, d) → (b, t, d)."""
+        qkv = self.c_attn(x)                                # (b, t, d) @ (d, 3d) → (b, t, 3d)
+        return self.resid_dropout(self.c_proj(self.mix(qkv)))
 
     def mix(self, qkv: Tensor) -> Tensor:
-        """Queries, keys and values (b, t, 3d) → a mean of values for each (b, t, d)."""
+        """Queries, keys and values (b, t, 3d) → weighted means of the values (b, t, d)."""
         time = qkv.shape[1]
-        keep = self.attn_dropout.mask(qkv.data, (self.heads, time, time))
-        return ag.fused_attention(qkv, self.heads, self.kv_heads, keep=keep,
+        keep = self.attn_dropout.mask(qkv.data, (self.num_heads, time, time))
+        return ag.fused_attention(qkv, self.num_heads, self.num_kv_heads, keep=keep,
                                   rate=self.attn_dropout.rate)
 
 
@@ -82,17 +88,17 @@ class FeedForward(Module):
     def __init__(self, config: GPTConfig):
         super().__init__()
         d, wide = config.width, config.mlp_width or 4 * config.width
-        self.c_fc = Linear(d, wide, initial=normal(0.02))
-        self.c_proj = Linear(wide, d, initial=normal(0.02 / math.sqrt(2 * config.num_layers)))
+        self.c_fc = Linear(d, wide, initializer=normal(0.02))
+        self.c_proj = Linear(wide, d, initializer=normal(residual_std(config)))
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """x (b, t, d) → (b, t, 4d) → (b, t, d)."""
         return self.dropout(self.c_proj(ag.gelu(self.c_fc(x))))
 
 
 class Block(Module):
-    """x (b, t, d) → (b, t, d): attention mixes positions, the MLP works on each by itself."""
+    """x (b, t, d) → (b, t, d): attention mixes positions, the MLP treats each by itself."""
 
     def __init__(self, config: GPTConfig):
         super().__init__()
@@ -100,7 +106,7 @@ class Block(Module):
         self.ln_2, self.mlp = LayerNorm(config.width), FeedForward(config)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """x (b, t, d) → (b, t, d)."""
         x = x + self.attn(self.ln_1(x))
         return x + self.mlp(self.ln_2(x))
 
@@ -117,7 +123,8 @@ class GPT(Module):
         self.h = [Block(config) for _ in range(config.num_layers)]
         self.ln_f = LayerNorm(config.width)
         if not config.tied:
-            self.lm_head = Linear(config.width, config.vocab_size, bias=False, initial=normal(0.02))
+            self.lm_head = Linear(config.width, config.vocab_size, bias=False,
+                                  initializer=normal(0.02))
 
     def embed(self, ids: Array) -> Tensor:
         """ids (b, t) → x (b, t, d)."""
@@ -138,11 +145,11 @@ class GPT(Module):
         return ag.linear(x, self.wte.weight.T) if self.config.tied else self.lm_head(x)
 
     def forward(self, ids: Array) -> Tensor:
-        """See the class.  Raises ValueError if t is longer than the context."""
+        """ids (b, t) → logits (b, t, V).  Raises ValueError if t is longer than the context."""
         return self.run(ids)
 
     def run(self, ids: Array) -> Tensor:
-        """All parts, one after the other; a plan may be put in its place (memory/plans.py)."""
+        """Apply all parts, one after the other.  Replace it to recompute or offload each part."""
         x = self.embed(ids)
         for block in self.h:
             x = block(x)
@@ -163,6 +170,6 @@ class GPT(Module):
         """Cross-entropy in nats of targets (b, t), summed and divided by `num_targets`.
 
         Targets equal to `ignore_index` do not count: by default `self.ignore_index`, -100, which
-        strategies go by, too.
+        strategies use, too.
         """
         return self.criterion(self(ids), targets, num_targets, ignore_index)

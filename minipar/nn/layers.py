@@ -15,33 +15,35 @@ from .parameter import Initializer, Parameter, normal, ones, zeros
 class Linear(Module):
     """x (..., in) → x weight + bias (..., out), with weight (in, out) and bias (out,)."""
 
-    def __init__(self, num_in: int, num_out: int, bias: bool = True,
-                 initial: Initializer | None = None):
+    def __init__(self, in_features: int, out_features: int, bias: bool = True,
+                 initializer: Initializer | None = None):
         super().__init__()
-        self.weight = Parameter((num_in, num_out), initial or normal(math.sqrt(1 / num_in)))
+        self.weight = Parameter((in_features, out_features),
+                                initializer or normal(math.sqrt(1 / in_features)))
         self.has_bias = bias
         if bias:
-            self.bias = Parameter((num_out,), zeros)
+            self.bias = Parameter((out_features,), zeros)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """x (..., in) → (..., out)."""
         return ag.linear(x, self.weight, self.bias if self.has_bias else None)
 
 
 class Embedding(Module):
-    """ids (...) → their rows (..., width) of a table (num_rows, width)."""
+    """ids (...) → rows (..., embedding_dim) of a table (num_embeddings, embedding_dim)."""
 
-    def __init__(self, num_rows: int, width: int, initial: Initializer | None = None):
+    def __init__(self, num_embeddings: int, embedding_dim: int,
+                 initializer: Initializer | None = None):
         super().__init__()
-        self.weight = Parameter((num_rows, width), initial or normal(0.02))
+        self.weight = Parameter((num_embeddings, embedding_dim), initializer or normal(0.02))
 
     def forward(self, ids: Array) -> Tensor:
-        """See the class."""
+        """ids (...) → (..., embedding_dim)."""
         return ag.embedding(self.weight, ids)
 
 
 class LayerNorm(Module):
-    """x (..., width) with every row brought to mean 0, variance 1; times weight, plus bias."""
+    """x (..., width) → each row brought to mean 0 and variance 1, times weight, plus bias."""
 
     def __init__(self, width: int, epsilon: float = 1e-5):
         super().__init__()
@@ -49,16 +51,16 @@ class LayerNorm(Module):
         self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """x (..., width) → (..., width)."""
         return ag.layer_norm(x, self.weight, self.bias, self.epsilon)
 
 
 class Dropout(Module):
-    """While training, sets elements to 0 with probability `rate` and scales the others up.
+    """Sets elements to 0 with probability `rate` and scales the others up, while training.
 
-    Training means inside `random.training_step`, which says the seed, the step and the global
-    number of each sample of the batch: from these and the layer's name the mask follows, on
-    whichever rank the sample is.  The first axis of x is the batch.
+    Training means inside `random.training_step`, which holds the seed, the step and the global
+    number of each sample.  These and the layer's name determine the mask, whichever rank computes
+    the sample.  The first axis of x is the batch.
     """
 
     def __init__(self, rate: float):
@@ -68,9 +70,9 @@ class Dropout(Module):
         self.rate = rate
 
     def mask(self, x: Array, shape: tuple[int, ...], box: tuple[slice, ...] = ()) -> Array | None:
-        """Which elements of (batch, *shape) to keep; None when not training.  x decides where.
+        """The mask (batch, *shape) of elements to keep, on the device of x; None when not training.
 
-        `box`, slices of the leading axes of `shape`, is the part that is wanted.
+        With `box`, slices of the leading axes of `shape`, only that part of the mask.
         """
         step = current_step()
         if step is None or not self.rate:
@@ -89,7 +91,7 @@ class Dropout(Module):
         return asarray_like(keep, x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """x (batch, ...), masked while training."""
         keep = self.mask(x.data, x.shape[1:])
         return x if keep is None else ag.dropout(x, keep, self.rate)
 
@@ -106,6 +108,6 @@ class Activation(Module):
         self.kind = kind
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """The function of each element of x."""
         return self.KINDS[self.kind](x)
 

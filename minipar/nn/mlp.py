@@ -22,12 +22,13 @@ class MLP(Sequential):
             raise ValueError(f"an MLP needs at least two positive sizes, e.g. [64, 32, 10], not "
                              f"{list(sizes)}")
         layers = []
-        for i, (num_in, num_out) in enumerate(zip(sizes, sizes[1:])):
+        for i, (in_features, out_features) in enumerate(zip(sizes, sizes[1:])):
             if i:
                 layers.append(Activation(activation))
                 if dropout:
                     layers.append(Dropout(dropout))
-            layers.append(Linear(num_in, num_out, initial=normal(math.sqrt(2 / num_in))))
+            layers.append(Linear(in_features, out_features,
+                                 initializer=normal(math.sqrt(2 / in_features))))
         super().__init__(*layers)
         self.sizes = tuple(sizes)
 

@@ -154,7 +154,7 @@ class Module:
         self.to_empty(dtype, array)
         for name, parameter in self.named_parameters():
             if is_host(parameter.data) or is_gpu(parameter.data):
-                values = parameter.initial(generator(seed, name), parameter.global_shape)
+                values = parameter.initializer(generator(seed, name), parameter.global_shape)
                 values = parameter.local_part(values).astype(dtype)
                 parameter.data[...] = asarray_like(values, parameter.data)
         return self

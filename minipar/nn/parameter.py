@@ -66,12 +66,12 @@ class Parameter(Tensor):
     mesh axes along which every rank holds the same values.
     """
 
-    __slots__ = ("initial", "global_shape", "box", "order", "replicated")
+    __slots__ = ("initializer", "global_shape", "box", "order", "replicated")
 
-    def __init__(self, shape: tuple[int, ...], initial: Initializer):
+    def __init__(self, shape: tuple[int, ...], initializer: Initializer):
         super().__init__(Unmaterialized(shape, np.float32))
         self.edge = GradientSlot(weight_only=True)
-        self.initial = initial
+        self.initializer = initializer
         self.global_shape, self.box = tuple(shape), tuple((0, n) for n in shape)
         self.order: tuple[int, ...] | None = None
         self.replicated: tuple[str, ...] = ()

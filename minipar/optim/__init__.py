@@ -1,11 +1,18 @@
-"""Optimizers over flat slabs, learning-rate schedules, clipping."""
+"""Optimizers over flat slabs, parameter groups, learning-rate schedules, clipping.
+
+    optimizer.py      the loop over a slab, block by block      sgd.py, adam.py   the updates
+    groups.py         weight decay and learning rate by rule    lr_schedule.py    warm-up and cosine
+    clip.py           the norm over all ranks, and clipping by it
+
+The constructor's arguments are PyTorch's: lr, momentum, betas, weight_decay.
+"""
 
 from .adam import Adam, AdamW
 from .clip import clip_grad_norm, grad_norm
-from .groups import NO_DECAY_FOR_VECTORS, Group
+from .groups import NO_DECAY_FOR_VECTORS, ParameterGroup
+from .lr_schedule import warmup_cosine
 from .optimizer import Optimizer
-from .schedule import warmup_cosine
 from .sgd import SGD
 
-__all__ = ["NO_DECAY_FOR_VECTORS", "SGD", "Adam", "AdamW", "Group", "Optimizer", "clip_grad_norm",
-           "grad_norm", "warmup_cosine"]
+__all__ = ["NO_DECAY_FOR_VECTORS", "SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup",
+           "clip_grad_norm", "grad_norm", "warmup_cosine"]

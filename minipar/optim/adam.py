@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..nn.slab import FlatBuffer
-from .groups import Group
+from .groups import ParameterGroup
 from .optimizer import Optimizer
 
 
@@ -28,14 +28,14 @@ class Adam(Optimizer):
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
-                 weight_decay: float | None = None, groups: Sequence[Group] = ()):
+                 weight_decay: float | None = None, groups: Sequence[ParameterGroup] = ()):
         super().__init__(slabs, lr, self.default_decay if weight_decay is None else weight_decay,
                          groups)
         if not all(0 <= beta < 1 for beta in betas) or epsilon < 0:
             raise ValueError(f"betas are in [0, 1) and epsilon >= 0, not {betas} and {epsilon}")
         self.betas, self.epsilon = betas, epsilon
 
-    def begin(self):
+    def begin_step(self):
         """The two numbers of the module's docstring."""
         beta1, beta2 = self.betas
         s = math.sqrt(1 - beta2**self.num_steps)

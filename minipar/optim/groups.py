@@ -17,7 +17,7 @@ from ..backend import Array
 from ..nn.slab import Segment
 
 
-class Group(NamedTuple):
+class ParameterGroup(NamedTuple):
     """Parameters that `rule(segment)` picks: their weight decay, and what their lr is times."""
 
     rule: Callable[[Segment], bool]
@@ -43,13 +43,13 @@ def is_vector(segment: Segment) -> bool:
     return len(segment.global_shape) < 2
 
 
-NO_DECAY_FOR_VECTORS = Group(is_vector, weight_decay=0.0)
+NO_DECAY_FOR_VECTORS = ParameterGroup(is_vector, weight_decay=0.0)
 
 
-def spans_of(segments: Iterable[Segment], groups: Sequence[Group],
+def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
              weight_decay: float) -> list[Span]:
     """The spans of a slab, neighbours of one group joined; the first group that picks wins."""
-    everything = Group(lambda segment: True)
+    everything = ParameterGroup(lambda segment: True)
     spans: list[Span] = []
     for segment in segments:
         group = next(group for group in (*groups, everything) if group.rule(segment))

@@ -22,7 +22,7 @@ from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, asarray_like, cache_blocks, to_device_of
 from ..backend.mapped_file import is_mapped, page_out
 from ..nn.slab import FlatBuffer
-from .groups import Group, Span, spans_of, within
+from .groups import ParameterGroup, Span, spans_of, within
 
 
 class Optimizer:
@@ -37,7 +37,7 @@ class Optimizer:
     decoupled = False           # whether decay shrinks parameters, beside the gradient
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float = 0.0,
-                 groups: Sequence[Group] = ()):
+                 groups: Sequence[ParameterGroup] = ()):
         if not slabs:
             raise ValueError("no parameters: call model.initialize(seed) before the optimizer, "
                              "and where a strategy has taken the model give strategy.slabs")
@@ -62,7 +62,7 @@ class Optimizer:
             self._spans.append([within(spans, *bounds)
                                 for bounds in pairwise([0, *accumulate(of)])])
 
-    def begin(self) -> None:
+    def begin_step(self) -> None:
         """What changes from step to step, worked out once for all blocks."""
 
     def update(self, g: Array, scratch: Array, *states: Array) -> Array:
@@ -75,7 +75,7 @@ class Optimizer:
     def step(self) -> None:
         """Move the parameters along their gradients."""
         self.num_steps += 1
-        self.begin()
+        self.begin_step()
         meter = current_meter()
         for slab, state, spans in zip(self.slabs, self.states, self._spans):
             start = meter.start() if meter else None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..nn.slab import FlatBuffer
-from .groups import Group
+from .groups import ParameterGroup
 from .optimizer import Optimizer
 
 
@@ -22,7 +22,7 @@ class SGD(Optimizer):
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float = 1e-3, momentum: float = 0.0,
                  weight_decay: float = 0.0, nesterov: bool = False,
-                 groups: Sequence[Group] = ()):
+                 groups: Sequence[ParameterGroup] = ()):
         if nesterov and not momentum:
             raise ValueError("Nesterov momentum needs momentum > 0, e.g. momentum=0.9")
         self.state_names = ("velocity",) if momentum else ()

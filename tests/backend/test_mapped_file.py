@@ -183,7 +183,7 @@ def test_a_shard_on_the_host_beside_a_gpu_is_optimized_there(cupy):
     assert grad.tolist() == [2, -2, 2]
     optimizer = AdamW([shard], lr=0.5, weight_decay=0)
     optimizer.num_steps = 1
-    optimizer.begin()
+    optimizer.begin_step()
     p = StrictArray(data.copy())
     optimizer._update_block([], p, StrictArray(grad), *[np.zeros(3) for _ in range(2)])
     optimizer.num_steps = 0

@@ -64,7 +64,7 @@ def test_a_layer_more_does_not_change_the_others():
 
 
 def test_initializers():
-    x = values(Sequential(Linear(1000, 50, initial=normal(0.02))))
+    x = values(Sequential(Linear(1000, 50, initializer=normal(0.02))))
     assert abs(x["0.weight"].std() / 0.02 - 1) < 0.02 and abs(x["0.weight"].mean()) < 3e-4
     assert not x["0.bias"].any()
     he = values(MLP([512, 64]))["0.weight"]

@@ -15,7 +15,7 @@ GPT(
     (0-1): 2 x Block(
       (ln_1): LayerNorm(weight (8,), bias (8,), epsilon=1e-05)
       (attn): Attention(
-        heads=2, kv_heads=2
+        num_heads=2, num_kv_heads=2
         (c_attn): Linear(weight (8, 24), bias (24,))
         (c_proj): Linear(weight (8, 8), bias (8,))
         (attn_dropout): Dropout(rate=0.1)

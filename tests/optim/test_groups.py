@@ -5,12 +5,13 @@ import pytest
 
 from minipar.backend import arrays
 from minipar.nn import GPT, GPTConfig
-from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, Group
+from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
 from minipar.optim.groups import Span, spans_of, within
 from tests.optim.test_optimizers import CASES, IDS, plain_adamw, set_gradients
 
-GROUPS = [Group(lambda segment: segment.name.startswith("h.1.mlp"), 0.7, 0.5),
-          NO_DECAY_FOR_VECTORS, Group(lambda segment: segment.name == "wpe.weight", lr_scale=3)]
+GROUPS = [ParameterGroup(lambda segment: segment.name.startswith("h.1.mlp"), 0.7, 0.5),
+          NO_DECAY_FOR_VECTORS,
+          ParameterGroup(lambda segment: segment.name == "wpe.weight", lr_scale=3)]
 
 
 def by_hand(name, ndim, decay, lr):
@@ -86,4 +87,4 @@ def test_negative_numbers_are_refused():
     with pytest.raises(ValueError, match="weight_decay is a number >= 0, not -1"):
         SGD(gpt().slabs, weight_decay=-1)
     with pytest.raises(ValueError, match="lr_scale is a number >= 0, not -2"):
-        SGD(gpt().slabs, groups=[NO_DECAY_FOR_VECTORS, Group(bool, lr_scale=-2)])
+        SGD(gpt().slabs, groups=[NO_DECAY_FOR_VECTORS, ParameterGroup(bool, lr_scale=-2)])

@@ -120,9 +120,9 @@ CASES = {
     "attention with dropout": (
         lambda q, k, v: ag.scaled_dot_product_attention(q, k, v, keep=KEEP, rate=0.3),
         torch_dropped_attention, [normal(2, 4, 5, 3), normal(2, 4, 7, 3), normal(2, 4, 7, 3)]),
-    "fused_attention": (lambda x: ag.fused_attention(x, heads=2), lambda x: torch_fused(x, 2, 2),
-                        [normal(2, 66, 18)]),
-    "fused_attention, grouped": (lambda x: ag.fused_attention(x, heads=4, kv_heads=2),
+    "fused_attention": (lambda x: ag.fused_attention(x, num_heads=2),
+                        lambda x: torch_fused(x, 2, 2), [normal(2, 66, 18)]),
+    "fused_attention, grouped": (lambda x: ag.fused_attention(x, num_heads=4, num_kv_heads=2),
                                  lambda x: torch_fused(x, 4, 2), [normal(2, 5, 24)]),
 }
 

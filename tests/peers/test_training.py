@@ -11,7 +11,7 @@ from minipar.optim import (
     SGD,
     Adam,
     AdamW,
-    Group,
+    ParameterGroup,
     clip_grad_norm,
     warmup_cosine,
 )
@@ -121,7 +121,8 @@ def test_parameter_groups(optimizer):
     peer = copy_state(model.state_dict(), TorchGPT(MODELS["untied"]))
     (kind, options), peer_kind = OPTIMIZERS[optimizer]
     ours = kind(model.slabs, **options, groups=[
-        Group(lambda segment: segment.name.startswith("h.1."), 0.3, 0.5), NO_DECAY_FOR_VECTORS])
+        ParameterGroup(lambda segment: segment.name.startswith("h.1."), 0.3, 0.5),
+        NO_DECAY_FOR_VECTORS])
     sorted_out = {"last": [], "vectors": [], "others": []}
     for name, p in peer.named_parameters():
         key = "last" if name.startswith("h.1.") else "vectors" if p.ndim < 2 else "others"

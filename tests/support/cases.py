@@ -17,7 +17,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.memory.remat.plans import rematerialize, rematerialize_attention
 from minipar.memory.remat.policies import plan_policy
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, Group
+from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.graph import data_parallel, global_count, global_loss
 from minipar.parallel.hybrid import make_hybrid
@@ -49,7 +49,7 @@ DEEP = {        # for pipelines: parts for four ranks with two stages each
     "gpt deep untied": gpt(num_layers=6, dropout=0.3, tied=False),
 }
 GROUPS = [NO_DECAY_FOR_VECTORS,
-          Group(lambda segment: segment.name.startswith(("1.", "h.1.attn")), lr_scale=0.5)]
+          ParameterGroup(lambda segment: segment.name.startswith(("1.", "h.1.attn")), lr_scale=0.5)]
 OPTIMIZERS = {
     "sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
     "adamw": lambda slabs: AdamW(slabs, lr=0.01, weight_decay=0.3, groups=GROUPS),

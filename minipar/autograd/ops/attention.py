@@ -27,7 +27,7 @@ QUERIES = 64        # in a block: fewer save more of the masked half, but make s
 
 
 def _query_blocks(num_queries: int, num_keys: int, causal: bool) -> list[tuple[slice, slice]]:
-    """Blocks of queries, each with the keys that its last query may see: all, for the very last."""
+    """Blocks of queries, each with the keys that its last query sees; the last block sees all."""
     if not causal:
         return [(slice(0, num_queries), slice(0, num_keys))]
     ends = [*range(QUERIES, num_queries, QUERIES), num_queries]
@@ -39,7 +39,7 @@ def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal
             scale: float) -> list[Array]:
     """Fill `out`, of the shape of q, with the attention; return the blocks of probabilities.
 
-    `keep` is a dropout mask (…, queries, keys) of the probabilities; survivors grow by `scale`.
+    `keep` is a dropout mask (…, queries, keys) of the probabilities; kept ones are times `scale`.
     """
     shrink = 1 / math.sqrt(q.shape[-1])
     query_blocks = _query_blocks(q.shape[-2], k.shape[-2], causal)
@@ -92,7 +92,7 @@ def _attend_backward(g: Array, q: Array, k: Array, v: Array, keep: Array | None,
 
 
 def _add_product(total: Array, a: Array, b: Array, is_first: bool) -> None:
-    """Add a b to the gradient of keys or values, which a group of heads of q may share."""
+    """Add a b to the gradient of keys or values, summed over the heads of q that share them."""
     if is_first and a.shape[2] == 1:
         np.matmul(a, b, out=total)
         return
@@ -108,8 +108,8 @@ def _add_product(total: Array, a: Array, b: Array, is_first: bool) -> None:
 def _count_flops(q: Array, num_keys: int, causal: bool, has_dropout: bool) -> tuple[int, int]:
     """FLOPs of `_attend` and `_attend_backward` for q (batch, kv heads, group, queries, d).
 
-    A pair of a query and a key that is computed costs two products forward (q kᵀ, P v) and four
-    backward, of d multiply-adds each, and its part of softmax.
+    Each computed pair of a query and a key costs two products forward (q kᵀ, P v) and four
+    backward, of d multiply-adds each, and its share of softmax.
     """
     batch, kv_heads, group, num_queries, d = q.shape
     sizes = [(rows.stop - rows.start, cols.stop)
@@ -178,48 +178,50 @@ class FusedAttention(Function):
 
     @staticmethod
     def flops(ctx, out, qkv, keep):
-        q, _, _ = FusedAttention._split(qkv, ctx.heads, ctx.kv_heads)
+        q, _, _ = FusedAttention._split(qkv, ctx.num_heads, ctx.num_kv_heads)
         forward, backward = _count_flops(q, qkv.shape[1], ctx.causal, keep is not None)
         return forward, [backward, 0]
 
     @staticmethod
-    def _split(qkv, heads, kv_heads):
+    def _split(qkv, num_heads, num_kv_heads):
         """Views q (batch, kv heads, group, time, d) and k, v (batch, kv heads, 1, time, d)."""
         width = qkv.shape[2]
-        d = width // (heads + 2 * kv_heads)
-        ends = (0, heads * d, (heads + kv_heads) * d, width)
-        return [FusedAttention._heads(qkv[:, :, start:end], kv_heads, d)
+        d = width // (num_heads + 2 * num_kv_heads)
+        ends = (0, num_heads * d, (num_heads + num_kv_heads) * d, width)
+        return [FusedAttention._heads(qkv[:, :, start:end], num_kv_heads, d)
                 for start, end in zip(ends, ends[1:])]
 
     @staticmethod
-    def _heads(x, kv_heads, d):
+    def _heads(x, num_kv_heads, d):
         """x (batch, time, heads · d) as (batch, kv heads, group, time, d)."""
         batch, time, width = x.shape
-        return (x.reshape(batch, time, kv_heads, width // (kv_heads * d), d)
+        return (x.reshape(batch, time, num_kv_heads, width // (num_kv_heads * d), d)
                 .transpose(0, 2, 3, 1, 4))
 
     @staticmethod
-    def forward(ctx, qkv, keep, heads, kv_heads, causal, rate):
-        if qkv.ndim != 3 or heads % kv_heads or qkv.shape[2] % (heads + 2 * kv_heads):
+    def forward(ctx, qkv, keep, num_heads, num_kv_heads, causal, rate):
+        if (qkv.ndim != 3 or num_heads % num_kv_heads
+                or qkv.shape[2] % (num_heads + 2 * num_kv_heads)):
             raise ValueError(f"a last axis of {qkv.shape[-1]} is not (heads + 2 kv heads) d for "
-                             f"{heads} heads and {kv_heads} kv heads")
-        q, k, v = FusedAttention._split(qkv, heads, kv_heads)
+                             f"{num_heads} heads and {num_kv_heads} kv heads")
+        q, k, v = FusedAttention._split(qkv, num_heads, num_kv_heads)
         batch, time, d = qkv.shape[0], qkv.shape[1], q.shape[-1]
-        ctx.heads, ctx.kv_heads, ctx.causal, ctx.scale = heads, kv_heads, causal, 1 / (1 - rate)
-        out = np.empty_like(qkv, shape=(batch, time, heads * d))
+        ctx.num_heads, ctx.num_kv_heads = num_heads, num_kv_heads
+        ctx.causal, ctx.scale = causal, 1 / (1 - rate)
+        out = np.empty_like(qkv, shape=(batch, time, num_heads * d))
         keep = None if keep is None else keep.reshape(*q.shape[:-1], time)
-        ctx.save(qkv, keep, *_attend(q, k, v, FusedAttention._heads(out, kv_heads, d), keep, causal,
-                                     ctx.scale))
+        ctx.save(qkv, keep, *_attend(q, k, v, FusedAttention._heads(out, num_kv_heads, d), keep,
+                                     causal, ctx.scale))
         return out
 
     @staticmethod
     def backward(ctx, g):
         qkv, keep, *probabilities = [saved() for saved in ctx.saved]
         dqkv = np.empty_like(qkv)
-        q, k, v = FusedAttention._split(qkv, ctx.heads, ctx.kv_heads)
-        g = FusedAttention._heads(g, ctx.kv_heads, q.shape[-1])
+        q, k, v = FusedAttention._split(qkv, ctx.num_heads, ctx.num_kv_heads)
+        g = FusedAttention._heads(g, ctx.num_kv_heads, q.shape[-1])
         _attend_backward(g, q, k, v, keep, ctx.causal, ctx.scale, probabilities,
-                         *FusedAttention._split(dqkv, ctx.heads, ctx.kv_heads))
+                         *FusedAttention._split(dqkv, ctx.num_heads, ctx.num_kv_heads))
         return [dqkv, None]
 
 
@@ -233,8 +235,8 @@ def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool =
     return Attention.apply(q, k, v, keep, causal=causal, rate=rate)
 
 
-def fused_attention(qkv: Tensor, heads: int, kv_heads: int | None = None, causal: bool = True,
-                    keep: Array | None = None, rate: float = 0.0) -> Tensor:
+def fused_attention(qkv: Tensor, num_heads: int, num_kv_heads: int | None = None,
+                    causal: bool = True, keep: Array | None = None, rate: float = 0.0) -> Tensor:
     """Self-attention of qkv (batch, time, (heads + 2 kv heads) d) → (batch, time, heads d)."""
-    return FusedAttention.apply(qkv, keep, heads=heads, kv_heads=kv_heads or heads, causal=causal,
-                                rate=rate)
+    return FusedAttention.apply(qkv, keep, num_heads=num_heads,
+                                num_kv_heads=num_kv_heads or num_heads, causal=causal, rate=rate)

@@ -49,7 +49,7 @@ class TimedLane(CopyStream):
             self._begin(copy)
         return copy
 
-    def begin(self) -> None:
+    def flush(self) -> None:
         """See CopyStream."""
         for copy in self.under_way:
             self._begin(copy)

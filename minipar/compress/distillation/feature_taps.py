@@ -85,7 +85,7 @@ def capture_attention(layers: Sequence[Attention]) -> Iterator[dict[Attention, T
         mix = layer.mix
 
         def noted(qkv: Tensor) -> Tensor:
-            maps[layer] = attention_scores(qkv, layer.heads, layer.kv_heads)
+            maps[layer] = attention_scores(qkv, layer.num_heads, layer.num_kv_heads)
             return mix(qkv)
         return noted
     try:

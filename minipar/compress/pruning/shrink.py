@@ -69,7 +69,8 @@ def smaller_model(model: MLP | GPT, counts: Mapping[tuple[str, str], int]) -> ML
     left = {kind: count for (kind, _), count in counts.items()}     # alike in all blocks
     old, attn = model.config, model.h[0].attn
     return GPT(replace(
-        old, num_heads=left["heads"] * (attn.heads // attn.kv_heads), mlp_width=left["neurons"],
+        old, num_heads=left["heads"] * (attn.num_heads // attn.num_kv_heads),
+        mlp_width=left["neurons"],
         num_kv_heads=None if old.num_kv_heads is None else left["heads"],
         head_width=old.head_width or old.width // old.num_heads))
 

@@ -74,8 +74,8 @@ def _(model: MLP) -> list[Units]:
 def _(model: GPT) -> list[Units]:
     found = []
     for i, block in enumerate(model.h):
-        found.append(heads(f"h.{i}.attn", block.attn.heads, block.attn.kv_heads,
-                           block.attn.c_proj.weight.shape[0] // block.attn.heads))
+        found.append(heads(f"h.{i}.attn", block.attn.num_heads, block.attn.num_kv_heads,
+                           block.attn.c_proj.weight.shape[0] // block.attn.num_heads))
         found.append(neurons(f"h.{i}.mlp.c_fc", f"h.{i}.mlp.c_proj", block.mlp.c_fc, ag.gelu))
     return found
 

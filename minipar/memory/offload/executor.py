@@ -98,7 +98,7 @@ class Transfer:
             flat = moved.here()
             moved.outside = record_allocation("offloaded", self.empty(flat.shape, flat.dtype))
             self.copies_out.append((moved, self.out.copy(flat, moved.outside)))
-        self.out.begin()
+        self.out.flush()
 
     def wait_out(self) -> None:
         """Wait for the copies out, and free the device's memory."""

@@ -128,7 +128,7 @@ def split_attention(attention: Attention, split: TensorSplit) -> None:
 
     Raises ValueError if the heads, or those of keys and values, do not divide.
     """
-    p, heads, kv_heads = split.tp.size, attention.heads, attention.kv_heads
+    p, heads, kv_heads = split.tp.size, attention.num_heads, attention.num_kv_heads
     if heads % p or kv_heads % p:
         numbers = ", ".join(str(n) for n in range(1, kv_heads + 1) if not kv_heads % n)
         raise ValueError(f"{heads} heads with {kv_heads} of keys and values do not divide over "
@@ -136,7 +136,7 @@ def split_attention(attention: Attention, split: TensorSplit) -> None:
     width = attention.c_proj.weight.shape[0] // heads
     split_columns(attention.c_attn, split, by_rank(heads, kv_heads, width, p))
     split_rows(attention.c_proj, split)
-    attention.heads, attention.kv_heads = heads // p, kv_heads // p
+    attention.num_heads, attention.num_kv_heads = heads // p, kv_heads // p
 
 
 def by_rank(heads: int, kv_heads: int, width: int, num_ranks: int) -> tuple[int, ...]:
