@@ -89,7 +89,9 @@ class Transfer:
 
     def unpack(self, item: OffloadedView | SavedArray) -> Array:
         """Unpack hook: the array."""
-        return item() if isinstance(item, SavedArray) else view_from_spec(item.moved.here(), item.place)
+        if isinstance(item, SavedArray):
+            return item()
+        return view_from_spec(item.moved.here(), item.place)
 
     def begin_copy_out(self) -> None:
         """Start the copies out; arrays saved later are not part of the transfer."""
