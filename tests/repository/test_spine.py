@@ -116,16 +116,15 @@ def check(command: list[str], **options) -> None:
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=120, **options)
     assert done.returncode == 0, done.stderr
     strategies, world, loaded = parts()
-    for line in done.stdout.splitlines():           # of each rank
-        seen = json.loads(line)
-        ran = {re.sub(r"(\.py: \w+).*", r"\1", place) for place in seen["ran"]
-               if ".py: <lambda>" not in place}             # of a module's own table
-        unread = sorted(ran - read(strategies + world))
-        assert not unread, f"these run, and docs/spine.txt does not name them: {unread}"
-        listed = {entry.file for entry in strategies + world + loaded}
-        others = [file for file in seen["loaded"]
-                  if file not in listed and not file.endswith("__init__.py")]
-        assert not others, f"these are loaded, and docs/spine.txt does not list them: {others}"
+    seen = json.loads(done.stdout)
+    ran = {re.sub(r"(\.py: \w+).*", r"\1", place) for place in seen["ran"]
+           if ".py: <lambda>" not in place}                 # of a module's own table
+    unread = sorted(ran - read(strategies + world))
+    assert not unread, f"these run, and docs/spine.txt does not name them: {unread}"
+    listed = {entry.file for entry in strategies + world + loaded}
+    others = [file for file in seen["loaded"]
+              if file not in listed and not file.endswith("__init__.py")]
+    assert not others, f"these are loaded, and docs/spine.txt does not list them: {others}"
 
 
 def test_what_part_i_runs_is_what_is_read():

@@ -4,7 +4,7 @@
     simulated       Part II: messages, collectives, split() and Works on the simulated cluster
     mpi             Part II: the same under mpirun
 
-Each prints, as JSON, the files of minipar that Python has loaded, and the functions that it has run
+Each prints, as JSON, on rank 0, the files of minipar that Python has loaded, and the functions that it has run
 (after importing), as "file: qualified name".
 """
 
@@ -127,17 +127,20 @@ def simulated() -> None:
     Cluster(2, chooser=None).run(noting(talk))
 
 
-def mpi() -> None:
-    """On two real ranks."""
+def mpi() -> int:
+    """On two real ranks; return this rank's number."""
     from minipar.comm.mpi.communicator import connect
     from minipar.comm.mpi.library import import_mpi
     MPI = import_mpi()
-    noting(talk)(connect(MPI.COMM_WORLD, MPI))
+    comm = connect(MPI.COMM_WORLD, MPI)
+    noting(talk)(comm)
+    return comm.rank
 
 
 if __name__ == "__main__":
-    {"strategies": strategies, "simulated": simulated, "mpi": mpi}[sys.argv[1]]()
+    rank = {"strategies": strategies, "simulated": simulated, "mpi": mpi}[sys.argv[1]]()
     sys.setprofile(None)
     loaded = {str(Path(module.__file__).relative_to(ROOT)) for name, module in sys.modules.items()
               if name.split(".")[0] == "minipar" and module.__file__}
-    print(json.dumps({"loaded": sorted(loaded), "ran": sorted(ran)}))
+    if not rank:
+        print(json.dumps({"loaded": sorted(loaded), "ran": sorted(ran)}))
