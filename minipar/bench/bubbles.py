@@ -24,9 +24,8 @@ from ..parallel.pipeline import Timeline, Times, make_schedule, simulate
 from ..parallel.pipeline.executor import Pipeline
 from ..parallel.pipeline.schedule.metrics import bubble
 from ..parallel.strategy import Microbatch
-from .data_parallel import meet
 from .gpt import CONFIG, make_batch
-from .timing import Row, interleave, milliseconds
+from .timing import Row, interleave, meet, milliseconds
 
 SCHEDULES, NUM_MICROBATCHES, ROWS = {"GPipe": "gpipe", "1F1B": "1f1b"}, 8, 2
 SMALL = replace(CONFIG, vocab_size=64)

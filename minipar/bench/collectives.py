@@ -5,8 +5,8 @@
 
 A time is that of the slowest rank, a ratio that of the medians.  The library allocates a temporary
 array in each call, whose pages the kernel must find and zero: at 64 MiB that is most of the lead.
-The last row is the same with a malloc that takes nothing from the kernel anew (`keep_freed_memory`
-alone is no help here: glibc maps what is above 32 MiB anew whatever it is told).
+The last row is the same with a malloc that keeps all freed memory.  `keep_freed_memory` alone does
+not suffice here: glibc maps arrays above 32 MiB anew, whatever its settings.
 """
 
 import ctypes
@@ -74,19 +74,19 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
 
 
 def map_nothing() -> None:
-    """Have glibc keep freed memory, and take large arrays from there as well."""
+    """Let glibc keep freed memory, and take large arrays from there as well."""
     max_mmaps = -4                      # M_MMAP_MAX in malloc.h
     if keep_freed_memory():
         ctypes.CDLL(None).mallopt(max_mmaps, 0)
 
 
 def size(num_bytes: int) -> str:
-    """In KiB or MiB."""
+    """Bytes as text in KiB or MiB."""
     return f"{num_bytes // MIB} MiB" if num_bytes >= MIB else f"{num_bytes // 1024} KiB"
 
 
 def check(comm: Communicator, array: np.ndarray, algorithm: str) -> None:
-    """What is timed gives the right sum."""
+    """Assert that the timed call gives the right sum."""
     array[...] = comm.rank + 1
     all_reduce(comm, array, algorithm=algorithm, out=array)
     assert (array == comm.size * (comm.size + 1) / 2).all(), algorithm

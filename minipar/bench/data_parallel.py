@@ -1,27 +1,25 @@
-"""Data parallelism on two real ranks: how much faster than minipar on one?  And its strategies.
+"""Data parallelism on two real ranks: its speed-up over one rank, and its strategies.
 
     alone      rank 0 trains on 8 samples, rank 1 sleeps             T₁
     weak       each rank has 8 samples of its own                    scaling 2 T₁ / T
     strong     the same 8 samples, 4 on each rank                    scaling   T₁ / T
-    ceiling    as weak and strong, but no rank sends anything: what two busy cores leave of each
+    ceiling    as weak and strong, without messages: the effect of two busy cores on each other
 
-All strategies are DDP in what they compute, so their steps are compared with DDP's.
+All strategies compute the same step, so each is compared with DDP.
 """
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
-from ..comm.collectives import all_reduce
 from ..nn import GPT
 from ..optim import AdamW
 from ..parallel.strategies import make_strategy
 from ..parallel.strategy import Microbatch, Strategy
 from .gpt import BATCH, CONFIG, make_batch
-from .timing import Row, interleave, medians, milliseconds
+from .timing import Row, milliseconds, seconds_of_slowest
 
 TARGETS = {"zero1": 0.97, "zero2": 0.97, "zero3": None, "fsdp": 0.92}      # DDP's time over theirs
 
@@ -64,11 +62,9 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
              "weak ceiling": make_step(comm, "none", whole),
              "strong ceiling": make_step(comm, "none", half),
              **{name: make_step(comm, name, whole) for name in TARGETS}}
-    times = interleave(steps, num_rounds, before=lambda: meet(comm))
-    slowest = all_reduce(comm, np.array(list(times.values())), op="max")
+    seconds = seconds_of_slowest(comm, steps, num_rounds)
     if comm.rank:
         return []
-    seconds = medians(dict(zip(times, slowest.tolist())))
     rows = [_row(seconds, kind, size, target)
             for kind, size, target in (("weak", 2, 1.90), ("strong", 1, 1.80))
             for kind, target in ((kind, target), (f"{kind} ceiling", None))]
@@ -86,14 +82,3 @@ def _row(seconds: dict[str, float], kind: str, size: int, target: float | None) 
         else f"GPT, DDP on 2 ranks, {per_rank} samples each ({kind} scaling)"
     return Row(what, f"{milliseconds(together)}, {tokens / together:,.0f} tokens/s",
                f"1 rank {milliseconds(alone)}", size * alone / together, target)
-
-
-def meet(comm: Communicator) -> None:
-    """Both ranks start the next step together; who came first sleeps, and takes no one's cycles."""
-    other, token = 1 - comm.rank, np.zeros(1, np.uint8)
-    answer = np.empty_like(token)
-    arriving = comm.irecv(answer, other)
-    comm.send(token, other)
-    while not arriving.test():
-        time.sleep(2e-4)
-    comm.sendrecv(token, other, answer, other)

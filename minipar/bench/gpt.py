@@ -47,7 +47,7 @@ def make_step(model: GPT, ids: np.ndarray, targets: np.ndarray,
 
 def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray,
                 targets: np.ndarray) -> dict[str, Callable[[], float]]:
-    """PyTorch's, with its fused AdamW; nothing if it is not installed."""
+    """PyTorch's training step with its fused AdamW; empty if PyTorch is not installed."""
     torch = import_torch()
     if torch is None:
         return {}
@@ -91,7 +91,7 @@ def measure(num_rounds: int, malloc: str = "kept") -> list[Row]:
 
 
 def measure_products(num_rounds: int) -> list[Row]:
-    """How fast the matrix products are, in which most of the step's time goes: the BLAS's part."""
+    """The speed of the matrix products, which take most of the step: the part of the BLAS."""
     rows, width = BATCH * CONFIG.context, CONFIG.width
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape).astype(np.float32)

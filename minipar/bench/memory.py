@@ -1,4 +1,4 @@
-"""What less memory costs in time: the GPT's training step with every option, and its peak.
+"""The time that saved memory costs: the GPT's training step with every option, and its peak.
 
 One process.  The peak is that of activations, counted by the ledger in a step of its own.
 """

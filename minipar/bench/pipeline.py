@@ -1,4 +1,4 @@
-"""1F1B on two real ranks: against PyTorch's, against one rank, and against what could be.
+"""1F1B on two real ranks: against PyTorch's, against one rank, and against its lower bound.
 
     MLP 784-512×6-10, a batch of 512 in 4 microbatches, SGD; rank 0 has 3 layers, rank 1 has 4
 
@@ -6,10 +6,10 @@
     PyTorch    Schedule1F1B of torch.distributed.pipelining on gloo, the same stages
     alone      minipar on rank 0, the whole model; rank 1 sleeps                    T₁ / T
     apart      both stages on rank 0, one after the other, without messages; rank 1 sleeps
-    together   both at the same time, each on its rank: what two busy cores leave of each other
+    together   both at the same time, each on its rank: the effect of two busy cores on each other
 
-From the seconds of the stages, apart or together, `simulate` says what 1F1B takes where messages
-take no time, bubble and unequal stages included: T can come near to that, and no nearer.
+From the seconds of the stages, apart or together, `simulate` predicts the time of 1F1B with free
+messages, bubble and unequal stages included: a lower bound of T.
 """
 
 import tempfile
@@ -31,9 +31,8 @@ from ..parallel.pipeline import Times, make_schedule, simulate
 from ..parallel.pipeline.executor import Pipeline
 from ..parallel.pipeline.stages import chain, cut_evenly
 from ..parallel.strategy import Microbatch, Strategy
-from .data_parallel import meet
 from .peers.data_parallel import connect
-from .timing import Row, check_same, import_torch, interleave, medians, milliseconds
+from .timing import Row, check_same, import_torch, milliseconds, seconds_of_slowest
 
 SIZES, BATCH, NUM_MICROBATCHES, RATE = (784, *[512] * 6, 10), 512, 4, 1e-3
 SCHEDULE, THEIRS = "1f1b", "PyTorch 1F1B, gloo"
@@ -93,16 +92,14 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
         if comm.rank:                   # rank 0 does these, and this one sleeps
             steps |= dict.fromkeys(("alone", "first", "second"), lambda: None)
         steps["together"] = (mine := Stage(comm.rank, batches)).step
-        times = interleave(steps, num_rounds, before=lambda: meet(comm))
-        slowest = all_reduce(comm, np.array(list(times.values())), op="max")
+        seconds = seconds_of_slowest(comm, steps, num_rounds)
         if torch is not None:
             torch.distributed.destroy_process_group()
     together = all_gather(comm, middle(mine, num_rounds)).reshape(comm.size, -1)
     if comm.rank:
         return []
     apart = [middle(stage, num_rounds) for stage in (first, second)]
-    return report(medians(dict(zip(times, slowest.tolist()))),
-                  {"apart": predict(apart), "together": predict(together)})
+    return report(seconds, {"apart": predict(apart), "together": predict(together)})
 
 
 def report(seconds: dict[str, float], predicted: dict[str, float]) -> list[Row]:
@@ -115,31 +112,31 @@ def report(seconds: dict[str, float], predicted: dict[str, float]) -> list[Row]:
                 1.15) if THEIRS in seconds else Row(what, rate)]
     rows.append(Row("  speed-up over one rank", milliseconds(ours),
                     f"1 rank {milliseconds(alone)}", alone / ours))
-    return rows + [Row(f"  of what bubble and stages allow, {when}", f"{alone / ours:.2f} ×",
+    return rows + [Row(f"  share of the ideal speed-up, {when}", f"{alone / ours:.2f} ×",
                        f"{alone / predicted[name]:.2f} ×", predicted[name] / ours, 0.90)
                    for name, when in (("apart", "stages timed one by one"),
                                       ("together", "at the same time"))]
 
 
 def middle(stage: Stage, num_rounds: int) -> np.ndarray:
-    """The medians of its forward, backward and rest, without those of warming up."""
+    """The medians of its forward, backward and rest, without warm-up."""
     return np.median(stage.seconds[-num_rounds:], axis=0)
 
 
 def predict(stages: Sequence[np.ndarray]) -> float:
-    """Seconds of a step on links that take no time, from those of the stages."""
+    """Seconds of a step with free messages, from the seconds of the stages."""
     schedule, placement = make_schedule(SCHEDULE, len(stages), NUM_MICROBATCHES)
     times = [Times(forward, back, 0) for forward, back, _ in stages]
     return simulate(schedule, times, placement).makespan() + max(rest for _, _, rest in stages)
 
 
 def make_model() -> MLP:
-    """The same on every rank."""
+    """The MLP, the same on every rank."""
     return MLP(SIZES).initialize(seed=0)
 
 
 def make_pipeline(comm: Communicator) -> Pipeline:
-    """Of the whole model the stage of this rank."""
+    """The pipeline strategy, with the stage of this rank."""
     return Pipeline(make_model(), comm, partial(make_schedule, SCHEDULE, comm.size))
 
 
@@ -157,7 +154,7 @@ def make_step(strategy: Strategy, batches: list[Microbatch]) -> Callable[[], flo
 
 def torch_step(torch: ModuleType, comm: Communicator, batches: list[Microbatch]
                ) -> Callable[[], float]:
-    """PyTorch's, with the same stages."""
+    """PyTorch's training step with the same stages."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     from .peers.torch_models import TorchMLP, copy_state

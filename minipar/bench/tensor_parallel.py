@@ -1,32 +1,29 @@
-"""Tensor parallelism on two real ranks: how much of a step do its messages take?
+"""Tensor parallelism on two real ranks: the share of a step that its messages take.
 
     tp = 2     the GPT of the other groups, each rank with half of the heads, columns and words:
                2 + 2 all-reduces of 8 × 128 × 256 numbers (1 MiB) a layer
-    silent     the same halves, both ranks at the same time, but nothing is sent or summed: what two
-               busy cores leave of each (its numbers mean nothing; there are as many)
+    silent     the same halves, both ranks at the same time, but nothing is sent or summed: the
+               effect of two busy cores on each other (as many numbers, without meaning)
     alone      the whole model on rank 0, while rank 1 sleeps
 
-What `tp = 2` takes more than `silent` is the price of its messages.
+The difference between `tp = 2` and `silent` is the cost of its messages.
 """
 
-import numpy as np
 
 from ..autograd import Tensor
 from ..backend import Array
 from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
-from ..comm.collectives import all_reduce
 from ..comm.subgroup import Subgroup
 from ..nn import GPT
 from ..parallel.tensor.apply import parallelize
 from ..parallel.tensor.layers import TensorSplit
-from .data_parallel import meet
 from .gpt import BATCH, CONFIG, make_batch, make_step
-from .timing import Row, check_same, interleave, medians, milliseconds
+from .timing import Row, check_same, milliseconds, seconds_of_slowest
 
 
 class Silent(Subgroup):
-    """Stands for `comm`: each rank receives its own messages, without any communication."""
+    """A communicator without communication: each rank receives its own messages."""
 
     def __init__(self, comm: Communicator):
         super().__init__(comm, range(comm.size))
@@ -37,19 +34,19 @@ class Silent(Subgroup):
 
 
 class SilentSplit(TensorSplit):
-    """Nothing is summed."""
+    """A split whose sums over ranks are left out."""
 
     def enter(self, x: Tensor) -> Tensor:
-        """See TensorSplit."""
+        """Return x."""
         return x
 
     def leave(self, y: Tensor) -> Tensor:
-        """See TensorSplit."""
+        """Return y, this rank's part of the sum."""
         return y
 
 
 def make_model(comm: Communicator) -> GPT:
-    """Cut over the ranks of `comm`."""
+    """The GPT, split over the ranks of `comm`."""
     model = parallelize(GPT(CONFIG), comm).initialize(seed=0)
     if isinstance(comm, Silent):
         model.split.__class__ = SilentSplit
@@ -66,9 +63,8 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
     check_same("a step on two ranks", {"alone": alone, "tp = 2": together})
     steps = {"tp = 2": together, "silent": silent,
              "alone": alone if comm.rank == 0 else lambda: None}
-    times = interleave(steps, num_rounds, before=lambda: meet(comm))
-    slowest = all_reduce(comm, np.array(list(times.values())), op="max")
-    return report(medians(dict(zip(times, slowest.tolist())))) if comm.rank == 0 else []
+    seconds = seconds_of_slowest(comm, steps, num_rounds)
+    return report(seconds) if comm.rank == 0 else []
 
 
 def report(seconds: dict[str, float]) -> list[Row]:

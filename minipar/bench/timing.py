@@ -1,4 +1,4 @@
-"""How things are timed: interleaved, so that whatever else the machine does hits all alike."""
+"""Timing of interleaved steps, so that other load on the machine slows all of them alike."""
 
 import math
 import time
@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from statistics import median
 from types import ModuleType
 
+import numpy as np
+
+from ..comm import Communicator
+from ..comm.collectives import all_reduce
+
 
 @dataclass(frozen=True)
 class Row:
     """One line of the table: what was measured, `ours` against `theirs`, and the target.
 
-    `at_least` says whether the ratio should be at least or at most the target.
+    The ratio should be at least the target, or at most, if not `at_least`.
     """
 
     what: str
@@ -24,7 +29,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio reaches the target; None where there is nothing to compare."""
+        """True if the ratio reaches the target; None without a ratio or a target."""
         if self.ratio is None or self.target is None:
             return None
         return self.ratio >= self.target if self.at_least else self.ratio <= self.target
@@ -48,6 +53,25 @@ def interleave(steps: dict[str, Callable[[], object]], num_rounds: int, num_warm
     return times
 
 
+def meet(comm: Communicator) -> None:
+    """Let both ranks start the next step together; the first to arrive sleeps, and uses no core."""
+    other, token = 1 - comm.rank, np.zeros(1, np.uint8)
+    answer = np.empty_like(token)
+    arriving = comm.irecv(answer, other)
+    comm.send(token, other)
+    while not arriving.test():
+        time.sleep(2e-4)
+    comm.sendrecv(token, other, answer, other)
+
+
+def seconds_of_slowest(comm: Communicator, steps: dict[str, Callable[[], object]],
+                       num_rounds: int) -> dict[str, float]:
+    """The median seconds of each step on the slower of two ranks, interleaved as above."""
+    times = interleave(steps, num_rounds, before=lambda: meet(comm))
+    slowest = all_reduce(comm, np.array(list(times.values())), op="max")
+    return medians(dict(zip(times, slowest.tolist())))
+
+
 def medians(times: dict[str, list[float]]) -> dict[str, float]:
     """The median of each list."""
     return {name: median(values) for name, values in times.items()}
@@ -64,7 +88,7 @@ def import_torch() -> ModuleType | None:
 
 
 def milliseconds(seconds: float) -> str:
-    """With three or four digits; microseconds where there are few."""
+    """Seconds as text in ms, or in µs if there are few."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.{1 if seconds < 1e-4 else 0}f} µs"
     return f"{seconds * 1e3:.{1 if seconds > 0.01 else 2}f} ms"

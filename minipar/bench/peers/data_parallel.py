@@ -16,9 +16,9 @@ from ...comm import Communicator
 from ...comm.collectives import all_reduce, broadcast
 from ...nn import GPT
 from ...parallel.strategy import Microbatch
-from ..data_parallel import make_step, meet
+from ..data_parallel import make_step
 from ..gpt import BATCH, CONFIG, make_batch
-from ..timing import Row, check_same, import_torch, interleave, medians, milliseconds
+from ..timing import Row, check_same, import_torch, milliseconds, seconds_of_slowest
 
 PAIRS = {"ddp": ("PyTorch DDP, gloo", 1.15), "fsdp": ("PyTorch FSDP2, gloo", 1.30)}
 
@@ -41,12 +41,11 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
             steps[theirs] = _torch_step(torch, name, mine)
         check_same("a step on two ranks", {
             name: lambda step=step: _mean(comm, step()) for name, step in steps.items()})
-        times = interleave(steps, num_rounds, before=lambda: meet(comm))
-        slowest = all_reduce(comm, np.array(list(times.values())), op="max")
+        seconds = seconds_of_slowest(comm, steps, num_rounds)
         torch.distributed.destroy_process_group()
     if comm.rank:
         return []
-    seconds, tokens = medians(dict(zip(times, slowest.tolist()))), 2 * BATCH * CONFIG.context
+    tokens = 2 * BATCH * CONFIG.context
     return [Row(f"GPT, {name} on 2 ranks, {BATCH} samples each",
                 f"{milliseconds(seconds[name])}, {tokens / seconds[name]:,.0f} tokens/s",
                 f"{theirs} {milliseconds(seconds[theirs])}", seconds[theirs] / seconds[name],
