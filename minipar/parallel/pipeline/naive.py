@@ -1,13 +1,13 @@
-"""Naive model parallelism: layers on different ranks, and one of them works while p - 1 wait.
+"""Naive model parallelism: layers on different ranks, of which one works while p - 1 wait.
 
-    rank 0  ▐ F ▌                            ▐  B  ▌      A rank begins when it has the activations
-    rank 1       ▐ F ▌                ▐  B  ▌             of the rank before; backward, when it has
-    rank 2            ▐ F ▌    ▐  B  ▌                    the gradients of the rank after.
-    rank 3                 ▐ F ▌▐ B ▌
+    rank 0  ▐ F ▌                            ▐  B  ▌      A rank starts its forward with the
+    rank 1       ▐ F ▌                ▐  B  ▌             activation from the rank before, and its
+    rank 2            ▐ F ▌    ▐  B  ▌                    backward with the gradient from the rank
+    rank 3                 ▐ F ▌▐ B ▌                     after.
                                                           utilization 1/p, whatever the batch
 
-It lets a model be larger than one device, and makes nothing faster.  A pipeline (pipeline/) cuts
-the batch into microbatches, so that the ranks work at the same time.
+It lets a model be larger than one device and makes nothing faster.  A pipeline (one_f_one_b.py)
+cuts the batch into microbatches, so that the ranks work at the same time.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ from .stages import Staged
 
 
 class NaiveModelParallel(Staged):
-    """Rank r has stage r of as many as there are ranks; see Staged for `cuts`."""
+    """A strategy: stage r on rank r, one microbatch at a time; see Staged for `cuts`."""
 
     def __init__(self, model: Module, comm: Communicator, cuts: Sequence[int] | None = None):
         super().__init__(model, comm, list(range(comm.size)), cuts)
 
     def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
                        step: int = 0) -> float:
-        """See Strategy."""
+        """Forward and backward of one microbatch; this rank's share of the loss."""
         rank = self.comm.rank
         self.check_fresh()
         x = batch.inputs

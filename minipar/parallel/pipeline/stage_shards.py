@@ -1,11 +1,11 @@
-"""What one rank of dp keeps of its stage's slab: a piece of it, or a piece of each of its runs.
+"""Shards over dp of a stage's slab: one piece of the slab, or one piece of each of its runs.
 
     slab             [ wpe | h.0          | h.1          ]       of all ranks of dp
     ZeRO-1, dp 0     [ ────────────────── ]                      one piece, a view of the slab
     FSDP, dp 0       [ ─── | ──────       | ──────       ]       one of each run, and no slab
 
-Optimizers, clipping and checkpoints read either as a slab.  The same of every stage is here: what
-`named` gathers, over dp, pp and tp, is everything.
+Optimizers, clipping and checkpoints read either as they read a slab.  `named` gathers over dp, pp
+and tp, so every rank gets the parameters of all stages.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,8 @@ from ..zero.fsdp_unit import FlatRun
 from .stage_slab import StageSlab
 
 
-class OfStage:
-    """`data` and `grad` are this rank's, over `dp`, of `slab`; their parts are summed over `comm`.
-    """
+class ShardOfStage:
+    """Base: this rank's share over `dp` of `slab`; a norm is summed over `comm`."""
 
     slab: StageSlab
     dp: Communicator
@@ -32,18 +31,18 @@ class OfStage:
 
     @property
     def is_copy(self) -> bool:
-        """Whether another stage counts it in a norm."""
+        """True if another stage counts it in norms."""
         return self.slab.is_copy
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
-        """See Shard; all ranks of the mesh call it."""
+        """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
         with self.dp.labelled("state"):
             whole = self.gather(values)
         return self.slab.named(whole)
 
 
-class StageShard(OfStage, Shard):
-    """One piece of the slab."""
+class StageShard(ShardOfStage, Shard):
+    """One piece of the slab: ZeRO-1."""
 
     def __init__(self, slab: StageSlab, dp: Communicator, comm: Communicator):
         bounds = chunk_bounds(slab.data.size, dp.size)
@@ -53,13 +52,14 @@ class StageShard(OfStage, Shard):
         self.slab, self.dp, self.comm = slab, dp, comm
 
     def gather(self, values: Array) -> Array:
-        """`values`, an array beside `data`, of all ranks of `dp`: an array beside the slab's."""
+        """The `values` of all ranks of `dp`, an array as long as the slab."""
         return all_gather(self.dp, values, counts=self.counts)
 
 
-class StageRuns(OfStage):
-    """A piece of each run of the slab, whose own arrays go; `cuts` are the (first, last + 1)
-    parameters of each run.
+class StageRuns(ShardOfStage):
+    """One piece of each run of the slab: FSDP.  The slab's own arrays are freed.
+
+    A run has the parameters numbered start … stop - 1, for each (start, stop) of `cuts`.
     """
 
     def __init__(self, slab: StageSlab, dp: Communicator, comm: Communicator,
@@ -86,7 +86,7 @@ class StageRuns(OfStage):
 
     @property
     def has_grad(self) -> bool:
-        """Whether there was a backward since `zero_grad`."""
+        """True after a backward, until `zero_grad`."""
         return any(run.shard.has_grad for run in self.runs)
 
     def zero_grad(self) -> None:
@@ -95,13 +95,13 @@ class StageRuns(OfStage):
             run.shard.zero_grad()
 
     def complete_grad(self) -> Array:
-        """The gradient, zeros where there was no backward since `zero_grad`."""
+        """The gradient, with zeros for runs without one since `zero_grad`."""
         for run in self.runs:
             run.shard.complete_grad()
         return self.grad
 
     def gather(self, values: Array) -> Array:
-        """See StageShard."""
+        """The `values` of all ranks of `dp`, an array as long as the slab."""
         whole = np.empty_like(values, shape=sum(sum(run.lengths) for run in self.runs))
         here = there = 0
         for run in self.runs:
@@ -113,5 +113,5 @@ class StageRuns(OfStage):
 
 
 def moved(segment: Segment, by: int) -> Segment:
-    """The same, so far to the right in its array."""
+    """The segment, `by` elements further in its array."""
     return replace(segment, start=segment.start + by, stop=segment.stop + by)

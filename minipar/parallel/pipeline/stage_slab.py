@@ -1,9 +1,9 @@
-"""A rank's parameters in a pipeline: slabs that know where the others are.
+"""The slab of a pipeline's rank: its own parameters, and where all others are.
 
-    rank 0   [ wpe | h.0 … h.3  ]  [ wte ]      the first slab is what a rank alone has; in another,
-    rank 1   [ h.4 … h.7 | ln_f ]  [ wte ]      alike on all its holders, is what several have
+    rank 0   [ wpe | h.0 … h.3  ]  [ wte ]      the first slab holds parameters of one rank alone;
+    rank 1   [ h.4 … h.7 | ln_f ]  [ wte ]      another one, alike on its ranks, those they share
 
-The gradient norm counts a copy once, on the first of its holders.
+The gradient norm counts a shared slab once, on the first rank that has it.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ Row = Sequence[tuple[Segment, Parameter]]
 
 
 class StageSlab(Slab):
-    """Of `layout`, what the ranks of `pp` have, this rank's row; `is_copy` if another counts it.
+    """A slab of this rank's row of `layout`, which has a row for each rank of `pp`.
 
-    If `tp` is given, each parameter is this rank's box of the global one, and the ranks of `tp`
-    have the other boxes.  `comm` are the ranks over which a sum over parts goes: `pp`, unless
-    somebody knows of more axes.
+    `is_copy`: another rank counts it in norms.  If `tp` is given, each parameter is this rank's box
+    of the global one, and the ranks of `tp` have the other boxes.  A norm is summed over `comm`:
+    `pp`, unless the caller sets more axes.
     """
 
     def __init__(self, layout: Sequence[Row], is_copy: bool, like: Array, pp: Communicator,
@@ -43,16 +43,16 @@ class StageSlab(Slab):
 
     @property
     def has_grad(self) -> bool:
-        """Whether there was a backward since `zero_grad`."""
+        """True after a backward, until `zero_grad`."""
         return any(parameter.grad is not None for parameter in self.parameters)
 
     def drop(self) -> None:
-        """Free the arrays: from now on they are kept elsewhere, and this knows whose they are."""
+        """Free the arrays, which another object keeps in shards; the layout stays."""
         self.drop_grad()
         self.data, self._views = None, []
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
-        """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
+        """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
         with self.comm.labelled("state"):
             flat = to_host(collectives.all_gather(self.pp, values, counts=self.counts))
         found = {}

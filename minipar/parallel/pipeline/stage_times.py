@@ -1,10 +1,10 @@
-"""How long the parts of a model take, to cut it into stages that take as long as each other.
+"""Profile the parts of a model, to cut it into stages that take equally long.
 
-    times = profile_parts(model, batch, comm)              F, I and W of each part
-    cuts = cut_evenly([sum(time) for time in times], 4)       and from the same times the schedule
-    simulate(schedule, stage_times(times, cuts))                is predicted
+    times = profile_parts(model, batch, comm)               seconds of F, I and W of each part
+    cuts = cut_evenly([sum(time) for time in times], 4)     stages that take equally long
+    simulate(schedule, stage_times(times, cuts))            the schedule with these times
 
-The least of several runs counts: whatever else the machine does can only add.
+The minimum of several runs counts: other work of the machine can only add time.
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,18 @@ from .schedule.simulate import Times
 
 def profile_parts(model: Module, batch: Microbatch, comm: Communicator,
                      repeats: int = 3) -> list[Times]:
-    """The least seconds of each part, on rank 0's clock and the same on all ranks, which call it.
+    """The minimum seconds of each part over `repeats` runs, by rank 0's clock.  Collective.
 
-    Before a strategy takes the model, which it needs whole; gradients are forgotten.
+    Call it before a strategy takes the model, of which it needs all parts.  Clears the gradients.
     """
-    runs = np.array([_run(model, batch, comm) for _ in range(repeats)])     # (repeats, parts, 3)
+    runs = np.array([_time_parts(model, batch, comm) for _ in range(repeats)])  # (repeat, part, 3)
     model.zero_grad()
     with comm.labelled("control"):
         least = broadcast(comm, np.min(runs, axis=0))
     return [Times(*row) for row in to_host(least).tolist()]
 
 
-def _run(model: Module, batch: Microbatch, comm: Communicator) -> list[tuple]:
+def _time_parts(model: Module, batch: Microbatch, comm: Communicator) -> list[tuple]:
     parts, x, kept, times = chain(model), batch.inputs, [], []
     with training_step(0, 0, batch.samples):
         for part in parts:
@@ -58,6 +58,6 @@ def _run(model: Module, batch: Microbatch, comm: Communicator) -> list[tuple]:
 
 
 def stage_times(times: Sequence[Times], cuts: Sequence[int]) -> list[Times]:
-    """The times of stages from those of their parts."""
+    """The times of stages: the sums of their parts' times."""
     return [Times(*map(sum, zip(*times[start:stop])))
             for start, stop in pairwise([0, *cuts, len(times)])]

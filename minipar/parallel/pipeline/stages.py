@@ -1,11 +1,11 @@
-"""Stages: a model as a chain of parts, cut into runs of parts that different ranks hold.
+"""Stages: the chain of a model's parts, cut into runs of parts that different ranks hold.
 
     embed │ h.0 │ h.1 │ h.2 │ h.3 │ head          the parts of a GPT
     ──── stage 0 ────┼──── stage 1 ─────          cuts = [3]: a new stage begins at part 3
 
-Each rank keeps the parameters of its stages, in one slab, and drops the others.  A weight that two
-ranks use, a tied embedding, both keep: their gradients are summed once a batch, so that both take
-the same step, and the norm of all gradients counts it once.
+Each rank keeps the parameters of its stages in one slab and drops the others.  If two ranks use one
+weight, a tied embedding, both keep it.  Its gradients are summed once a batch, so that both ranks
+take the same step, and the norm of all gradients counts it once.
 """
 
 import math
@@ -17,7 +17,7 @@ from ...autograd import Tensor
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
-from ...nn import Module
+from ...nn import Module, Parameter
 from ...nn.chain import chain
 from ...nn.parameter import Unmaterialized
 from ..strategy import Microbatch, Strategy
@@ -30,10 +30,10 @@ AT_ONCE = ("the stages of a pipeline compute a batch together, each of them in i
 
 
 def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
-    """Where stages 1, 2, … begin, so that the heaviest stage is as light as can be.
+    """The parts at which stages 1, 2, … begin, so that the heaviest stage is as light as possible.
 
-    `weights` of the parts: their numbers of parameters, their seconds, or all 1.  Each stage has at
-    least one part.  Raises ValueError if there are too few.
+    `weights` are the parts' numbers of parameters, their seconds, or all 1.  Each stage has at
+    least one part.  Raises ValueError if there are too few parts.
     """
     if not 1 <= num_stages <= len(weights):
         raise ValueError(f"a model of {len(weights)} parts has 1 to {len(weights)} stages, not "
@@ -48,11 +48,11 @@ def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
 
 
 class Staged(Strategy):
-    """`model` cut into len(placement) stages, stage s on rank placement[s] of `comm`.
+    """Base of the strategies that cut `model` into stages, stage s on rank placement[s] of `comm`.
 
-    `cuts` are the parts at which stages 1, 2, … begin; without them stages have parameters as
-    equally as parts allow.  All ranks are given the same microbatches, of which the first stage
-    reads inputs, the last one targets, and all the shapes.
+    `cuts` are the parts at which stages 1, 2, … begin; without them the stages have as equal
+    numbers of parameters as the parts allow.  All ranks are given the same microbatches: the first
+    stage reads the inputs, the last one the targets, and every stage the shapes.
     """
 
     def __init__(self, model: Module, comm: Communicator, placement: Placement,
@@ -72,8 +72,9 @@ class Staged(Strategy):
         self._keep_own()
 
     def _keep_own(self) -> None:
-        """Slabs of what this rank uses; the other parameters become shapes without numbers."""
-        model, rank, ranks_of = self.model, self.comm.rank, {}
+        """Keep this rank's parameters in slabs; the others become shapes without values."""
+        model, rank = self.model, self.comm.rank
+        ranks_of: dict[Parameter, set[int]] = {}
         for stage, parts in enumerate(self.stages):
             for parameter in (p for part in parts for p in part.parameters()):
                 ranks_of.setdefault(parameter, set()).add(self.placement[stage])
@@ -107,35 +108,34 @@ class Staged(Strategy):
         self._summed = False
 
     def forward_context(self) -> AbstractContextManager:
-        """Raise ValueError: one rank alone cannot; it says what to call instead."""
+        """Raise ValueError: a rank alone cannot compute a loss; forward_backward does."""
         raise ValueError(AT_ONCE)
 
     def backward(self, loss: Tensor) -> None:
-        """Raise ValueError: one rank alone cannot; it says what to call instead."""
+        """Raise ValueError: a rank alone cannot compute a loss; forward_backward does."""
         raise ValueError(AT_ONCE)
 
     def rows(self, num_rows: int) -> range:
-        """See Strategy: all ranks are given all rows."""
+        """All rows: every rank is given the whole batch."""
         return range(num_rows)
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
-        """See Strategy: the last stage counts."""
+        """The number of targets on the last stage, 0 on the others, so that each counts once."""
         return super().count_targets(microbatches) if self.has_last else 0
 
     def run_stage(self, stage: int, x: Tensor | Array) -> Tensor:
-        """What one of this rank's stages makes of its input."""
+        """The output of one of this rank's stages for its input."""
         return self.model.run_parts(self.stages[stage], x)
 
     def check_fresh(self) -> None:
-        """Raise ValueError if the gradients that are here were summed before, and would be again.
-        """
+        """Raise ValueError if shared weights have gradients that were summed over ranks already."""
         if self._summed and any(slab.has_grad for _, slab in self.shared):
             raise ValueError("the gradients of shared weights were summed already, and would be "
                              "again: call zero_grad() first, or add up inside no_sync()")
         self._summed = False
 
     def after_backward(self) -> None:
-        """See Strategy: sum the gradients of what several ranks hold, by one message each."""
+        """Sum the gradients of weights that several ranks hold, one all-reduce for each slab."""
         for slab in self.slabs:
             slab.complete_grad()
         for comm, slab in self.shared:
