@@ -31,7 +31,7 @@ def makespan(name: str | None, num_ranks: int, num_microbatches: int, times: Tim
 
 
 def in_flight(name: str | None, rank: int, num_ranks: int, num_microbatches: int,
-              virtual_stages: int = 1) -> int | None:
+              virtual_stages: int = 1) -> float | None:
     """The most microbatches in flight on a rank, each stage's counted; None if unknown.
 
     For "interleaved" with its smallest groups, which have p microbatches where p divides m.

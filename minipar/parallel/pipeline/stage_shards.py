@@ -34,6 +34,10 @@ class ShardOfStage:
         """True if another stage counts it in norms."""
         return self.slab.is_copy
 
+    def gather(self, values: Array) -> Array:
+        """The `values` of all ranks of `dp`, an array as long as the slab."""
+        raise NotImplementedError
+
     def named(self, values: Array) -> dict[str, np.ndarray]:
         """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
         with self.dp.labelled("state"):

@@ -24,7 +24,7 @@ from .schedule.simulate import Times
 
 
 def profile_parts(model: Module, batch: Microbatch, comm: Communicator,
-                     repeats: int = 3) -> list[Times]:
+                  repeats: int = 3) -> list[Times]:
     """The minimum seconds of each part over `repeats` runs, by rank 0's clock.  Collective.
 
     Call it before a strategy takes the model, of which it needs all parts.  Clears the gradients.
@@ -49,9 +49,10 @@ def _time_parts(model: Module, batch: Microbatch, comm: Communicator) -> list[tu
     grad = None
     for x, y, forward in reversed(kept):
         start = comm.now()
-        weights = backward(y, grad, defer_weights=True)
+        backward_weights = backward(y, grad, defer_weights=True)
         middle = comm.now()
-        weights()
+        if backward_weights:
+            backward_weights()
         times.append((forward, middle - start, comm.now() - middle))
         grad = x.grad if isinstance(x, Tensor) else None
     return times[::-1]
