@@ -1,4 +1,14 @@
-"""Compression: what is too big to deploy is rounded, thinned out or imitated."""
+"""Compression: make a trained model smaller, or send fewer bits while training.
+
+    quantization/   few-bit weights and activations: scales, observers, GPTQ, QAT
+    pruning/        masks, scores, structured pruning, sparse storage
+    distillation/   a small student learns from a teacher, local or spread over ranks
+    messages/       gradients and parameters sent as few-bit codes, with error feedback
+    load.py         a checkpoint, with the compression steps it lists, becomes a model
+    footprint.py    bytes, FLOPs and seconds of a model's versions
+
+`minipar quantize`, `prune` and `distill` use these; `minipar study` compares them.
+"""
 
 from .load import load_model
 from .pruning.serialization import pack_masked

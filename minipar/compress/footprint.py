@@ -1,11 +1,11 @@
-"""What a model costs to keep and to run: bytes, FLOPs and seconds, which are three things.
+"""Footprint of a model: bytes, FLOPs and seconds, which are three different costs.
 
-    bytes      of the arrays that have to be stored
+    bytes      of the arrays to store
     FLOPs      of one forward, as the operations report them
-    seconds    of one forward: the fastest of several, taken in turns with the other models, since
-               whatever else the machine does can only add
+    seconds    of one forward: the minimum of several, interleaved with the other models, because
+               other work on the machine can only add time
 
-Fewer bytes are not always fewer FLOPs, nor are fewer FLOPs fewer seconds.
+Fewer bytes are not always fewer FLOPs, nor are fewer FLOPs always fewer seconds.
 """
 
 import time
@@ -20,7 +20,7 @@ from .pruning.sparse import SparseLinear, TwoOfFourLinear, bitmap_bytes, replace
 
 
 class Footprint(NamedTuple):
-    """What one model costs."""
+    """The costs of one model."""
 
     num_bytes: int
     flops: int
@@ -28,15 +28,14 @@ class Footprint(NamedTuple):
 
 
 class ModelVersion(NamedTuple):
-    """A way to keep and run a model: `num_bytes` to store, `model` to run."""
+    """One form of a model: `num_bytes` to store it, and the `model` to run."""
 
     num_bytes: int
     model: Module
 
 
 def model_bytes(model: Module, masks: Mapping[str, Array] | None = None) -> int:
-    """Bytes of all parameters, of those that have a mask only what it keeps, and the mask's bits.
-    """
+    """The bytes of all parameters; for masked ones, of the kept values and the mask's bits."""
     masks, total = masks or {}, 0
     for name, p in model.named_parameters():
         kept = {name: masks[name]} if name in masks else {}
@@ -46,7 +45,7 @@ def model_bytes(model: Module, masks: Mapping[str, Array] | None = None) -> int:
 
 def sparse_versions(model: Module, masks: Mapping[str, Array],
                     two_of_four: bool = False) -> dict[str, ModelVersion]:
-    """Ways to run a model with masks: with zeros in dense weights, or as what is kept of them."""
+    """A masked model in several forms: dense with zeros, and with sparse storage."""
     dense = without_masks(model)
     found = {"zeros, dense": ModelVersion(model_bytes(model, masks), dense)}
     kinds: dict[str, type] = {"kept only, gathered": SparseLinear}
@@ -64,17 +63,17 @@ def sparse_versions(model: Module, masks: Mapping[str, Array],
 
 def measure(versions: Mapping[str, ModelVersion], inputs: Array, repeats: int = 15,
             clock: Callable[[], float] = time.perf_counter) -> dict[str, Footprint]:
-    """What each version costs for one forward of `inputs`."""
+    """Measure one forward of `inputs` with each version."""
     times: dict[str, list[float]] = {name: [] for name in versions}
     flops = {}
     with no_grad():
-        for name, version in versions.items():          # which also warms up
+        for name, version in versions.items():          # this also warms up
             with Meter().running() as meter:
                 version.model.logits(inputs)
             flops[name] = meter.total_flops("forward")
         for _ in range(repeats):
             for name, version in versions.items():
-                version.model.logits(inputs)            # its weights are in the cache again
+                version.model.logits(inputs)            # bring its weights back into the cache
                 start = clock()
                 version.model.logits(inputs)
                 times[name].append(clock() - start)

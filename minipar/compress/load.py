@@ -1,9 +1,9 @@
-"""A checkpoint of any kind becomes the model it describes.
+"""Load a checkpoint of any kind: plain, pruned, quantized, or several in order.
 
-    description["compression"] = [{"kind": "quantized", …}, …]     in the order it was done
+    description["compression"] = [{"kind": "quantized", …}, …]     in the order of compression
 
-Each kind registers a function that prepares the plain model, and takes the arrays that it
-understands; what is left are plain parameters.  Without the entry all of them are.
+Each kind registers a function that prepares the plain model and takes its own arrays out of the
+checkpoint.  The remaining arrays are plain parameters, as all are without this entry.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from ..checkpoint import Checkpoint, CheckpointError
 from ..checkpoint.rules import Table, fault
 from ..nn import Module
 
-MOST_SHOWN = 300        # characters of what does not fit: a model has many parameters
+MOST_SHOWN = 300        # characters of an error about many parameters
 
 Arrays = dict[str, np.ndarray]
 Prepare = Callable[[Module, dict[str, Any], Arrays], None]
@@ -24,9 +24,9 @@ KINDS: dict[str, tuple[Prepare, Table]] = {}
 
 
 def register(kind: str, rules: Table | None = None) -> Callable[[Prepare], Prepare]:
-    """Decorator: the function that prepares a model for steps of this kind.
+    """Decorator for the function that prepares a model for compression steps of this kind.
 
-    `rules` say what a step has besides its kind (checkpoint/rules.py).
+    `rules` list the entries of a step besides its kind (checkpoint/rules.py).
     """
     def add(prepare: Prepare) -> Prepare:
         KINDS[kind] = prepare, rules or {}
@@ -35,15 +35,15 @@ def register(kind: str, rules: Table | None = None) -> Callable[[Prepare], Prepa
 
 
 def compression_steps(checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    """What was done to the model, step by step; nothing for a plain one."""
+    """The compression steps of a checkpoint, in order; [] for a plain model."""
     return checkpoint.description.get("compression") or []
 
 
 def load_model(checkpoint: Checkpoint, model: Module) -> Module:
-    """Let `model` be the one of the checkpoint; return it, changed.
+    """Turn `model` into the checkpoint's model, and return it.
 
-    A new model needs no initial values: they would be replaced.  Raises CheckpointError if the
-    arrays do not fit, or a step is of no known kind.
+    A new model needs no initial values.  Raises CheckpointError if the arrays do not fit, or a step
+    is of an unknown kind.
     """
     arrays = dict(checkpoint.model)
     try:
@@ -52,8 +52,8 @@ def load_model(checkpoint: Checkpoint, model: Module) -> Module:
             model.to_empty(np.dtype(checkpoint.description.get("dtype", "float32")))
         for i, step in enumerate(compression_steps(checkpoint)):
             if step.get("kind") not in KINDS:
-                raise ValueError(f"a model that was {step.get('kind')}: only {', '.join(KINDS)} "
-                                 "are known")
+                raise ValueError(f"unknown kind of compression {step.get('kind')}: only "
+                                 f"{', '.join(KINDS)} are known")
             prepare, rules = KINDS[step["kind"]]
             if wrong := fault(step, rules, f"compression[{i}]"):
                 raise ValueError(wrong)
@@ -67,8 +67,8 @@ def load_model(checkpoint: Checkpoint, model: Module) -> Module:
 
 
 def check_size(model: Module, arrays: Arrays) -> None:
-    """Raise ValueError for a model, not made yet, of more numbers than the arrays have bits."""
+    """Raise ValueError, before allocating, if the model has more numbers than the arrays bits."""
     num_bits = 8 * sum(array.nbytes for array in arrays.values())
     if model.num_parameters() > num_bits:
-        raise ValueError(f"it is of a model of {model.num_parameters():,} parameters, but has "
+        raise ValueError(f"it describes a model of {model.num_parameters():,} parameters, but has "
                          f"{num_bits // 8:,} bytes")

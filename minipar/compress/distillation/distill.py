@@ -134,7 +134,6 @@ class Identity(Module):
     """The projection of a layer that has the teacher's width."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
         return x
 
 

@@ -31,13 +31,11 @@ class ApplyMask(Function):
 
     @staticmethod
     def forward(ctx, w, mask):
-        """See the class."""
         ctx.save(mask)
         return np.multiply(w, mask)
 
     @staticmethod
     def backward(ctx, g):
-        """See the class."""
         (mask,) = ctx.saved
         return [lambda: np.multiply(g, mask()), None]
 

@@ -43,7 +43,6 @@ class GatherMatmul(Function):
 
     @staticmethod
     def forward(ctx, x, values, rows, starts, bias):
-        """See the class."""
         columns = np.ascontiguousarray(x.reshape(x.size // x.shape[-1], x.shape[-1]).T)
         out = np.empty_like(columns, shape=(starts.size - 1, columns.shape[1]))
         for j, (start, stop) in enumerate(zip(starts, starts[1:])):
@@ -79,7 +78,6 @@ class SparseLinear(Module):
         return self.values.nbytes + self.rows.nbytes + self.starts.nbytes
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
         return GatherMatmul.apply(x, self.values, self.rows, self.starts, self.bias)
 
 
@@ -119,7 +117,6 @@ class TwoOfFourLinear(Module):
         return self.values.nbytes + self.packed.nbytes
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
         return GatherMatmul.apply(x, self.values.T.ravel(), self.rows.T.ravel(), self.starts,
                                    self.bias)
 

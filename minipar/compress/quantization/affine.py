@@ -1,34 +1,35 @@
-"""Affine quantization: numbers become small integers on an evenly spaced grid.
+"""Affine quantization: scale and zero point put numbers on an evenly spaced grid of integers.
 
     x  ──────┼────┼────┼────┼────┼────┼──────▶       code  q = clip(round(x / scale) + zero)
              0    1    2    3    4    5              value x̂ = (q - zero) · scale
-                            └ zero: the code of 0
+                            └ zero point: the code of 0
 
-Rounding is to nearest, ties to even, so |x - x̂| ≤ scale / 2 for all x of the range that the grid
-was fitted to.  That range always contains 0, which is a value of every grid: a mask, a padding and
-a ReLU's zeros stay exactly what they are.
+Rounding is to nearest, ties to even, so |x - x̂| ≤ scale / 2 for all x in the range for which the
+scale was computed.  The range always contains 0, and 0 is a value of every grid: masks, padding and
+the zeros of a ReLU stay exact.
 
     scheme            codes of 8 bits   zero        scale
     symmetric         -127 … 127        0           max |x| / 127
     symmetric_full    -128 … 127        0           max |x| / 127.5     PyTorch's symmetric int8
     asymmetric           0 … 255        0 … 255     (high - low) / 255
 
-symmetric_full spends the 256th code: its steps are finer by 0.4 %, but the largest number falls
-half a step above the last code, where the bound is attained.
+symmetric_full uses the 256th code, too: its steps are 0.4 % finer, but the largest number lies half
+a step above the last code, where the error reaches its bound.
 
 Source: Jacob et al., Quantization and training of neural networks for efficient integer-arithmetic-
 only inference (2018), section 2.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...backend import Array
+from .granularity import Granularity
 
 SCHEMES = ("symmetric", "symmetric_full", "asymmetric")
-TINY = np.finfo(np.float32).tiny       # the least scale: also that of a unit of zeros
+TINY = np.finfo(np.float32).tiny       # the least scale, used where all numbers are 0
 LARGEST = np.finfo(np.float32).max
 
 
@@ -39,13 +40,41 @@ def check_finite(low: Array, high: Array) -> None:
                          "a grid")
 
 
+class Grid(Protocol):
+    """The values that codes of a few bits stand for: IntGrid here, FloatGrid in `float_grid.py`."""
+
+    bits: int                       # of a code
+    per: Granularity | None         # the granularity that a block format fixes
+    dtype: np.dtype                 # of the codes
+    scale_dtype: np.dtype
+    is_asymmetric: bool             # whether zero points can differ from 0
+
+    def calculate_qparams(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """The (scale, zero point) for numbers from `low` to `high`."""
+
+    def encode(self, x: Array, scale: Array, zero: Array) -> Array:
+        """Quantize: numbers to codes."""
+
+    def decode(self, codes: Array, scale: Array, zero: Array) -> Array:
+        """Dequantize: codes to numbers."""
+
+    def from_bits(self, raw: Array) -> Array:
+        """The codes whose bits are `raw`."""
+
+    def for_embeddings(self, bits: int) -> "Grid":
+        """A grid of at least `bits` bits."""
+
+    def metadata(self) -> dict[str, Any]:
+        """The entries of a checkpoint's description."""
+
+
 @dataclass(frozen=True)
 class IntGrid:
-    """Integers of 2 to 8 `bits` by one of SCHEMES.  Raises ValueError for what cannot be."""
+    """The integers of 2 to 8 `bits` in one of SCHEMES.  Raises ValueError for other arguments."""
 
     bits: int = 8
     scheme: str = "symmetric"
-    per = None                              # who shares a scale can be chosen
+    per = None                              # the granularity can be chosen
     scale_dtype = np.dtype(np.float32)
 
     def __post_init__(self):
@@ -56,7 +85,7 @@ class IntGrid:
 
     @property
     def is_asymmetric(self) -> bool:
-        """Whether there is a zero point."""
+        """Whether the scheme has a zero point."""
         return self.scheme == "asymmetric"
 
     @property
@@ -72,15 +101,15 @@ class IntGrid:
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of the codes: int8, or uint8 where they begin at 0."""
+        """The dtype of the codes: int8, or uint8 for codes from 0."""
         return np.dtype(np.uint8 if self.is_asymmetric else np.int8)
 
     def calculate_qparams(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """(scale, zero) of grids for numbers from `low` to `high`, element by element.
+        """The (scale, zero point) for numbers from `low` to `high`, element by element.
 
-        Scales are float32, zeros of the codes' type.  No code means more than float32's largest
-        number: where an end is within a step of it, that end is clipped by up to half a step.
-        Raises ValueError for NaN and infinity.
+        Scales are float32, zero points have the dtype of the codes.  No code decodes to more than
+        float32's largest number; a range that ends within a step of it is clipped by up to half a
+        step.  Raises ValueError for NaN and infinity.
         """
         check_finite(low, high)
         low = np.minimum(low, 0).astype(np.float64)
@@ -97,27 +126,27 @@ class IntGrid:
         return scale, zero.astype(self.dtype)
 
     def encode(self, x: Array, scale: Array, zero: Array) -> Array:
-        """The codes of the nearest values; scale and zero broadcast against x."""
+        """Quantize: the codes of the nearest values; scale and zero broadcast against x."""
         codes = np.rint(x / scale) + zero
         return np.clip(codes, self.lowest, self.highest).astype(self.dtype)
 
     def decode(self, codes: Array, scale: Array, zero: Array) -> Array:
-        """The values of codes, float32 (or of scale's type): one rounding of an exact product."""
+        """Dequantize: the values of codes, float32 (or the scale's dtype), rounded once."""
         return (codes.astype(np.int16) - zero).astype(scale.dtype) * scale
 
     def from_bits(self, raw: Array) -> Array:
-        """The codes, of which `raw` (uint8) are the bits: signed ones are two's complement."""
+        """The codes whose bits are `raw` (uint8); signed codes are two's complement."""
         if self.is_asymmetric:
             return raw
         sign = 1 << (self.bits - 1)
         return ((raw.astype(np.int16) ^ sign) - sign).astype(np.int8)
 
     def for_embeddings(self, bits: int) -> "IntGrid":
-        """The same, with at least so many bits."""
+        """The same scheme with at least `bits` bits."""
         return IntGrid(max(self.bits, bits), self.scheme)
 
     def metadata(self) -> dict[str, Any]:
-        """What a checkpoint says of it."""
+        """The entries of a checkpoint's description."""
         return {"bits": self.bits, "scheme": self.scheme}
 
 

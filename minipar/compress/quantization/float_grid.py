@@ -1,12 +1,13 @@
-"""Floats of 8 or 4 bits as grids: dense around 0, sparse far from it.
+"""Quantization to floats of 8 or 4 bits: grids that are dense around 0 and sparse far from it.
 
     name    a number is           scale                                         bits each
     fp8     e4m3, at most 448     max |x| / 448, float32, for each unit         8
     mxfp8   e4m3                  a power of two in 1 byte, for 32 in a row     8.25
     mxfp4   e2m1, at most 6       the same                                      4.25
 
-Integers are evenly spaced, so small numbers have the largest relative error; these have about the
-same relative error at any size, and mxfp4 has 15 numbers, as int4, but 3 of 7 are at most 1.5.
+Integers are evenly spaced, so small numbers have the largest relative error.  Floats have about the
+same relative error at any size: mxfp4 has 15 values as int4 does, but 3 of its 7 positive values
+are at most 1.5.
 
 Source: Micikevicius et al., FP8 formats for deep learning (2022), section 4; Rouhani et al.,
 Microscaling data formats for deep learning (2023).
@@ -32,9 +33,9 @@ from .granularity import Granularity
 
 @dataclass(frozen=True)
 class FloatGrid:
-    """Floats of a format times a scale; what can be asked of a Grid can be asked of it.
+    """Floats of a format times a scale, with the interface of IntGrid.
 
-    A BlockFormat says itself who shares a scale (`per`), and has scales of one byte.
+    A BlockFormat fixes the granularity (`per`), and has scales of one byte.
     """
 
     name: str
@@ -44,13 +45,13 @@ class FloatGrid:
 
     @property
     def per(self) -> Granularity | None:
-        """Who shares a scale; None where that can be chosen."""
+        """The granularity that the format fixes; None if it can be chosen."""
         is_block = isinstance(self.format, BlockFormat)
         return Granularity("group", self.format.size) if is_block else None
 
     @property
     def element(self) -> Format:
-        """The format of a number."""
+        """The format of one number."""
         return self.format.element if self.per else self.format
 
     @property
@@ -60,11 +61,11 @@ class FloatGrid:
 
     @property
     def scale_dtype(self) -> np.dtype:
-        """The type of the scales: float32, or the bytes of powers of two."""
+        """The dtype of the scales: float32, or uint8 for codes of powers of two."""
         return FLOAT8_E8M0.dtype if self.per else np.dtype(np.float32)
 
     def calculate_qparams(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """(scale, zero) for numbers from `low` to `high`, element by element; all zeros are 0.
+        """The (scale, zero point) for numbers from `low` to `high`; all zero points are 0.
 
         Raises ValueError for NaN and infinity.
         """
@@ -78,23 +79,23 @@ class FloatGrid:
         return scale, np.zeros_like(scale, dtype=self.dtype)
 
     def encode(self, x: Array, scale: Array, zero: Array) -> Array:
-        """The codes of the nearest values; scale broadcasts against x."""
+        """Quantize: the codes of the nearest values; scale broadcasts against x."""
         return self.element.encode(x / self._floats(scale))
 
     def decode(self, codes: Array, scale: Array, zero: Array) -> Array:
-        """The values of codes, float32."""
+        """Dequantize: the values of codes, float32."""
         return self.element.decode(codes) * self._floats(scale)
 
     def from_bits(self, raw: Array) -> Array:
-        """The codes, of which `raw` are the bits."""
+        """The codes whose bits are `raw`."""
         return raw
 
     def for_embeddings(self, bits: int) -> "FloatGrid":
-        """The same, with at least so many bits."""
+        """This grid, or mxfp8 if it has fewer than `bits` bits."""
         return self if self.bits >= bits else FLOAT_GRIDS["mxfp8"]
 
     def metadata(self) -> dict[str, Any]:
-        """What a checkpoint says of it."""
+        """The entries of a checkpoint's description."""
         return {"format": self.name}
 
     def _floats(self, scale: Array) -> Array:
@@ -102,7 +103,7 @@ class FloatGrid:
 
 
 def float_grid(name: str) -> FloatGrid:
-    """The grid of that name.  Raises ValueError for another."""
+    """The grid called `name`.  Raises ValueError for an unknown name."""
     if name not in FLOAT_GRIDS:
         raise ValueError(f"a format is one of {', '.join(FLOAT_GRIDS)}, not {name!r}")
     return FLOAT_GRIDS[name]

@@ -1,27 +1,28 @@
-"""GPTQ: round a weight column by column, and let the columns that are left make up for the error.
+"""GPTQ: round a weight column by column; the remaining columns compensate for each error.
 
-What matters is not the weight but what the layer gives, Σ over its inputs x of |(W - Ŵ) x|², which
-is tr((W - Ŵ) H (W - Ŵ)ᵀ) / 2 with the Hessian H = 2 X Xᵀ of calibration inputs.  When input i is
-rounded, the best the others can do about its error is
+The layer's output should change little, that is Σ over its inputs x of |(W - Ŵ) x|².  This is
+tr((W - Ŵ) H (W - Ŵ)ᵀ) / 2 with the Hessian H = 2 X Xᵀ of calibration inputs.  When input i is
+rounded, the other inputs compensate best by
 
     W[:, j] -= (w_i - ŵ_i) / H⁻¹[i, i] · H⁻¹[i, j]      for all j not yet rounded
 
-after which i leaves H.  Leaving is Gaussian elimination of H⁻¹, and one Cholesky factorization does
-all of them in advance: with H⁻¹ = Uᵀ U, row i of U is row i of the H⁻¹ that is left, / √H⁻¹[i, i].
+after which i is removed from H.  The removal is a step of Gaussian elimination on H⁻¹, and one
+Cholesky factorization does all steps in advance: with H⁻¹ = Uᵀ U, row i of U is row i of the
+remaining H⁻¹, divided by √H⁻¹[i, i].
 
     done    a block of columns      later
     ─────┬─────────────────────┬──────────────
      ŵ ŵ │ ŵ ŵ ŵ  i ──▶ ──▶ ──▶ │  once a block:  W[:, later] -= E U[block, later]
     ─────┴─────────────────────┴──────────────
 
-Lazy batches: columns outside of the block wait, and get all its errors E in one product.
+Lazy batches: the columns after the block get all its errors E in one product.
 
-Order: an input that is large weighs most in what the layer gives.  Rounded first ("activation": by
-the diagonal of H, the largest first), all others can make up for its error.  Scales of groups are
-then those of the weights as they are, for the inputs of a group do not come one after the other.
+Order: a large input has the most weight in the output.  If it is rounded first ("activation": by
+decreasing diagonal of H), all others can compensate for its error.  The scales of groups then
+follow from the original weights, because the inputs of a group are not rounded one after the other.
 
-A weight that is exactly 0 stays 0, as when each is rounded by itself: pruned models keep their
-zeros, and what these would have made up for is left to the others.
+A weight that is exactly 0 stays 0, as with rounding to nearest, so pruned models keep their zeros.
+The other weights take over the compensation.
 
 Source: Frantar, Ashkboos, Hoefler & Alistarh, GPTQ: Accurate post-training quantization for
 generative pre-trained transformers (2022), whose code calls the other order act_order; Hassibi &
@@ -34,15 +35,16 @@ from functools import partial
 import numpy as np
 
 from ...backend import Array
+from .affine import Grid
 from .granularity import Granularity
 from .observers import weight_qparams
-from .quantized_tensor import Grid, QuantizedTensor
+from .quantized_tensor import QuantizedTensor
 
 ORDERS = ("index", "activation")
 
 
 def hessian(inputs: Array) -> Array:
-    """2 X Xᵀ of inputs (…, K), one in each row: (K, K) float64."""
+    """2 X Xᵀ of inputs (…, K), one per row: (K, K) float64."""
     x = inputs.reshape(-1, inputs.shape[-1]).astype(np.float64)
     return 2 * (x.T @ x)
 
@@ -67,9 +69,9 @@ def inverse_root(h: Array, damping: float = 0.01) -> Array:
 def round_columns(w: Array, u: Array, nearest: Callable[[Array], Array], kept: Array) -> Array:
     """Round the columns of a block w (outputs, n), in place; return their errors E (outputs, n).
 
-    u (n, n) is the block's part of U; nearest(column) gives the values of a column on its grids;
-    what is not `kept` (outputs, n) becomes 0.
-    E[:, i] is the error of column i in the unit of U's rows, (w_i - ŵ_i) / U[i, i].
+    u (n, n) is the block's part of U; nearest(column) returns the nearest values of a column.
+    Weights that are not `kept` (outputs, n) become 0.  E[:, i] is the error of column i in the unit
+    of U's rows, (w_i - ŵ_i) / U[i, i].
     """
     errors = np.zeros_like(w)
     for i in range(w.shape[1]):
@@ -84,8 +86,8 @@ def _nearest(grid: Grid, fitted: tuple[Array, Array], column: Array) -> Array:
     return grid.decode(grid.encode(column, *fitted), *fitted)
 
 
-def turns(h: Array, order: str) -> Array:
-    """The input of each turn: 0, 1, …, or those with the largest diagonal of H first."""
+def column_order(h: Array, order: str) -> Array:
+    """The order of the columns: 0, 1, …, or by decreasing diagonal of H."""
     if order not in ORDERS:
         raise ValueError(f"an order is one of {', '.join(ORDERS)}, not {order!r}")
     diagonal = np.diag(h)
@@ -94,11 +96,12 @@ def turns(h: Array, order: str) -> Array:
 
 def gptq(rows: Array, h: Array, grid: Grid, per: Granularity, observer: str = "minmax",
          damping: float = 0.01, block: int = 128, order: str = "index") -> QuantizedTensor:
-    """Rows (outputs, inputs) on the grid, with Hessian h (inputs, inputs) of the layer's inputs.
+    """Quantize rows (outputs, inputs), with the Hessian h (inputs, inputs) of the layer's inputs.
 
-    Scales are those of the weights as they are; of a group, as they are when its turn comes.
+    Scales follow from the original weights; in index order, those of a group follow from the
+    weights as compensated when the group is rounded.
     """
-    turn = turns(h, order)
+    turn = column_order(h, order)
     w, u = rows[:, turn].astype(np.float64), inverse_root(h[np.ix_(turn, turn)], damping)
     codes = np.empty_like(rows, dtype=grid.dtype)
     in_groups, in_order = per.kind == "group", order == "index"

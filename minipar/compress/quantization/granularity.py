@@ -1,6 +1,6 @@
-"""How many numbers share a scale: a tensor, a channel (one output of a layer), a group of inputs.
+"""Granularity: the numbers that share a scale: per tensor, per channel (one output), per group.
 
-    rows of a weight: one for each output, its inputs in a row
+    rows of a weight: one row for each output, with its inputs
 
     tensor   ┌──────────┐    channel  ┌──────────┐    group:4   ┌────┬────┬──┐
              │          │             ├──────────┤              ├────┼────┼──┤    the last group
@@ -8,8 +8,8 @@
              └──────────┘             └──────────┘              └────┴────┴──┘
     scales   1                        outputs                   outputs · ⌈inputs / 4⌉
 
-The fewer numbers share one, the smaller is the largest of them, and with it the steps; the more
-scales have to be kept.
+The fewer numbers share a scale, the smaller their maximum and so the steps, but the more scales
+have to be stored.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ KINDS = ("tensor", "channel", "group")
 
 @dataclass(frozen=True)
 class Granularity:
-    """Cuts rows (outputs, inputs) into units, the last axis of which shares a scale.
+    """Cuts rows (outputs, inputs) into units; the numbers of a unit, its last axis, share a scale.
 
-    `size` is that of a group.  Raises ValueError for another kind, or a size that is none.
+    `kind` is one of KINDS; `size` is that of a group.  Raises ValueError for other arguments.
     """
 
     kind: str = "channel"
@@ -38,7 +38,7 @@ class Granularity:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What str() wrote: tensor, channel or group:64."""
+        """The granularity that `text` names: tensor, channel or group:64, as str() writes it."""
         kind, _, size = text.partition(":")
         return cls(kind, int(size) if size.isdecimal() else -1 if size else 0)
 
@@ -46,22 +46,22 @@ class Granularity:
         return f"{self.kind}:{self.size}" if self.size else self.kind
 
     def split(self, rows: Array) -> Array:
-        """The units: (1, n), (outputs, inputs) or (outputs, groups, size).
+        """The units of `rows`: (1, n), (outputs, inputs) or (outputs, groups, size).
 
-        The last group is filled up with zeros, which every grid has.
+        Zeros, which every grid has, fill up the last group.
         """
         if self.kind == "tensor":
             return rows.reshape(1, rows.size)
         return rows if self.kind == "channel" else in_groups(rows, self.size)
 
     def join(self, units: Array, shape: tuple[int, int]) -> Array:
-        """The rows that were split."""
+        """The rows (shape) of units; the inverse of `split`."""
         if self.kind == "group":
             return units.reshape(shape[0], units.shape[1] * self.size)[:, :shape[1]]
         return units.reshape(shape)
 
     def spread(self, scale: Array, shape: tuple[int, int]) -> Array:
-        """A number for each unit, (…, 1), as an array that broadcasts against the rows."""
+        """One number for each unit, (…, 1), as an array that broadcasts against the rows."""
         if self.kind == "group":
             return self.join(scale.repeat(self.size, axis=-1), shape)
         return scale

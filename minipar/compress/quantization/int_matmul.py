@@ -1,18 +1,18 @@
-"""Products of matrices of 8-bit integers, exact, and what zero points add to them.
+"""Exact matrix products of 8-bit integers, and the corrections for their zero points.
 
     Σ (a - z)(b - y)  =  Σ a b  -  …         sums over the inner axis, K; codes a, b of 8 bits
 
-So grids with zero points need no wider codes: one product of the codes, and corrections by their
-row and column sums.  Then x w ≈ scale_x scale_w Σ (a - z)(b - y), and with |x - x̂| ≤ scale_x / 2,
-|w - ŵ| ≤ scale_w / 2 a product of length K is wrong by at most
+So grids with zero points need no wider codes: one product of the codes, corrected by their row and
+column sums.  Then x w ≈ scale_x scale_w Σ (a - z)(b - y).  With |x - x̂| ≤ scale_x / 2 and
+|w - ŵ| ≤ scale_w / 2, the error of a product of length K is at most
 
     K (|w| scale_x + |x| scale_w) / 2 + K scale_x scale_w / 4       |x|, |w| their largest.
 
-NumPy multiplies integer matrices without BLAS, about a hundred times slower than float ones.  So
-codes are multiplied as float32, in blocks of the inner axis so short that no sum reaches 2²⁴: up to
-there float32 holds every integer, whatever the order of the sum.  Between blocks int32 adds up.  It
-shows that the integers are right; it is no faster than float32, as it would be on hardware that
-multiplies int8.
+NumPy multiplies integer matrices without BLAS, about a hundred times slower than float matrices.
+So the codes are multiplied as float32, in blocks of the inner axis so short that no sum reaches
+2²⁴: float32 represents all integers up to there, in whatever order they are added.  The blocks are
+added in int32.  This shows that the integers are right.  It is not faster than float32; hardware
+that multiplies int8 is.
 
 Source: Jacob et al. (2018), sections 2.2 and 2.3.
 """
@@ -21,7 +21,7 @@ import numpy as np
 
 from ...backend import Array
 
-EXACT = 1 << 24                 # float32 has all integers up to here
+EXACT = 1 << 24                 # float32 represents all integers up to here
 LARGEST = {np.dtype(np.int8): 128, np.dtype(np.uint8): 255}
 
 
@@ -47,8 +47,9 @@ def int_matmul(a: Array, b: Array) -> Array:
 def affine_matmul(a: Array, a_zero: Array, b: Array, b_zero: Array) -> Array:
     """Σ (a - a_zero)(b - b_zero) over the inner axis: int64 (n, m), exactly.
 
-    a (n, K), b (K, m) are codes; a_zero is one zero point or (n, 1), b_zero one or (1, m).  Codes
-    are up to 255 from their zero point, and 33,026 products of 255 · 255 are too many for int32.
+    a (n, K), b (K, m) are codes; a_zero is one zero point or (n, 1), b_zero one or (1, m).  The
+    result is int64 because a code can differ from its zero point by 255, and 33,026 products of
+    255 · 255 overflow int32.
     """
     # Σ (a - z)(b - y)  =  Σ a b  -  z Σ b  -  y Σ a  +  K z y
     a_zero, b_zero = np.asarray(a_zero).astype(np.int64), np.asarray(b_zero).astype(np.int64)

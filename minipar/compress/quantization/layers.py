@@ -1,11 +1,11 @@
-"""Layers whose weight is kept in few bits: the model around them does not notice.
+"""Layers with a quantized weight; the model around them does not change.
 
-    QuantizedLinear     x ─▶ x ŵ + bias        ŵ made from the packed codes at every use
-    QuantizedEmbedding  ids ─▶ rows of ŵ       (a tied head takes ŵ too)
+    QuantizedLinear     x ─▶ x ŵ + bias        dequantizes ŵ from the packed codes at every use
+    QuantizedEmbedding  ids ─▶ rows of ŵ       (a tied head uses ŵ as well)
     IntegerLinear       x ─▶ codes of x ─▶ codes · codes, exact ─▶ · scale_x scale_w + bias
 
-Their weight is no Parameter any more: nothing to train, no float32 copy in any slab.  What else the
-model has (biases, layer norms) stays as it is.
+The weight is no Parameter any more: it is not trained, and no slab has a float32 copy of it.  All
+other parameters (biases, layer norms) stay as they are.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,24 +17,24 @@ from ...autograd import Function, Tensor
 from ...autograd.ops.elementwise import rows
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
-from .affine import IntGrid
+from .affine import Grid, IntGrid
 from .granularity import CHANNEL, Granularity
 from .int_matmul import affine_matmul
-from .quantized_tensor import Grid, QuantizedTensor
+from .quantized_tensor import QuantizedTensor
 
 ACTIVATIONS = IntGrid(8, "asymmetric")     # one-sided after a ReLU, nearly so after a GELU
-EMBEDDING_BITS = 8                      # at least: few of a model's bytes, felt at both its ends
+EMBEDDING_BITS = 8                      # at least: they are few of a model's bytes
 
 
 class QuantizedLayer:
-    """A layer whose weight is `quantized`, used as numbers of `dtype`."""
+    """A layer whose weight is `quantized` and dequantized to `dtype` at every use."""
 
     quantized: QuantizedTensor
     dtype: np.dtype
 
     @property
     def weight(self) -> Tensor:
-        """The weight as floats, made anew."""
+        """The weight as floats, dequantized now."""
         rows = self.quantized.rows(self.dtype)
         return Tensor(rows.T if isinstance(self, Linear) else rows)
 
@@ -48,13 +48,13 @@ class QuantizedEmbedding(QuantizedLayer, Embedding):
 
 
 class IntegerProduct(Function):
-    """y = x̂ ŵ + bias, x̂ on a grid of ACTIVATIONS; of use for inference only."""
+    """y = x̂ ŵ + bias with x̂ on the grid ACTIVATIONS; for inference only."""
 
     expects = "x (..., in), a bias (out,) or None"
 
     @staticmethod
     def flops(ctx, out, x, bias, **options):
-        """By formula, those of a product of floats: 2 for each multiply-add of integers."""
+        """The FLOPs of the product of floats: 2 for each multiply-add of integers."""
         return 2 * out.size * x.shape[-1] + (0 if bias is None else out.size), [0, 0]
 
     @staticmethod
@@ -71,30 +71,30 @@ class IntegerProduct(Function):
 
 
 class IntegerLinear(QuantizedLinear):
-    """x̂ ŵ + bias, by a product of integers; x is put on a grid fitted to calibration data."""
+    """x̂ ŵ + bias by a product of integers; calibration data decided the scale of x."""
 
     input_scale: Array              # (1, 1)
     input_zero: Array
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class.  Raises TypeError where a gradient is wanted: integers have none."""
+        """Raises TypeError if a gradient is needed: integers have no derivative."""
         return IntegerProduct.apply(x, self.bias.data if self.has_bias else None,
                                     weight=self.quantized, scale=self.input_scale,
                                     zero=self.input_zero)
 
 
 def weight_rows(layer: Linear | Embedding) -> Array:
-    """A layer's weight with a row for each output, or word: its numbers share scales by rows."""
+    """A layer's weight with one row for each output, or word."""
     weight = layer.weight.data
     return np.ascontiguousarray(weight.T) if isinstance(layer, Linear) else weight
 
 
 def layer_grid(layer: Linear | Embedding, grid: Grid,
                per: Granularity) -> tuple[Grid, Granularity]:
-    """On what a layer's weight goes, if linear layers go on `grid` per `per`.
+    """The grid and granularity of a layer's weight, if linear layers use `grid` and `per`.
 
-    Embeddings, which no calibration helps and which a tied head uses as well, keep 8 bits and have
-    no groups, unless those are part of a format.
+    Embeddings, for which there is no calibration and which a tied head uses as well, get at least 8
+    bits, and no groups unless the format has them.
     """
     per = grid.per or per
     if isinstance(layer, Linear):
@@ -103,16 +103,16 @@ def layer_grid(layer: Linear | Embedding, grid: Grid,
 
 
 def set_quantized_weight(layer: Linear | Embedding, quantized: QuantizedTensor) -> None:
-    """Let the layer's weight be `quantized` from now on; its model has to make new slabs."""
+    """Replace the layer's weight by `quantized`; then its model must make new slabs."""
     dtype = layer._parameters.pop("weight").dtype
     layer.__class__ = QuantizedLinear if isinstance(layer, Linear) else QuantizedEmbedding
     layer.__dict__.update(quantized=quantized, dtype=dtype)
 
 
 def use_integer_inputs(layer: QuantizedLinear, scale: Array, zero: Array) -> None:
-    """Let a layer put its inputs on a grid and multiply integers.
+    """Make a layer quantize its inputs and multiply integers.
 
-    Raises ValueError for a weight in groups: a sum of products would need several scales.
+    Raises ValueError for a weight in groups: one sum of products would need several scales.
     """
     if layer.quantized.per.kind == "group":
         raise ValueError("a product of integers needs one scale for each output, not one for each "
@@ -122,9 +122,9 @@ def use_integer_inputs(layer: QuantizedLinear, scale: Array, zero: Array) -> Non
 
 
 def quantizable_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
-    """What can be quantized: linear layers and embeddings, by their full names.
+    """The linear layers and embeddings of a model, with their full names.
 
-    Raises ValueError if there are none, if a layer is quantized already, or is cut over ranks.
+    Raises ValueError if there are none, if one is quantized already, or is sharded over ranks.
     """
     layers = [(name, m) for name, m in model.named_modules() if isinstance(m, Linear | Embedding)]
     if not layers:
@@ -143,7 +143,7 @@ def quantizable_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
 @contextmanager
 def capture_inputs(layers: Iterable[Module],
                    see: Callable[[Module, Array], None]) -> Iterator[None]:
-    """Context in which see(layer, x) is told of every input of these layers."""
+    """Context in which every input x of these layers is passed to see(layer, x)."""
     layers = list(layers)
 
     def watched(layer: Module) -> Callable[[Tensor], Tensor]:

@@ -1,12 +1,12 @@
-"""Observers look at numbers and say to which range a grid is to be fitted.
+"""Observers choose the range of numbers for which scale and zero point are computed.
 
     minmax       from the smallest to the largest number ever seen: nothing is clipped
-    moving       min and max of each batch, averaged with the past: one outlier fades
-    percentile   what a thousandth of the numbers exceeds is clipped; the mean over batches
-    mse          the range, narrower than min … max, whose squared error is least; the mean
+    moving       min and max of each batch, in a moving average: one outlier fades
+    percentile   clips the largest and smallest thousandth of the numbers; mean over batches
+    mse          the range within min … max with the least squared error; mean over batches
 
-Clipping few numbers makes the steps of all others smaller: that is worth the more, the fewer codes
-there are.  Ranges are of units, the last axis of what is observed: shapes (…, n) → (…, 1).
+Clipping a few numbers makes the steps of all others smaller, which pays off most with few codes.
+Each unit (the last axis) gets its own range: shapes (…, n) → (…, 1).
 
 Source: Krishnamoorthi, Quantizing deep convolutional networks for efficient inference (2018);
 Nagel et al., A white paper on neural network quantization (2021), section 3.1.
@@ -17,7 +17,7 @@ import numpy as np
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
-from .affine import IntGrid
+from .affine import Grid
 
 NAMES = ("minmax", "moving", "percentile", "mse")
 MOMENTUM = 0.01                             # of the moving average: PyTorch's
@@ -26,23 +26,22 @@ FRACTIONS = np.linspace(1, 0.3, 36)         # of min and max, tried for the leas
 
 
 def extremes(units: Array) -> tuple[Array, Array]:
-    """The smallest and the largest number of each unit; 0 and 0 of an empty one."""
+    """The smallest and the largest number of each unit; 0 and 0 for an empty unit."""
     if not units.shape[-1]:
         return (np.zeros_like(units, shape=(*units.shape[:-1], 1)),) * 2
     return units.min(axis=-1, keepdims=True), units.max(axis=-1, keepdims=True)
 
 
 def percentiles(units: Array, percent: float = PERCENTILE) -> tuple[Array, Array]:
-    """The range that `percent` of a unit's numbers do not exceed, and that as many are not below.
-    """
+    """The `100 - percent` and `percent` percentiles of each unit."""
     if not units.shape[-1]:
         return extremes(units)
     low, high = np.percentile(units, [100 - percent, percent], axis=-1, keepdims=True)
     return low, high
 
 
-def least_squares(units: Array, grid: IntGrid) -> tuple[Array, Array]:
-    """Of FRACTIONS of each unit's extremes, those with the least Σ (x - x̂)²."""
+def least_squares(units: Array, grid: Grid) -> tuple[Array, Array]:
+    """The range with the least Σ (x - x̂)² among FRACTIONS of each unit's extremes."""
     low, high = extremes(units)
     best, least = np.ones_like(high, dtype=np.float64), np.full_like(high, np.inf, dtype=np.float64)
     for fraction in FRACTIONS:
@@ -55,13 +54,13 @@ def least_squares(units: Array, grid: IntGrid) -> tuple[Array, Array]:
 
 
 class Observer:
-    """The range, low and high, of all that it has been shown, by one of NAMES.
+    """Keeps the range, `low` to `high`, of the numbers it observes, by the rule called `name`.
 
-    With `comm`, all its ranks show theirs together and agree on the widest.  ValueError for another
-    name.
+    With `comm`, its ranks observe together and agree on the widest range.  Raises ValueError for a
+    name that is not in NAMES.
     """
 
-    def __init__(self, name: str, grid: IntGrid, comm: Communicator | None = None):
+    def __init__(self, name: str, grid: Grid, comm: Communicator | None = None):
         if name not in NAMES:
             raise ValueError(f"an observer is one of {', '.join(NAMES)}, not {name!r}")
         self.name, self.grid, self.comm = name, grid, comm
@@ -70,7 +69,7 @@ class Observer:
         self.count, self.frozen = 0, False
 
     def observe(self, units: Array) -> None:
-        """Show it numbers (…, n); nothing changes once it is frozen."""
+        """Take numbers (…, n) into the range, unless it is frozen."""
         if self.frozen:
             return
         rule = {"percentile": percentiles, "mse": lambda units: least_squares(units, self.grid)}
@@ -93,19 +92,19 @@ class Observer:
         return -both[0], both[1]
 
     def freeze(self) -> None:
-        """From now on the range stays as it is."""
+        """Keep the range as it is from now on."""
         self.frozen = True
 
     def calculate_qparams(self) -> tuple[Array, Array]:
-        """(scale, zero) of the range.  Raises ValueError if nothing was observed."""
+        """The (scale, zero point) of the range.  Raises ValueError if nothing was observed."""
         if self.low is None:
             raise ValueError("the observer has seen no numbers: run calibration data through the "
                              "model first")
         return self.grid.calculate_qparams(self.low, self.high)
 
 
-def weight_qparams(units: Array, grid: IntGrid, observer: str = "minmax") -> tuple[Array, Array]:
-    """(scale, zero) for numbers that are all there: a weight's."""
+def weight_qparams(units: Array, grid: Grid, observer: str = "minmax") -> tuple[Array, Array]:
+    """The (scale, zero point) of the units of a weight."""
     seen = Observer(observer, grid)
     seen.observe(units)
     return seen.calculate_qparams()

@@ -2,17 +2,17 @@
 
     quantize(model, IntGrid(4), Granularity.parse("group:64"), method="gptq", calibration=[ids, …])
 
-Weights of linear layers and embeddings become integers, or floats of 8 or 4 bits
-(`float_grid.py`): each its nearest (`nearest`), or so that what the layers give is kept (`gptq.py`,
-linear layers only; embeddings keep 8 bits).  GPTQ goes part by part through the model, so that each
-layer's inputs are those that it will really get:
+The weights of linear layers and embeddings become integers, or floats of 8 or 4 bits
+(`float_grid.py`).  Method "nearest" rounds each weight; "gptq" preserves the outputs of linear
+layers (`gptq.py`; embeddings are rounded).  GPTQ goes through the model part by part, so that each
+layer is calibrated with the inputs that it will get:
 
     calibration ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ …
                             └ c_attn: Hessian of its inputs, quantize; c_proj: again; c_fc; c_proj;
                               then the outputs of the quantized h.0 are the inputs of h.1
 
-With `activations` the inputs of linear layers are put on a grid of 8 bits as well, whose range is
-observed on the calibration data, and products are those of integers.
+With `activations`, the inputs of linear layers are quantized to 8 bits as well, with a range
+observed on the calibration data, and the products are products of integers.
 
 Source: Nagel et al., A white paper on neural network quantization (2021), section 3; Frantar et al.
 (2022).
@@ -27,7 +27,7 @@ from ...autograd import no_grad
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
 from ...nn.chain import ChainPart, chain
-from .affine import INT8, IntGrid
+from .affine import INT8, Grid, IntGrid
 from .gptq import gptq, hessian
 from .granularity import CHANNEL, Granularity
 from .layers import (
@@ -41,7 +41,7 @@ from .layers import (
     weight_rows,
 )
 from .observers import Observer
-from .quantized_tensor import Grid, QuantizedTensor
+from .quantized_tensor import QuantizedTensor
 
 METHODS = ("nearest", "gptq")
 
@@ -50,12 +50,12 @@ def quantize(model: Module, grid: Grid = INT8, per: Granularity = CHANNEL, metho
              calibration: Sequence[Array] = (), activations: bool = False,
              observer: str = "minmax", damping: float = 0.01, order: str = "index",
              skip: Sequence[str] = ()) -> Module:
-    """Quantize the linear layers and embeddings of `model`, which changes and is returned.
+    """Quantize the linear layers and embeddings of `model` in place, and return it.
 
-    `calibration` are inputs as model.logits takes them; `observer` (see observers.py) chooses the
-    ranges of weights and activations; `damping` and `order` are GPTQ's.  Layers whose names match
-    one of `skip`, as "lm_head" or "h.0.*", stay as they are.  A grid of blocks, such as mxfp4, says
-    itself who shares a scale.  Raises ValueError for what cannot be, saying why.
+    `calibration` are inputs as model.logits takes them.  `observer` (observers.py) chooses the
+    ranges of weights and activations.  `damping` and `order` are GPTQ's.  Layers whose names match
+    a pattern of `skip`, such as "lm_head" or "h.0.*", stay as they are.  A block format, such as
+    mxfp4, fixes the granularity.  Raises ValueError for impossible combinations.
     """
     layers = without(quantizable_layers(model), skip)
     _check(layers, grid, per, method, activations, len(calibration))
@@ -68,7 +68,7 @@ def quantize(model: Module, grid: Grid = INT8, per: Granularity = CHANNEL, metho
     _gptq_by_parts(parts, {layer for _, layer in layers}, calibration, lambda layer, h: gptq(
         weight_rows(layer), h, grid, per, observer, damping, order=order))
     if model.slabs:
-        model.make_slabs(model.slabs[0].data)       # without the weights that are gone
+        model.make_slabs(model.slabs[0].data)       # without the quantized weights
     if activations:
         _fit_activations(model, observer, calibration)
     return model
@@ -76,7 +76,7 @@ def quantize(model: Module, grid: Grid = INT8, per: Granularity = CHANNEL, metho
 
 def _check(layers: Sequence[tuple[str, Linear | Embedding]], grid: Grid, per: Granularity,
            method: str, activations: bool, num_batches: int) -> None:
-    """Refuse what cannot be, before anything changes.  Raises ValueError."""
+    """Raise ValueError for impossible combinations, before anything changes."""
     if method not in METHODS:
         raise ValueError(f"a method is one of {', '.join(METHODS)}, not {method!r}")
     if (method == "gptq" or activations) and not num_batches:
@@ -100,7 +100,10 @@ def _check(layers: Sequence[tuple[str, Linear | Embedding]], grid: Grid, per: Gr
 
 def without(layers: list[tuple[str, Linear | Embedding]],
             skip: Sequence[str]) -> list[tuple[str, Linear | Embedding]]:
-    """The layers whose names match no pattern of `skip`.  Raises ValueError for one too many."""
+    """The layers whose names match no pattern of `skip`.
+
+    Raises ValueError for a pattern without a match, and if no layer is left.
+    """
     for pattern in skip:
         if not any(fnmatchcase(name, pattern) for name, _ in layers):
             raise ValueError(f"no layer is called {pattern!r}: there are "
@@ -126,7 +129,7 @@ def _gptq_by_parts(parts: Sequence[ChainPart], chosen: Container[Module],
 
 
 def _hessian_of(layer: Linear, part: ChainPart, batches: Sequence) -> Array:
-    """That of the inputs that `layer` gets when `part` is applied to batches, as a mean of them."""
+    """The Hessian of the inputs of `layer` in `part`, as a mean over the batches."""
     total = np.zeros_like(layer.weight.data, shape=(layer.weight.shape[0],) * 2, dtype=np.float64)
 
     def add(_: Module, x: Array) -> None:

@@ -73,10 +73,10 @@ def fake_quantize(x: Tensor, scale: Array, zero: Array, grid: IntGrid) -> Tensor
 
 
 class FakeQuantizedWeight:
-    """What a layer's weight passes through; a vector, its bias, passes as it is."""
+    """The fake quantization of a layer's weight; its bias, a vector, passes unchanged."""
 
     def __init__(self, layer: Linear | Embedding, grid: IntGrid, per: Granularity):
-        weight = layer._parameters["weight"]        # not used: a strategy may gather it
+        weight = layer._parameters["weight"]        # the Parameter itself: no gather
         self.grid, self.per, self.shape = grid, per, weight.shape
         self.is_linear = isinstance(layer, Linear)
         self.comm: Communicator | None = None
@@ -84,27 +84,27 @@ class FakeQuantizedWeight:
         if split is not None and split.tp.size > 1 and (
                 per.kind == "tensor" or per.kind == "channel" and isinstance(layer, RowLinear)):
             self.comm = split.tp
-        self.fitted: tuple[Array, Array] | None = None      # once it is frozen
+        self.fitted: tuple[Array, Array] | None = None      # (scale, zero point) once frozen
         if per.kind == "group" and isinstance(layer, RowLinear):
             cuts = [start for start, _ in chunk_bounds(weight.global_shape[0], split.tp.size)]
-            if any(cut % per.size for cut in cuts):     # all ranks see it, and none goes on alone
-                raise ValueError(f"a layer's inputs are cut over ranks at {cuts[1:]}, in the midst "
-                                 f"of groups of {per.size}: choose a size that divides all of "
+            if any(cut % per.size for cut in cuts):     # all ranks find it, so none goes on alone
+                raise ValueError(f"a layer's inputs are cut over ranks at {cuts[1:]}, in the "
+                                 f"middle of groups of {per.size}: choose a size that divides all of "
                                  "these, or quantize per channel")
 
     def calculate_qparams(self, weight: Array) -> tuple[Array, Array]:
-        """(scale, zero) of the units of this weight."""
+        """The (scale, zero point) of the units of this weight."""
         seen = Observer("minmax", self.grid, self.comm)
         seen.observe(self.per.split(weight.T if self.is_linear else weight))
         return seen.calculate_qparams()
 
     def __call__(self, weight: Tensor) -> Tensor:
-        """The rounded weight.  Raises ValueError for a part of it: see `prepare_qat`."""
+        """The rounded weight.  Raises ValueError for a shard of it: see `prepare_qat`."""
         if weight.ndim == 1:
             return weight
         if weight.shape != self.shape:
-            raise ValueError(f"a whole weight {self.shape} is to be rounded, not {weight.shape}: "
-                             "prepare the model after it is cut, before it is sharded")
+            raise ValueError(f"a whole weight {self.shape} was expected, not {weight.shape}: "
+                             "prepare the model after parallelize, before a strategy shards it")
         scale, zero = self.fitted or self.calculate_qparams(weight.data)
         rows = self.shape[::-1] if self.is_linear else self.shape
         scale, zero = (self.per.spread(a, rows) for a in (scale, zero))
@@ -114,12 +114,11 @@ class FakeQuantizedWeight:
 
 
 class FakeQuantizedInput:
-    """A linear layer whose inputs are observed while training, and rounded."""
+    """A linear layer that observes its inputs in training, and rounds them."""
 
     input_observer: Observer
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
         seen = self.input_observer
         if is_recording():
             seen.observe(x.data.reshape(1, x.size))
@@ -129,17 +128,17 @@ class FakeQuantizedInput:
 
 def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
                 activations: bool = False, comm: Communicator | None = None) -> Module:
-    """Let `model` compute with fake-quantized weights, and inputs if asked; return it, changed.
+    """Change `model` to compute with fake-quantized weights, and inputs if asked; return it.
 
-    After `parallelize` and ZeRO-3, before other strategies.  With `activations`, `comm` are all
-    ranks that share the model or its batch: they agree on what they observe.  Rematerialize only
-    after `freeze`: a second forward would be rounded by another scale.  Raises ValueError for a
-    quantized model, and for groups that a row-parallel layer's cut would split.
+    Call it after `parallelize` and ZeRO-3, before other strategies.  With `activations`, `comm` has
+    all ranks that share the model or its batch; they agree on the observed ranges.  Rematerialize
+    only after `freeze`: before, a second forward would use another scale.  Raises ValueError for a
+    quantized model, and for groups that a row-parallel layer would split.
     """
     layers = [m for _, m in model.named_modules() if isinstance(m, Linear | Embedding)]
     if not layers or any(isinstance(m, QuantizedLayer) for m in layers):
-        raise ValueError("a model with float weights was expected, one that can be trained: load "
-                         "the one that was quantized")
+        raise ValueError("a model with float weights was expected: load the model that was "
+                         "quantized")
     for layer in layers:
         layer._transforms.append(FakeQuantizedWeight(layer, *layer_grid(layer, grid, per)))
         if activations and isinstance(layer, Linear):
@@ -150,7 +149,7 @@ def prepare_qat(model: Module, grid: IntGrid = INT8, per: Granularity = CHANNEL,
 
 
 def freeze(model: Module) -> None:
-    """From now on all scales stay as they are, and what leaves their range is clipped."""
+    """Keep all scales as they are from now on; weights outside their range are clipped."""
     for _, module in model.named_modules():
         for fake in _fakes(module):
             fake.fitted = fake.calculate_qparams(module._parameters["weight"].data)
@@ -159,9 +158,9 @@ def freeze(model: Module) -> None:
 
 
 def convert(model: Module) -> Module:
-    """Make a prepared model a quantized one, on the very grids that it was trained with.
+    """Turn a prepared model into a quantized one with the scales it was trained with.
 
-    Inputs that were observed become integers too.  Raises ValueError for a part of a model.
+    Inputs that were observed become integers too.  Raises ValueError for a sharded model.
     """
     for name, layer in model.named_modules():
         for fake in _fakes(layer):

@@ -1,16 +1,16 @@
-"""A weight as it is kept: packed codes, a scale for each unit, and what they mean.
+"""A quantized weight: packed codes, a scale for each unit, and the zero points.
 
 The value of a code is (code - zero) · scale.
 
     rows (outputs, inputs) float32   4 bytes a number
     codes                            bits / 8 bytes a number, without gaps
-    scale                            4 bytes a unit, of block formats 1
-    zero                             1 byte a unit, where the grid is asymmetric
+    scale                            4 bytes a unit; 1 byte in block formats
+    zero                             1 byte a unit, if the grid is asymmetric
 
-In a file a weight with many zeros, such as a pruned one, is kept as two:
+A file stores a weight with many zeros, such as a pruned one, as
 
-    codes                            of the numbers that are not 0, one after the other
-    nonzero                          1 bit a number: which those are
+    codes                            only the codes of nonzero numbers, one after the other
+    nonzero                          1 bit a number: 1 where it is not 0
 """
 
 from dataclasses import dataclass
@@ -20,60 +20,58 @@ import numpy as np
 
 from ...backend import Array
 from ...number_formats import pack, unpack
-from .affine import IntGrid
-from .float_grid import FloatGrid
+from .affine import Grid
 from .granularity import Granularity
 from .observers import weight_qparams
 
-Grid = IntGrid | FloatGrid
-ARRAY_BYTES = 256           # about what one more array needs in a file for its name and shape
+ARRAY_BYTES = 256           # about the cost of one more array in a file, for its name and shape
 
 
 @dataclass(frozen=True)
 class QuantizedTensor:
-    """Rows (outputs, inputs) of a weight on a grid; `packed` are the bytes of their codes."""
+    """The rows (outputs, inputs) of a weight on a grid; `packed` has the bytes of their codes."""
 
     grid: Grid
     per: Granularity
     shape: tuple[int, int]
     packed: Array
-    scale: Array                # (…, 1), one for each unit of Granularity.split
+    scale: Array                # (…, 1), one for each unit of `per.split`
     zero: Array
 
     @classmethod
     def from_codes(cls, codes: Array, scale: Array, zero: Array, grid: Grid,
                    per: Granularity) -> Self:
-        """From the codes (outputs, inputs) themselves."""
+        """Pack codes (outputs, inputs)."""
         packed = pack(codes.view(np.uint8), grid.bits)
         return cls(grid, per, codes.shape, packed, scale, zero)
 
     @classmethod
     def nearest(cls, rows: Array, grid: Grid, per: Granularity, observer: str = "minmax") -> Self:
-        """Every number to its nearest value.  Raises ValueError if any is not finite."""
+        """Round every number to its nearest value.  Raises ValueError if one is not finite."""
         return cls.fitted(rows, *weight_qparams(per.split(rows), grid, observer), grid, per)
 
     @classmethod
     def fitted(cls, rows: Array, scale: Array, zero: Array, grid: Grid, per: Granularity) -> Self:
-        """Every number to the nearest value of its unit's grid."""
+        """Round every number to the nearest value with the given scales and zero points."""
         codes = per.join(grid.encode(per.split(rows), scale, zero), rows.shape)
         return cls.from_codes(np.ascontiguousarray(codes), scale, zero, grid, per)
 
     def codes(self) -> Array:
-        """The codes (outputs, inputs), of the grid's type."""
+        """The codes (outputs, inputs), of the grid's dtype."""
         return self.grid.from_bits(unpack(self.packed, self.grid.bits, self.shape[1]))
 
     def rows(self, dtype: Any = np.float32) -> Array:
-        """The values (outputs, inputs)."""
+        """Dequantize: the values (outputs, inputs)."""
         scale, zero = (self.per.spread(a, self.shape) for a in (self.scale, self.zero))
         return self.grid.decode(self.codes(), scale, zero).astype(dtype, copy=False)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of what is kept in memory."""
+        """The bytes in memory."""
         return self.packed.nbytes + self.scale.nbytes + self.zero.nbytes * self.grid.is_asymmetric
 
     def arrays(self) -> dict[str, Array]:
-        """What has to be stored: all codes, or those of what is not 0, whatever is less."""
+        """The arrays to store: all codes, or those of nonzero numbers if that takes less."""
         nonzero = self.rows() != 0
         codes = {"codes": pack(self.codes().view(np.uint8)[nonzero], self.grid.bits),
                  "nonzero": np.packbits(nonzero)}
@@ -85,7 +83,7 @@ class QuantizedTensor:
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], shape: tuple[int, int], grid: Grid,
                   per: Granularity) -> Self:
-        """From what was stored.  Raises ValueError if it is not of that shape and kind."""
+        """The inverse of `arrays`.  Raises ValueError if the arrays do not fit shape and grid."""
         units = per.split(np.zeros(shape, np.uint8)).shape[:-1]
         expected = {"codes": (np.uint8, (shape[0], -(-shape[1] * grid.bits // 8))),
                     "scale": (grid.scale_dtype, (*units, 1))}

@@ -1,13 +1,13 @@
-"""Quantized models in checkpoints: codes, scales and zero points, by the name of their layer.
+"""Quantized models in checkpoints: codes, scales and zero points under the parameter's name.
 
-Names end with what is kept, below the name of the parameter.
+The part after the slash says which array it is.
 
     h.0.attn.c_attn.weight/codes    uint8 (outputs, ⌈inputs · bits / 8⌉)
     h.0.attn.c_attn.weight/nonzero  uint8, if codes of zeros are not stored (`quantized_tensor.py`)
     h.0.attn.c_attn.weight/scale    float32, one for each unit; uint8 of block formats
     h.0.attn.c_attn.weight/zero     uint8, if the grid is asymmetric
-    h.0.attn.c_attn.input/scale     of the layer's inputs, if those become integers too
-    h.0.attn.c_attn.bias            float32, as all the rest
+    h.0.attn.c_attn.input/scale     of the layer's inputs, if they are quantized too
+    h.0.attn.c_attn.bias            float32, like all other parameters
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ from .quantized_tensor import QuantizedTensor
 
 
 def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays of a quantized model, and what a checkpoint says of them.
+    """The arrays of a quantized model, and the entry of a checkpoint's description.
 
     Raises ValueError if it is not quantized.
     """
@@ -58,7 +58,7 @@ def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
                         "format?": one_of(*FLOAT_GRIDS), "per": TEXT, "activations": FLAG,
                         "skip?": [TEXT]})
 def unpack_quantized(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
-    """Give a plain model the quantized weights among `arrays`, which are taken out of it."""
+    """Give a plain model the quantized weights in `arrays`, and remove these from `arrays`."""
     grid = float_grid(step["format"]) if "format" in step else IntGrid(step["bits"], step["scheme"])
     per = Granularity.parse(step["per"])
     for name, layer in quantizable_layers(model):

@@ -144,7 +144,7 @@ def test_bad_numbers_and_bad_checkpoints_are_refused():
         assert type(model[0]) is Linear
     arrays, step = pack_quantized(quantize(mlp()))
     for wrong, problem in (({**step, "bits": 4}, "0.weight: .* are kept as"),
-                           ({**step, "kind": "melted"}, "a model that was melted"),
+                           ({**step, "kind": "melted"}, "unknown kind of compression melted"),
                            ({"kind": "quantized"}, "has no per")):
         with pytest.raises(CheckpointError, match=problem):
             load_model(Checkpoint(dict(arrays), {}, {"compression": [wrong]}), mlp())

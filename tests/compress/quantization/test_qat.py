@@ -176,7 +176,7 @@ def test_what_cannot_be_trained_is_refused():
 
     def body(comm):
         model = parallelize(MLP([8, 93, 4]).initialize(0), comm)
-        with pytest.raises(ValueError, match=r"cut over ranks at \[31, 62\], in the midst"):
+        with pytest.raises(ValueError, match=r"cut over ranks at \[31, 62\], in the middle"):
             prepare_qat(model, per=Granularity("group", 32))
         prepare_qat(model, per=Granularity("group", 31))
         with pytest.raises(ValueError, match=r"0\.weight is cut over ranks"):
