@@ -89,7 +89,7 @@ class FakeQuantizedWeight:
             cuts = [start for start, _ in chunk_bounds(weight.global_shape[0], split.tp.size)]
             if any(cut % per.size for cut in cuts):     # all ranks find it, so none goes on alone
                 raise ValueError(f"a layer's inputs are cut over ranks at {cuts[1:]}, in the "
-                                 f"middle of groups of {per.size}: choose a size that divides all of "
+                                 f"middle of groups of {per.size}: choose a size that divides all "
                                  "these, or quantize per channel")
 
     def calculate_qparams(self, weight: Array) -> tuple[Array, Array]:
