@@ -1,14 +1,14 @@
-"""The k smallest of numbers that are spread over ranks, exactly, without collecting them.
+"""Distributed top-k: find the k smallest numbers over all ranks, exactly, without collecting them.
 
     round 1   every rank counts its keys by their first byte     Σ over ranks ─▶ 256 counts
-              the k-th smallest begins with the byte at which the counts reach k
-    round 2   … by their second byte, those that begin so        Σ over ranks ─▶ 256 counts
+              the k-th smallest starts with the byte at which the running sum reaches k
+    round 2   … by their second byte, among those that start so  Σ over ranks ─▶ 256 counts
 
-After one round for each byte of a key all ranks know the k-th smallest key: a radix sort that only
-looks at one bucket.  Each round is an all-reduce of 256 · 8 bytes, however many keys there are.
+After one round for each byte of a key, all ranks know the k-th smallest key.  This is a radix sort
+that follows only one bucket.  Each round is an all-reduce of 256 · 8 bytes, for any number of keys.
 
-Floats that are not negative are ordered like the integers that their bits spell.  Equal scores are
-told apart by position: of equals the first go first.
+Nonnegative floats have the order of the integers with the same bits.  Among equal scores, the first
+positions win.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ BINS = 256
 
 
 class KthSmallest(NamedTuple):
-    """The k-th smallest key, how many are smaller, and how many equal it; over all ranks."""
+    """The k-th smallest key over all ranks, and the numbers of smaller and of equal keys."""
 
     key: int
     num_smaller: int
@@ -30,19 +30,19 @@ class KthSmallest(NamedTuple):
 
 
 def sortable_keys(scores: np.ndarray) -> np.ndarray:
-    """Unsigned integers in the order of `scores`, numbers ≥ 0; 0 stays free.
+    """Unsigned integers in the order of `scores`, which must be ≥ 0; the key 0 stays unused.
 
-    Raises ValueError for others, NaN too.
+    Raises ValueError for negative scores and NaN.
     """
     if not np.all(scores >= 0):
-        raise ValueError("scores are numbers of at least 0, and some are negative or NaN: prune a "
-                         "model whose training went well")
+        raise ValueError("scores must be at least 0, but some are negative or NaN: prune a model "
+                         "whose training went well")
     bits = np.ascontiguousarray(scores).view(f"u{scores.dtype.itemsize}")
     return bits + bits.dtype.type(1)
 
 
 def total(comm: Communicator | None, counts: np.ndarray) -> np.ndarray:
-    """The sum of `counts` over the ranks, if there are others."""
+    """The sum of `counts` over the ranks of `comm`, if there are several."""
     if comm is None or comm.size == 1:
         return counts
     with comm.labelled("masks"):
@@ -53,8 +53,7 @@ def kth_smallest(keys: np.ndarray, k: int, num_bytes: int,
                  comm: Communicator | None = None) -> KthSmallest:
     """The k-th smallest (from 1) of all ranks' keys, unsigned integers of `num_bytes` bytes.
 
-    All ranks of `comm` call it, each with keys (n,) of its own, perhaps none.  There are at least k
-    of them in all.
+    Collective: all ranks of `comm` call it with their keys (n,), at least k in all.
     """
     key = num_smaller = num_equal = 0
     for shift in range(8 * (num_bytes - 1), -1, -8):
@@ -72,10 +71,10 @@ def kth_smallest(keys: np.ndarray, k: int, num_bytes: int,
 
 def mark_k_smallest(keys: np.ndarray, places: np.ndarray, k: int, num_places: int,
              comm: Communicator | None = None, counted: np.ndarray | bool = True) -> np.ndarray:
-    """Which of this rank's keys (n,) are among the k smallest of all ranks: (n,) bool.
+    """Mark this rank's keys (n,) that are among the k smallest of all ranks: (n,) bool.
 
-    `places` (n,) are different numbers below `num_places`: of equal keys those at the first places
-    are taken.  A key that several ranks have is `counted` by one of them alone.
+    `places` (n,) are distinct numbers below `num_places`; among equal keys the first places win.
+    If several ranks have copies of a key, only one of them has `counted` set.
     """
     if k == 0:
         return np.zeros(keys.shape, bool)

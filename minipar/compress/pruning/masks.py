@@ -1,13 +1,13 @@
-"""Masks: which weights there are.  A mask belongs to the use of a weight, not to the weight.
+"""Masks: which weights are used.  A mask belongs to the use of a weight, not to the weight.
 
     Parameter w ─▶ w · mask ─▶ linear, …        forward
-      g · mask  ◀───  g                         backward: what is not there learns nothing
+      g · mask  ◀───  g                         backward: masked weights get no gradient
 
-The Parameter stays what optimizers, slabs, shards and checkpoints know.  Momentum, Adam's moments
-and weight decay may do with a masked entry what they like: nobody who uses the weight sees it.
+Optimizers, slabs, shards and checkpoints see the same Parameter as before.  Momentum, Adam's
+moments and weight decay may change a masked entry, but no layer uses it.
 
-Put masks on before a strategy is made.  A model cut over ranks afterwards cuts its masks alike, and
-one whose parameters are gathered (FSDP) masks what was gathered.
+Put masks on before a strategy is made.  If the model is cut over ranks afterwards, its masks are
+cut alike; if a strategy gathers parameters (FSDP), the gathered ones are masked.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from ...nn import Linear, Module, Parameter
 
 
 class ApplyMask(Function):
-    """y = w mask;  dw = g mask.  The mask (bool, of the shape of w) is a constant."""
+    """y = w mask;  dw = g mask.  The mask (bool, shape of w) is a constant."""
 
     expects = "a mask of the shape of its weight"
 
@@ -41,9 +41,9 @@ class ApplyMask(Function):
 
 
 def prunable_weights(model: Module) -> dict[str, Parameter]:
-    """The weights of the linear layers, by full name: what holds most numbers, and can miss some.
+    """The weights of the linear layers, by full name.
 
-    Embeddings, biases and layer norms are left alone.
+    They hold most of the numbers.  Embeddings, biases and layer norms are not pruned.
     """
     linear = {id(module._parameters["weight"]) for _, module in model.named_modules()
               if isinstance(module, Linear)}
@@ -51,10 +51,10 @@ def prunable_weights(model: Module) -> dict[str, Parameter]:
 
 
 class Masks:
-    """The masks of `model`: True where a weight is kept; from now on they are applied at each use.
+    """The masks of `model`, True where a weight is kept; the model applies them at each use.
 
-    `masks` are arrays of the shapes of whole parameters, by full name; parameters without one are
-    used as they are.  Raises ValueError for an unknown name or another shape.
+    `masks` are arrays of the shapes of whole parameters, by full name; parameters without a mask
+    stay as they are.  Raises ValueError for an unknown name or another shape.
     """
 
     def __init__(self, model: Module, masks: Mapping[str, Array]):
@@ -63,7 +63,7 @@ class Masks:
             if name not in own or mask.shape != own[name].global_shape:
                 there = f"of shape {own[name].global_shape}" if name in own else "not in the model"
                 raise ValueError(f"a mask {mask.shape} for {name}, which is {there}: give masks "
-                                 "of the model that they were made for")
+                                 "that were made for this model")
         self.parameters = {name: own[name] for name in masks}
         self._masks = {p.slot: (p.local_part(masks[name]).astype(bool), p.box)
                        for name, p in self.parameters.items()}
@@ -72,29 +72,28 @@ class Masks:
                 module._transforms.insert(0, self.apply)
 
     def apply(self, value: Parameter) -> Tensor:
-        """The transform, the first: `value` as others use it.  Raises ValueError for no Parameter.
-        """
+        """The first transform of a parameter: mask `value`.  ValueError if it is no Parameter."""
         if not isinstance(value, Parameter):
-            raise ValueError("masks must be the first that a parameter passes through: put them "
-                             "on before the strategy is made, and choose fsdp, not zero3")
+            raise ValueError("masks must be the first transform of a parameter: put them on before "
+                             "the strategy is made, and choose fsdp, not zero3")
         if value.slot not in self._masks:
             return value
         return ApplyMask.apply(value, asarray_like(self.local(value), value.data))
 
     def local(self, parameter: Parameter) -> np.ndarray:
-        """The mask of what this rank has of a parameter; whole masks are cut when that was."""
+        """The mask of this rank's part of a parameter; cut a whole mask once the parameter is."""
         mask, box = self._masks[parameter.slot]
-        if box != parameter.box:            # cut since then, which happens only once
+        if box != parameter.box:            # cut since then; this happens once
             mask = parameter.local_part(mask)
             self._masks[parameter.slot] = mask, parameter.box
         return mask
 
     def local_masks(self) -> dict[str, np.ndarray]:
-        """The masks of what is here, by full name."""
+        """The masks of this rank's parts of the parameters, by full name."""
         return {name: self.local(p) for name, p in self.parameters.items()}
 
     def update(self, masks: Mapping[str, np.ndarray]) -> None:
-        """Other masks for some parameters, of the shapes that these have here."""
+        """Replace the masks of some parameters; shapes are those of this rank's parts."""
         for name, mask in masks.items():
             parameter = self.parameters[name]
             if mask.shape != parameter.shape:
@@ -103,14 +102,14 @@ class Masks:
             self._masks[parameter.slot] = mask, parameter.box
 
     def zero_masked(self) -> None:
-        """Set the parameters themselves to 0 where they are masked, for those who read them."""
+        """Set masked entries of the parameters themselves to 0, for code that reads them."""
         for parameter in self.parameters.values():
             parameter.data[...] *= asarray_like(self.local(parameter), parameter.data)
 
     def num_kept(self) -> int:
-        """How many masked parameters' elements are kept here."""
+        """The number of kept elements of masked parameters on this rank."""
         return sum(int(mask.sum()) for mask in self.local_masks().values())
 
     def sparsity(self) -> float:
-        """Which share of them is not."""
+        """The share of elements of masked parameters on this rank that is not kept."""
         return 1 - self.num_kept() / sum(p.size for p in self.parameters.values())

@@ -1,11 +1,12 @@
-"""Pruning: score every weight, drop the lowest, once for all ranks.
+"""Prune: give every weight a score, and mask the lowest, with one threshold for all ranks.
 
-    masks = Masks(model, prune(model, magnitude(prunable_weights(model)), 0.8))     one process
-    masks.update(prune(model, magnitude(…), 0.8, masks=masks, mesh=mesh))   on every rank of a mesh
+    masks = Masks(model, prune(model, magnitude(prunable_weights(model)), 0.8))    one process
+    masks.update(prune(model, magnitude(…), 0.8, masks=masks, mesh=mesh))          on a mesh
 
-Where a model is cut over ranks (tp), or every rank has a copy of it (dp), all ranks must find the
-masks that one process finds: an agreed threshold (`select.py`), for which each weight is counted
-once.  Han et al. 2015, Learning both weights and connections for efficient neural networks.
+If a model is cut over ranks (tp), or every rank has a copy of it (dp), all ranks must find the
+masks that one process finds.  They agree on one threshold (`distributed_topk.py`), for which each
+weight counts once.  Han et al. 2015, Learning both weights and connections for efficient neural
+networks.
 """
 
 import math
@@ -25,9 +26,9 @@ COPIES = "dp"           # the axis along which every rank has a copy of the mode
 
 
 def check_amount(amount: float) -> None:
-    """Raise ValueError unless it is a share of which something is left."""
+    """Raise ValueError unless `amount` is in [0, 1)."""
     if not 0 <= amount < 1:
-        raise ValueError(f"an amount is the share of weights that goes, in [0, 1), not {amount}: "
+        raise ValueError(f"an amount is the share of weights to prune, in [0, 1), not {amount}: "
                          "0.8 keeps every fifth")
 
 
@@ -35,10 +36,11 @@ def prune(model: Module, scores: Mapping[str, np.ndarray], amount: float, scope:
           masks: Masks | None = None, mesh: DeviceMesh | None = None) -> dict[str, np.ndarray]:
     """Masks without the `amount` of weights that have the lowest scores, by full name.
 
-    `scores` are of what is here of each parameter.  The share is of all these weights together, or
-    with scope "layer" of each weight; it is rounded to a whole number, ties to even.  Of equal
-    scores the first go first.  What `masks` has dropped stays dropped, and counts.  With a `mesh`
-    all its ranks call it, with the same names.  Raises ValueError for an impossible amount.
+    `scores` are of this rank's part of each parameter.  The amount is a share of all these weights
+    together, or with scope "layer" of each weight; the number is rounded, ties to even.  Among
+    equal scores the first are pruned first.  Weights that `masks` has dropped stay dropped, and
+    count.  With a `mesh`, all its ranks call it with the same names.  Raises ValueError for an
+    impossible amount.
     """
     check_amount(amount)
     if scope not in SCOPES:
@@ -68,13 +70,13 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
     ends = np.cumsum([key.size for key in keys])
     found = {name: ~part.reshape(score.shape) for (name, (_, score)), part
              in zip(group.items(), np.split(gone, ends[:-1]))}
-    if masks is not None:               # of which more may be gone already than the amount
+    if masks is not None:               # may have dropped more than the amount
         found = {name: mask & masks.local(group[name][0]) for name, mask in found.items()}
     return found
 
 
 def counts(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
-    """Whether this rank's copy of a parameter is the one that is counted."""
+    """Whether this rank's copy of a parameter is the one that counts."""
     if mesh is None:
         return True
     return not any(mesh.coordinate(axis) for axis in mesh.axes
@@ -84,7 +86,7 @@ def counts(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
 def n_of_m(scores: np.ndarray, n: int = 2, m: int = 4) -> np.ndarray:
     """Keep n of every m neighbours along the inputs: scores (in, out) → mask (in, out).
 
-    Of equal scores the first goes first.  Raises ValueError unless m divides `in`.
+    Among equal scores the first is dropped first.  Raises ValueError unless m divides `in`.
     """
     num_in, num_out = scores.shape
     if not 0 < n < m or num_in % m:

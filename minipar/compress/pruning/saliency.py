@@ -1,10 +1,10 @@
-"""How much a weight matters: a score ≥ 0 for each; those with the lowest are pruned.
+"""Saliency scores: how much each weight matters, ≥ 0; the lowest are pruned.
 
-    magnitude   |w|         what is nearly 0 may as well be 0         Han et al. 2015
+    magnitude   |w|         the effect of removing a small weight is small         Han et al. 2015
     taylor      |w g|       L(w → 0) ≈ L - w g: the loss, to first order      Molchanov et al. 2019
-    random      uniform     what any other must beat
+    random      uniform     the baseline
 
-A rank that has a part of a weight gets that part of the scores.
+A rank with a part of a weight gets that part of the scores.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,30 +19,30 @@ Scores = dict[str, np.ndarray]
 
 
 def magnitude(parameters: Mapping[str, Parameter]) -> Scores:
-    """|w| of each."""
+    """|w| of each weight."""
     return {name: np.abs(to_host(p.data)) for name, p in parameters.items()}
 
 
 def random(parameters: Mapping[str, Parameter], seed: int = 0) -> Scores:
-    """The same for every layout: drawn for whole parameters, by name."""
+    """Uniform scores, the same for every layout: drawn for whole parameters, by name."""
     return {name: p.local_part(generator(seed, "prune", name).random(p.global_shape))
             for name, p in parameters.items()}
 
 
 def taylor(parameters: Mapping[str, Parameter]) -> Scores:
-    """|w g| from the gradients that a backward over calibration data has left in the parameters.
+    """|w g| with the gradients in the parameters, from a backward over calibration data.
 
     Raises ValueError for a parameter that has none.
     """
     for name, p in parameters.items():
         if p.grad is None:
             raise ValueError(f"{name} has no gradient: run a backward over calibration batches "
-                             "first, and do not forget its gradients")
+                             "first, and do not reset its gradients")
     return {name: np.abs(to_host(p.data) * to_host(p.grad)) for name, p in parameters.items()}
 
 
 def calibrate(model: Module, batches: Iterable[tuple[Array, Array]]) -> None:
-    """Leave the gradient of the sum of the losses of `batches`, (inputs, targets), in the model."""
+    """Set the model's gradients to those of the summed losses of `batches` (inputs, targets)."""
     model.zero_grad()
     for inputs, targets in batches:
         model.loss(inputs, targets).backward()

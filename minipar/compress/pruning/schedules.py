@@ -1,14 +1,14 @@
-"""When to prune: at once, little by little, or from the beginning again.
+"""Pruning schedules: all at once, gradually, or with rewinding to the start.
 
-    sparsity                                     gradual: much while there is much to choose from,
-    s_f │            ╭────────                   less and less as what is left matters more
+    sparsity                                     gradual: fast while many weights matter little,
+    s_f │            ╭────────                   slower as the remaining ones matter more
         │       ╭────╯                           s(t) = s_f + (s_i - s_f) (1 - (t - t₀) / n)³
     s_i │──╯                                     Zhu & Gupta 2017, To prune, or not to prune
         └──t₀────────t₀+n──── t
 
-A lottery ticket is a mask found by training, together with the values from which that training
-began: rewound to them, the few weights that are left learn as well as all did.  Frankle & Carbin
-2019, The lottery ticket hypothesis.
+A lottery ticket is a mask found by training, with the initial values of that training.  Rewound to
+them, the few remaining weights learn as well as all did.  Frankle & Carbin 2019, The lottery ticket
+hypothesis.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from .saliency import Scores, magnitude
 
 
 def cubic_sparsity(step: int, begin: int, length: int, initial: float, final: float) -> float:
-    """Which share of the weights is gone at a step: `initial` before `begin`, `final` after."""
+    """The pruned share of the weights at a step: `initial` before `begin`, `final` at the end."""
     if length < 1:
         return initial if step < begin else final
     done = min(max((step - begin) / length, 0.0), 1.0)
@@ -31,10 +31,10 @@ def cubic_sparsity(step: int, begin: int, length: int, initial: float, final: fl
 
 
 class GradualPruning:
-    """Prunes a little before every `every`-th step, along `cubic_sparsity`, and last at its end.
+    """Prunes a little before every `every`-th step, along `cubic_sparsity`, until its end.
 
-    Call `step` before each training step.  `score` finds scores for the masked parameters, of which
-    the share `initial` is gone already.
+    Call `step` before each training step.  `score` returns scores for the masked parameters, of
+    which the share `initial` is pruned already.
     """
 
     def __init__(self, model: Module, masks: Masks, amount: float, begin: int, length: int,
@@ -45,7 +45,7 @@ class GradualPruning:
         self.initial, self.finished = initial, False
 
     def step(self, step: int) -> float:
-        """Prune as much as `step` asks for; returns which share of the weights is gone."""
+        """Prune as the schedule says for `step`; return the pruned share of the weights."""
         sparsity = cubic_sparsity(step, self.begin, self.length, self.initial, self.amount)
         is_end = step >= self.begin + self.length
         due = is_end or step >= self.begin and (step - self.begin) % self.every == 0
@@ -57,14 +57,14 @@ class GradualPruning:
 
 
 def rewind(model: Module, start: Mapping[str, np.ndarray], masks: Masks) -> None:
-    """Give the model its values of `start` again, those that `masks` keeps; the others are 0."""
+    """Reset the kept weights to their values in `start`, and the masked ones to 0."""
     model.load_state_dict(dict(start))
     masks.zero_masked()
 
 
 def lottery_ticket(model: Module, train: Callable[[], None], start: Mapping[str, np.ndarray],
                    rounds: int, share: float = 0.2, scope: str = "global") -> Masks:
-    """Train, drop a `share` of what is left, rewind to `start`; `rounds` times.
+    """Train, prune a `share` of the remaining weights, rewind to `start`; `rounds` times.
 
     `train()` trains the model, with a new optimizer.  The model ends rewound, not trained.
     """

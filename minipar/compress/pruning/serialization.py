@@ -1,12 +1,12 @@
-"""Pruned models in checkpoints: kept values, and a bit for each element.
+"""Pruned models in checkpoints: the kept values, and one bit for each element.
 
     0.weight/kept       the kept values, one after the other
-    0.weight/mask       which those are: bits, eight in a byte
+    0.weight/mask       their positions: bits, eight in a byte
     0.weight/shape      (in, out)
-    0.bias              as all the rest
+    0.bias              like all other parameters
 
-Exact, and smaller by the share that is gone less 1 bit of 32.  An optimizer's states keep the same
-places, without saying again which.
+The format is lossless.  It saves the pruned share less 1 bit of 32.  An optimizer's states keep the
+same positions, and the mask is stored once.
 """
 
 import math
@@ -24,7 +24,7 @@ KIND = "pruned"         # in description["compression"], which lists what was do
 
 
 def pack_masked(arrays: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray]) -> Arrays:
-    """`arrays` by parameter name, of those that have a mask only what it keeps."""
+    """`arrays` by parameter name, with masked ones reduced to their kept values."""
     packed = {name: array for name, array in arrays.items() if name not in masks}
     for name, mask in masks.items():
         packed |= {f"{name}/kept": arrays[name][mask], f"{name}/mask": np.packbits(mask),
@@ -33,7 +33,7 @@ def pack_masked(arrays: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray
 
 
 def unpack_masked(packed: Mapping[str, np.ndarray]) -> tuple[Arrays, Arrays]:
-    """(the whole arrays, zeros where nothing was kept; the masks).
+    """(the whole arrays, with zeros where masked; the masks).
 
     Raises ValueError, or KeyError, for arrays that do not fit each other.
     """
@@ -48,7 +48,7 @@ def unpack_masked(packed: Mapping[str, np.ndarray]) -> tuple[Arrays, Arrays]:
 
 
 def _mask_of(bits: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """The mask of so many bits.  Raises ValueError if there are others."""
+    """The mask of `shape` in `bits`.  Raises ValueError for another number of bits."""
     sizes = shape.tolist()
     if shape.dtype.kind != "i" or shape.ndim != 1 or min(sizes, default=0) < 0 \
             or bits.dtype != np.uint8 or bits.shape != (-(-math.prod(sizes) // 8),):
@@ -58,7 +58,7 @@ def _mask_of(bits: np.ndarray, shape: np.ndarray) -> np.ndarray:
 
 @register(KIND)
 def unpack_pruned(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
-    """Put whole arrays, with zeros, in the place of what was kept of them."""
+    """Replace the kept values in `arrays` by whole arrays with zeros."""
     whole, _ = unpack_masked(arrays)
     arrays.clear()
     arrays.update(whole)
@@ -72,14 +72,14 @@ def fill(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def compact(saved: Checkpoint, masks: Mapping[str, np.ndarray]) -> Checkpoint:
-    """`saved`, of model and optimizer only what `masks`, of whole parameters by name, keeps."""
+    """`saved` with only the values of model and optimizer that `masks` (by name) keeps."""
     states = {key: array[masks[name]] if (name := key.partition("/")[2]) in masks else array
               for key, array in saved.optimizer.items()}
     return replace(saved, model=pack_masked(saved.model, masks), optimizer=states)
 
 
 def expand(saved: Checkpoint) -> tuple[Checkpoint, Arrays]:
-    """What `compact` made it from, and the masks; {} if there are none.
+    """The inverse of `compact`: the whole checkpoint, and the masks, {} if there are none.
 
     Raises CheckpointError for arrays that do not fit each other.
     """

@@ -1,10 +1,10 @@
-"""Dead units really removed: the same function in fewer numbers.
+"""Remove dead neurons and heads from a model: the same function with fewer weights.
 
     h = act(x W + b),   y = h V + c                 let neuron j have no column: h_j = act(b_j)
     W without column j, b without b_j,
     V without row j,    c + act(b_j) V_j            and y is what it was
 
-A masked model computes as much as a dense one, in as much time; a smaller one does not.
+A masked model computes as many FLOPs as a dense one; a smaller model computes fewer.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,10 @@ Values = dict[str, np.ndarray]
 
 def remove_units(values: Mapping[str, np.ndarray], units: Units, gone: np.ndarray,
                  fold: bool = True) -> Values:
-    """`values`, arrays by parameter name, without the units `gone` (units,) bool, which are dead.
+    """`values`, arrays by parameter name, without the dead units marked in `gone` (units,) bool.
 
-    What these said is folded into the bias of who listened; not if `values` are an optimizer's.
+    With `fold`, their constant outputs go into the bias of the next layer.  Do not fold the states
+    of an optimizer.
     """
     first, second, bias = (f"{units.first}.weight", f"{units.second}.weight",
                            f"{units.first}.bias")
@@ -40,9 +41,10 @@ def remove_units(values: Mapping[str, np.ndarray], units: Units, gone: np.ndarra
 
 
 def removable(model: Module) -> list[tuple[Units, np.ndarray]]:
-    """The units of a model, and which can go: the dead ones, of each kind.
+    """The units of a model, and marks for those to remove: the dead ones.
 
-    One of each place stays; and of a GPT as many in each block, whose sizes are the same.
+    At least one unit of each layer stays.  In a GPT each block loses the same number, because all
+    blocks have the same sizes.
     """
     found = [(units, dead_units(model, units)) for units in units_of(model)]
     most = {kind: min(int(gone.sum()) for units, gone in found if units.kind == kind)
@@ -56,9 +58,9 @@ def removable(model: Module) -> list[tuple[Units, np.ndarray]]:
 
 
 def smaller_model(model: MLP | GPT, counts: Mapping[tuple[str, str], int]) -> MLP | GPT:
-    """A new model, without numbers, of the kind of `model`, with so many units.
+    """A new model like `model`, without values, with fewer units.
 
-    `counts` has the number that is left for each (kind, first layer's name).
+    `counts` has the remaining number of units for each (kind, first layer's name).
     """
     if isinstance(model, MLP):
         sizes = [model.sizes[0], *counts.values(), model.sizes[-1]]
@@ -66,7 +68,7 @@ def smaller_model(model: MLP | GPT, counts: Mapping[tuple[str, str], int]) -> ML
         act = next((m.kind for m in modules if isinstance(m, Activation)), "relu")
         rate = next((m.rate for m in modules if isinstance(m, Dropout)), 0.0)
         return MLP(sizes, act, rate)
-    left = {kind: count for (kind, _), count in counts.items()}     # alike in all blocks
+    left = {kind: count for (kind, _), count in counts.items()}     # the same in all blocks
     old, attn = model.config, model.h[0].attn
     return GPT(replace(
         old, num_heads=left["heads"] * (attn.num_heads // attn.num_kv_heads),
@@ -76,10 +78,10 @@ def smaller_model(model: MLP | GPT, counts: Mapping[tuple[str, str], int]) -> ML
 
 
 def shrink(model: MLP | GPT, *others: Mapping[str, np.ndarray]) -> tuple[MLP | GPT, list[Values]]:
-    """A model that computes the same without the dead units of `model`; it has no masks.
+    """A model without masks that computes the same without the dead units of `model`.
 
-    `others` are arrays by parameter name, such as an optimizer's moments, which are cut alike and
-    returned beside it.
+    `others` are arrays by parameter name, such as an optimizer's moments; they are cut alike and
+    returned with the model.
     """
     values, cut, counts = used_values(model), [dict(other) for other in others], {}
     for units, gone in removable(model):
@@ -90,13 +92,13 @@ def shrink(model: MLP | GPT, *others: Mapping[str, np.ndarray]) -> tuple[MLP | G
 
 
 def without_masks(model: MLP | GPT) -> MLP | GPT:
-    """A copy with zeros where `model` has masked weights, and without the masks."""
+    """A copy of `model` without masks, with zeros in place of masked weights."""
     counts = {(units.kind, units.first): len(units) for units in units_of(model)}
     return _with(smaller_model(model, counts), used_values(model))
 
 
 def used_values(model: Module) -> Values:
-    """Every parameter as the model uses it, by full name."""
+    """All parameters as the model uses them, with masks, by full name."""
     return {name: np.array(masked_value(model, *name.rpartition(".")[::2]))
             for name, _ in model.named_parameters()}
 

@@ -1,14 +1,14 @@
-"""Sparse storage and sparse products: what a mask saves in bytes, in FLOPs, and (not) in seconds.
+"""Sparse storage and sparse products: what masks save in bytes, in FLOPs, and (not) in seconds.
 
     dense          w₀ 0 w₂ 0 0 w₅ …              4 bytes each, zeros too
     bitmap         101001…  w₀ w₂ w₅             1 bit each, 4 bytes each kept one
     CSC            rows 0 2 5, w₀ w₂ w₅          8 bytes each kept one
     2 of 4         w₀ w₂, places 00 10           4 bytes + 2 bits each kept one, half of all
 
-A product with a dense weight reads both operands in order, and reuses what it has in the cache; one
-with a sparse weight gathers its inputs from here and there.  So it does less and takes longer:
-hardware that multiplies 2 of 4 natively has the gather in its wires (Mishra et al. 2021), a
-processor running NumPy has not.
+A product with a dense weight reads both operands in order and reuses the cache.  A product with a
+sparse weight gathers its inputs from scattered places, so it computes less and still takes longer.
+Hardware with native 2:4 sparsity gathers at no cost (Mishra et al. 2021); a processor running NumPy
+cannot.
 
 These layers are for inference: they have no backward.
 """
@@ -26,19 +26,18 @@ INDEX = np.dtype(np.int32)
 
 
 def bitmap_bytes(masks: Mapping[str, np.ndarray], itemsize: int = 4) -> int:
-    """Bytes of what `masks` keeps, and of a bit for each element, each array by itself."""
+    """The bytes of the kept values of `masks`, and of one bit for each element."""
     return sum(int(mask.sum()) * itemsize + -(-mask.size // 8) for mask in masks.values())
 
 
 class GatherMatmul(Function):
-    """y[:, j] = Σ of x[:, rows[i]] values[i] over the entries i from starts[j] to the next, + bias.
-    """
+    """y[:, j] = Σ x[:, rows[i]] values[i] + bias[j] over starts[j] ≤ i < starts[j + 1]."""
 
     expects = "x (..., in)"
 
     @staticmethod
     def flops(ctx, out, x, values, rows, starts, bias):
-        """A multiply-add for each entry and row of x, and the bias."""
+        """One multiply-add for each entry and row of x, and the bias."""
         return 2 * values.size * (x.size // x.shape[-1]) + out.size, [0] * 5
 
     @staticmethod
@@ -56,13 +55,13 @@ class GatherMatmul(Function):
 
 
 def bias_of(layer: Linear) -> np.ndarray:
-    """What the layer adds: zeros if it has no bias."""
+    """The bias of a layer; zeros if it has none."""
     return to_host(layer.bias.data) if layer.has_bias else np.zeros(layer.weight.shape[1],
                                                                     layer.weight.dtype)
 
 
 class SparseLinear(Module):
-    """A linear layer that keeps only what a mask keeps, column by column (CSC)."""
+    """A linear layer that stores only nonzero weights, column by column (CSC)."""
 
     def __init__(self, layer: Linear):
         super().__init__()
@@ -74,7 +73,7 @@ class SparseLinear(Module):
 
     @property
     def nbytes(self) -> int:
-        """Of the weight: values, rows and where each column starts."""
+        """The bytes of the weight: values, rows, and the starts of the columns."""
         return self.values.nbytes + self.rows.nbytes + self.starts.nbytes
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,7 +91,7 @@ class TwoOfFourLinear(Module):
         weight = to_host(layer.weight.data)
         kept = n_of_m(np.abs(weight))
         if np.any(weight[~kept]):
-            raise ValueError("a weight with more than 2 of 4: prune it so first")
+            raise ValueError("a weight keeps more than 2 of 4: prune it with n_of_m first")
         num_in, num_out = weight.shape
         groups = kept.reshape(num_in // 4, 4, num_out)
         places = np.argsort(~groups, axis=1, kind="stable")[:, :2]          # (in/4, 2, out)
@@ -113,7 +112,7 @@ class TwoOfFourLinear(Module):
 
     @property
     def nbytes(self) -> int:
-        """Of the weight as it is stored."""
+        """The bytes of the weight as stored."""
         return self.values.nbytes + self.packed.nbytes
 
     def forward(self, x: Tensor) -> Tensor:
@@ -122,7 +121,7 @@ class TwoOfFourLinear(Module):
 
 
 def replace_linear_layers(model: Module, kind: type) -> Module:
-    """Put a `kind` (SparseLinear, TwoOfFourLinear) in the place of every linear layer."""
+    """Replace every linear layer by a `kind`: SparseLinear or TwoOfFourLinear."""
     for _, module in list(model.named_modules()):
         for name, part in list(module._modules.items()):
             if type(part) is Linear:

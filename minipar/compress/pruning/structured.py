@@ -1,18 +1,18 @@
-"""Structured pruning: whole neurons and heads go, and what is left is a smaller dense model.
+"""Structured pruning: prune whole neurons and heads; the rest is a smaller dense model.
 
         weight of the first layer         weight of the second
                │ │ ▒ │                        ── ── ──          a neuron is a column, its bias,
     x ──▶      │ │ ▒ │      ─▶ act ─▶         ▒▒ ▒▒ ▒▒    ──▶   and a row of the next layer
                │ │ ▒ │                        ── ── ──
 
-Without its column a neuron is the same whatever the input: act(bias), nothing if its bias is gone
-too.  So it can be removed: that constant times its row goes into the bias of the next layer, and
-the outputs stay what they were.  A head is such a unit as well: without its columns of v it says
-its bias of v, as the weights of its mean add up to 1.
+Without its column, a neuron has the same output for any input: act(bias), or nothing if its bias is
+pruned too.  So it can be removed: the constant times its row is added to the bias of the next
+layer, and the outputs do not change.  A head is such a unit as well: without its columns of v it
+outputs its bias of v, because attention weights add up to 1.
 
-Score of a unit: ‖column‖ · ‖row‖, which does not change if the one is made larger and the other
-smaller by as much.  After Li et al. 2017, Pruning filters for efficient convnets; Michel et al.
-2019, Are sixteen heads really better than one?
+The score of a unit is ‖column‖ · ‖row‖, which is invariant to scaling the one up and the other
+down. After Li et al. 2017, Pruning filters for efficient convnets; Michel et al. 2019, Are sixteen
+heads really better than one?
 """
 
 from collections.abc import Callable
@@ -31,11 +31,11 @@ from .prune import check_amount
 
 @dataclass(frozen=True)
 class Units:
-    """Like units between two linear layers of a model, which are named.
+    """The units (neurons or heads) between two linear layers, `first` and `second`.
 
-    Unit i has the columns `columns[i]` of the first layer's weight, those of `values[i]` decide
-    what it says, and `rows[i]` of the second's weight listen: arrays of shape (units, columns of
-    each).  `act` is what happens between a column without input and its row.
+    Unit i has the columns `columns[i]` of the first layer's weight; its output comes from the
+    columns `values[i]`, and goes to the rows `rows[i]` of the second's weight.  The arrays have the
+    shape (units, columns of each).  `act` is the function between the two layers.
     """
 
     kind: str
@@ -81,15 +81,15 @@ def _(model: GPT) -> list[Units]:
 
 
 def neurons(first: str, second: str, layer: Linear, act: Callable[[Tensor], Tensor]) -> Units:
-    """The outputs of `layer`, one by one."""
+    """The units of `layer`, one for each output."""
     each = np.arange(layer.weight.shape[1])[:, None]
     return Units("neurons", first, second, each, each, each, act)
 
 
 def heads(name: str, num_heads: int, kv_heads: int, width: int) -> Units:
-    """Heads of keys and values, each with those of the queries that share it.
+    """The heads of keys and values, each with the query heads that share it.
 
-    The columns are [q | k | v]; what a head says goes to as many rows as its queries have columns.
+    The columns are [q | k | v]; a head's output has as many rows as its queries have columns.
     """
     shared = num_heads // kv_heads * width
     rows = np.arange(num_heads * width).reshape(kv_heads, shared)
@@ -101,7 +101,7 @@ def heads(name: str, num_heads: int, kv_heads: int, width: int) -> Units:
 
 
 def masked_value(model: Module, layer: str, name: str) -> np.ndarray:
-    """A weight or bias as the model uses it, with its masks."""
+    """A weight or bias as the model uses it, with its mask."""
     value = getattr(dict(model.named_modules())[layer], name)
     return to_host(value.data)
 
@@ -116,9 +116,9 @@ def unit_scores(model: Module, units: Units) -> np.ndarray:
 
 def unit_masks(model: Module, amount: float, kinds: tuple[str, ...] = ("neurons", "heads"),
                score: Callable[[Module, Units], np.ndarray] = unit_scores) -> dict[str, np.ndarray]:
-    """Masks, by full name, without the `amount` of units of lowest score, in each place as many.
+    """Masks, by full name, without the `amount` of lowest-scored units of each layer.
 
-    The number is rounded, and one unit stays.  Raises ValueError for an impossible amount.
+    The number is rounded, and at least one unit stays.  Raises ValueError for an impossible amount.
     """
     check_amount(amount)
     own, masks = dict(model.named_parameters()), {}
@@ -137,7 +137,7 @@ def unit_masks(model: Module, amount: float, kinds: tuple[str, ...] = ("neurons"
 
 
 def dead_units(model: Module, units: Units) -> np.ndarray:
-    """Which units say the same whatever the input, or have nobody who listens: (units,) bool."""
+    """Mark units with a constant output, or whose output is not used: (units,) bool."""
     into = masked_value(model, units.first, "weight")
     out = masked_value(model, units.second, "weight")
     return ~into[:, units.values].any((0, 2)) | ~out[units.rows].any((1, 2))

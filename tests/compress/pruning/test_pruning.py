@@ -73,7 +73,7 @@ def test_scores_that_are_no_scores_are_refused(bad):
 @pytest.mark.parametrize("amount", [-0.1, 1, 1.5, np.nan])
 def test_impossible_amounts_are_refused(amount):
     model = MLP([2, 2]).initialize(0)
-    with pytest.raises(ValueError, match=r"share of weights that goes, in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"share of weights to prune, in \[0, 1\)"):
         prune(model, magnitude(prunable_weights(model)), amount)
     with pytest.raises(ValueError, match="unknown scope"):
         prune(model, magnitude(prunable_weights(model)), 0.5, "block")
