@@ -112,7 +112,7 @@ class Function:
             if dtype not in (None, out.dtype) and out.dtype.kind == "f" and "dtype" not in options:
                 raise TypeError(f"{dtype} became {out.dtype}: convert with astype what is mixed in")
         except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:
-            raise cls._explained(error, arrays) from error
+            raise explained(error, cls, arrays) from error
         if meter:
             forward_flops, ctx.backward_flops = cls.flops(ctx, out.data, *arrays)
             meter.stop(start, cls.__name__, "forward", forward_flops, (*arrays, out.data))
@@ -122,14 +122,6 @@ class Function:
             out.edge = Node(cls, ctx, edges, has_data)
         hook = _operation_hook.get() if cls.metered and out.dtype.kind == "f" else None
         return hook(out) if hook else out
-
-    @classmethod
-    def _explained(cls, error: Exception, arrays: list[Array]) -> Exception:
-        """The same error, with the operation's name, the inputs it got and those it expects."""
-        kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)),
-                    ValueError)
-        return kind(f"{cls.__name__}: {error}; got {_describe(arrays)}"
-                    + (f"; expected {cls.expects}" if cls.expects else ""))
 
 
 def _common_dtype(arrays: list[Array]) -> np.dtype | None:
@@ -145,6 +137,14 @@ def _common_dtype(arrays: list[Array]) -> np.dtype | None:
                 raise TypeError(f"{found} and {dtype} do not mix: convert one with astype")
             found = dtype
     return found
+
+
+def explained(error: Exception, function: type[Function], arrays: list[Array]) -> Exception:
+    """The same error, with the operation's name, the inputs it got and those it expects."""
+    kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)),
+                ValueError)
+    return kind(f"{function.__name__}: {error}; got {_describe(arrays)}"
+                + (f"; expected {function.expects}" if function.expects else ""))
 
 
 def _describe(arrays: list[Array]) -> str:

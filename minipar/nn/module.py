@@ -1,33 +1,36 @@
 """Modules: trees of parameters with stable names, and nothing about parallelism.
 
-A new model has shapes but no numbers, and costs nothing to build.  `initialize` gives it numbers,
-each parameter drawn from a generator seeded by its own name, so that every layout of a model over
-any number of ranks starts from the same values; on shape-only arrays (`shape_array.py`) a model of
-any size runs, to count what it would cost.
+A new model has shapes but no numbers, and costs nothing to build.  `initialize` draws each
+parameter from a generator seeded by its own name, so every layout of a model over any number of
+ranks starts from the same values.  On shape-only arrays (`shape_array.py`) a model of any size
+runs, to count its costs.
 
 A strategy changes a model from outside: `transform_parameters` puts a function, such as a
-collective, between a parameter and everyone who uses it.
+collective, between a parameter and its uses.
 """
 
-import copy
-import difflib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from ..autograd import IGNORE_INDEX, Tensor
-from ..backend import Array, asarray_like, is_gpu, is_host, to_host
+from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
+from .module_methods import deepcopy, load_state_dict, state_dict, tree, unknown_attribute
 from .parameter import Parameter
 from .slab import Slab
 
 
 class Module:
-    """A part of a model.  Assign Parameters, Modules and lists of Modules; define `forward`."""
+    """Base of all parts of a model.
+
+    A subclass assigns Parameters, Modules and lists of Modules as attributes and defines `forward`.
+    """
 
     ignore_index = IGNORE_INDEX     # a target that does not count in this model's loss
+    state_dict, load_state_dict = state_dict, load_state_dict       # of module_methods.py
+    __deepcopy__, __repr__ = deepcopy, tree
 
     def __init__(self):
         self.__dict__.update(_parameters={}, _modules={}, _transforms=[], full_name="", slabs=[])
@@ -49,7 +52,7 @@ class Module:
             stores[kind][name] = value          # in the place of what it replaces, if anything
 
     def __getattr__(self, name: str) -> Any:
-        """Called where ordinary look-up failed: parameters, through their transforms; modules."""
+        """A parameter, after its transforms, or a module; called if there is no such attribute."""
         own = self.__dict__
         if name in own.get("_parameters", ()):
             value = own["_parameters"][name]
@@ -58,55 +61,20 @@ class Module:
             return value
         if name in own.get("_modules", ()):
             return own["_modules"][name]
-        known = [*own, *own.get("_parameters", ()), *own.get("_modules", ()), *dir(type(self))]
-        close = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], 1)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}"
-                             + (f": did you mean {close[0]!r}?" if close else ""))
+        raise unknown_attribute(self, name)
 
     def forward(self, *inputs: Any) -> Tensor:
-        """What the module computes; each subclass defines its own."""
+        """Compute the module's output; each subclass defines its own."""
         raise TypeError(f"{type(self).__name__} defines no forward()")
-
-    def __deepcopy__(self, memo: dict) -> "Module":
-        """A copy with parameters, and slabs, of its own."""
-        own = {name: value for name, value in self.__dict__.items() if name != "slabs"}
-        copied = object.__new__(type(self))
-        memo[id(self)] = copied
-        copied.__dict__.update(copy.deepcopy(own, memo), slabs=[])
-        by_name = dict(copied.named_parameters())
-        copied.slabs = [Slab([(s.name, by_name[s.name]) for s in slab.segments], slab.data)
-                        for slab in self.slabs]
-        return copied
 
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run `forward`."""
         return self.forward(*inputs, **options)
 
-    def __repr__(self) -> str:
-        """The tree of modules with the shapes of their parameters; layers that are alike, once.
-
-            (h): ModuleList(
-              (0-11): 12 x Block(
-                (ln_1): LayerNorm(weight (768,), bias (768,), epsilon=1e-05)
-
-        As PyTorch's, but with the shapes of parameters in the place of sizes.
-        """
-        about = [f"{name} {parameter.shape}" for name, parameter in self._parameters.items()]
-        about += [f"{name}={value!r}" for name, value in self.__dict__.items()
-                  if type(value) in (int, float, str) and name != "full_name"]
-        inside = [", ".join(about)] if about else []
-        trees = {name: repr(module) for name, module in self._modules.items()}
-        for _, run in groupby(trees, lambda name: (trees[name], name.isdigit() or name)):
-            first, *others = run
-            count = f"({first}-{others[-1]}): {len(others) + 1} x " if others else f"({first}): "
-            inside.append(count + trees[first])
-        text = ("\n" + "\n".join(inside)).replace("\n", "\n  ") + "\n" if trees else "".join(inside)
-        return f"{type(self).__name__}({text})"
-
     def run_parts(self, parts: Iterable[Callable], x: Any) -> Any:
         """Apply parts of this model one after the other.
 
-        Whoever wants some of what they save made anew, or moved, puts a function in its place.
+        Replace this function to recompute or offload what the parts save for backward.
         """
         for part in parts:
             x = part(x)
@@ -132,14 +100,14 @@ class Module:
         return [parameter for _, parameter in self.named_parameters()]
 
     def num_parameters(self) -> int:
-        """How many numbers there are to learn."""
+        """The number of trainable numbers."""
         return sum(parameter.size for parameter in self.parameters())
 
     def transform_parameters(self, transform: Callable[[Tensor], Tensor],
                              first: bool = False) -> None:
-        """From now on whoever uses a parameter of this module gets `transform(parameter)`.
+        """Make each use of a parameter of this module see `transform(parameter)` from now on.
 
-        After the transforms that are there; with `first` before them, on the parameter itself.
+        It is applied after the transforms that are there; with `first`, before them.
         """
         for _, module in self.named_modules():
             module._transforms.insert(0 if first else len(module._transforms), transform)
@@ -160,10 +128,7 @@ class Module:
         return self
 
     def to_empty(self, dtype: Any = np.float32, array: Array = None):
-        """Give every parameter memory, but no values yet; return self.
-
-        For a model whose values `load_state_dict` brings: nothing is drawn that it would replace.
-        """
+        """Give every parameter memory without values, as `load_state_dict` needs; return self."""
         for name, module in self.named_modules():
             module.full_name = name
         array = np.empty(0) if array is None else array
@@ -184,34 +149,6 @@ class Module:
         """Forget all gradients."""
         for parameter in self.parameters():
             parameter.grad = None
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """A host copy of every parameter by its full name."""
-        self._check_initialized()
-        return {name: np.array(to_host(p.data)) for name, p in self.named_parameters()}
-
-    def _check_initialized(self) -> None:
-        if not all(parameter.initialized for parameter in self.parameters()):
-            raise ValueError("the parameters have shapes but no numbers: call initialize() first")
-
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Copy the values in, those of whole parameters.
-
-        Raises ValueError, and changes nothing, if an entry is missing, left over or of another
-        shape; the message names all of them.
-        """
-        own = dict(self.named_parameters())
-        self._check_initialized()
-        wrong = [f"missing {name}" for name in own if name not in state]
-        wrong += [f"unexpected {name}" for name in state if name not in own]
-        wrong += [f"{name} has shape {state[name].shape}, expected {own[name].global_shape}"
-                  for name in own
-                  if name in state and state[name].shape != own[name].global_shape]
-        if wrong:
-            raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
-        for name, parameter in own.items():
-            values = parameter.local_part(state[name]).astype(parameter.dtype, copy=False)
-            parameter.data[...] = asarray_like(values, parameter.data)
 
 
 class ModuleList(Module):
@@ -242,7 +179,7 @@ class Sequential(ModuleList):
         return self.run(x)
 
     def run(self, x: Tensor) -> Tensor:
-        """All modules, one after the other; a plan may be put in its place (memory/plans.py)."""
+        """Apply all modules, one after the other.  Replace it to recompute or offload each part."""
         for module in self:
             x = module(x)
         return x

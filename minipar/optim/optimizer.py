@@ -19,19 +19,22 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from ..autograd.meter import current_meter
-from ..backend import Array, allocate_zeros, asarray_like, cache_blocks, to_device_of
+from ..backend import Array, allocate_zeros, cache_blocks, to_device_of
 from ..backend.mapped_file import is_mapped, page_out
 from ..nn.slab import FlatBuffer
 from .groups import ParameterGroup, Span, spans_of, within
+from .state import load_state_dict, state_dict
 
 
 class Optimizer:
-    """`slabs` is `model.slabs`, or a strategy's.  A subclass names its states, defines `update`.
+    """Base of the optimizers: a subclass names its states and defines `update`.
 
-    `lr` may be set between steps.  A parameter that received no gradient counts as gradient 0.
-    `weight_decay` is that of all parameters that no group gives another one.
+    `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A parameter without
+    a gradient counts as gradient 0.  `weight_decay` is that of the parameters for which no group
+    says otherwise.
     """
 
+    state_dict, load_state_dict = state_dict, load_state_dict       # of state.py
     state_names: tuple[str, ...] = ()
     flops_per_parameter = 0
     decoupled = False           # whether decay shrinks parameters, beside the gradient
@@ -63,12 +66,12 @@ class Optimizer:
                                 for bounds in pairwise([0, *accumulate(of)])])
 
     def begin_step(self) -> None:
-        """What changes from step to step, worked out once for all blocks."""
+        """Compute what changes from step to step, once for all blocks."""
 
     def update(self, g: Array, scratch: Array, *states: Array) -> Array:
-        """The step (n,) that a block of parameters takes, made in `scratch` (n,).
+        """The step (n,) that a block of parameters takes, computed in `scratch` (n,).
 
-        The states change in place; `g`, the gradient, is only read.
+        The states change in place; the gradient `g` is only read.
         """
         raise TypeError(f"{type(self).__name__} defines no update()")
 
@@ -91,8 +94,10 @@ class Optimizer:
                            self.flops_per_parameter * slab.data.size, arrays)
 
     def _update_block(self, spans: Sequence[Span], p: Array, g: Array, *states: Array) -> None:
-        """One step of a block, where the states are: on the host, if they were made there
-        (ZeRO-Offload).  `spans` are those of it that decay, or have another learning rate."""
+        """Step a block where its states live: on the host, if they were made there (ZeRO-Offload).
+
+        `spans` are the parts of the block with weight decay or a learning rate of their own.
+        """
         place = states[0] if states else p
         here, g = to_device_of(p, place), to_device_of(g, place)
         scratch, decayed = self._scratch[:, :p.shape[0]]
@@ -118,31 +123,3 @@ class Optimizer:
         """Forget the gradients."""
         for slab in self.slabs:
             slab.zero_grad()
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """A host copy of every state of every parameter, as "state/parameter name".
-
-        If the slabs are shards, all ranks that share them must call it.
-        """
-        return {f"{name}/{parameter}": array
-                for slab, state in zip(self.slabs, self.states)
-                for name, values in state.items()
-                for parameter, array in slab.named(values).items()}
-
-    def load_state_dict(self, state: dict[str, np.ndarray], num_steps: int) -> None:
-        """Copy the states in; `num_steps` steps were taken.
-
-        Raises ValueError, naming it, for a state that is missing or of another shape.
-        """
-        for slab, own in zip(self.slabs, self.states):
-            for name, values in own.items():
-                for segment in slab.segments:
-                    key = f"{name}/{segment.name}"
-                    if key not in state or state[key].shape != segment.global_shape:
-                        raise ValueError(f"the optimizer needs {key} of shape "
-                                         f"{segment.global_shape}, "
-                                         f"which the checkpoint does not have: resume with the "
-                                         "optimizer that wrote it")
-                    local = segment.local_part(state[key]).astype(values.dtype)
-                    values[segment.start:segment.stop] = asarray_like(local, values)
-        self.num_steps = num_steps
