@@ -19,6 +19,7 @@ from minipar.testing.worlds import SimulatedWorld
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21)      # lessons that predict seconds of simulated ranks
+ALONE = (0, 6, 20, 22, 23, 24, 25)          # lessons about the work within a rank
 ONE = 12                    # the lesson that the default suite also runs in its own processes
 EXERCISES = catalog.load(ROOT)
 
@@ -40,13 +41,23 @@ def one_then_slow(lessons: list[Path]) -> list:
             for i, lesson in enumerate(lessons)]
 
 
+def in_both_worlds(lessons: list[Path]) -> list:
+    """Each lesson on 3 simulated and 2 real ranks; on those under `slow`, if it is in `ALONE`."""
+    found = []
+    for lesson in lessons:
+        for world in worlds(3, mpi=(2,)).mark.args[1]:
+            is_slow = int(lesson.name[:2]) in ALONE and world.marks
+            found.append(pytest.param(lesson, *world.values, id=f"{lesson.stem}-{world.id}",
+                                      marks=[*world.marks, *[pytest.mark.slow] * bool(is_slow)]))
+    return found
+
+
 def test_there_are_lessons():
     numbers = {int(lesson.name[:2]) for lesson in LESSONS}
     assert {*range(16), 18, *range(20, 26)} <= numbers
 
 
-@worlds(3, mpi=(2,))
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+@pytest.mark.parametrize("lesson, world", in_both_worlds(LESSONS))
 def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
     """In this process, whose ranks may be real ones, as launch() would run it."""
     monkeypatch.syspath_prepend(lesson.parent)

@@ -122,10 +122,10 @@ def faults(source: str) -> list[int]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
-def test_integers_that_are_sent_have_a_named_dtype(file):
-    lines = faults(file.read_text())
-    assert not lines, f"{file.relative_to(ROOT)}: name the dtype of what is sent in lines {lines}"
+def test_integers_that_are_sent_have_a_named_dtype():
+    found = {str(file.relative_to(ROOT)): faults(file.read_text()) for file in FILES}
+    wrong = {file: lines for file, lines in found.items() if lines}
+    assert not wrong, f"name the dtype of the arrays that are sent in these lines: {wrong}"
 
 
 @pytest.mark.parametrize("code", [
