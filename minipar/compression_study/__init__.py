@@ -1,11 +1,21 @@
-"""`minipar study`: what compression costs and what it saves, measured on real data.
+"""The compression study: quality, bytes, FLOPs and seconds of compressed models, on real data.
 
     minipar study --out out/study           a few minutes on two cores
-    minipar study --quick --out out/study   seconds: the same on tiny models, which shows nothing
+    minipar study --quick --out out/study   seconds: tiny models, to see that it works
 
-A digits MLP and a text GPT, each dense, pruned, quantized, distilled …, from several seeds.  Into
-the folder go study.md (table, findings and picture), study.csv, study.json and study.png; the
-checkpoints are kept only while it runs.
+A digits MLP and a text GPT are trained dense, then pruned, quantized and distilled, from several
+seeds.  The report has study.md (table, findings and picture), study.csv, study.json and study.png;
+the checkpoints are deleted at the end.
+
+    subjects.py       the two models and their training budgets
+    versions.py       train the dense model and make all its compressed versions, one file each
+    measure.py        read each file back; its quality, bytes, FLOPs and seconds
+    runner.py         train in several processes, measure in one
+    significance.py   better, worse or undecided: confidence intervals over paired seeds
+    findings.py       the findings in words
+    summary.py        the table, for terminal, Markdown, CSV and JSON
+
+`run_and_report` below does all of it.
 """
 
 import signal
@@ -22,16 +32,16 @@ from ..atomic_files import write_text
 from ..launcher import UsageError
 from .findings import paragraphs
 from .measure import ROWS
+from .runner import Results, run_study
 from .subjects import Subject
 from .summary import Spread, as_csv, as_json, column, markdown_table
-from .work import Results, run_study
 
 
 def run_and_report(subjects: tuple[Subject, ...], seeds: int, out: Path,
                    console: Console) -> tuple[Results, str]:
-    """Train, compress, measure, write the report; return the results, and the findings in words.
+    """Train, compress, measure and write the report; return the results and the findings.
 
-    Progress goes to `console`.  Raises OSError where the report cannot be written.
+    Progress goes to `console`.  Raises OSError if the report cannot be written.
     """
     out.mkdir(parents=True, exist_ok=True)
     with ended_in_order(), tempfile.TemporaryDirectory(prefix=".work-", dir=out) as work:
@@ -43,9 +53,9 @@ def run_and_report(subjects: tuple[Subject, ...], seeds: int, out: Path,
 
 @contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Context in which SIGTERM is an exception, so that what was begun is cleaned up."""
+    """Context in which SIGTERM raises an exception, so that temporary files are removed."""
     def end(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_IGN)       # the clean-up is not to be ended again
+        signal.signal(number, signal.SIG_IGN)       # a second SIGTERM must not stop the clean-up
         raise UsageError("ended by SIGTERM", status=128 + number)
     before = signal.signal(signal.SIGTERM, end)
     try:
@@ -56,7 +66,7 @@ def ended_in_order() -> Iterator[None]:
 
 def write(out: Path, subjects: tuple[Subject, ...], results: Results, seeds: int,
           findings: str) -> None:
-    """All files of the report."""
+    """Write all files of the report."""
     how = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
     viz.draw_pareto([panel(subject, results) for subject in subjects], out / "study.png",
                 f"Quality against the model's bytes in its file ({how})")
@@ -67,7 +77,7 @@ def write(out: Path, subjects: tuple[Subject, ...], results: Results, seeds: int
 
 
 def panel(subject: Subject, results: Results) -> "viz.ParetoPanel":
-    """The points of a subject: one for each file."""
+    """The points of a subject's picture, one for each file."""
     points, scale = {}, 100 if subject.more_is_better else 1
     for row in ROWS:
         if row.kind is None:

@@ -1,20 +1,20 @@
-"""What the numbers say, in words: what is better or worse, what is not, what got slower.
+"""The findings in words: which versions are better, worse or undecided, and which got slower.
 
-Versions are compared seed by seed, since those of one seed come from the same dense model, and
-judged by `judge.py`: qualities as they are, seconds by the logarithm of their ratio to the dense
-model's.  From one seed nothing can be said.
+Versions are compared seed by seed, because those of one seed come from the same dense model.
+`significance.py` judges qualities as they are, and seconds by the logarithm of their ratio to the
+dense model.  One seed shows nothing.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from .judge import ERROR, half_width, not_worse, verdict
 from .measure import ROWS, TUNED, Result
+from .significance import ERROR, half_width, not_worse, verdict
 from .subjects import Subject
 from .summary import column, quality_of
 
-SLOWER = 1.1        # times the dense model's seconds: less is not worth a word, nor 1 / SLOWER
+SLOWER = 1.1        # times the dense model's seconds: a smaller difference is not reported
 RULE = (f"Differences are judged seed by seed, by {1 - ERROR:.0%} intervals of Student's t for "
         "their mean (± is half of one). Better, worse, slower and faster mean that the whole "
         f"interval says so: {ERROR:.0%} of comparisons without a difference are called one. "
@@ -26,18 +26,18 @@ FILES = [row for row in ROWS if row.kind is None and row.name not in ("dense", T
 
 
 def gain(subject: Subject, rows: Rows, name: str, reference: str) -> np.ndarray:
-    """By how much a version is better than another, for each seed."""
+    """The gain in quality of a version over `reference`, for each seed."""
     sign = 1 if subject.more_is_better else -1
     return sign * np.subtract(*(column(rows[n], "quality") for n in (name, reference)))
 
 
 def times(rows: Rows, name: str, field: str) -> float:
-    """The mean over the seeds of a cost, over the dense model's."""
+    """The mean of a cost over the seeds, divided by the dense model's."""
     return float(np.mean(column(rows[name], field)) / np.mean(column(rows["dense"], field)))
 
 
 def paragraph(subject: Subject, rows: Rows) -> str:
-    """Some sentences on one subject."""
+    """The findings on one subject."""
     said = [f"{subject.name}: dense has {quality_of(subject, rows['dense'])}"
             + (f" {subject.quality}." if subject.more_is_better else f" {subject.quality} "
                "(less is better).")]
@@ -69,7 +69,7 @@ def _qualities(subject: Subject, rows: Rows) -> list[str]:
 
 
 def _signed(subject: Subject, gains: np.ndarray) -> str:
-    """The mean of what is measured, and half of its interval."""
+    """The mean gain as text, with half of its interval."""
     mean, half = float(np.mean(gains)), half_width(gains, subject.step)
     return f"{100 * mean:+.1f} ± {_amount(subject, half)}" if subject.more_is_better \
         else f"{-mean:+.3f} ± {_amount(subject, half)}"
@@ -80,8 +80,7 @@ def _amount(subject: Subject, value: float) -> str:
 
 
 def _seconds(rows: Rows) -> list[str]:
-    """Which rows are slower or faster than dense by SLOWER, and of smaller files which are neither.
-    """
+    """The rows slower or faster than dense by SLOWER, and counts for those with smaller files."""
     logs = {row.name: np.log(np.divide(column(rows[row.name], "seconds"),
                                        column(rows["dense"], "seconds")))
             for row in ROWS if row.name != "dense"}
@@ -100,7 +99,7 @@ def _seconds(rows: Rows) -> list[str]:
 
 
 def paragraphs(subjects: Sequence[Subject], results: dict[str, Rows]) -> str:
-    """The rule, if there is anything to judge, and a paragraph for each subject."""
+    """The rule of judgement, if there are several seeds, and a paragraph for each subject."""
     judged = [RULE] * (len(results[subjects[0].name]["dense"]) > 1)
     return "\n\n".join([*judged, *(paragraph(subject, results[subject.name])
                                    for subject in subjects)]) + "\n"

@@ -1,6 +1,6 @@
-"""What each version is worth and costs: it is read back from its file, scored and run.
+"""Measure each version: read it back from its file, score it and run it.
 
-All that is timed runs in this process, on one thread, one after the other in turns.
+All timed forwards run in this process on one thread, interleaved.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from .versions import ALSO_INT8, AMOUNTS, pruned
 
 
 class Row(NamedTuple):
-    """A row of the table: a version's file, how it is run, and what it is compared with."""
+    """A row of the table: a version's file, how it runs, and the row it is compared with."""
 
     name: str
     file: str
     reference: str = "dense"
-    kind: type | None = None        # of the linear layers that it is run with, if not its own
+    kind: type | None = None        # replaces its linear layers, if not None
 
 
 TUNED = "dense, more steps"
@@ -44,7 +44,7 @@ ROWS = (
 
 
 class Result(NamedTuple):
-    """One row, for one seed."""
+    """The measurements of one row and one seed."""
 
     quality: float          # accuracy, or bits per character
     num_bytes: int          # of the model's arrays in the file, as `minipar evaluate` prints them
@@ -53,7 +53,7 @@ class Result(NamedTuple):
 
 
 def load_version(saved: files.Checkpoint, subject: Subject, seed: int, task: Task) -> Module:
-    """The model that a file describes, ready to run; `task` is that of the dense model."""
+    """The model of a file, ready to run; `task` is that of the dense model."""
     sizes = saved.description["sizes"]
     if sizes:
         task = make_task(subject.config(seed, **sizes))
@@ -62,7 +62,7 @@ def load_version(saved: files.Checkpoint, subject: Subject, seed: int, task: Tas
 
 def measure_all(subject: Subject, seed: int, folder: Path,
                 tick: Callable[[], None]) -> dict[str, Result]:
-    """All rows of one seed, by name, of the files in `folder`; tick() after each."""
+    """Measure all rows of one seed, by name, from the files in `folder`; tick() after each."""
     task = make_task(subject.config(seed))
     saved = {row.file: files.load(folder / row.file) for row in ROWS}
     models = {file: load_version(found, subject, seed, task) for file, found in saved.items()}

@@ -1,4 +1,4 @@
-"""What is studied: two models on real data, each with a budget of training."""
+"""The subjects of the study: two models on real data, each with a training budget."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,29 +11,29 @@ Sizes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, its data and how long it is trained: `more` steps are those of fine-tuning.
+    """A model, its data, its training `steps`, and the `more` steps of fine-tuning.
 
-    `sizes` and `student` are options of `minipar train`, those of the student besides.  What is
-    worse by less than `margin` may still be called not worse; qualities are multiples of `step`.
+    `sizes` are options of `minipar train`; those of the `student` replace some of them.  A version
+    that is worse by less than `margin` counts as not worse.  Qualities are multiples of `step`.
     """
 
     name: str
-    quality: str                # what is measured: "accuracy", or "bits per character"
+    quality: str                # "accuracy" or "bits per character"
     sizes: Sizes
     student: Sizes
     steps: int
     more: int
     margin: float
     step: float = 0.0
-    repeats: int = 15           # forwards that are timed, of which the fastest counts
+    repeats: int = 15           # timed forwards; the fastest counts
 
     @property
     def more_is_better(self) -> bool:
-        """Whether larger numbers of quality are better ones."""
+        """Whether a larger quality is better."""
         return self.quality == "accuracy"
 
     def config(self, seed: int, **changes: Any) -> TrainConfig:
-        """The configuration that trains this model, or one of other sizes."""
+        """The configuration that trains this model, or one with other sizes."""
         return checked(TrainConfig().updated(**{**self.sizes, **changes}, steps=self.steps,
                                              seed=seed))
 

@@ -10,35 +10,35 @@ import numpy as np
 
 from ..units import in_bytes, time_unit
 from .measure import ROWS, Result
+from .runner import Results
 from .subjects import ACCURACY, Subject
-from .work import Results
 
 
 class Spread(NamedTuple):
-    """The mean over the seeds, and their standard deviation; None if there is one seed only."""
+    """The mean over the seeds and the standard deviation, None for a single seed."""
 
     mean: float
     deviation: float | None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of some numbers."""
+        """The spread of `values`."""
         return cls(float(np.mean(values)),
                    float(np.std(values, ddof=1)) if len(values) > 1 else None)
 
     def text(self, scale: float, digits: int, unit: str = "") -> str:
-        """As a person writes it: 97.1 ± 0.3 %."""
+        """As text: 97.1 ± 0.3 %."""
         spread = "" if self.deviation is None else f" ± {self.deviation * scale:.{digits}f}"
         return f"{self.mean * scale:.{digits}f}{spread}{unit}"
 
 
 def column(results: Sequence[Result], name: str) -> list[float]:
-    """One number of each seed's result."""
+    """The field `name` of each seed's result."""
     return [getattr(result, name) for result in results]
 
 
 def quality_of(subject: Subject, results: Sequence[Result]) -> str:
-    """The quality as text."""
+    """The quality over the seeds as text."""
     spread = Spread.of(column(results, "quality"))
     return spread.text(100, 1, " %") if subject.quality == ACCURACY else spread.text(1, 3)
 
@@ -58,16 +58,11 @@ def numbers(rows: dict[str, list[Result]]) -> Iterator[tuple[str, list[float]]]:
 
 def lines(subject: Subject, rows: dict[str, list[Result]]) -> Iterator[tuple[str, ...]]:
     """The table's cells; ratios are to the dense model."""
-    dense = {name: np.mean(column(rows["dense"], name)) for name in Result._fields}
-    unit, scale = time_unit(dense["seconds"])
-    for row in ROWS:
-        results = rows[row.name]
-        num_bytes, flops = (np.mean(column(results, name)) for name in ("num_bytes", "flops"))
-        seconds = Spread.of(column(results, "seconds"))
-        yield (row.name, quality_of(subject, results), in_bytes(num_bytes),
-               f"{num_bytes / dense['num_bytes']:.2f}", f"{flops:,.0f}",
-               f"{flops / dense['flops']:.2f}", seconds.text(scale, 2, f" {unit}"),
-               f"{seconds.mean / dense['seconds']:.2f}")
+    unit, scale = time_unit(float(np.mean(column(rows["dense"], "seconds"))))
+    for name, (_, num_bytes, less_bytes, flops, less_flops, _, faster) in numbers(rows):
+        seconds = Spread.of(column(rows[name], "seconds")).text(scale, 2, f" {unit}")
+        yield (name, quality_of(subject, rows[name]), in_bytes(num_bytes), f"{less_bytes:.2f}",
+               f"{flops:,.0f}", f"{less_flops:.2f}", seconds, f"{faster:.2f}")
 
 
 def markdown_table(subjects: Sequence[Subject], results: Results) -> str:

@@ -1,12 +1,12 @@
-"""The versions of a trained model: one file each, in the form in which it would be kept.
+"""Make the versions of a trained model: one file each, in the form in which it would be stored.
 
-    train ─▶ dense ─┬▶ more steps                      to compare what is fine-tuned with
+    train ─▶ dense ─┬▶ more steps                      the reference for fine-tuned versions
                     ├▶ mask ─▶ more steps              pruned 50, 80, 90 %; 2:4 ─┬▶ + int8
                     ├▶ remove units ─▶ more steps      structured                │
                     ├▶ round                           int8 … mxfp4 ◀────────────┘
                     └▶ teach                           distilled; and the same student untaught
 
-The students apart, all of them begin with the same dense model.
+All versions but the students start from the same dense model.
 """
 
 from collections.abc import Callable
@@ -45,24 +45,24 @@ Tick = Callable[[], None]
 
 
 def pruned(amount: float) -> str:
-    """The name of a version."""
+    """The name of the version pruned by `amount`."""
     return f"pruned {amount:.0%}".replace("%", " %")
 
 
 def num_steps(subject: Subject) -> int:
-    """How many steps of training all versions take together."""
+    """The training steps of all versions together."""
     return FROM_START * subject.steps + FINE_TUNED * subject.more
 
 
-class Built:
-    """`task`, whose model is what `build` makes."""
+class TaskWithModel:
+    """The batches of `task`, with the model that `build` makes."""
 
     def __init__(self, task: Task, build: Callable[[], Module]):
         self.batches, self.build = task.batches, build
 
 
-class Workshop:
-    """Makes all versions for one seed, and writes them into `folder`; tick() after each step."""
+class VersionBuilder:
+    """Makes all versions for one seed in `folder`; calls tick() after each training step."""
 
     def __init__(self, subject: Subject, seed: int, folder: Path, tick: Tick):
         self.subject, self.seed, self.folder, self.tick = subject, seed, folder, tick
@@ -92,12 +92,12 @@ class Workshop:
 
     def keep(self, name: str, arrays: dict[str, np.ndarray], sizes: Sizes | None = None,
              **step: Any) -> None:
-        """Write a version; `step` says how its arrays are to be read, if not as they are."""
+        """Write a version; `step` is its compression step, if it is not a plain model."""
         files.save(self.folder / name, files.Checkpoint(
             arrays, {}, {"sizes": sizes or {}, "compression": [step] if step else []}))
 
     def make(self) -> None:
-        """All of them."""
+        """Make all versions."""
         task, config = self.task({})
         dense = self.fit(task, config)
         self.keep("dense", dense.state_dict())
@@ -118,7 +118,7 @@ class Workshop:
         self.students(dense)
 
     def structured(self, dense: Module) -> None:
-        """Half of the neurons and heads removed."""
+        """Remove half of the neurons and heads."""
         masked = without_masks(dense)
         Masks(masked, unit_masks(masked, 0.5))
         small, _ = shrink(masked)
@@ -126,7 +126,7 @@ class Workshop:
         self.keep("structured 50 %", self.fit(*self.task(sizes), small).state_dict(), sizes)
 
     def rounded(self, dense: Module, calibration: list[np.ndarray]) -> None:
-        """Fewer bits, without training."""
+        """Quantize without training."""
         for name, options in {
                 "int8": {}, "int8, inputs too": {"activations": True}, "int4": {"grid": IntGrid(4)},
                 "int4, GPTQ": {"grid": IntGrid(4), "method": "gptq"},
@@ -139,11 +139,11 @@ class Workshop:
         self.keep(name, arrays, **step)
 
     def students(self, dense: Module) -> None:
-        """A small model, taught by the dense one, and by labels alone."""
+        """Train a small model on labels alone, and with the dense one as its teacher."""
         task, config = self.task(self.subject.student)
         self.keep("small, from labels", self.fit(task, config).state_dict(), self.subject.student)
         recipe = make_recipe(task.build(), dense, TEMPERATURE, ALPHA)
         teacher = LocalTeacher(without_masks(dense), recipe)
-        taught = Built(task, lambda: Distillation(task.build(), teacher, recipe))
+        taught = TaskWithModel(task, lambda: Distillation(task.build(), teacher, recipe))
         self.keep("small, distilled", self.fit(taught, config).student.state_dict(),
                   self.subject.student)

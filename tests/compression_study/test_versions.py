@@ -9,7 +9,7 @@ from minipar import checkpoint as files
 from minipar.commands.main import main
 from minipar.compression_study.measure import ROWS
 from minipar.compression_study.subjects import QUICK
-from minipar.compression_study.versions import Workshop
+from minipar.compression_study.versions import VersionBuilder
 
 # Commands by the study's version: what they begin with ("" is training), and their options.
 STUDENT = "--temperature 2 --alpha 0.5"
@@ -53,7 +53,7 @@ def test_every_row_is_what_commands_make(subject, tmp_path):
     """Without fine-tuning, which the study begins with a new optimizer."""
     subject = replace(subject, steps=8, more=0)
     study, own = tmp_path / "study", tmp_path / "own"
-    Workshop(subject, 0, study, lambda: None).make()
+    VersionBuilder(subject, 0, study, lambda: None).make()
     assert set(COMMANDS) == {row.file for row in ROWS}
     for name in COMMANDS:
         run(subject, own, name)

@@ -1,4 +1,4 @@
-"""The study's work: training in as many processes as there are cores, then measuring in one."""
+"""Run the study: train in one process per core, then measure in one process."""
 
 import multiprocessing
 import os
@@ -17,9 +17,9 @@ from threadpoolctl import threadpool_limits
 from ..environment import num_cores
 from .measure import ROWS, Result, measure_all
 from .subjects import Subject
-from .versions import Workshop, num_steps
+from .versions import VersionBuilder, num_steps
 
-POLL = 0.2              # seconds between two looks at how far the others are
+POLL = 0.2              # seconds between two updates of the progress
 Results = dict[str, dict[str, list[Result]]]        # by subject and row, one for each seed
 
 _counter: Any = None    # steps taken, shared by all processes
@@ -32,7 +32,7 @@ def _join_in(counter: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed study leaves no process behind that would wait for more work."""
+    """End this process when the study's own process ends, even if that is killed."""
     multiprocessing.parent_process().join()
     os._exit(1)
 
@@ -46,17 +46,17 @@ def make_versions(subject: Subject, seed: int, folder: Path,
                   tick: Callable[[], None] = _count) -> None:
     """Train and write all versions of a subject for one seed."""
     with threadpool_limits(1):
-        Workshop(subject, seed, folder, tick).make()
+        VersionBuilder(subject, seed, folder, tick).make()
 
 
 def folder_of(work: Path, subject: Subject, seed: int) -> Path:
-    """Where the versions of a subject are."""
+    """The folder of a subject's versions for one seed."""
     return work / subject.name.replace(" ", "-") / str(seed)
 
 
 def run_study(subjects: Sequence[Subject], num_seeds: int, work: Path,
               console: Console) -> Results:
-    """Train everything, write it into the folder `work`, measure it."""
+    """Train all versions into the folder `work`, and measure them."""
     jobs = [(subject, seed, folder_of(work, subject, seed))
             for seed, subject in product(range(num_seeds), reversed(subjects))]  # longest first
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"),
@@ -82,7 +82,7 @@ def run_study(subjects: Sequence[Subject], num_seeds: int, work: Path,
 
 def _train_apart(jobs: Sequence[tuple[Subject, int, Path]], workers: int,
                  show: Callable[..., None]) -> None:
-    """All jobs, in so many processes; show(completed=steps) now and then."""
+    """Run all jobs in `workers` processes; call show(completed=steps) now and then."""
     context = multiprocessing.get_context("spawn")
     counter = context.Value("q", 0)
     with ProcessPoolExecutor(workers, context, _join_in, (counter,)) as pool:
@@ -92,10 +92,10 @@ def _train_apart(jobs: Sequence[tuple[Subject, int, Path]], workers: int,
                 done, waiting = wait(waiting, POLL)
                 show(completed=counter.value)
                 for job in done:
-                    job.result()                # raises what went wrong there
+                    job.result()                # raises the job's exception
         except BaseException:
             for child in multiprocessing.active_children():
-                child.terminate()       # they write into a folder that is about to go
+                child.terminate()       # they write into a folder that will be deleted
             raise
         finally:
             pool.shutdown(cancel_futures=True)

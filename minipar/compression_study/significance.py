@@ -1,4 +1,4 @@
-"""What differences from a few seeds show: an interval for their mean, and what follows from it.
+"""Significance of differences over a few seeds: confidence intervals, and verdicts from them.
 
     gains g₁ … gₙ, one for each seed, both versions from the same dense model (paired)
     interval: mean ± t s / √n, in which the true mean is with probability 1 - ERROR
@@ -7,14 +7,14 @@
     ─────────┼──[──●──]──▶  better              ──────╎──[───┼─●──]──▶  not worse by the margin
     ──────[──┼●──]───────▶  undecided           ───[──╎──●───┼]──────▶  undecided
 
-Undecided is no finding: neither that there is a difference, nor that there is none.  So it has to
-be shown as well that a version is not worse, by a margin that is chosen beforehand (one of the two
-one-sided tests of Schuirmann 1987).  More seeds make intervals shorter and find more of both; but
-of what does not differ, the share ERROR is called different with any number of seeds.
+Undecided means neither a difference nor equality.  That a version is not worse has to be shown as
+well, by a margin chosen beforehand (one of the two one-sided tests of Schuirmann 1987).  More seeds
+shorten the intervals and decide more comparisons.  But of comparisons without a difference, the
+share ERROR is called different with any number of seeds.
 
-t is a quantile of Student's distribution with n - 1 degrees of freedom: gains are taken to be
-normal.  Accuracies are multiples of a `step`, 1 / images: if all gains happen to be equal, s is
-what rounding to that alone would make, step / √12.
+t is a quantile of Student's distribution with n - 1 degrees of freedom: gains are assumed normal.
+Accuracies are multiples of a `step`, 1 / images.  If all gains happen to be equal, s is the
+deviation that rounding to a step alone causes, step / √12.
 """
 
 import math
@@ -27,7 +27,7 @@ ERROR = 0.05
 
 @lru_cache
 def t_quantile(probability: float, degrees: int) -> float:
-    """What Student's t with so many degrees of freedom is below with `probability` (≥ 1/2)."""
+    """The quantile of Student's t with `degrees` of freedom for `probability` ≥ 1/2."""
     low, high = 0.0, 1.0
     while (1 + _between(high, degrees)) / 2 < probability:
         high *= 2
@@ -53,8 +53,7 @@ def _between(t: float, degrees: int) -> float:
 
 
 def half_width(gains: np.ndarray, step: float = 0.0, error: float = ERROR) -> float:
-    """Half of the interval in which the mean is with probability 1 - error; infinite for one gain.
-    """
+    """Half of the confidence interval of the mean at 1 - error; infinite for one gain."""
     if len(gains) < 2:
         return math.inf
     deviation = max(float(np.std(gains, ddof=1)), step / math.sqrt(12))
@@ -62,16 +61,16 @@ def half_width(gains: np.ndarray, step: float = 0.0, error: float = ERROR) -> fl
 
 
 def verdict(gains: np.ndarray, step: float = 0.0) -> int:
-    """1 better, -1 worse, 0 undecided; each comparison by itself."""
+    """1 better, -1 worse, 0 undecided; for one comparison by itself."""
     mean = float(np.mean(gains))
     return int(np.sign(mean)) if abs(mean) > half_width(gains, step) else 0
 
 
 def not_worse(gains: dict[str, np.ndarray], margin: float, step: float = 0.0) -> list[str]:
-    """The names that are shown to be worse by less than `margin`, with ERROR for all together.
+    """The names shown to be worse by less than `margin`, with ERROR for all together.
 
-    One-sided, and each with its share of ERROR (Bonferroni): one of these may be chosen afterwards,
-    and is not too bad with probability 1 - ERROR.
+    The tests are one-sided, each with its share of ERROR (Bonferroni).  So one of the names may be
+    chosen afterwards; it is within the margin with probability 1 - ERROR.
     """
     error = 2 * ERROR / max(1, len(gains))          # of a two-sided interval
     return [name for name, found in gains.items()

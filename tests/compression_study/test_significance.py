@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from minipar.compression_study.findings import RULE, paragraph, paragraphs
-from minipar.compression_study.judge import ERROR, half_width, not_worse, t_quantile, verdict
 from minipar.compression_study.measure import ROWS, Result
+from minipar.compression_study.significance import ERROR, half_width, not_worse, t_quantile, verdict
 from minipar.compression_study.subjects import FULL
 
 SEEDS, TRIES = (2, 3, 5, 20), 2000
