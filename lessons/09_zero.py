@@ -19,7 +19,9 @@ from minipar.comm import Communicator
 from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig, Linear
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.zero.zero1 import ZeRO1, ZeRO2, ZeRO3
+from minipar.parallel.zero.zero1 import ZeRO1
+from minipar.parallel.zero.zero2 import ZeRO2
+from minipar.parallel.zero.zero3 import ZeRO3
 from minipar.plan.data_parallel import paper_bytes
 from minipar.viz.memory_timeline import draw_memory_timeline
 

@@ -13,9 +13,10 @@ from minipar.memory.temporaries import StepLedger
 from minipar.nn import GPT, GPTConfig
 from minipar.number_formats import BFLOAT16
 from minipar.optim import AdamW
-from minipar.parallel.low_precision import reduce_in
+from minipar.parallel.low_precision import LowPrecisionWire
 from minipar.parallel.strategies import make_strategy
 from minipar.parallel.strategy import Microbatch
+from minipar.parallel.wire import UNCOMPRESSED
 from minipar.precision import FP16, LossScaler, set_precision, unscale
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=2, num_heads=4, width=48, tied=False)
@@ -100,9 +101,8 @@ def one_overflow(comm: Communicator) -> tuple[bool, LossScaler]:
 
 def reduced_bytes(comm: Communicator, narrow: bool) -> int:
     """What this rank sends to sum gradients."""
-    strategy = make_strategy("zero1", GPT(CONFIG).initialize(), comm)
-    if narrow:
-        reduce_in(strategy, BFLOAT16)
+    wire = LowPrecisionWire(BFLOAT16) if narrow else UNCOMPRESSED
+    strategy = make_strategy("zero1", GPT(CONFIG).initialize(), comm, wire=wire)
     comm.start_trace()
     strategy.forward_backward([batch(comm.rank)])
     return comm.stop_trace().bytes_sent(comm.rank, "reduce_scatter")

@@ -30,6 +30,7 @@ from ..comm.collectives import all_gather, broadcast, chunk_bounds
 from ..comm.mesh import DeviceMesh
 from ..nn import GPT, Module
 from ..nn.chain import ChainPart
+from ..number_formats import Format
 from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
 from .pipeline import make_schedule
@@ -40,6 +41,7 @@ from .pipeline.stage_slab import StageSlab
 from .pipeline.stages import AT_ONCE
 from .strategy import Microbatch, Strategy
 from .tensor.apply import parallelize
+from .wire import UNCOMPRESSED, Wire
 
 AXES = ("pp", "dp", "tp")
 DATA_PARALLEL = ("ddp", "zero1", "fsdp")
@@ -54,14 +56,15 @@ class Hybrid(Strategy):
     def __init__(self, model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
                  virtual_stages: int | None = None, cuts: Sequence[int] | None = None,
                  data_parallel: str = "ddp", sequence_parallel: bool = False,
-                 scatter_gather: bool = False):
-        super().__init__(model, mesh.comm)
+                 scatter_gather: bool = False, wire: Wire = UNCOMPRESSED,
+                 gather_wire: Wire = UNCOMPRESSED, activation_format: Format | None = None):
+        super().__init__(model, mesh.comm, wire)
         self.mesh, self.pp, self.dp, self.tp = mesh, *(along(mesh, axis) for axis in AXES)
         if self.tp.size > 1:
-            parallelize(model, self.tp, sequence_parallel)
+            parallelize(model, self.tp, sequence_parallel, message_format=activation_format)
         schedule_for = partial(make_schedule, schedule, self.pp.size, virtual_stages=virtual_stages)
         kind = FullyShardedPipeline if data_parallel == "fsdp" else Pipeline
-        self.pipeline = kind(model, self.pp, schedule_for, cuts)
+        self.pipeline = kind(model, self.pp, schedule_for, cuts, activation_format)
         if scatter_gather:
             send_pieces(self.pipeline, self.tp)
         for slab in self.pipeline.slabs:
@@ -69,7 +72,7 @@ class Hybrid(Strategy):
             broadcast(self.dp, slab.data, out=slab.data)
         self.data_parallel, self.can_accumulate = data_parallel, self.pipeline.can_accumulate
         if data_parallel == "fsdp":
-            self.pipeline.shard(self.dp, self._all_parts)
+            self.pipeline.shard(self.dp, self._all_parts, wire, gather_wire)
         self.stage_slabs = self.slabs = self.pipeline.slabs
         if data_parallel == "zero1":
             self.slabs = [StageShard(slab, self.dp, self._all_parts(slab))
@@ -102,7 +105,7 @@ class Hybrid(Strategy):
     def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
-        if self._reduced and any(slab.has_grad for slab in self.stage_slabs):
+        if self._is_reduced and any(slab.has_grad for slab in self.stage_slabs):
             raise ValueError("these gradients were reduced already, and would be again: call "
                              "zero_grad() first, or add up microbatches inside no_sync()")
         with nullcontext() if self.is_synchronizing else self.pipeline.no_sync():
@@ -154,7 +157,9 @@ def send_pieces(pipeline: Pipeline, tp: Communicator) -> None:
 def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
                 virtual_stages: int | None = None, cuts: Sequence[int] | None = None,
                 data_parallel: str = "ddp", sequence_parallel: bool = False,
-                scatter_gather: bool = False) -> Hybrid:
+                scatter_gather: bool = False, wire: Wire = UNCOMPRESSED,
+                gather_wire: Wire = UNCOMPRESSED,
+                activation_format: Format | None = None) -> Hybrid:
     """A strategy for the axes pp, dp and tp of `mesh`, those that it has, on which all ranks agree.
 
     `model` is a plain GPT or MLP with its numbers.  Over pp it is cut into stages, at `cuts` (see
@@ -162,17 +167,18 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
     `sequence_parallel` if it is a GPT; over dp gradients are summed, and with "zero1" the states of
     the optimizer are sharded, with "fsdp" parameters and gradients too.  With `scatter_gather` each
     tp rank sends a piece of what a GPT's stages exchange, and gathers; under sequence parallelism
-    it has only a piece in any case.  Raises ValueError for what does not exist or does not go
-    together.
+    it has only a piece in any case.  `wire` encodes gradients over dp (a tied embedding's sum over
+    stages stays as it is), `gather_wire` the weights that fsdp gathers; activations travel as codes
+    of `activation_format`.  Raises ValueError for what does not exist or does not go together.
     """
     others = [axis for axis in mesh.axes if axis not in AXES]
     if others:
         raise ValueError(f"a mesh for this has the axes pp, dp and tp, not {', '.join(others)}")
-    if data_parallel in ("zero2", "zero3"):
+    if data_parallel not in DATA_PARALLEL:
         raise ValueError(f"{data_parallel} does not go with pp or tp: choose fsdp, which shards "
                          "gradients and parameters too, or ddp or zero1")
-    if data_parallel not in DATA_PARALLEL:
-        raise ValueError(f"unknown data parallelism {data_parallel!r}: choose ddp, zero1 or fsdp")
+    if gather_wire is not UNCOMPRESSED and data_parallel != "fsdp":
+        raise ValueError(f"{data_parallel} gathers no units of weights: choose fsdp")
     if sequence_parallel and mesh.shape.get("tp", 1) == 1:
         raise ValueError("sequence_parallel splits tokens over the ranks of tp, of which there is "
                          "only one: leave it off, or give the mesh tp=2")
@@ -181,4 +187,4 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
         raise ValueError("scatter_gather is for a GPT over pp and tp without sequence_parallel: "
                          "elsewhere ranks have nothing in common to send in pieces; leave it off")
     return Hybrid(model, mesh, schedule, virtual_stages, cuts, data_parallel, sequence_parallel,
-                  scatter_gather)
+                  scatter_gather, wire, gather_wire, activation_format)

@@ -1,14 +1,14 @@
-"""Shards: one rank's piece of a flat run of parameters, with the face of a slab.
+"""Shards: one rank's piece of a flat run of parameters, which can be used like a slab.
 
     run      [ ln_1.weight | ln_1.bias | attn.c_attn.weight        | … ]
     rank 0   [ ─────────────────────────────── ]
     rank 1                                     [ ─────────────────────── ]
 
-Optimizers, clipping and checkpoints read `data`, `grad` and `segments` of a shard as of a whole
-slab: none of them knows that the rest is elsewhere.
+Optimizers, clipping and checkpoints read `data`, `grad` and `segments` of a shard as those of a
+whole slab; they do not know that the other pieces are on other ranks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,13 +19,22 @@ from ..nn import Parameter
 from ..nn.slab import Segment
 
 
+def check_not_sharded(named: Iterable[tuple[str, Parameter]]) -> None:
+    """Raise ValueError if a parameter is cut already: a shard of it would not know its axes."""
+    for name, parameter in named:
+        if parameter.shape != parameter.global_shape:
+            raise ValueError(f"{name} is cut over tensor-parallel ranks already, {parameter.shape} "
+                             f"of {parameter.global_shape}: give the plain model and a mesh with "
+                             "dp and tp to make_hybrid(), with data_parallel=\"zero1\" or \"fsdp\"")
+
+
 class Shard:
     """Elements bounds[comm.rank] of a run of `parameters` whose segments are `layout`.
 
     `data` and `grad` are this rank's piece; the pieces of all ranks of `comm` make up the run.
     """
 
-    is_copy = False         # of what another rank counts in a norm
+    is_copy = False         # True: another rank counts these gradients in a norm
 
     def __init__(self, parameters: Sequence[Parameter], layout: Sequence[Segment],
                  comm: Communicator, bounds: Sequence[tuple[int, int]], data: Array, grad: Array):
@@ -37,7 +46,7 @@ class Shard:
                          if (piece := _overlap(segment, start, stop)) is not None]
 
     def add(self, piece: Array) -> None:
-        """Add to the gradient: what the ranks summed up for this one."""
+        """Add a reduced piece to the gradient."""
         piece = to_device_of(piece, self.grad)
         if self.has_grad:
             self.grad += piece
@@ -46,7 +55,7 @@ class Shard:
         self.has_grad = True
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Forget the gradients: the next backward writes instead of adding."""
         self.has_grad = False
         for parameter in self.parameters:
             parameter.grad = None
@@ -58,14 +67,14 @@ class Shard:
         return self.grad
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
-        """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
+        """`values`, an array like `data`, gathered from all ranks, by name.  Collective."""
         with self.comm.labelled("state"):
             whole = to_host(collectives.all_gather(self.comm, values, counts=self.counts))
         return {s.name: np.array(whole[s.start:s.stop]).reshape(s.shape) for s in self.layout}
 
 
 def _overlap(segment: Segment, start: int, stop: int) -> Segment | None:
-    """What of a run's segment lies in start … stop, counted from there."""
+    """The part of a segment that lies in start … stop, counted from start; None if none does."""
     first, last = max(segment.start, start), min(segment.stop, stop)
     if first >= last:
         return None

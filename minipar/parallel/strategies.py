@@ -1,13 +1,15 @@
-"""Every strategy by its name, as `minipar train --strategy` and the tests know it.
+"""Every data-parallel strategy by its name, in one table, and the function that makes one.
 
-    dp      rank 0 drives (`classic.py`)        zero1, zero2    `zero.py`
-    ddp     buckets (`ddp.py`)                  zero3           every weight by itself (`zero3.py`)
-                                                fsdp            by block, ahead of use (`fsdp.py`)
+    strategy = make_strategy("zero1", model, comm)                       over all ranks
+    strategy = make_strategy("zero1", model, DeviceMesh(comm, dp=2, tp=2))
+    strategy = make_strategy("ddp", model, DeviceMesh(comm, pp=4), schedule="1f1b")
 
-All implement `strategy.Strategy`, so one training loop works with each of them.
+The choices of `minipar train`, the formulas of `plan/data_parallel.py`, the tests and the page of
+compositions follow from the table.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
@@ -15,13 +17,44 @@ from ..nn import Module
 from ..nn.module import ModuleList
 from .data.data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
+from .hybrid import make_hybrid
 from .strategy import Strategy
 from .zero.fsdp import FullyShardedDataParallel, fully_shard
-from .zero.zero1 import ZeRO1, ZeRO2, ZeRO3
+from .zero.zero1 import ZeRO1
+from .zero.zero2 import ZeRO2
+from .zero.zero3 import ZeRO3
 
-NAMES = ("dp", "ddp", "zero1", "zero2", "zero3", "fsdp")
-PLAIN = {"dp": DataParallel, "zero3": ZeRO3}
-BUCKETED = {"ddp": DistributedDataParallel, "zero1": ZeRO1, "zero2": ZeRO2}
+STATES, GRADIENTS, PARAMETERS = "optimizer states", "gradients", "parameters"
+
+
+class PaperCost(NamedTuple):
+    """What a strategy sends and keeps, by its paper, as facts from which the formulas follow.
+
+    An all-reduce of Ψ gradients is a reduce-scatter and an all-gather, of Ψ(p-1)/p elements each.
+    Every strategy does both: once for a batch, or again for each microbatch.
+    """
+
+    sharded: tuple[str, ...] = ()               # kinds of memory of which a rank keeps 1/p
+    reduces_each_microbatch: bool = False
+    gathers_each_microbatch: bool = False       # for forward, and again for backward
+
+    def messages(self, num_microbatches: int, kept: bool = False) -> int:
+        """Elements that a rank sends in a step, in units of Ψ(p-1)/p.
+
+        `kept`: weights stay gathered from forward to backward.
+        """
+        reduced = num_microbatches if self.reduces_each_microbatch else 1
+        gathered = num_microbatches * (1 if kept else 2) if self.gathers_each_microbatch else 1
+        return reduced + gathered
+
+
+class Entry(NamedTuple):
+    """One strategy: make(model, comm, **options), the options it takes, its cost by the paper."""
+
+    title: str
+    make: Callable[..., Strategy]
+    options: tuple[str, ...] = ("wire",)
+    cost: PaperCost | None = PaperCost()
 
 
 def blocks(model: Module) -> Iterator[Module]:
@@ -31,10 +64,10 @@ def blocks(model: Module) -> Iterator[Module]:
 
 
 def shard_by_block(model: Module, comm: Communicator, hybrid_shard: int | None = None,
-              **options: bool) -> FullyShardedDataParallel:
-    """`fully_shard` of every block, then of the model.
+                   **options: Any) -> FullyShardedDataParallel:
+    """Apply `fully_shard` to every block, then to the model; return the strategy.
 
-    With `hybrid_shard`, over so many neighbouring ranks, and replicated over the others.
+    `hybrid_shard`: shard over this many neighbouring ranks, and replicate over the others.
     """
     if hybrid_shard is not None:
         if hybrid_shard < 1 or comm.size % hybrid_shard:
@@ -47,15 +80,49 @@ def shard_by_block(model: Module, comm: Communicator, hybrid_shard: int | None =
     return fully_shard(model, comm, **options)
 
 
-def make_strategy(name: str, model: Module, comm: Communicator, bucket_mb: float = 25.0,
-                  hybrid_shard: int | None = None) -> Strategy:
-    """The strategy of that name.  Raises ValueError for what does not exist or fit."""
-    if name not in NAMES:
-        raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(NAMES)}")
-    if hybrid_shard is not None and name != "fsdp":
-        raise ValueError(f"hybrid_shard goes with fsdp, not with {name}")
-    if name in BUCKETED:
-        return BUCKETED[name](model, comm, bucket_mb, min(1.0, bucket_mb))
-    if name in PLAIN:
-        return PLAIN[name](model, comm)
-    return shard_by_block(model, comm, hybrid_shard)
+BUCKETS = ("wire", "bucket_mb", "first_bucket_mb")
+STRATEGIES = {
+    "dp": Entry("DataParallel: rank 0 drives", DataParallel, cost=None),
+    "ddp": Entry("DistributedDataParallel: buckets of gradients", DistributedDataParallel,
+                 (*BUCKETS, "comm_hook")),
+    "zero1": Entry("ZeRO-1: optimizer states sharded", ZeRO1, BUCKETS, PaperCost((STATES,))),
+    "zero2": Entry("ZeRO-2: and gradients", ZeRO2, BUCKETS,
+                   PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
+    "zero3": Entry("ZeRO-3: and parameters, each weight gathered by itself", ZeRO3,
+                   cost=PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
+    "fsdp": Entry("fully_shard: parameters gathered by block", shard_by_block,
+                  ("wire", "gather_wire", "hybrid_shard", "reshard_after_forward", "prefetch"),
+                  PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
+}
+ON_A_MESH = ("schedule", "virtual_stages", "cuts", "sequence_parallel", "scatter_gather", "wire",
+             "gather_wire", "activation_format")
+
+
+def names_with(option: str) -> list[str]:
+    """The strategies that take an option."""
+    return [name for name, entry in STRATEGIES.items() if option in entry.options]
+
+
+def make_strategy(name: str, model: Module, mesh: Communicator | DeviceMesh,
+                  **options: Any) -> Strategy:
+    """The strategy of that name over the ranks of a communicator, or over the axes of a mesh.
+
+    On a mesh with the axis pp or tp the model is cut into stages or tensor-parallel, and `name` is
+    what its dp ranks do (`hybrid.py`): ddp, zero1 or fsdp.  Options are those of the strategy:
+    bucket_mb (ddp, zero1, zero2), hybrid_shard, reshard_after_forward, prefetch and gather_wire
+    (fsdp), wire; with pp or tp those of `make_hybrid`.  Raises ValueError for a name or an option
+    that does not exist or fit.
+    """
+    if name not in STRATEGIES:
+        raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(STRATEGIES)}")
+    if isinstance(mesh, DeviceMesh) and {"pp", "tp"} & mesh.shape.keys():
+        for option in options.keys() - set(ON_A_MESH):
+            raise ValueError(f"{option} does not go with pp or tp: leave it out")
+        return make_hybrid(model, mesh, data_parallel=name, **options)
+    entry = STRATEGIES[name]
+    for option in options.keys() - set(entry.options):
+        if option == "gather_wire":
+            raise ValueError(f"{name} gathers no units of weights: choose fsdp")
+        others = " or ".join(names_with(option)) or "a mesh with pp or tp"
+        raise ValueError(f"{option} goes with {others}, not with {name}")
+    return entry.make(model, mesh.comm if isinstance(mesh, DeviceMesh) else mesh, **options)

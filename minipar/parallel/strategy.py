@@ -1,13 +1,24 @@
-"""What every data-parallel strategy answers to, so that one loop trains with any of them.
+"""The interface that every training strategy implements, so that one training loop works with all.
 
     strategy = DistributedDataParallel(model, comm)
-    optimizer = AdamW(strategy.slabs)                   what this rank optimizes: slabs, or shards
-    loss = strategy.forward_backward(microbatches)      gradients of the whole batch, in the slabs
-    clip_grad_norm(strategy.slabs, 1.0)
-    strategy.step(optimizer)                            and everyone has the new parameters
+    optimizer = AdamW(strategy.slabs)                 this rank's slabs, or its shards of them
+    loss = strategy.forward_backward(microbatches)    gradients of the whole batch, in the slabs
+    strategy.clip_grad_norm(1.0)
+    strategy.step(optimizer)                          every rank has the new parameters
 
-No strategy divides: the loss of a microbatch is a sum over its targets divided by the number of
-targets of the whole batch, over all ranks and microbatches, so that gradients simply add up.
+A strategy overrides the steps at which it differs from training on one rank:
+
+    forward_backward
+      run_batch                       all microbatches; a pipeline runs its schedule here
+        run_microbatch                forward inside forward_context(), then backward(loss)
+          before_backward             DDP: prepare to reduce buckets while backward runs
+          after_backward              DDP: wait until all buckets are reduced
+    step
+      update                          ZeRO: step on a shard, then all-gather the parameters
+
+No strategy divides by the number of ranks.  The loss of a microbatch is a sum over its targets,
+divided by the number of targets of the whole batch, over all ranks and microbatches.  So gradients
+simply add up.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,20 +30,21 @@ import numpy as np
 from ..autograd import GradientSlot, Tensor, backward, count_targets
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import all_gather, chunk_bounds
+from ..comm.collectives import agree_on_sum, all_gather, chunk_bounds
 from ..comm.work import progress
 from ..nn import Module
 from ..optim import Optimizer, clip_grad_norm
 from ..random import training_step
-from .data.graph import global_loss
 from .wire import UNCOMPRESSED, Wire
 
+NO_VALUES = ("the model has no numbers: call model.initialize(seed) first, and give it to one "
+             "strategy only")
 NOT_REDUCED = ("these gradients are still those of this rank alone: call strategy.backward(loss) "
                "instead of loss.backward(), and run the last microbatches outside no_sync()")
 
 
 class Microbatch(NamedTuple):
-    """What `model.loss` takes, and the global numbers of the samples (dropout needs them)."""
+    """The arguments of `model.loss`, and the global numbers of the samples, for dropout."""
 
     inputs: Array
     targets: Array
@@ -40,74 +52,73 @@ class Microbatch(NamedTuple):
 
 
 class Strategy:
-    """One way of training `model` on the ranks of `comm`; this one computes on a single rank."""
+    """Trains `model` on the ranks of `comm`; this base class computes on a single rank.
 
-    can_accumulate = True       # whether several backwards may add up before they are reduced
-    wire: Wire = UNCOMPRESSED   # how gradients travel
+    `slabs` are what this rank optimizes; `wire` encodes what the ranks send of gradients.
+    """
 
-    def __init__(self, model: Module, comm: Communicator):
+    can_accumulate = True       # gradients of several backwards may add up before they are reduced
+
+    def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
         if not all(parameter.initialized for parameter in model.parameters()):
-            raise ValueError("the model has no numbers: call model.initialize(seed) first, and "
-                             "give it to one strategy only")
+            raise ValueError(NO_VALUES)
         self.slabs = list(model.slabs)
-        self._take(model, comm)
+        self._attach(model, comm, wire)
         self._watch_gradients()
 
-    def _take(self, model: Module, comm: Communicator) -> None:
-        self.model, self.comm = model, comm
-        self.is_synchronizing, self._asked = True, None
-        self._reduced = False       # whether no gradient came since the last reduction
+    def _attach(self, model: Module, comm: Communicator, wire: Wire) -> None:
+        self.model, self.comm, self.wire = model, comm, wire
+        self.is_synchronizing = True                # False inside no_sync()
+        self._is_reduced = False                    # True until the next gradient arrives
+        self._last_poll: float | None = None
 
     def _watch_gradients(self) -> None:
-        """Know from now on whether gradients came that were not reduced."""
+        """Note each gradient that arrives, so that `step` can refuse gradients not reduced."""
         for parameter in self.model.parameters():
-            parameter.slot.ready_hooks.append(self._gradient_came)
+            parameter.slot.ready_hooks.append(self._on_gradient)
 
-    def _gradient_came(self, slot: GradientSlot) -> None:
-        self._reduced = False
+    def _on_gradient(self, slot: GradientSlot) -> None:
+        self._is_reduced = False
 
     def has_gradients(self) -> bool:
         """Whether a parameter of the model has a gradient on this rank."""
         return any(parameter.grad is not None for parameter in self.model.parameters())
 
     def rows(self, num_rows: int) -> range:
-        """Which rows of a batch of so many this rank is given."""
+        """The rows of a batch of `num_rows` that this rank processes."""
         return range(*chunk_bounds(num_rows, self.comm.size)[self.comm.rank])
 
     def forward_context(self) -> AbstractContextManager:
-        """Context in which a loss is computed that `backward` will be called with."""
+        """The context in which to compute a loss before calling `backward` with it."""
         return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients of `loss`; reduced over the ranks, unless inside `no_sync`."""
+        """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`."""
         if self.is_synchronizing:
             self.before_backward(loss)
         backward(loss, poll=self._poll)
         self._synchronize()
 
     def _synchronize(self) -> None:
-        """After every backward, by whatever way: reduce, unless inside `no_sync`."""
+        """Finish the reductions of a backward, unless inside `no_sync`."""
         if self.is_synchronizing:
             self.after_backward()
-            self._reduced = True
+            self._is_reduced = True
 
     def before_backward(self, loss: Tensor) -> None:
-        """Before a backward whose gradients are to be reduced."""
+        """Prepare to reduce the gradients of this backward."""
 
     def after_backward(self) -> None:
-        """After it: wait until they are."""
+        """Wait until all gradients are reduced."""
 
     def step(self, optimizer: Optimizer) -> None:
-        """Let the optimizer step, and give everyone the new parameters.
-
-        Raises ValueError if there are gradients that were not reduced.
-        """
-        if not self._reduced and self.has_gradients():
+        """Update the parameters on all ranks.  Raises ValueError if gradients are not reduced."""
+        if not self._is_reduced and self.has_gradients():
             raise ValueError(NOT_REDUCED)
         self.update(optimizer)
 
     def update(self, optimizer: Optimizer) -> None:
-        """`step`, with gradients that are known to be reduced."""
+        """Update the parameters on all ranks; the gradients are known to be reduced."""
         optimizer.step()
 
     def clip_grad_norm(self, max_norm: float) -> float:
@@ -116,9 +127,9 @@ class Strategy:
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Context in which gradients only add up on their rank, for the next backward to reduce.
+        """Context in which gradients only add up on their rank; the next backward reduces them.
 
-        Raises ValueError for a strategy that has no room for them.
+        Raises ValueError for a strategy that cannot accumulate.
         """
         if not self.can_accumulate:
             raise ValueError(f"{type(self).__name__} keeps no whole gradient that could add up: "
@@ -143,43 +154,43 @@ class Strategy:
         num_targets = agree_on_batch(self.comm, self.count_targets(microbatches), len(microbatches))
         self.wire.start_batch(scale)
         loss = self.run_batch(microbatches, num_targets / scale, seed, step)
-        return global_loss(self.comm, loss) / scale
+        return agree_on_sum(self.comm, loss) / scale
 
     def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
-            step: int = 0) -> float:
-        """Forward and backward of all microbatches; this rank's share of the loss."""
+                  step: int = 0) -> float:
+        """Forward and backward of all microbatches; return this rank's share of the loss."""
         loss, last = 0.0, len(microbatches) - 1
         for i, batch in enumerate(microbatches):
-            waits = self.can_accumulate and i < last
-            with self.no_sync() if waits else nullcontext():
+            accumulates = self.can_accumulate and i < last
+            with self.no_sync() if accumulates else nullcontext():
                 loss += self.run_microbatch(batch, num_targets, seed, step)
         return loss
 
     def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
                        step: int = 0) -> float:
-        """Forward and backward of one microbatch; this rank's share of the loss."""
+        """Forward and backward of one microbatch; return this rank's share of the loss."""
         with training_step(seed, step, batch.samples), self.forward_context():
             loss = self.model.loss(batch.inputs, batch.targets, num_targets)
         self.backward(loss)
         return float(loss.data)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A host copy of every parameter by its full name; all ranks must call it."""
+        """A host copy of every parameter by its full name.  Collective."""
         return {name: values for slab in self.slabs
                 for name, values in slab.named(slab.data).items()}
 
     def _poll(self) -> None:
-        """Between two operations of backward: let messages that are under way go on."""
+        """Advance pending messages; called between two operations of backward."""
         now = self.comm.now()
-        if now != self._asked:          # asking again at one virtual time would wait for more
-            self._asked = now
+        if now != self._last_poll:      # in virtual time a second poll at once only adds waiting
+            self._last_poll = now
             progress(self.comm)
 
 
 def agree_on_batch(comm: Communicator, num_local: int, num_microbatches: int) -> float:
-    """How many targets count over all ranks (at least 1), by one control message.
+    """The number of targets over all ranks, at least 1.  Collective: one control message.
 
-    Raises ValueError, on every rank, unless all have as many microbatches, and at least one.
+    Raises ValueError, on every rank, if ranks have different numbers of microbatches, or none.
     """
     with comm.labelled("control"):
         counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..environment import launched
 from ..launcher import UsageError
-from ..parallel.strategies import BUCKETED
+from ..parallel.strategies import names_with
 from .config import OPTIONS, OptionField, TrainConfig
 from .setup.device import check_device, check_gpu
 from .setup.memory import check_memory, check_offload_folder
@@ -76,8 +76,9 @@ def check_strategy(config: TrainConfig) -> None:
         if not 0 < parallel.bucket_mb < math.inf:
             raise UsageError("--bucket-mb takes a number of megabytes > 0, not "
                              f"{parallel.bucket_mb:g}: for example --bucket-mb 1")
-        if parallel.strategy not in BUCKETED:
-            raise UsageError(f"--bucket-mb goes with {_listed(BUCKETED)}; {parallel.strategy} has "
+        if parallel.strategy not in names_with("bucket_mb"):
+            raise UsageError(f"--bucket-mb goes with {_listed(names_with('bucket_mb'))}; "
+                             f"{parallel.strategy} has "
                              "no buckets: leave it out")
     if parallel.hybrid_shard is not None and parallel.strategy != "fsdp":
         raise UsageError("--hybrid-shard goes with --strategy fsdp, not with "

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from ..parallel.pipeline import SCHEDULES
-from ..parallel.strategies import BUCKETED
-from ..parallel.strategies import NAMES as STRATEGIES
+from ..parallel.strategies import STRATEGIES
 from ..precision import PRECISIONS
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 DEVICES = ("cpu", "cuda")
 WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
+BUCKETED = names_with("bucket_mb")
 BUCKET_MB = 25.0        # PyTorch's default
 MESH_AXES = "pp (pipeline), dp (data) and tp (tensor parallel)"
 
@@ -104,12 +104,12 @@ class ParallelConfig:
     strategy: str = option(
         "ddp", "dp: rank 0 drives; ddp: gradients are summed in buckets; zero1, zero2, zero3: "
         "optimizer states, and gradients, and parameters are sharded; fsdp: all of them, by block",
-        choices=STRATEGIES)
+        choices=tuple(STRATEGIES))
     accumulate: int = option(1, "add up the gradients of K microbatches in each step", least=1,
                              metavar="K")
     bucket_mb: float | None = option(
         None, "megabytes in a bucket of gradients, with "
-        f"{', '.join(list(BUCKETED)[:-1])} or {list(BUCKETED)[-1]}",
+        f"{', '.join(BUCKETED[:-1])} or {BUCKETED[-1]}",
         metavar="MB", default_text=f"{BUCKET_MB:g}", saved=False)
     hybrid_shard: int | None = option(
         None, "with fsdp: shard over N neighbouring ranks, replicate the shards over the others",

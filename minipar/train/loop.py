@@ -32,7 +32,7 @@ from .model_checkpoints import load_checkpoint
 from .setup.device import device_array
 from .setup.memory import Memory, explained
 from .setup.origin import Compression, Origin
-from .setup.precision import make_scaler, narrow_messages, narrow_model
+from .setup.precision import make_scaler, narrow_model
 from .setup.remat import RecordingPolicy, rematerialize_model
 from .setup.strategy import num_microbatches, pipeline_of, strategy_of
 from .tasks import Task
@@ -93,7 +93,6 @@ def begin(comm: Communicator, config: TrainConfig, task: Task,
             origin.fill(model, config, array)
             plans = rematerialize_model(config, model, comm)
             strategy = strategy_of(config, model, comm)
-            narrow_messages(config, strategy)
             state = TrainState(config, task, strategy, make_optimizer(config, strategy), memory,
                                array, make_scaler(config), origin.compression, plans)
             if origin.checkpoint is not None:

@@ -10,7 +10,7 @@ from minipar.parallel import strategy
 from minipar.parallel.data import buckets
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.order import OrderedLauncher
-from minipar.parallel.zero.zero1 import ZeRO2
+from minipar.parallel.zero.zero2 import ZeRO2
 
 # Sizes, limits and the buckets of PyTorch 2.13 (compute_bucket_assignment_by_size), in bytes.
 PYTORCH = [
@@ -55,7 +55,7 @@ def test_groups_are_launched_in_order():
     order.missing = [set(slots) for slots in order.groups]
     history = []
     for i, member in ((1, 0), (3, 1), (1, 1), (0, 1), (0, 0), (3, 0), (2, 0), (2, 1)):
-        order._ready(i, order.groups[i][member])
+        order._on_ready(i, order.groups[i][member])
         history.append(list(launched))
     assert history == [[], [], [], [], [0, 1], [0, 1], [0, 1], [0, 1, 2, 3]]
 
@@ -66,7 +66,7 @@ def test_each_group_is_launched_once_and_early():
     for i in range(3):
         for slot in order.groups[i]:
             assert launched == list(range(i))
-            order._ready(i, slot)
+            order._on_ready(i, slot)
     order.after_backward()
     assert launched == [0, 1, 2]
 

@@ -22,7 +22,7 @@ from minipar.parallel.strategies import shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero import zero1 as zero
 from minipar.parallel.zero.prefetch import Prefetcher
-from minipar.parallel.zero.zero2 import TransientGradient
+from minipar.parallel.zero.reducer import TransientGradient
 
 SHAPES = {"a": (2, 3), "b": (1,), "c": (4,), "d": (3, 3)}
 
@@ -60,33 +60,33 @@ def test_pieces_of_segments_are_what_the_shard_holds(p):
         assert seen == stop - start, f"{seen} of {stop - start} elements belong to a piece"
 
 
-def publish(comm, sizes):
+def gathered(comm, sizes):
     """Each rank has stepped on its pieces, to 100 r + place; afterwards all have all."""
-    runs, shards = [], []
+    buckets, shards = [], []
     for size in sizes:
         bounds = chunk_bounds(size, comm.size)
         data = np.full(size, -1.0)                          # what was there before the step
         start, stop = bounds[comm.rank]
         data[start:stop] = np.arange(start, stop) + 100 * comm.rank
-        runs.append(SimpleNamespace(data=data))
+        buckets.append(SimpleNamespace(data=data))
         shards.append(SimpleNamespace(data=data[start:stop], counts=[b - a for a, b in bounds]))
-    zero.publish(comm, runs, shards)
-    return [run.data for run in runs]
+    zero.gather_parameters(comm, buckets, shards)
+    return [bucket.data for bucket in buckets]
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
 @pytest.mark.parametrize("sizes", [[12], [7, 24, 3], [2]])
-def test_publish_gives_everyone_all_pieces(p, sizes):
-    for rank, datas in enumerate(Cluster(p).run(lambda comm: publish(comm, sizes))[0]):
+def test_every_rank_gets_all_pieces(p, sizes):
+    for rank, datas in enumerate(Cluster(p).run(lambda comm: gathered(comm, sizes))[0]):
         for data, size in zip(datas, sizes):
             expected = np.concatenate([np.arange(a, b) + 100.0 * r
                                        for r, (a, b) in enumerate(chunk_bounds(size, p))])
             assert np.array_equal(data, expected), f"rank {rank} of {p} has {data}"
 
 
-def test_publish_sends_every_element_p_minus_1_times():
+def test_every_element_is_sent_p_minus_1_times():
     cluster = Cluster(4, trace=True)
-    cluster.run(lambda comm: publish(comm, [400, 800]))
+    cluster.run(lambda comm: gathered(comm, [400, 800]))
     assert cluster.trace.bytes_sent() <= 8 * 1200 * 3, "an all-gather sends n (p - 1) elements"
 
 
@@ -136,30 +136,30 @@ def test_taken_gradient_is_forgotten(passing):
 class Gathered:
     """A unit that is gathered, or not."""
 
-    def __init__(self, full=True, pinned=False):
-        self.full, self.pinned = np.ones(3) if full else None, pinned
+    def __init__(self, unsharded=True, keep=False):
+        self.unsharded, self.keep_unsharded = np.ones(3) if unsharded else None, keep
 
-    def release(self):
-        assert self.full is not None, "it was not gathered: nothing to release"
-        self.full = None
+    def reshard(self):
+        assert self.unsharded is not None, "it was not gathered: nothing to release"
+        self.unsharded = None
 
 
 def test_room_is_made_of_what_is_not_wanted():
     units = [Gathered() for _ in range(5)]
     Prefetcher._reshard_others(SimpleNamespace(units=units), units[3], units[1])
-    assert [u.full is not None for u in units] == [False, True, False, True, False]
+    assert [u.unsharded is not None for u in units] == [False, True, False, True, False]
 
 
 def test_room_is_made_with_nothing_to_come():
-    units = [Gathered(), Gathered(full=False), Gathered()]
+    units = [Gathered(), Gathered(unsharded=False), Gathered()]
     Prefetcher._reshard_others(SimpleNamespace(units=units), units[2], None)
-    assert [u.full is not None for u in units] == [False, False, True]
+    assert [u.unsharded is not None for u in units] == [False, False, True]
 
 
-def test_pinned_units_stay():
-    units = [Gathered(pinned=True), Gathered(), Gathered(full=False, pinned=True), Gathered()]
+def test_units_to_keep_stay():
+    units = [Gathered(keep=True), Gathered(), Gathered(unsharded=False, keep=True), Gathered()]
     Prefetcher._reshard_others(SimpleNamespace(units=units), units[3])
-    assert [u.full is not None for u in units] == [True, False, False, True]
+    assert [u.unsharded is not None for u in units] == [True, False, False, True]
 
 
 CONFIG = GPTConfig(8, context=8, num_layers=4, num_heads=2, width=16, tied=False)

@@ -10,6 +10,7 @@ from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.optim import clip
 from minipar.parallel.tensor import apply as cutting
 from minipar.parallel.tensor import layers as tensor
+from minipar.parallel.tensor.sequence import SequenceSplit
 from minipar.parallel.tensor.vocabulary import vocabulary_cross_entropy
 
 SIZES = [1, 2, 3, 4]
@@ -57,7 +58,7 @@ def test_a_row_layer_that_leaves_with_some_of_the_tokens(p):
     right.backward(draw(2, 2, 12, 5))
 
     def main(comm):
-        x, y, mine = row_layer(comm, tensor.SequenceSplit)
+        x, y, mine = row_layer(comm, SequenceSplit)
         tokens = slice(*chunk_bounds(12, p)[comm.rank])
         close(y.data, right.data[:, tokens], f"rank {comm.rank} of {p}: the output")
         y.backward(draw(2, 2, 12, 5)[:, tokens].copy())
@@ -138,7 +139,7 @@ def test_tokens_come_together_and_their_gradients_are_summed(p):
     def main(comm):
         tokens = slice(*chunk_bounds(8, p)[comm.rank])
         mine = Tensor(x[:, tokens].copy(), requires_grad=True)
-        y = tensor.SequenceSplit(comm).enter(mine)
+        y = SequenceSplit(comm).enter(mine)
         close(y.data, x, f"rank {comm.rank} of {p}: all tokens, in their order")
         y.backward(g[comm.rank])            # every rank uses the tokens in its own way
         close(mine.grad, sum(g)[:, tokens], f"rank {comm.rank} of {p}: the gradient")

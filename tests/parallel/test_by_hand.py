@@ -13,7 +13,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.strategies import NAMES, make_strategy
+from minipar.parallel.strategies import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy, agree_on_batch
 from minipar.testing import worlds
 from tests.support.cases import ALL, HYBRIDS, PIPELINES, Case
@@ -39,7 +39,7 @@ def train(comm, make, mesh=None):
     return strategy.state_dict()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_it_gives_what_one_process_gives(name, p):
     (alone,), _ = Cluster(1).run(lambda comm: train(comm, Strategy))

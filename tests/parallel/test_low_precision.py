@@ -14,7 +14,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.low_precision import gather_in, reduce_in, send_in
+from minipar.parallel.low_precision import LowPrecisionWire
 from minipar.parallel.strategies import make_strategy
 from minipar.parallel.strategy import Strategy
 from minipar.testing import worlds
@@ -35,9 +35,10 @@ def test_fsdp_gathers_weights_in_two_bytes_without_a_difference(world):
     """Every use rounds them in any case: rounding before the message changes no bit."""
     def body(comm):
         found, sent = [], []
-        for change in (lambda strategy: None, partial(gather_in, how=BFLOAT16)):
+        for options in ({}, {"gather_wire": LowPrecisionWire(BFLOAT16)}):
             comm.start_trace()
-            found.append(train(comm, "gpt", "bf16", partial(make_strategy, "fsdp"), 1, change))
+            found.append(train(comm, "gpt", "bf16", partial(make_strategy, "fsdp"), 1,
+                               **options))
             sent.append(comm.stop_trace().bytes_sent(comm.rank, "all_gather"))
         same_bits(*found)
         assert sent[0] == 2 * sent[1] > 0
@@ -53,20 +54,20 @@ def test_gradients_are_reduced_in_a_chosen_format(world, name):
     if (name == "hsdp" or "×" in name) and world.size != 4:
         pytest.skip("needs four ranks")
 
-    def make(model, comm):
+    def make(model, comm, **options):
         if name == "hsdp":
-            return make_strategy("fsdp", model, comm, hybrid_shard=2)
+            return make_strategy("fsdp", model, comm, hybrid_shard=2, **options)
         if "×" in name:
             other = {"tp": 2} if "tp" in name else {"pp": 2}
             return make_hybrid(model, DeviceMesh(comm, dp=2, **other),
-                               data_parallel=name.split()[-1])
-        return make_strategy(name, model, comm)
+                               data_parallel=name.split()[-1], **options)
+        return make_strategy(name, model, comm, **options)
 
     def body(comm):
         found, sent = [], []
-        for change in (lambda strategy: None, partial(reduce_in, how=BFLOAT16)):
+        for options in ({}, {"wire": LowPrecisionWire(BFLOAT16)}):
             comm.start_trace()
-            found.append(one_step(comm, "tied", "fp32", make, change))
+            found.append(one_step(comm, "tied", "fp32", make, **options))
             sent.append(comm.stop_trace())
         wide, narrow = found
         for key, gradient in wide.items():
@@ -86,11 +87,13 @@ def test_gradients_are_reduced_in_a_chosen_format(world, name):
 
 
 def test_what_no_strategy_can_do_is_refused():
+    wire = LowPrecisionWire(BFLOAT16)
+
     def body(comm):
         with pytest.raises(ValueError, match="dp sums gradients on rank 0"):
-            reduce_in(make_strategy("dp", build("mlp", "fp32"), comm), BFLOAT16)
+            make_strategy("dp", build("mlp", "fp32"), comm, wire=wire)
         with pytest.raises(ValueError, match="gathers no units of weights: choose fsdp"):
-            gather_in(make_strategy("ddp", build("mlp", "fp32"), comm), BFLOAT16)
+            make_strategy("ddp", build("mlp", "fp32"), comm, gather_wire=wire)
     Cluster(2).run(body)
 
 
@@ -120,13 +123,14 @@ def test_tensor_parallel_is_one_process_to_the_roundings(world, wire, sequence, 
     bound = 4 * roundings("tied", precision)**0.5 * UNIT[precision]
 
     def make(model, comm):
+        fmt = FLOAT16 if precision == "fp16" else BFLOAT16
         return make_hybrid(model, DeviceMesh(comm, tp=comm.size // (comm.size // 2),
-                                             dp=comm.size // 2), sequence_parallel=sequence)
+                                             dp=comm.size // 2), sequence_parallel=sequence,
+                           activation_format=fmt if wire else None)
 
     def body(comm):
-        change = partial(send_in, fmt=FLOAT16 if precision == "fp16" else BFLOAT16)
-        found = one_step(comm, "tied", precision, make, change if wire else lambda strategy: None)
-        expected = one_step(comm.split(comm.rank), "tied", precision, Strategy, lambda s: None)
+        found = one_step(comm, "tied", precision, make)
+        expected = one_step(comm.split(comm.rank), "tied", precision, Strategy)
         ours, theirs = (np.concatenate([a[name].ravel() for name in expected])
                         for a in (found, expected))
         distance = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
@@ -141,18 +145,17 @@ def test_tensor_parallel_is_one_process_to_the_roundings(world, wire, sequence, 
 def test_three_axes_are_one_process_to_the_roundings(world, precision, data_parallel):
     """Everything at once: narrow messages along every axis, a schedule of several microbatches."""
     bound = 4 * roundings("gpt", precision)**0.5 * UNIT[precision]
-    wire = FLOAT16 if precision == "fp16" else BFLOAT16
+    fmt = FLOAT16 if precision == "fp16" else BFLOAT16
+    wires = {"wire": LowPrecisionWire(fmt), "activation_format": fmt}
+    if data_parallel == "fsdp":
+        wires["gather_wire"] = LowPrecisionWire(fmt)
 
-    def change(strategy):
-        send_in(strategy, wire)
-        reduce_in(strategy, wire)
-        if data_parallel == "fsdp":
-            gather_in(strategy, wire)
+    def make(model, comm):
+        return make_hybrid(model, DeviceMesh(comm, pp=2, dp=2, tp=2), data_parallel=data_parallel,
+                           **wires)
 
     def body(comm):
-        found = train(comm, "gpt", precision,
-                      lambda model, comm: make_hybrid(model, DeviceMesh(comm, pp=2, dp=2, tp=2),
-                                                      data_parallel=data_parallel), 4, change)
+        found = train(comm, "gpt", precision, make, 4)
         expected = alone("gpt", precision, parts=4)
         for key in expected:
             distance = np.linalg.norm(found[key] - expected[key]) / np.linalg.norm(expected[key])

@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, Activation, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.strategies import NAMES, make_strategy, shard_by_block
+from minipar.parallel.strategies import STRATEGIES, make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import fully_shard
 
@@ -47,7 +47,7 @@ def test_what_does_not_exist_or_fit_is_refused():
             lambda comm: make_strategy("ddp", mlp(), comm).forward_backward([]))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_a_model_needs_numbers_and_goes_to_one_strategy_only(name):
     refused(1, "the model has no numbers", lambda comm: make_strategy(name, MLP([2, 2]), comm))
 
@@ -79,7 +79,7 @@ def test_parameters_come_from_rank_0():
         strategy.step(optimizer)                # dp: the others learn them in the next forward
         return strategy.state_dict()
     expected = MLP([4, 5, 3]).initialize(0).state_dict()
-    for name in NAMES:
+    for name in STRATEGIES:
         for state in Cluster(2).run(lambda comm, name=name: body(comm, name))[0]:
             for key, value in expected.items():
                 assert np.array_equal(state[key], value), (name, key)

@@ -21,7 +21,7 @@ from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.strategies import NAMES, make_strategy
+from minipar.parallel.strategies import STRATEGIES, make_strategy, names_with
 from minipar.parallel.strategy import Microbatch
 from minipar.testing.worlds import worlds
 
@@ -33,7 +33,8 @@ def train(comm, name, kinds=(), activations=False, num_steps=3):
     file, ledger = MappedFile(), Ledger()
     with ledger.recording(), allocating_with(dict.fromkeys(kinds, file.zeros)):
         model = GPT(CONFIG).initialize(1, np.float64)
-        strategy = make_strategy(name, model, comm, bucket_mb=0.01)
+        options = {"bucket_mb": 0.01} if name in names_with("bucket_mb") else {}
+        strategy = make_strategy(name, model, comm, **options)
         optimizer = AdamW(strategy.slabs, lr=1e-2)
     offload = OffloadActivations(file.empty, model.parameters(), *copy_lanes(comm), min_bytes=1)
     ids = np.random.default_rng(comm.rank).integers(0, 23, (4, 17))
@@ -52,7 +53,7 @@ def train(comm, name, kinds=(), activations=False, num_steps=3):
 @worlds(1, 3, mpi=(4,))
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow)
                                   if name in ("zero2", "zero3", "fsdp") else name
-                                  for name in NAMES if name != "dp"])
+                                  for name in STRATEGIES if name != "dp"])
 def test_every_strategy_with_optimizer_states_and_activations_offloaded(world, name):
     def body(comm):
         plain, moved = train(comm, name), train(comm, name, ["optimizer states"], True)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from minipar.number_formats import BFLOAT16, FLOAT16
-from minipar.parallel.low_precision import send_in
 from minipar.parallel.pipeline import make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.strategies import make_strategy
@@ -47,7 +46,8 @@ def test_on_more_ranks_only_the_order_of_sums_differs(world, name):
 
 
 def on_pipeline(schedule):
-    return lambda model, comm: Pipeline(model, comm, partial(make_schedule, schedule, comm.size))
+    return lambda model, comm, **options: Pipeline(
+        model, comm, partial(make_schedule, schedule, comm.size), **options)
 
 
 @worlds(2, 3, mpi=(3,))
@@ -60,9 +60,10 @@ def test_a_pipeline_is_bitwise_one_process_and_sends_half_the_bytes(world, sched
 
     def body(comm):
         sent = []
-        for change in (None, partial(send_in, fmt=wire)):
+        for fmt in (None, wire):
             comm.start_trace()
-            same_bits(train(comm, "gpt", precision, on_pipeline(schedule), 4, change), expected)
+            same_bits(train(comm, "gpt", precision, on_pipeline(schedule), 4,
+                            activation_format=fmt), expected)
             sent.append(sum(m.num_bytes for m in comm.stop_trace().select(comm.rank)
                             if re.fullmatch(r"\d+[FBI]\d+", m.label)))
         neighbours = (comm.rank > 0) + (comm.rank < comm.size - 1)

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.optim import SGD
 from minipar.precision import unscale
 from minipar.testing import worlds
 from tests.support.cases import Case
-from tests.support.quantized_runs import check_gathers, check_gradients, made, one_batch, quantize
+from tests.support.quantized_runs import check_gathers, check_gradients, made, one_batch
 
 
 @worlds(2, 3, mpi=())
@@ -27,7 +28,7 @@ def test_an_overflow_is_found_and_leaves_nothing_behind(world, name):
     def body(comm):
         after = []
         for scales in ((1.0, 2.0**131, 1.0), (1.0, 1.0)):
-            strategy = made(comm, name, case, quantize)
+            strategy = made(comm, name, case, wire=QuantizedWire())
             optimizer, answers = SGD(strategy.slabs, lr=0.1), []
             for scale in scales:
                 optimizer.zero_grad()
@@ -48,7 +49,7 @@ def test_an_overflow_is_found_and_leaves_nothing_behind(world, name):
 def test_of_microbatches_inside_no_sync_the_sum_alone_is_owed(world):
     """One debt for each number of each bucket, whatever the number of microbatches."""
     def body(comm):
-        strategy = made(comm, "ddp", Case("mlp", mask="full", parts=(8,)), quantize)
+        strategy = made(comm, "ddp", Case("mlp", mask="full", parts=(8,)), wire=QuantizedWire())
         one_batch(strategy, Case("mlp", mask="full", parts=(8,)))
         residual = strategy.wire.feedback.residuals
         assert {run for run, _ in residual} == set(strategy.buckets)

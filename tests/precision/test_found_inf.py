@@ -8,7 +8,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.strategies import NAMES, make_strategy
+from minipar.parallel.strategies import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.precision import FP16, LossScaler, set_precision, unscale
 from minipar.testing import worlds
@@ -19,7 +19,7 @@ MESHES = {"pp": ({"pp": 4}, "ddp"), "pp × dp": ({"pp": 2, "dp": 2}, "ddp"),
           "dp × tp zero1": ({"dp": 2, "tp": 2}, "zero1"),
           "pp × dp fsdp": ({"pp": 2, "dp": 2}, "fsdp")}
 SLOW = pytest.mark.slow
-SETS = [*(name if name == "fsdp" else pytest.param(name, marks=SLOW) for name in NAMES),
+SETS = [*(name if name == "fsdp" else pytest.param(name, marks=SLOW) for name in STRATEGIES),
         *(name if "fsdp" in name or "zero1" in name else pytest.param(name, marks=SLOW)
           for name in MESHES)]
 

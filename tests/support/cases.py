@@ -24,7 +24,8 @@ from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.naive import NaiveModelParallel
-from minipar.parallel.strategies import BUCKETED, make_strategy, shard_by_block
+from minipar.parallel.strategies import STRATEGIES as STRATEGIES_BY_NAME
+from minipar.parallel.strategies import make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch, Strategy
 
 VOCABULARY, TIME, WIDTH = 11, 6, 8
@@ -56,26 +57,23 @@ OPTIMIZERS = {
 }
 
 
-def _bucketed(name: str, model, comm, bucket_mb: float = 0.002) -> Strategy:
-    """Several buckets, the first one smaller."""
-    return BUCKETED[name](model, comm, bucket_mb, bucket_mb / 2)
+def _strategy(name: str, **fixed):
+    """A strategy by name; with several buckets, the first one smaller, where it has buckets."""
+    if "bucket_mb" in STRATEGIES_BY_NAME[name].options:
+        fixed |= {"bucket_mb": 0.002, "first_bucket_mb": 0.001}
+    return lambda model, comm, **options: make_strategy(name, model, comm, **fixed, **options)
 
 
-def _hybrid(model, comm) -> Strategy:
+def _hybrid_shard(model, comm, **options) -> Strategy:
     """Shards over two neighbours; over all where that does not fit."""
-    return shard_by_block(model, comm, None if comm.size % 2 else 2)
+    return shard_by_block(model, comm, None if comm.size % 2 else 2, **options)
 
 
 STRATEGIES = {
-    "dp": lambda model, comm: make_strategy("dp", model, comm),
-    "ddp": lambda model, comm: _bucketed("ddp", model, comm),
-    "zero1": lambda model, comm: _bucketed("zero1", model, comm),
-    "zero2": lambda model, comm: _bucketed("zero2", model, comm),
-    "zero3": lambda model, comm: make_strategy("zero3", model, comm),
-    "fsdp": shard_by_block,
-    "fsdp hybrid": _hybrid,
-    "fsdp kept": lambda model, comm: shard_by_block(model, comm, reshard_after_forward=False),
-    "fsdp no prefetch": lambda model, comm: shard_by_block(model, comm, prefetch=False),
+    **{name: _strategy(name) for name in STRATEGIES_BY_NAME},
+    "fsdp hybrid": _hybrid_shard,
+    "fsdp kept": _strategy("fsdp", reshard_after_forward=False),
+    "fsdp no prefetch": _strategy("fsdp", prefetch=False),
 }
 
 
@@ -87,7 +85,8 @@ PIPELINES = {"naive": NaiveModelParallel, **{name: _pipeline(name) for name in S
 
 
 def _hybrid_on(sizes: dict[str, int], **options):
-    return lambda model, comm: make_hybrid(model, DeviceMesh(comm, **sizes), **options)
+    return lambda model, comm, **more: make_hybrid(model, DeviceMesh(comm, **sizes), **options,
+                                                   **more)
 
 
 MESHES = {"pp 2 × dp 2": {"pp": 2, "dp": 2}, "pp 2 × tp 2": {"pp": 2, "tp": 2},

@@ -36,11 +36,9 @@ def batch(model, step, rows):
     return Microbatch(ids[rows], targets[rows], rows)
 
 
-def train(comm, model, precision, make=Strategy, parts=1, change=None):
+def train(comm, model, precision, make=Strategy, parts=1, **options):
     """Two steps of SGD with a scaled loss: losses, gradients, parameters."""
-    strategy = make(build(model, precision), comm)
-    if change:
-        change(strategy)
+    strategy = make(build(model, precision), comm, **options)
     optimizer, scaler = SGD(strategy.slabs, lr=0.1, momentum=0.9), LossScaler(2.0**10)
     found = {}
     for step in range(2):
@@ -73,10 +71,9 @@ def same_bits(found, expected, loss=1e-6):
             np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
-def one_step(comm, model, precision, make, change):
+def one_step(comm, model, precision, make, **options):
     """Gradients of one step, on every rank all of them."""
-    strategy = make(build(model, precision), comm)
-    change(strategy)
+    strategy = make(build(model, precision), comm, **options)
     rows = np.arange(ROWS)[list(strategy.rows(ROWS))]
     strategy.forward_backward([batch(model, 0, rows)], 1, 0)
     return {name: gradient for slab in strategy.slabs

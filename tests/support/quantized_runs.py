@@ -1,21 +1,16 @@
 """Training with quantized messages: near the exact gradients, in the bytes of the formula."""
 
-from functools import partial
-
 import numpy as np
 
 from minipar.compress.messages.block_codec import INT8 as CODEC
 from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.parallel.data.graph import ranks_that_differ
-from minipar.parallel.low_precision import gather_in, reduce_in
 from minipar.parallel.strategy import Microbatch
 from tests.support.cases import ALL, MODELS, Case
 
 
-def made(comm, name, case, change=lambda strategy: None):
-    strategy = ALL[name](MODELS[case.model]().initialize(0, np.float32), comm)
-    change(strategy)
-    return strategy
+def made(comm, name, case, **options):
+    return ALL[name](MODELS[case.model]().initialize(0, np.float32), comm, **options)
 
 
 def one_batch(strategy, case, step=0, scale=1.0):
@@ -30,10 +25,6 @@ def one_batch(strategy, case, step=0, scale=1.0):
             for name, gradient in slab.named(slab.complete_grad()).items()}
 
 
-def quantize(strategy):
-    reduce_in(strategy, QuantizedWire())
-
-
 def check_gradients(world, name):
     """Gradients are summed as codes: near the exact ones, and the same bits on every rank.
 
@@ -45,8 +36,8 @@ def check_gradients(world, name):
 
     def body(comm):
         exact, sent = {}, []
-        for change in (lambda strategy: None, quantize):
-            strategy = made(comm, name, case, change)
+        for options in ({}, {"wire": QuantizedWire()}):
+            strategy = made(comm, name, case, **options)
             comm.start_trace()
             found = one_batch(strategy, case)
             sent.append(comm.stop_trace())
@@ -79,13 +70,13 @@ def check_gathers(world, name):
 
     def body(comm):
         found, sent = [], []
-        for change in (lambda strategy: None, partial(gather_in, how=QuantizedWire())):
-            strategy = made(comm, name, case, change)
+        for options in ({}, {"gather_wire": QuantizedWire()}):
+            strategy = made(comm, name, case, **options)
             comm.start_trace()
             found.append(one_batch(strategy, case))
             trace = comm.stop_trace()
             sent.append([m.num_bytes for m in trace.select(comm.rank, "all_gather")])
-        units = getattr(strategy, "pipeline", strategy).gathering.units
+        units = getattr(strategy, "pipeline", strategy).prefetcher.units
         numbers = {CODEC.num_bytes(length): length for unit in units for run in unit.runs
                    for length in run.lengths}
         assert sum(4 * numbers[num_bytes] for num_bytes in sent[1]) == sum(sent[0]) > 0

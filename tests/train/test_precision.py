@@ -11,7 +11,6 @@ from minipar.commands.main import main
 from minipar.compress.messages.block_codec import BlockCodec
 from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.launcher import UsageError
-from minipar.parallel.low_precision import reduce_in
 from minipar.precision import LossScaler
 from minipar.train import begin, train_steps
 from minipar.train.loop import take_step
@@ -92,7 +91,7 @@ def test_a_classifier_learns_as_well_from_integers():
                 options = parse(*words)
                 run = begin(comm, options, make_task(options))
                 if bits is not None:
-                    reduce_in(run.strategy, QuantizedWire(BlockCodec(bits), feedback))
+                    run.strategy.wire = QuantizedWire(BlockCodec(bits), feedback)
                 train_steps(comm, run)
                 return np.mean(run.losses[-20:])
             found[bits, feedback] = Cluster(4).run(body)[0][0] if bits or feedback else None

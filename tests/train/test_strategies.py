@@ -10,7 +10,7 @@ import pytest
 from minipar import checkpoint as files
 from minipar.commands.main import main
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.parallel.strategies import NAMES
+from minipar.parallel.strategies import STRATEGIES
 from minipar.train.config_file import from_tables
 from tests.train.test_train import SMALL, losses, parse
 
@@ -18,7 +18,7 @@ RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dropout", "0.2
        "float64", "--clip", "0.1", "--weight-decay", "0.5"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_is_one_rank(name):
     alone = losses(1, parse(*RUN))
     for words in (["--accumulate", "4"], ["--hybrid-shard", "2"] if name == "fsdp" else
@@ -43,10 +43,10 @@ def test_another_strategy_on_other_ranks_goes_on(first, num_ranks, then, other_n
 
 
 def test_checkpoints_of_all_strategies_are_the_same_file(tmp_path):
-    for name in NAMES:
+    for name in STRATEGIES:
         losses(3, parse(*RUN, "--strategy", name, "--out", str(tmp_path / name)))
     expected = files.load(tmp_path / "ddp")
-    for name in NAMES:
+    for name in STRATEGIES:
         saved = files.load(tmp_path / name)
         for ours, theirs in ((saved.model, expected.model), (saved.optimizer, expected.optimizer)):
             assert ours.keys() == theirs.keys()

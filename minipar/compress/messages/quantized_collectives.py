@@ -4,7 +4,7 @@
                    owner: decode all, sum in float32
                    the sum ──codes──▶ all ranks           all_gather:  (p-1)/p of all codes
 
-    reduce_in(strategy, QuantizedWire())
+    make_strategy("ddp", model, comm, wire=QuantizedWire())
 
 A number is rounded twice, whatever p is: by the rank that sends it, and once more as part of the
 sum.  A ring that passed on partial sums as codes would round p - 1 times, with coarser steps each

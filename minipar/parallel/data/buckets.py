@@ -1,4 +1,4 @@
-"""Buckets: gradients travel a few at a time, the last layers' first, while backward goes on.
+"""Buckets: gradients are reduced a few at a time, the last layers first, while backward goes on.
 
     slab        wte │ h.0 … │ h.1 … │ h.2 … │ ln_f          parameters, in the order of forward
     buckets          3      │   2   │   1   │  0            gradients come from the right
@@ -10,41 +10,42 @@ Li et al. 2020 (PyTorch Distributed), section 3.2.2.
 import math
 from collections.abc import Sequence
 
+from ...backend import Array
 from ...nn.slab import Segment, Slab
 
 MB = 1 << 20
 
 
 def assign_buckets(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int]]:
-    """Numbers of the parameters of each bucket, `sizes` in bytes in the order of arrival.
+    """The numbers of the parameters of each bucket; `sizes` in bytes, in the order of arrival.
 
-    PyTorch's rule: a bucket is closed by the parameter that brings it to its limit or above; the
-    first bucket has limits[0], the next limits[1], …, all further ones the last.
+    PyTorch's rule: the parameter that brings a bucket to its limit or above closes it.  The first
+    bucket has limits[0], the next limits[1], …, all further ones the last limit.
     """
     buckets: list[list[int]] = []
-    full = True
+    num_bytes, is_full = 0, True
     for i, size in enumerate(sizes):
-        if full:
+        if is_full:
             buckets.append([])
-            held = 0
+            num_bytes = 0
         buckets[-1].append(i)
-        held += size
-        full = held >= limits[min(len(buckets), len(limits)) - 1]
+        num_bytes += size
+        is_full = num_bytes >= limits[min(len(buckets), len(limits)) - 1]
     return buckets
 
 
 def bucket_limits(first_bucket_mb: float, bucket_mb: float) -> tuple[int, int]:
-    """Both caps in bytes.  Raises ValueError unless they are positive."""
+    """Both limits in bytes, the first at most the second.  Raises ValueError unless positive."""
     for name, size in (("first_bucket_mb", first_bucket_mb), ("bucket_mb", bucket_mb)):
         if not 0 < size < math.inf:
             raise ValueError(f"{name}={size}: a bucket needs room: give a number of megabytes > 0")
-    return int(first_bucket_mb * MB), int(bucket_mb * MB)
+    return int(min(first_bucket_mb, bucket_mb) * MB), int(bucket_mb * MB)
 
 
 class Bucket:
-    """Neighbours in a slab: parameters `first` … `last` - 1, elements `start` … `stop` - 1.
+    """Parameters `first` … `last` - 1 of a slab, its elements `start` … `stop` - 1.
 
-    `layout` are their segments, counted from the start of the run.
+    `layout` are their segments, counted from the start of the bucket.
     """
 
     def __init__(self, slab: Slab, first: int, last: int):
@@ -54,12 +55,12 @@ class Bucket:
         self.layout = relative(segments)
 
     @property
-    def data(self):
+    def data(self) -> Array:
         """The parameters, flat."""
         return self.slab.data[self.start:self.stop]
 
     @property
-    def grad(self):
+    def grad(self) -> Array:
         """The gradients, flat."""
         return self.slab.grad[self.start:self.stop]
 
@@ -73,10 +74,10 @@ def relative(segments: Sequence[Segment]) -> list[Segment]:
 
 def make_buckets(slabs: Sequence[Slab], limits: Sequence[int]) -> list[Bucket]:
     """The slabs cut into buckets, in the order in which backward fills them."""
-    runs = []
+    buckets = []
     for slab in reversed(slabs):
         backwards = list(range(len(slab.parameters)))[::-1]
         sizes = [slab.parameters[i].data.nbytes for i in backwards]
-        for bucket in assign_buckets(sizes, limits):
-            runs.append(Bucket(slab, backwards[bucket[-1]], backwards[bucket[0]] + 1))
-    return runs
+        for members in assign_buckets(sizes, limits):
+            buckets.append(Bucket(slab, backwards[members[-1]], backwards[members[0]] + 1))
+    return buckets

@@ -24,12 +24,16 @@ from ...nn import Module
 from ...optim import Optimizer
 from ...random import training_step
 from ..strategy import Microbatch, Strategy
+from ..wire import UNCOMPRESSED, Wire
 
 
 class DataParallel(Strategy):
     """See the module.  Batches are given to rank 0, whole; the other ranks give empty ones."""
 
-    def __init__(self, model: Module, comm: Communicator):
+    def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
+        if wire is not UNCOMPRESSED:
+            raise ValueError("dp sums gradients on rank 0, one by one: for sums in another format "
+                             "choose ddp")
         super().__init__(model, comm)
         for slab in self.slabs:             # of which rank 0 alone has gradients
             slab.comm, slab.is_copy = comm, comm.rank > 0

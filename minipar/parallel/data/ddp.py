@@ -1,9 +1,15 @@
-"""Distributed data parallelism: buckets of gradients are summed while backward goes on.
+"""Distributed data parallelism: each bucket of gradients is summed while backward goes on.
 
     backward     ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
-    messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░           time max(B, M), not B + M
+    messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       max(B, M) instead of B + M
 
-One exchange a step: an all-reduce of all gradients, 2Ψ(p-1)/p elements per rank.  Li et al. 2020,
+Every rank has the whole model and computes the gradients of its rows.  The parameters are grouped
+into buckets, the last layers first.  When the last gradient of a bucket is ready, its all-reduce
+begins, and communicates while backward computes the next gradients.  So a step's backward takes
+max(B, M), for B seconds of computation and M of messages.  After backward every rank has the same
+summed gradients and takes the same step.
+
+One all-reduce of all Ψ gradients over p ranks: each rank sends 2Ψ(p-1)/p elements.  Li et al. 2020,
 PyTorch Distributed: Experiences on Accelerating Data Parallel Training.
 """
 
@@ -18,11 +24,73 @@ from ...comm import Communicator
 from ...comm.work import Work, start
 from ...nn import Module
 from ..strategy import Strategy
+from ..wire import UNCOMPRESSED, Wire
 from .buckets import Bucket, bucket_limits, make_buckets
 from .graph import broadcast_parameters, ranks_that_differ
 from .order import OrderedLauncher
 
 Reduction = Callable[[Communicator, Array], Array]
+
+
+class Bucketed(Strategy):
+    """Base of the strategies that reduce gradients bucket by bucket: DDP and ZeRO-1."""
+
+    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
+                 first_bucket_mb: float = 1.0, wire: Wire = UNCOMPRESSED):
+        super().__init__(model, comm, wire)
+        self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
+        broadcast_parameters(model, comm)
+        self.order = OrderedLauncher([bucket.parameters for bucket in self.buckets], self._launch)
+        self.works: list[Work] = []             # one for each reduction under way
+
+    def start_reduction(self, bucket: Bucket) -> Work:
+        """Begin to reduce one bucket over the ranks."""
+        raise NotImplementedError
+
+    def backward(self, loss: Tensor) -> None:
+        """Compute and reduce the gradients.  Raises ValueError if reduced ones are still here."""
+        if self._is_reduced and self.has_gradients():
+            raise ValueError("these gradients were reduced already, and would be again: call "
+                             "zero_grad() first, or add up microbatches inside no_sync()")
+        super().backward(loss)
+
+    def before_backward(self, loss: Tensor) -> None:
+        """Find the parameters that `loss` uses: the buckets wait for their gradients alone."""
+        self.order.before_backward(loss)
+
+    def after_backward(self) -> None:
+        """Launch the buckets that received no gradient; wait until all are reduced."""
+        self.order.after_backward()
+        for work in self.works:
+            work.wait()
+        self.works.clear()
+
+    def _launch(self, i: int) -> None:
+        bucket = self.buckets[i]
+        for parameter in bucket.parameters:     # a parameter that was not used counts as 0
+            if parameter.grad is None:
+                parameter.slot.grad = parameter.slot.grad_buffer()
+                parameter.slot.grad[...] = 0
+        self.works.append(self.start_reduction(bucket))
+
+
+class DistributedDataParallel(Bucketed):
+    """Every rank holds the whole model, and all-reduces its gradients.
+
+    `comm_hook(comm, flat)`, if given, sums a bucket in place instead of the wire.
+    """
+
+    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
+                 first_bucket_mb: float = 1.0, comm_hook: Reduction | None = None,
+                 wire: Wire = UNCOMPRESSED):
+        super().__init__(model, comm, bucket_mb, first_bucket_mb, wire)
+        self.comm_hook = comm_hook
+
+    def start_reduction(self, bucket: Bucket) -> Work:
+        """Begin the all-reduce of a bucket."""
+        if self.comm_hook is not None:
+            return start(self.comm_hook, self.comm, bucket.grad)
+        return start(self.wire.all_reduce, self.comm, bucket.grad, key=bucket)
 
 
 def check_replicas(model: Module, comm: Communicator) -> None:
@@ -35,60 +103,3 @@ def check_replicas(model: Module, comm: Communicator) -> None:
         raise RuntimeError(f"the parameters on ranks {different} are not those of rank 0: the "
                            "replicas have diverged (an update that only some ranks made, or other "
                            "gradients)")
-
-
-class Bucketed(Strategy):
-    """What all strategies share whose gradients stay in the slab until their bucket is reduced."""
-
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
-                 first_bucket_mb: float = 1.0):
-        super().__init__(model, comm)
-        self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
-        broadcast_parameters(model, comm)
-        self.order = OrderedLauncher([run.parameters for run in self.buckets], self._launch)
-        self.works: list[tuple[Bucket, Work]] = []
-
-    def start(self, run: Bucket) -> Work:
-        """Begin to reduce one bucket."""
-        raise TypeError(f"{type(self).__name__} defines no start()")
-
-    def backward(self, loss: Tensor) -> None:
-        """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
-        if self._reduced and self.has_gradients():
-            raise ValueError("these gradients were reduced already, and would be again: call "
-                             "zero_grad() first, or add up microbatches inside no_sync()")
-        super().backward(loss)
-
-    def before_backward(self, loss: Tensor) -> None:
-        """See Strategy."""
-        self.order.before_backward(loss)
-
-    def after_backward(self) -> None:
-        """See Strategy."""
-        self.order.after_backward()
-        for _, work in self.works:
-            work.wait()
-        self.works.clear()
-
-    def _launch(self, i: int) -> None:
-        run = self.buckets[i]
-        for parameter in run.parameters:        # a parameter that was not used counts as 0
-            if parameter.grad is None:
-                parameter.slot.grad = parameter.slot.grad_buffer()
-                parameter.slot.grad[...] = 0
-        self.works.append((run, self.start(run)))
-
-
-class DistributedDataParallel(Bucketed):
-    """Every rank holds the whole model; `comm_hook(comm, flat)`, if given, sums a bucket."""
-
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
-                 first_bucket_mb: float = 1.0, comm_hook: Reduction | None = None):
-        super().__init__(model, comm, bucket_mb, first_bucket_mb)
-        self.comm_hook = comm_hook
-
-    def start(self, run: Bucket) -> Work:
-        """See Bucketed."""
-        if self.comm_hook is not None:
-            return start(self.comm_hook, self.comm, run.grad)
-        return start(self.wire.all_reduce, self.comm, run.grad, key=run)

@@ -42,15 +42,15 @@ class Pipeline(Staged):
     `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages, which do not
     depend on the number: `partial(make_schedule, "1f1b", comm.size)`, or `lambda m: yours`.  See
     Staged for `cuts`.  After a batch `intervals` are what this rank did and when, `most_in_flight`
-    how many microbatches' activations it held at most (each stage's counted).
+    how many microbatches' activations it held at most (each stage's counted).  Activations are sent
+    as codes of `activation_format`, if given.
     """
-
-    activation_format: Format | None = None     # of which codes are sent, if any
 
     def __init__(self, model: Module, comm: Communicator,
                  schedule_for: Callable[[int], tuple[Schedule, Placement]],
-                 cuts: Sequence[int] | None = None):
+                 cuts: Sequence[int] | None = None, activation_format: Format | None = None):
         super().__init__(model, comm, schedule_for(1)[1], cuts)
+        self.activation_format = activation_format
         self.schedule_for = schedule_for
         self.intervals: list[Interval] = []
         self.most_in_flight = 0

@@ -35,9 +35,10 @@ from ...nn import Parameter
 from ...optim import Optimizer
 from ..data.order import OrderedLauncher
 from ..strategy import Microbatch
-from ..zero.fsdp_unit import FSDPUnit, call_before_use
+from ..wire import UNCOMPRESSED, Wire
+from ..zero.fsdp_unit import FSDPUnit, unshard_before_use
 from ..zero.prefetch import Prefetcher
-from ..zero.zero2 import GradientReducer
+from ..zero.reducer import GradientReducer
 from .executor import Pipeline
 from .stage_shards import StageRuns
 from .stage_slab import StageSlab
@@ -53,7 +54,8 @@ class FullyShardedPipeline(Pipeline):
 
     can_accumulate = False
 
-    def shard(self, dp: Communicator, comm_of: Callable[[StageSlab], Communicator]) -> None:
+    def shard(self, dp: Communicator, comm_of: Callable[[StageSlab], Communicator],
+              wire: Wire = UNCOMPRESSED, gather_wire: Wire = UNCOMPRESSED) -> None:
         """Keep this rank's pieces, alone of `dp`; parts of a slab are summed over comm_of(slab)."""
         users, units = self._users(), {}
         shared = [slab for _, slab in self.shared]      # to be cut alike on all that have them
@@ -66,7 +68,8 @@ class FullyShardedPipeline(Pipeline):
                 units.setdefault(keys[first][0], []).append(run)
         self.slabs = [cut[slab] for slab in self.slabs]
         self.shared = [(comm, cut[slab]) for comm, slab in self.shared]
-        self._watch({key: FSDPUnit(units[key]) for key in sorted(units)}, dp)
+        self._watch({key: FSDPUnit(units[key], wire=gather_wire) for key in sorted(units)}, dp,
+                    wire)
 
     def _users(self) -> dict[Parameter, Users]:
         users: dict[Parameter, Users] = {}
@@ -77,26 +80,26 @@ class FullyShardedPipeline(Pipeline):
                         users[parameter] = (*users.get(parameter, ()), (stage, i))
         return users
 
-    def _watch(self, units: dict[Users, FSDPUnit], dp: Communicator) -> None:
+    def _watch(self, units: dict[Users, FSDPUnit], dp: Communicator, wire: Wire) -> None:
         """Gather these units when they are used, and reduce the gradients of each stage's."""
         for unit in units.values():
-            call_before_use([module for _, module in self.model.named_modules()], unit)
-        self.prefetcher = Prefetcher(list(units.values()), dp, self._poll, mend=MENDED)
+            unshard_before_use([module for _, module in self.model.named_modules()], unit)
+        self.prefetcher = Prefetcher(list(units.values()), dp, self._poll, remedy=MENDED)
         runs = [(key, run) for key, unit in units.items() for run in unit.runs]
-        self.reductions = GradientReducer([run.shard for _, run in runs],
-                                     [run.gradient for _, run in runs], dp.split(0))
+        self.reducer = GradientReducer([run.shard for _, run in runs],
+                                       [run.gradient for _, run in runs], dp.split(0), wire=wire)
         self.orders: dict[int, OrderedLauncher] = {}
         for stage in {stage for key in units for stage, _ in key}:
             first = {i: min(part for s, part in key if s == stage)      # whose backward is last
                      for i, (key, _) in enumerate(runs) if stage in {s for s, _ in key}}
             order = sorted(first, key=first.get, reverse=True)
             self.orders[stage] = OrderedLauncher([runs[i][1].shard.parameters for i in order],
-                                         lambda n, order=order: self.reductions.launch(order[n]))
+                                         lambda n, order=order: self.reducer.launch(order[n]))
 
     def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
             step: int = 0) -> float:
         """See Strategy.  Raises RuntimeError unless all ranks of dp used the same units."""
-        self.prefetcher.begin()
+        self.prefetcher.start_step()
         with self.prefetcher.during("both"):
             return super().run_batch(microbatches, num_targets, seed, step)
 
@@ -115,12 +118,12 @@ class FullyShardedPipeline(Pipeline):
     def after_backward(self) -> None:
         """See Strategy: wait for the last reduction; what several stages have is summed in pieces.
         """
-        self.reductions.settle()
+        self.reducer.wait()
         self.prefetcher.check_uses()
-        self.prefetcher.end()
+        self.prefetcher.finish_step()
         super().after_backward()
 
     def update(self, optimizer: Optimizer) -> None:
         """See Strategy."""
         super().update(optimizer)
-        self.prefetcher.release()            # what an evaluation gathered has old values now
+        self.prefetcher.reshard()           # weights that an evaluation gathered are outdated

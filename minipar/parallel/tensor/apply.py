@@ -18,18 +18,19 @@ from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import GPT, MLP, Dropout, Linear, Module, Slab
+from ...number_formats import Format
 from ..conjugate import gather_from
 from ..shards import gather_parameter
 from .layers import (
     AXIS,
-    SequenceSplit,
     TensorSplit,
     retype,
     split_attention,
     split_columns,
     split_rows,
 )
-from .regather import RegatheringColumnLinear
+from .low_precision import LowPrecisionSequenceSplit, LowPrecisionTensorSplit
+from .sequence import RegatheringColumnLinear, SequenceSplit
 from .vocabulary import split_vocabulary, vocabulary_cross_entropy
 
 
@@ -122,17 +123,22 @@ class TensorParallelGPT(TensorParallel, GPT):
 
 
 def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = False,
-                gather_again: bool = False) -> Module:
+                gather_again: bool = False, message_format: Format | None = None) -> Module:
     """Cut `model` over the ranks of `tp`, which all call it; return it, changed.
 
-    Before `initialize` or after it.  With `sequence_parallel` a GPT's tokens are split between the
-    pairs of layers; with `gather_again` too, their inputs are kept split and gathered once more in
-    backward (`regather.py`).  Raises ValueError for a number of ranks that its sizes do not allow,
-    and for other models.
+    Call it before `initialize` or after it.  `sequence_parallel` splits a GPT's tokens between the
+    pairs of layers; with `gather_again`, their inputs are kept split and gathered once more in
+    backward.  `message_format`: activations enter and leave the pairs as codes of it.  Raises
+    ValueError for other models, and for sizes that the ranks cannot share.
     """
     if gather_again and not sequence_parallel:
         raise ValueError("gather_again needs sequence_parallel=True: else nothing is gathered")
-    split = (SequenceSplit if sequence_parallel else TensorSplit)(tp)
+    split: TensorSplit
+    if message_format is None:
+        split = (SequenceSplit if sequence_parallel else TensorSplit)(tp)
+    else:
+        split = (LowPrecisionSequenceSplit if sequence_parallel
+                 else LowPrecisionTensorSplit)(tp, message_format)
     if type(model) not in (MLP, GPT) or sequence_parallel and isinstance(model, MLP):
         raise ValueError("an MLP has no sequence to split: leave sequence_parallel off"
                          if isinstance(model, MLP) and sequence_parallel else

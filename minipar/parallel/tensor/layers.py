@@ -11,11 +11,6 @@ f is `copy_to`: nothing forward, an all-reduce of dx backward, since every rank 
 way.  g is `reduce_from`: an all-reduce forward, nothing backward.  Attention is such a pair as
 well, its columns cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b t d.
 Shoeybi et al. 2019 (Megatron-LM), figure 3.
-
-Sequence parallelism: between the pairs every rank had the same x.  Now it has some of the tokens,
-and f becomes an all-gather of them, g a reduce-scatter: an all-reduce in two halves, as many bytes,
-while layer norms, dropouts and what they save are split.  Weights that are used there, on other
-tokens by every rank, pass through `copy_to`.  Korthikanti et al. 2022, figure 5.
 """
 
 from typing import Any
@@ -28,10 +23,9 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Linear, Module, Parameter
 from ...nn.gpt import Attention
-from ..conjugate import all_gather, copy_to, reduce_from, reduce_scatter
+from ..conjugate import copy_to, reduce_from
 
 AXIS = "tp"             # of the mesh
-TOKENS = 1              # the axis of x (batch, tokens, width) that sequence parallelism splits
 
 
 class TensorSplit:
@@ -51,22 +45,6 @@ class TensorSplit:
     def shared(self, weight: Tensor) -> Tensor:
         """A replicated weight, for use between the pairs: all ranks use it alike."""
         return weight
-
-
-class SequenceSplit(TensorSplit):
-    """The same with the tokens between the pairs split over the ranks."""
-
-    def enter(self, x: Tensor) -> Tensor:
-        """V → R: all tokens, for a use that differs from rank to rank."""
-        return all_gather(x, self.tp, TOKENS)
-
-    def leave(self, y: Tensor) -> Tensor:
-        """P → V: this rank's tokens of the sum."""
-        return reduce_scatter(y, self.tp, TOKENS)
-
-    def shared(self, weight: Tensor) -> Tensor:
-        """I → R: every rank uses it on other tokens, so its gradient is a sum over the ranks."""
-        return copy_to(weight, self.tp)
 
 
 class ColumnLinear(Linear):

@@ -1,17 +1,17 @@
-"""FSDP: parameters, gradients and optimizer states live in shards; weights are gathered for a use.
+"""FSDP: parameters, gradients and optimizer states are sharded; each unit is gathered for its use.
 
-    memory     ┌──┐  ┌──┐  ┌──┐ │ ┌──┐  ┌──┐          each unit (a block, say) is gathered before it
-               │h0│──│h1│──│h2│─│─│h2│──│h1│──        is used and released after: two at a time,
+    memory     ┌──┐  ┌──┐  ┌──┐ │ ┌──┐  ┌──┐          each unit (a block, say) is unsharded before
+               │h0│──│h1│──│h2│─│─│h2│──│h1│──        its use and resharded after: two at a time,
     shards   ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│▁▁▁▁▁▁▁▁▁▁▁▁▁▁       the one in use and the next, on its way
                   forward       │    backward
 
-A unit is one flat run of parameters, padded to a multiple of p and cut into p equal shards.  Who
-uses a weight calls for its unit, and again in backward: gathered weights do not stay alive.  The
-order of uses is noted in the first step, and from then on the next unit is gathered while this one
-computes (`gathering.py`).
+A unit is one flat run of parameters, padded to a multiple of p and cut into p equal shards.  A
+module unshards its unit before it uses a weight, in forward and again in backward.  The first step
+records the order of uses; from then on the next unit is gathered while this one computes
+(`prefetch.py`).
 
-A rank sends at most 3Ψ(p-1)/p elements: a unit is gathered for forward, and for backward unless it
-is still there, and its gradient reduce-scattered.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
+A rank sends at most 3Ψ(p-1)/p elements: it gathers a unit for forward, and for backward unless it
+is still there, and reduce-scatters its gradient.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,75 +24,88 @@ from ...comm import Communicator
 from ...comm.collectives import broadcast
 from ...nn import Module
 from ...optim import Optimizer
-from ..shards import Shard
-from .fsdp_unit import FSDPUnit, call_before_use, padded_run
+from ..shards import Shard, check_not_sharded
+from ..strategy import NO_VALUES
+from ..wire import UNCOMPRESSED, Wire
+from .fsdp_unit import FSDPUnit, padded_run, unshard_before_use
 from .prefetch import Prefetcher
-from .zero2 import ShardedGradients, check_whole
+from .reducer import ShardedGradients
 
 
 class FullyShardedDataParallel(ShardedGradients):
-    """Made by `fully_shard`; `slabs` are the shards, for the optimizer."""
+    """The strategy that `fully_shard` returns; `slabs` are the shards, for the optimizer."""
 
     def __init__(self, model: Module, comm: Communicator, units: Sequence[FSDPUnit],
-                 replicate: Communicator | None, prefetch: bool):
-        self._take(model, comm)
+                 replicate: Communicator | None = None, prefetch: bool = True,
+                 wire: Wire = UNCOMPRESSED):
+        self._attach(model, comm, wire)
         self.units = list(units)
-        self.slabs = [run.shard for unit in units for run in unit.runs]
+        self.slabs: list[Shard] = [run.shard for unit in units for run in unit.runs]
         self.shard_comm, self.replicate = self.slabs[0].comm, replicate
         self.prefetcher = Prefetcher(units, self.shard_comm, self._poll, prefetch)
-        self.pieces: list[tuple[Shard, Array]] = []
+        self.pieces: list[tuple[Shard, Array]] = []     # reduced over shards, not yet over replicas
+        self.is_watching = False
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:
-        """See Strategy.  Raises RuntimeError at its end unless all ranks used the same units."""
-        if self.reductions is None:
-            self._watch_gradients()
-            runs = [run for unit in self.units[::-1] for run in unit.runs]
-            self.watch([run.shard for run in runs], [run.gradient for run in runs],
-                       self.shard_comm.split(0))       # on which gathers do not meet reductions
-        self.prefetcher.begin()
+        """Compute a loss in it; raises RuntimeError unless all ranks used the same units."""
+        if not self.is_watching:
+            self._watch()
+        self.prefetcher.start_step()
         with self.prefetcher.during("forward"):
             yield
         self.prefetcher.check_uses()
 
+    def _watch(self) -> None:
+        """Reduce the gradients of the units from now on, the last unit first."""
+        self.is_watching = True
+        self._watch_gradients()
+        runs = [run for unit in self.units[::-1] for run in unit.runs]
+        self.reduce_to([run.shard for run in runs], [run.gradient for run in runs],
+                       self.shard_comm.split(0))        # a copy: reductions meet no gathers
+
     def backward(self, loss: Tensor) -> None:
-        """See Strategy."""
+        """Compute and reduce the gradients; the units are unsharded again for it."""
         with self.prefetcher.during("backward"):
             super().backward(loss)
-        self.prefetcher.end()
+        self.prefetcher.finish_step()
 
     def update(self, optimizer: Optimizer) -> None:
-        """See Strategy."""
+        """Step on this rank's shards."""
         super().update(optimizer)
-        self.prefetcher.release()            # what an evaluation gathered has old values now
+        self.prefetcher.reshard()           # weights that an evaluation gathered are outdated
 
-    def keep(self, shard: Shard, piece: Array) -> None:
-        """See ShardedGradients: with replicas, the sum over them is still to come."""
+    def on_reduced(self, shard: Shard, piece: Array) -> None:
+        """Add a reduced piece to its shard; with replicas, keep it until they are summed."""
         if self.replicate is None or self.replicate.size == 1:
-            super().keep(shard, piece)
+            super().on_reduced(shard, piece)
         else:
             self.pieces.append((shard, record_allocation("communication", piece.copy())))
 
     def after_backward(self) -> None:
-        """See Strategy."""
+        """Wait for the last reduction, then all-reduce the pieces over the replicas."""
         super().after_backward()
         for shard, piece in self.pieces:
-            whole = self.wire.all_reduce(self.replicate, piece, key=(shard, "replicas"))
-            super().keep(shard, whole)
+            total = self.wire.all_reduce(self.replicate, piece, key=(shard, "replicas"))
+            super().on_reduced(shard, total)
         self.pieces.clear()
 
 
 def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | None = None,
                 replicate: Communicator | None = None, reshard_after_forward: bool = True,
-                prefetch: bool = True) -> FullyShardedDataParallel:
-    """Make the parameters of `module` a unit, sharded over `comm`; the strategy to train with.
+                prefetch: bool = True, wire: Wire = UNCOMPRESSED,
+                gather_wire: Wire = UNCOMPRESSED) -> FullyShardedDataParallel:
+    """Make the parameters of `module` a unit, sharded over `comm`; return the strategy.
 
-    Call it for the parts first (each block) and for the whole model last: a unit is what no part
-    has taken.  Hybrid sharding: a unit is sharded over the ranks `shard`, and `replicate` are those
-    that hold the same shard, which they then all-reduce.  `reshard_after_forward=False` keeps this
-    unit gathered until its backward: 2Ψ instead of 3Ψ are sent.  Rank 0's values are taken.  Raises
-    ValueError if the module has no numbers or parameters, if the two axes are not all of `comm`, or
-    if its parts were given others.
+    Call it for each block first and for the whole model last: a unit has the parameters that no
+    earlier call has taken.  Rank 0's values are used.
+
+    `shard` and `replicate`: hybrid sharding, over two axes of a mesh; the ranks of `replicate` hold
+    the same shard.  `reshard_after_forward=False` keeps this unit gathered until its backward:
+    2Ψ instead of 3Ψ are sent.  `wire` encodes gradients, `gather_wire` gathered weights.
+
+    Raises ValueError if the module has no values or parameters, if the two axes are not all of
+    `comm`, or if its parts were given others.
     """
     shard = shard or comm
     if shard.size * (replicate.size if replicate else 1) != comm.size:
@@ -108,18 +121,17 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
     prefix = f"{module.full_name}." if module.full_name else ""
     own = [(prefix + name, p) for name, p in module.named_parameters() if id(p) not in taken]
     units = list(inner)
-    check_whole(own)
+    check_not_sharded(own)
     if own:
         if not all(p.initialized for _, p in own):
-            raise ValueError("the model has no numbers: call model.initialize(seed) first, and "
-                             "give it to one strategy only")
+            raise ValueError(NO_VALUES)
         for _, p in own:
             broadcast(comm, p.data, out=p.data)
             page_out(p.data)
-        unit = FSDPUnit([padded_run(own, shard)], not reshard_after_forward)
+        unit = FSDPUnit([padded_run(own, shard)], reshard_after_forward, gather_wire)
         units.insert(0, unit)
-        call_before_use(parts, unit)
+        unshard_before_use(parts, unit)
     if not units:
         raise ValueError(f"{type(module).__name__} has no parameters to shard")
     module.sharded_units, module.slabs = units, []
-    return FullyShardedDataParallel(module, comm, units, replicate, prefetch)
+    return FullyShardedDataParallel(module, comm, units, replicate, prefetch, wire)

@@ -1,10 +1,10 @@
-"""A unit of FSDP: parameters that are gathered and released together, in one flat run or several.
+"""An FSDP unit: parameters that are unsharded and resharded together, in flat runs.
 
-    released   ▁▁▁ piece: this rank's part of a run   parameters are shapes without numbers
-    gathered   ███████████ full: everyone's pieces    parameters are views of it
+    sharded     ▁▁▁ piece: 1/p of a run on each rank    parameters are shapes without values
+    unsharded   ███████████ the pieces of all ranks     parameters are views of it
 
-Made inside `backend.allocating_with`, pieces and their gradients are elsewhere: in a file, or on
-the host beside a GPU.  What is gathered is where the parameters were.
+A unit that is made inside `backend.allocating_with` keeps its pieces and their gradients elsewhere:
+in a file, or on the host beside a GPU.  It is unsharded where the parameters were.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,19 +16,19 @@ from ...backend.mapped_file import page_out
 from ...backend.views import view_from_spec, view_spec
 from ...comm import Communicator
 from ...comm.work import Work, start
-from ...nn import Parameter
+from ...nn import Module, Parameter
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Segment
 from ..shards import Shard
 from ..wire import UNCOMPRESSED, Wire
-from .zero2 import TransientGradient
+from .reducer import TransientGradient
 
 
 class FlatRun:
-    """Parameters in one flat run, of which `shard` is here.
+    """Parameters in one flat run, cut into pieces; `shard` is this rank's.
 
-    `piece`, the shard's data and perhaps padding after it, is this rank's of all pieces, of these
-    `lengths`, that are gathered, to where `like` is.
+    `piece` is the data of the shard, perhaps with padding; `lengths` are of all ranks' pieces.  The
+    run is unsharded where `like` is.
     """
 
     def __init__(self, shard: Shard, piece: Array, lengths: Sequence[int], like: Array):
@@ -39,7 +39,7 @@ class FlatRun:
 
 
 def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> FlatRun:
-    """These parameters as a run, padded to a multiple of p and cut into p equal pieces."""
+    """The parameters as a run, padded to a multiple of p and cut into p equal pieces."""
     layout, size = [], 0
     for name, p in named:
         box = tuple((0, n) for n in p.shape)
@@ -58,67 +58,70 @@ def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> Fl
 
 
 class FSDPUnit:
-    """Runs of parameters that are gathered and released together.
+    """Runs of parameters that are unsharded and resharded together.
 
-    `stays`: not released between forward and backward.
+    With `reshard_after_forward=False` they stay unsharded between forward and backward.  `wire`
+    encodes the pieces that are gathered.
     """
 
-    def __init__(self, runs: Sequence[FlatRun], stays: bool = False):
-        self.runs, self.stays, self.pinned = list(runs), stays, False
+    def __init__(self, runs: Sequence[FlatRun], reshard_after_forward: bool = True,
+                 wire: Wire = UNCOMPRESSED):
+        self.runs, self.wire = list(runs), wire
+        self.reshard_after_forward, self.keep_unsharded = reshard_after_forward, False
         self.places = [(p, s) for run in runs for p, s in zip(run.shard.parameters,
                                                               run.shard.layout)]
         self.parameters, self.names = [p for p, _ in self.places], [s.name for _, s in self.places]
         self.slots = {p.slot for p in self.parameters}
-        self.released = [Unmaterialized(p.shape, p.dtype) for p in self.parameters]
-        self.full: list[Array] | None = None    # all of each run and its padding, while gathered
-        self.coming: Work | None = None         # … or while they are on their way
-        self.wire: Wire = UNCOMPRESSED          # how pieces travel
-        self.on_use: Callable[[FSDPUnit], None] = lambda unit: None     # set by who gathers
-        self.release()
+        self.shapes = [Unmaterialized(p.shape, p.dtype) for p in self.parameters]
+        self.unsharded: list[Array] | None = None   # each run and its padding; None while sharded
+        self.pending: Work | None = None            # the all-gather under way
+        self.on_use: Callable[[FSDPUnit], None] = lambda unit: None     # set by the Prefetcher
+        self.reshard()
 
-    def call(self, parameter: Parameter) -> Parameter:
-        """A transform of parameters: whoever uses one of the unit finds all of them here."""
+    def before_use(self, parameter: Parameter) -> Parameter:
+        """A transform of parameters: unshard the unit before one of its parameters is used."""
         if parameter.slot in self.slots:
             self.on_use(self)
         return parameter
 
-    def start_gather(self, comm: Communicator) -> None:
-        """Begin to gather, unless that is done."""
-        if self.full is None:
+    def start_unshard(self, comm: Communicator) -> None:
+        """Begin to gather the pieces of all ranks, unless that has begun."""
+        if self.unsharded is None:
             arrays = [np.empty_like(run.like, shape=sum(run.lengths)) for run in self.runs]
-            self.full = [record_allocation("communication", array) for array in arrays]
-            self.coming = start(_gather_all, comm, self.wire, self.runs, self.full)
+            self.unsharded = [record_allocation("communication", array) for array in arrays]
+            self.pending = start(_gather_all, comm, self.wire, self.runs, self.unsharded)
 
-    def gather(self, comm: Communicator) -> None:
-        """Have all parameters here."""
-        self.start_gather(comm)
-        if self.coming is not None:
-            self.coming.wait()
-            self.coming = None
-            whole = [full for run, full in zip(self.runs, self.full) for _ in run.shard.layout]
-            for (p, s), full in zip(self.places, whole):
-                p.data = full[s.start:s.stop].reshape(s.shape)
+    def unshard(self, comm: Communicator) -> None:
+        """Gather the pieces of all ranks; make the parameters views of them."""
+        self.start_unshard(comm)
+        if self.pending is not None:
+            self.pending.wait()
+            self.pending = None
+            arrays = [array for run, array in zip(self.runs, self.unsharded or ())
+                      for _ in run.shard.layout]
+            for (p, s), array in zip(self.places, arrays):
+                p.data = array[s.start:s.stop].reshape(s.shape)
 
-    def release(self) -> None:
-        """Forget them: what is left of a parameter is its shape."""
-        if self.coming is not None:
-            self.coming.wait()
-        self.full = self.coming = None
-        for p, shape in zip(self.parameters, self.released):
+    def reshard(self) -> None:
+        """Free the gathered pieces: the parameters keep only their shapes."""
+        if self.pending is not None:
+            self.pending.wait()
+        self.unsharded = self.pending = None
+        for p, shape in zip(self.parameters, self.shapes):
             p.data = shape
 
     def find(self, array: Array) -> tuple | None:
-        """Where in the gathered parameters `array` is; None if it is no view of them."""
-        for i, full in enumerate(self.full or ()):
-            place = view_spec(array, full)
+        """The place of `array` in the unsharded parameters; None if it is no view of them."""
+        for i, whole in enumerate(self.unsharded or ()):
+            place = view_spec(array, whole)
             if place is not None:
                 return i, place
         return None
 
     def view(self, found: tuple) -> Array:
-        """What `find` found, now that the parameters are here again."""
+        """The array at a place that `find` returned, after the unit was unsharded again."""
         i, place = found
-        return view_from_spec(self.full[i], place)
+        return view_from_spec(self.unsharded[i], place)
 
 
 def _gather_all(comm: Communicator, wire: Wire, runs: Sequence[FlatRun],
@@ -128,8 +131,8 @@ def _gather_all(comm: Communicator, wire: Wire, runs: Sequence[FlatRun],
         page_out(run.piece)
 
 
-def call_before_use(modules: Sequence, unit: FSDPUnit) -> None:
-    """Whoever uses a parameter of the unit through one of `modules` calls for the unit first."""
+def unshard_before_use(modules: Sequence[Module], unit: FSDPUnit) -> None:
+    """Unshard the unit whenever one of `modules` uses a parameter of it."""
     for module in modules:
         if any(p.slot in unit.slots for p in module._parameters.values()):
-            module._transforms.insert(0, unit.call)
+            module._transforms.insert(0, unit.before_use)

@@ -30,27 +30,26 @@ from ..shards import Shard
 
 
 class ShardedParameters:
-    """Cuts every parameter of `model` into one piece a rank; `slabs` are the pieces.
+    """Cuts every parameter of `model` into one piece a rank; `slabs` are this rank's pieces.
 
-    From now on the model's parameters are shapes without numbers, and whoever uses one gathers it.
-    Rank 0's values are taken.
+    The model keeps only the shapes of its parameters; each use gathers the weight from all ranks,
+    by `gather(leaf, comm, total=)`, the differentiable all-gather.  Rank 0's values are taken.
     """
 
-    all_gather = staticmethod(all_gather)       # whoever sums gradients otherwise replaces it
-
-    def __init__(self, model: Module, comm: Communicator):
-        self.comm = comm
+    def __init__(self, model: Module, comm: Communicator,
+                 gather: Callable[..., Tensor] = all_gather):
+        self.comm, self._all_gather = comm, gather
         self.slabs: list[Shard] = []
         self._leaves: dict[GradientSlot, tuple[str, Tensor]] = {}
         self._uses: list[str] = []
         self._gathered: dict[int, Tensor] = {}          # by the id of the gathered array
         for name, parameter in model.named_parameters():
-            self._leaves[parameter.slot] = name, self._cut(name, parameter)
+            self._leaves[parameter.slot] = name, self._shard(name, parameter)
         model.slabs = []
         model.transform_parameters(self.gather, first=True)
 
-    def _cut(self, name: str, parameter: Parameter) -> Tensor:
-        """This rank's piece, a leaf of the graph; the parameter's own numbers go."""
+    def _shard(self, name: str, parameter: Parameter) -> Tensor:
+        """This rank's piece of a parameter, a leaf of the graph; the parameter's values go."""
         comm, shape, size = self.comm, parameter.shape, parameter.size
         layout = [Segment(name, 0, size, tuple((0, n) for n in shape), shape)]
         bounds = chunk_bounds(size, comm.size)
@@ -68,7 +67,7 @@ class ShardedParameters:
         """The whole weight, for one use."""
         name, leaf = self._leaves[parameter.slot]
         self._uses.append(name)
-        whole = self.all_gather(leaf, self.comm, total=parameter.size)
+        whole = self._all_gather(leaf, self.comm, total=parameter.size)
         owner = record_allocation("communication", storage(whole.data))
         self._gathered[id(owner)] = leaf
         weakref.finalize(owner, self._gathered.pop, id(owner)).atexit = False
@@ -76,7 +75,7 @@ class ShardedParameters:
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:
-        """Context in which a loss is computed: what is saved of a gathered weight is a note.
+        """Context for computing a loss: operations save a note in place of a gathered weight.
 
         Raises RuntimeError at its end unless all ranks used the same weights.
         """
@@ -99,7 +98,7 @@ class ShardedParameters:
 
 
 class LeafShard(Shard):
-    """A piece of one parameter, whose gradient the graph itself brings."""
+    """A piece of one parameter, whose gradient comes from the graph."""
 
     def __init__(self, leaf: Tensor, layout: list[Segment], comm: Communicator, bounds: list,
                  grad: Array):

@@ -1,10 +1,10 @@
-"""Which units of FSDP are gathered: the one in use, and the next one, on its way.
+"""Prefetch: unshard a unit of FSDP while the unit before it computes.
 
-    uses       embed  h.0  h.1  h.2  head │ h.2  h.1  h.0     noted in one step, and in the next
-    gathered   ▓▓▓▓▓  ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒    known ahead of time
+    uses        embed  h.0  h.1  h.2  head │ h.2  h.1  h.0    recorded in one step, and in the next
+    unsharded   ▓▓▓▓▓  ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒   known ahead of time
 
-Who uses a weight calls for its unit; what an operation saves of a weight is a note of where it was,
-and calls for the unit again in backward: gathered weights do not stay alive.
+A module unshards its unit before it uses a weight.  Operations save a note in place of a gathered
+weight; in backward the note unshards the unit again.  So gathered weights do not stay alive.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +20,8 @@ from ..data.graph import check_uses
 from .fsdp_unit import FSDPUnit
 
 
-class Place(NamedTuple):
-    """What an operation keeps of a weight: where it was."""
+class SavedWeight(NamedTuple):
+    """The note that an operation saves in place of a gathered weight."""
 
     unit: FSDPUnit
     place: tuple
@@ -32,39 +32,39 @@ BY_HAND = ("compute the loss inside `with strategy.forward_context():` and call 
 
 
 class Prefetcher:
-    """Gathers `units` over `comm` when they are used, or a use ahead, with `prefetch`.
+    """Unshards `units` over `comm` before their use; with `prefetch`, one use ahead.
 
-    `move_on` lets messages that are under way go on; `mend` says how to compute a loss.
+    `poll` advances pending messages; `remedy` ends the error about a loss outside of `during`.
     """
 
-    def __init__(self, units: Sequence[FSDPUnit], comm: Communicator, move_on: Callable[[], None],
-                 prefetch: bool = True, mend: str = BY_HAND):
-        self.units, self.comm, self.move_on, self.prefetch = list(units), comm, move_on, prefetch
-        self.mend = mend
-        self.own_comm: Communicator | None = None       # on which nothing else is sent
+    def __init__(self, units: Sequence[FSDPUnit], comm: Communicator, poll: Callable[[], None],
+                 prefetch: bool = True, remedy: str = BY_HAND):
+        self.units, self.comm, self.poll, self.prefetch = list(units), comm, poll, prefetch
+        self.remedy = remedy
+        self.own_comm: Communicator | None = None       # a copy, for gathers alone
         self.phase: str | None = None           # "forward", "backward", "both"; None: outside
         self.current: FSDPUnit | None = None
-        self.uses: list[FSDPUnit] = []              # in this step
-        self.plan: list[FSDPUnit] = []              # in the one before
+        self.uses: list[FSDPUnit] = []              # of this step so far
+        self.plan: list[FSDPUnit] = []              # of the step before
         for unit in units:
             unit.on_use = self.use
 
-    def begin(self) -> None:
-        """A step begins: nothing is here, nothing was used."""
+    def start_step(self) -> None:
+        """Begin a step: all units are sharded, none was used."""
         for unit in self.units:
-            unit.pinned = False
-        self.release()
+            unit.keep_unsharded = False
+        self.reshard()
         self.current, self.uses = None, []
 
-    def end(self) -> None:
-        """A step ends: the next one is expected to use the same."""
+    def finish_step(self) -> None:
+        """End a step: the next one is expected to use the same units."""
         self.plan = self.uses
-        self.release()
+        self.reshard()
 
-    def release(self) -> None:
-        """Forget all that is gathered."""
+    def reshard(self) -> None:
+        """Free all that is gathered."""
         for unit in self.units:
-            unit.release()
+            unit.reshard()
 
     def check_uses(self) -> None:
         """Raise RuntimeError, on every rank, unless all ranks used the same units so far."""
@@ -72,7 +72,7 @@ class Prefetcher:
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """Context of a part of the step, in which notes are saved instead of weights."""
+        """Context of a phase of the step, in which operations save notes instead of weights."""
         self.phase = phase
         try:
             with saved_tensors_hooks(self._pack, self._unpack):
@@ -81,9 +81,9 @@ class Prefetcher:
             self.phase = None
 
     def use(self, unit: FSDPUnit) -> None:
-        """Have `unit` here, release what is not needed, and begin to gather what comes next."""
-        self.move_on()
-        if unit is self.current and unit.full is not None:
+        """Unshard `unit`, reshard what is not needed, and begin to unshard the next unit."""
+        self.poll()
+        if unit is self.current and unit.unsharded is not None:
             return
         if self.own_comm is None:
             self.own_comm = self.comm.split(0)
@@ -91,38 +91,38 @@ class Prefetcher:
         if self.phase is None:
             if is_recording():
                 raise RuntimeError("weights of a sharded model are used where their gradients "
-                                   f"would be lost: {self.mend} (or compute without gradients, "
+                                   f"would be lost: {self.remedy} (or compute without gradients, "
                                    "no_grad())")
             self._reshard_others(unit)
-            unit.gather(self.own_comm)
+            unit.unshard(self.own_comm)
             return
         self.uses.append(unit)
-        until_backward = self.phase == "forward" or unit.pinned and is_recomputing()
-        unit.pinned = unit.stays and until_backward
+        is_forward = self.phase == "forward" or unit.keep_unsharded and is_recomputing()
+        unit.keep_unsharded = is_forward and not unit.reshard_after_forward
         after = self._predict_next() if self.prefetch else None
         self._reshard_others(unit, after or before)
-        unit.gather(self.own_comm)
+        unit.unshard(self.own_comm)
         if after is not None:
-            after.start_gather(self.own_comm)
+            after.start_unshard(self.own_comm)
 
     def _predict_next(self) -> FSDPUnit | None:
-        """What followed these uses in the step before, if that began in the same way."""
+        """The unit that followed these uses in the step before, if that began in the same way."""
         done = len(self.uses)
         return self.plan[done] if self.plan[:done] == self.uses != self.plan else None
 
     def _reshard_others(self, *wanted: FSDPUnit | None) -> None:
         for unit in self.units:
-            if unit.full is not None and unit not in wanted and not unit.pinned:
-                unit.release()
+            if unit.unsharded is not None and unit not in wanted and not unit.keep_unsharded:
+                unit.reshard()
 
     def _pack(self, array: Array) -> Any:
         for unit in self.units:
-            if unit.full is not None and (found := unit.find(array)) is not None:
-                return Place(unit, found)
+            if unit.unsharded is not None and (found := unit.find(array)) is not None:
+                return SavedWeight(unit, found)
         return array
 
-    def _unpack(self, kept: Any) -> Array:
-        if not isinstance(kept, Place):
-            return kept
-        self.use(kept.unit)
-        return kept.unit.view(kept.place)
+    def _unpack(self, saved: Any) -> Array:
+        if not isinstance(saved, SavedWeight):
+            return saved
+        self.use(saved.unit)
+        return saved.unit.view(saved.place)

@@ -1,116 +1,45 @@
-"""Gradients that are reduced as soon as they are whole, and kept in pieces: ZeRO-2 and FSDP."""
+"""ZeRO-2: optimizer states and gradients are sharded (Rajbhandari et al. 2020).
 
-from collections.abc import Callable, Iterable, Sequence
+The gradient of a bucket exists from its first contribution until it is reduced; then each rank
+keeps its piece, 1/p.  There is no room to add up whole gradients, so with m microbatches each is
+reduced: a rank sends (m + 1) Ψ (p-1)/p elements.  arXiv 1910.02054, section 5.2.
+"""
 
-import numpy as np
-
-from ...autograd import Tensor
-from ...backend import Array, record_allocation
-from ...backend.mapped_file import page_out
+from ...backend import allocate_zeros
 from ...comm import Communicator
-from ...comm.work import Work, start
-from ...nn import Parameter
-from ...nn.slab import Segment
-from ..data.order import OrderedLauncher
-from ..shards import Shard
-from ..strategy import Strategy
+from ...comm.collectives import chunk_bounds
+from ...nn import Module
+from ...optim import Optimizer
+from ..data.buckets import bucket_limits, make_buckets
+from ..data.graph import broadcast_parameters
+from ..shards import Shard, check_not_sharded
 from ..wire import UNCOMPRESSED, Wire
+from .reducer import ShardedGradients, TransientGradient
+from .zero1 import gather_parameters
 
 
-def check_whole(named: Iterable[tuple[str, Parameter]]) -> None:
-    """Raise ValueError if a parameter is cut already: a shard of it would not know its axes."""
-    for name, parameter in named:
-        if parameter.shape != parameter.global_shape:
-            raise ValueError(f"{name} is cut over tensor-parallel ranks already, {parameter.shape} "
-                             f"of {parameter.global_shape}: give the plain model and a mesh with "
-                             "dp and tp to make_hybrid(), with data_parallel=\"zero1\" or \"fsdp\"")
+class ZeRO2(ShardedGradients):
+    """Optimizer states and gradients are sharded: a bucket's gradient is freed once reduced."""
 
+    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
+                 first_bucket_mb: float = 1.0, wire: Wire = UNCOMPRESSED):
+        check_not_sharded(model.named_parameters())
+        super().__init__(model, comm, wire)
+        broadcast_parameters(model, comm)
+        self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
+        self.slabs: list[Shard] = []
+        gradients = []
+        for bucket in self.buckets:
+            bounds = chunk_bounds(bucket.stop - bucket.start, comm.size)
+            data = bucket.data[slice(*bounds[comm.rank])]
+            grad = allocate_zeros("gradients", data)
+            self.slabs.append(Shard(bucket.parameters, bucket.layout, comm, bounds, data, grad))
+            gradients.append(TransientGradient(bucket.parameters, bucket.layout, data))
+        for slab in model.slabs:
+            slab.drop_grad()
+        self.reduce_to(self.slabs, gradients, comm)
 
-class TransientGradient:
-    """The whole gradient of a run, which exists from its first contribution until it is reduced.
-
-    `before` is called when it is about to be allocated.
-    """
-
-    def __init__(self, parameters: Sequence[Parameter], layout: Sequence[Segment], like: Array,
-                 before: Callable[[], None] = lambda: None):
-        self.parameters, self.size, self.like = list(parameters), layout[-1].stop, like
-        self.flat: Array | None = None
-        self.before = before
-        for parameter, segment in zip(parameters, layout):
-            parameter.slot.grad_buffer = lambda s=segment: (
-                self.whole()[s.start:s.stop].reshape(s.shape))
-
-    def whole(self) -> Array:
-        """The flat array; a parameter's first contribution is written to its place, not added."""
-        if self.flat is None:
-            self.before()
-            self.flat = record_allocation("gradients", np.empty_like(self.like, shape=self.size))
-        return self.flat
-
-    def take(self) -> Array:
-        """Hand it over, zeros where nothing came, and forget it."""
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                parameter.slot.grad_buffer()[...] = 0
-            parameter.slot.grad = None
-        flat, self.flat = self.flat, None
-        return flat
-
-
-class GradientReducer:
-    """Reduce-scatters of `gradients`, over `comm`, to `shards`.
-
-    At most one is under way; it ends before the next gradient is allocated.  `keep(shard, piece)`
-    is called when a piece is reduced.
-    """
-
-    def __init__(self, shards: Sequence[Shard], gradients: Sequence[TransientGradient],
-                 comm: Communicator, keep: Callable[[Shard, Array], None] = Shard.add):
-        self.shards, self.gradients, self.comm, self.keep = shards, gradients, comm, keep
-        self.wire: Wire = UNCOMPRESSED
-        self.work: tuple[Shard, Work] | None = None
-        for gradient in gradients:
-            gradient.before = self.settle
-
-    def launch(self, i: int) -> None:
-        """Begin to reduce gradient number i, which is whole."""
-        flat, shard = self.gradients[i].take(), self.shards[i]
-        self.settle()
-        self.work = shard, start(self.wire.reduce_scatter, self.comm, flat, shard.counts,
-                                 key=shard)
-
-    def settle(self) -> None:
-        """Wait for the reduction under way, and keep this rank's piece."""
-        if self.work is not None:
-            (shard, work), self.work = self.work, None
-            self.keep(shard, work.wait())
-
-
-class ShardedGradients(Strategy):
-    """A run's gradient exists only until it is reduced, in the order in which backward fills them.
-    """
-
-    can_accumulate = False
-    reductions: GradientReducer | None = None
-
-    def watch(self, shards: Sequence[Shard], gradients: Sequence[TransientGradient],
-              comm: Communicator) -> None:
-        """Reduce these from now on, over `comm`, in this order."""
-        self.reductions = GradientReducer(shards, gradients, comm, self.keep)
-        self.reductions.wire = self.wire
-        self.order = OrderedLauncher([shard.parameters for shard in shards], self.reductions.launch)
-
-    def keep(self, shard: Shard, piece: Array) -> None:
-        """What becomes of a piece once it is reduced."""
-        shard.add(piece)
-        page_out(shard.grad)
-
-    def before_backward(self, loss: Tensor) -> None:
-        """See Strategy."""
-        self.order.before_backward(loss)
-
-    def after_backward(self) -> None:
-        """See Strategy."""
-        self.order.after_backward()
-        self.reductions.settle()
+    def update(self, optimizer: Optimizer) -> None:
+        """Step on this rank's shards, then all-gather the parameters."""
+        super().update(optimizer)
+        gather_parameters(self.comm, self.buckets, self.slabs)

@@ -6,8 +6,7 @@ from ...compress.messages.quantized_collectives import QuantizedWire
 from ...launcher import UsageError
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
-from ...parallel.low_precision import gather_in, reduce_in, send_in
-from ...parallel.strategy import Strategy
+from ...parallel.low_precision import LowPrecisionWire
 from ...parallel.wire import Wire
 from ...precision import LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST
@@ -60,18 +59,23 @@ def narrow_model(config: TrainConfig, model: Module) -> Module:
     return model
 
 
-def narrow_messages(config: TrainConfig, strategy: Strategy) -> None:
-    """Send activations in the model's precision, gradients and weights in their configured ones."""
-    if config.precision.compute != "fp32":
-        send_in(strategy, FLOAT16 if config.precision.compute == "fp16" else BFLOAT16)
-    if config.precision.reduce_dtype != "fp32":
-        reduce_in(strategy, _travelling(config.precision.reduce_dtype))
-    if config.precision.gather_dtype != "fp32":
-        gather_in(strategy, _travelling(config.precision.gather_dtype))
+def wires(config: TrainConfig) -> dict[str, Wire]:
+    """The options of make_strategy that say how gradients and gathered weights are encoded."""
+    chosen = {"wire": config.precision.reduce_dtype, "gather_wire": config.precision.gather_dtype}
+    return {name: _wire(dtype) for name, dtype in chosen.items() if dtype != "fp32"}
 
 
-def _travelling(name: str) -> Format | Wire:
-    return WIRES[name] if name in WIRES else QuantizedWire(BlockCodec(INTEGERS[name]))
+def _wire(dtype: str) -> Wire:
+    if dtype in WIRES:
+        return LowPrecisionWire(WIRES[dtype])
+    return QuantizedWire(BlockCodec(INTEGERS[dtype]))
+
+
+def activation_format(config: TrainConfig) -> Format | None:
+    """The format in which activations are sent between stages and over tp: the model's."""
+    if config.precision.compute == "fp32":
+        return None
+    return FLOAT16 if config.precision.compute == "fp16" else BFLOAT16
 
 
 def make_scaler(config: TrainConfig) -> LossScaler | None:

@@ -1,14 +1,17 @@
 """The strategy and the mesh of a run: `minipar train --strategy zero1 --mesh pp=2,dp=2,tp=2`."""
 
+from typing import Any
+
 from ...comm import Communicator, Trace
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError
 from ...nn import Module
-from ...parallel.hybrid import AXES, DATA_PARALLEL, Hybrid, make_hybrid
+from ...parallel.hybrid import AXES, DATA_PARALLEL, Hybrid
 from ...parallel.pipeline import Timeline, make_schedule
 from ...parallel.strategies import make_strategy
 from ...parallel.strategy import Strategy
-from ..config import BUCKET_MB, MESH_AXES, TrainConfig
+from ..config import MESH_AXES, TrainConfig
+from .precision import activation_format, wires
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -87,14 +90,17 @@ def num_microbatches(config: TrainConfig) -> int:
 def strategy_of(config: TrainConfig, model: Module, comm: Communicator) -> Strategy:
     """The configured strategy.  Raises UsageError or ValueError for one that cannot be."""
     parallel = config.parallel
+    options: dict[str, Any] = {**wires(config)}
     if not is_hybrid(config):
-        return make_strategy(parallel.strategy, model, comm, parallel.bucket_mb or BUCKET_MB,
-                             parallel.hybrid_shard)
+        given = {"bucket_mb": parallel.bucket_mb, "hybrid_shard": parallel.hybrid_shard}
+        options |= {name: value for name, value in given.items() if value is not None}
+        return make_strategy(parallel.strategy, model, comm, **options)
     try:
-        return make_hybrid(model, DeviceMesh(comm, **mesh_sizes(config)),
-                           config.parallel.schedule or "1f1b", config.parallel.virtual_stages,
-                           data_parallel=config.parallel.strategy,
-                           sequence_parallel=config.parallel.sequence_parallel)
+        return make_strategy(parallel.strategy, model, DeviceMesh(comm, **mesh_sizes(config)),
+                             schedule=parallel.schedule or "1f1b",
+                             virtual_stages=parallel.virtual_stages,
+                             sequence_parallel=parallel.sequence_parallel,
+                             activation_format=activation_format(config), **options)
     except ValueError as error:
         raise UsageError(f"--mesh {config.parallel.mesh}: {error}") from error
 

@@ -18,11 +18,12 @@ from minipar.compress.distillation.distill import (
 from minipar.compress.distillation.feature_taps import hidden_parts, run_with_taps
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
-from minipar.parallel.strategies import NAMES, make_strategy
+from minipar.parallel.strategies import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.random import training_step
 from minipar.testing.worlds import worlds
+from tests.support.cases import ALL
 
 V, T, B = 11, 6, 6
 PLAIN = partial(SGD, lr=0.2)
@@ -57,8 +58,7 @@ def batches(rows_of, step):
 
 def train(comm, name, make=taught, optimizer=PLAIN, num_steps=2, begin=0):
     """(losses, parameters, states of the optimizer) after some steps."""
-    strategy = make_strategy(name, make(), comm, bucket_mb=0.002)
-    tuned, losses = optimizer(strategy.slabs), []
+    tuned, losses = optimizer((strategy := ALL[name](make(), comm)).slabs), []
     for step in range(begin, begin + num_steps):
         tuned.zero_grad()
         losses.append(strategy.forward_backward(batches(strategy.rows, step), 0, step))
@@ -73,7 +73,7 @@ def alone(optimizer=PLAIN):
 
 
 @worlds(2, mpi=(4,))
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "dp"])
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "dp"])
 def test_on_several_ranks_it_is_that_of_one_process(world, name):
     expected = alone()
 

@@ -76,7 +76,8 @@ def test_reductions_begin_before_backward_ends(world):
         model = GPT(GPTConfig(11, context=6, num_layers=3, num_heads=2, width=8, tied=False))
         strategy = DistributedDataParallel(model.initialize(0), comm, 0.002, 0.001)
         begun = []
-        strategy.start = lambda run, start=strategy.start: begun.append(run) or start(run)
+        strategy.start_reduction = lambda bucket, start=strategy.start_reduction: (
+            begun.append(bucket) or start(bucket))
         first, at_first = model.h[0].ln_1.weight, []
         first.slot.ready_hooks.append(lambda slot: at_first.append(len(begun)))
         ids = np.zeros((2, 4), int)

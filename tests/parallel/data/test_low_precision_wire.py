@@ -6,7 +6,7 @@ import pytest
 from minipar.comm.collectives import all_gather
 from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.data.hooks import compress_hook
+from minipar.parallel.low_precision import LowPrecisionWire
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import Case
@@ -22,7 +22,7 @@ def test_float16_is_pytorchs_hook(world):
     """PyTorch's divides by the number of ranks; here the loss was divided before."""
     def body(comm):
         flat = LOCAL[comm.rank] / np.float32(2)
-        assert np.array_equal(compress_hook(FLOAT16)(comm, flat), PYTORCH)
+        assert np.array_equal(LowPrecisionWire(FLOAT16).all_reduce(comm, flat), PYTORCH)
     world.run(body)
 
 
@@ -35,7 +35,7 @@ def test_the_error_is_bounded(world, fmt, unit):
         every = np.random.default_rng(0).standard_normal((comm.size, 1000)).astype(np.float32)
         flat = every[comm.rank].copy()
         comm.start_trace()
-        result = compress_hook(fmt)(comm, flat)
+        result = LowPrecisionWire(fmt).all_reduce(comm, flat)
         sent = comm.stop_trace().bytes_sent()
         assert result is flat and sent <= 2 * 1000 * fmt.num_bytes
         exact = every.astype(np.float64).sum(0)
@@ -52,14 +52,15 @@ def test_the_error_is_bounded(world, fmt, unit):
 def test_sums_of_float16_overflow_where_those_of_bfloat16_do_not(world):
     def body(comm):
         flat = np.full(3, 40000.0, np.float32)
-        assert np.isinf(compress_hook(FLOAT16)(comm, flat.copy())).all()
-        assert np.allclose(compress_hook(BFLOAT16)(comm, flat.copy()), 80000, rtol=2.0**-7)
+        narrow, wide = LowPrecisionWire(FLOAT16), LowPrecisionWire(BFLOAT16)
+        assert np.isinf(narrow.all_reduce(comm, flat.copy())).all()
+        assert np.allclose(wide.all_reduce(comm, flat.copy()), 80000, rtol=2.0**-7)
     world.run(body)
 
 
 @worlds(2, mpi=())
 def test_gradients_of_a_model(world):
-    """As a hook of DistributedDataParallel: near the exact gradients, with half their bytes."""
+    """As the wire of DistributedDataParallel: near the exact gradients, with half their bytes."""
     def gradients(comm, **options):
         case = Case("gpt tied", mask="full", parts=(8,))
         strategy = DistributedDataParallel(case.build(), comm, **options)
@@ -71,7 +72,7 @@ def test_gradients_of_a_model(world):
 
     def body(comm):
         exact, num_bytes = gradients(comm)
-        close, fewer = gradients(comm, comm_hook=compress_hook(BFLOAT16))
+        close, fewer = gradients(comm, wire=LowPrecisionWire(BFLOAT16))
         assert fewer * 4 == num_bytes                       # of float64
         difference = np.linalg.norm(close - exact) / np.linalg.norm(exact)
         assert 1e-5 < difference < 2 * 2.0**-8
