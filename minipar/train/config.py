@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from ..parallel.pipeline import SCHEDULES
-from ..parallel.strategies import STRATEGIES
+from ..parallel.strategies import STRATEGIES, names_with
 from ..precision import PRECISIONS
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
