@@ -118,7 +118,7 @@ class ParallelConfig:
         None, f"the grid of ranks, with the axes {MESH_AXES}: for example pp=2,dp=2,tp=2",
         metavar="AXIS=N,…", default_text="data parallel over all ranks", saved=False)
     schedule: str | None = option(None, "with pp: the order of forwards and backwards",
-                                  choices=SCHEDULES, default_text="1f1b", saved=False)
+                                  choices=tuple(SCHEDULES), default_text="1f1b", saved=False)
     microbatches: int | None = option(
         None, "with pp: microbatches into which each dp rank's rows are cut", least=1,
         metavar="M", default_text="2 pp", saved=False)
@@ -135,7 +135,7 @@ class PrecisionConfig:
 
     dtype: str = option("float32", "of the parameters", choices=("float32", "float64"))
     compute: str = option("fp32", "format of activations, gradients and weights in use; fp8: of "
-                          "factors, the rest bf16", flag="precision", choices=PRECISIONS)
+                          "factors, the rest bf16", flag="precision", choices=tuple(PRECISIONS))
     loss_scale: str | None = option(
         None, "factor of the loss in backward", metavar="dynamic|none|N",
         default_text="dynamic with fp16 and fp8, else none")
