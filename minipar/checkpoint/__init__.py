@@ -1,4 +1,11 @@
-"""Checkpoints: what a run needs to go on, or a model to run, in one file."""
+"""Checkpoints: the state of a training run, or a model, in one file.
+
+    store.py        save and load: one .npz with its description, replaced in one step
+    archive.py      the arrays of an .npz, whose sizes are checked against the file
+    rules.py        rules for the values of a description
+
+Checkpoints of models, with all that a description may say, are in train/model_checkpoints.py.
+"""
 
 from .store import (
     FORMAT,

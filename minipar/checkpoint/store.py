@@ -30,7 +30,7 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on: host arrays by name, and a JSON-like description.
+    """The state of a run: host arrays by name, and a JSON-like description.
 
     `others` are arrays that are neither the model's nor the optimizer's, by kind/name.
     """

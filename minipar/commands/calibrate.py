@@ -94,7 +94,7 @@ def calibrate(comm: Communicator, options: argparse.Namespace, output: Output) -
 
 def model_crossings(operation: str, p: int, sizes: Sequence[int],
                     network: Network) -> list[tuple[int, str, str]]:
-    """Where the model's choice changes, see `crossings`."""
+    """The sizes at which the model's choice changes, as `crossings` returns them."""
     return crossings(lambda num_bytes: choose(operation, p, num_bytes, network), sizes)
 
 

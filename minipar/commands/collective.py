@@ -2,9 +2,9 @@
 
     minipar collective all_reduce --algorithm ring -p 8 --bytes 1MB --png ring.png
 
-What is counted comes from the run itself: its messages from the trace; rounds and bytes on the
-critical path from playing it again where only latency, or only bandwidth, takes time; what is
-combined from one more run where nothing else takes time.
+All counts come from runs.  Messages are those of the trace.  Rounds and bytes on the critical path
+come from replaying it where only latency, or only bandwidth, takes time.  Combined bytes come from
+one more run where nothing else takes time.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def new_cluster(p: int, nodes: int, **options) -> Cluster:
 
 
 def num_elements(text: str, p: int) -> int:
-    """How many numbers are `text` bytes.  Raises ValueError if it is no size, or too large."""
+    """The number of float32 in `text` bytes.  Raises ValueError for no size, or too large a one."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?((?:[kmg]i?)?)b?", text.lower())
     size = float(found[1]) * UNITS[found[2]] if found else -1
     if size < 0 or size % DTYPE.itemsize:
@@ -135,7 +135,7 @@ def find(operation: str, algorithm: str, p: int, n: int, network: Network) -> st
 
 
 class Combining(np.ndarray):
-    """An array whose rank reports what it combines: so many bytes of work."""
+    """An array that reports every combination to its rank, as work on its bytes."""
 
     def __array_finalize__(self, origin) -> None:
         self.comm: Communicator | None = getattr(origin, "comm", None)
@@ -155,7 +155,7 @@ class Combining(np.ndarray):
 
 def program(operation: str, algorithm: str, n: int,
             kind: type[np.ndarray] = np.ndarray) -> Callable[[Communicator], None]:
-    """What each rank does: `operation` on a vector of n ones, an array of that kind."""
+    """The program of each rank: `operation` on a vector of n ones, an array of that kind."""
     def main(comm: Communicator) -> None:
         vector = np.ones(n, DTYPE).view(kind)
         if kind is Combining:
@@ -174,7 +174,7 @@ def count(trace: Trace, p: int, nodes: int, combining: Callable[[Communicator], 
 
 def cost_table(title: str, predicted: Cost, counted: Cost, expected: float,
                took: float) -> Table:
-    """What was predicted beside what was counted; times are those of the cluster's links."""
+    """The predicted costs beside the counted ones; times are those of the cluster's links."""
     table = Table.of(title, "figure", "predicted", "counted", "check")
     for what, name in (("rounds", "rounds"), ("messages of all ranks", "messages"),
                        ("bytes on the critical path", "num_bytes"),

@@ -171,7 +171,7 @@ def make(options: argparse.Namespace) -> tuple[Schedule, Placement]:
 
 def table(title: str, timeline: Timeline, makespan: float | None, flights: list[int | None],
           messages: int, bound: float, activation_bytes: float | None) -> Table:
-    """What formulas say beside what the simulation counted; – where there is no formula."""
+    """The predictions of formulas beside the counts of the simulation; – without a formula."""
     made = Table.of(title, "figure", "predicted", "simulated")
     found, took = bubble(timeline), timeline.makespan()
     ranks = range(timeline.num_ranks)

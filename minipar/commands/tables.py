@@ -1,4 +1,4 @@
-"""What a command prints: text and tables for people, or with --json the tables alone.
+"""The output of a command: text and tables for people, or with --json the tables alone.
 
     output.text("…")        ─▶ terminal
     output.table(table)     ─▶ terminal, or one of "tables" in

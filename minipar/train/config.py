@@ -3,9 +3,9 @@
     defaults, checkpoint of --resume, file of --config, flags ─▶ TrainConfig ─▶ train(config)
                                   each wins over those before it
 
-To add an option, add a field.  Its `option(…)` says everything else: the flag is `--` and the
-field's name, a file has it as `[section] name = …`, every checkpoint keeps it unless it says
-`saved=False`, and `check.py` refuses values of another type, of no known choice, or too small.
+To add an option, add a field: its `option(…)` says everything else.  The flag is `--` and the name
+of the field; in a file it is `[section] name = …`; a checkpoint keeps it, unless `saved=False`.
+`check.py` refuses a value of another type, an unknown choice, and a number below `least`.
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -26,7 +26,7 @@ MESH_AXES = "pp (pipeline), dp (data) and tp (tensor parallel)"
 
 @dataclass(frozen=True)
 class Option:
-    """What a field is outside of Python: on the command line, in a file, in a checkpoint."""
+    """The description of a field for the command line, files and checkpoints."""
 
     help: str
     flag: str = ""                          # without dashes; "": the name of the field
@@ -63,7 +63,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class RecordedData:
-    """What a checkpoint says of the data it was trained on."""
+    """The entries of a checkpoint about the data of the training."""
 
     vocabulary: str | None = None       # the characters of the text
     seed: int | None = None             # that made the synthetic language
@@ -73,7 +73,7 @@ class RecordedData:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What the model is trained on."""
+    """The data, and the size of a batch."""
 
     source: str = option("docs", "Python's own documentation (docs), handwritten digits, a made-up "
                          "language with a known best loss (synthetic), or the path of any text",
@@ -99,7 +99,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """How the ranks share the work."""
+    """The strategy, the mesh and the pipeline: the division of the work over ranks."""
 
     strategy: str = option(
         "ddp", "dp: rank 0 drives; ddp: gradients are summed in buckets; zero1, zero2, zero3: "
@@ -147,7 +147,7 @@ class PrecisionConfig:
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """What is recomputed, what waits in a file, and how much memory a rank may use."""
+    """Recomputation, offloading, and the limit of a rank's memory."""
 
     remat: str = option(
         "none", "what backward recomputes instead of keeping: attention's probabilities "
@@ -166,7 +166,7 @@ class MemoryConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How long the run is, where it runs, and what it leaves behind."""
+    """The length of the run, its ranks and device, and its results."""
 
     steps: int = option(200, "optimizer steps", least=1)
     seed: int = option(0, "of initial values, batches and dropout", least=0)

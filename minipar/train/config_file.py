@@ -67,7 +67,7 @@ def value_of(field: OptionField, value: Any) -> Any:
 
 
 def to_tables(config: TrainConfig) -> Tables:
-    """What a checkpoint keeps of the configuration; None is left out."""
+    """The tables that a checkpoint keeps; options that are None are left out."""
     tables: Tables = {}
     for field in OPTIONS.values():
         value = config.get(field.key)

@@ -1,4 +1,4 @@
-"""The text that --data names, and where it is now.
+"""The text that --data names, found in its place.
 
     docs              Python's own documentation
     synthetic         a made-up language with a known best loss
@@ -50,7 +50,7 @@ def data_seed(config: TrainConfig) -> int:
 
 
 def recorded_path(config: TrainConfig) -> str | None:
-    """Where the text was when the checkpoint was written; None if --data names another one."""
+    """The place of the text when the checkpoint was written; None if --data names another."""
     recorded = config.data.recorded
     return recorded.path if recorded.source == config.data.source else None
 

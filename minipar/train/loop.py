@@ -3,9 +3,9 @@
     every rank:  its rows of the batch, in m microbatches ─▶ loss ─▶ gradients ─┐
                                                                                 Σ ─▶ clip ─▶ step
 
-The batch of a step, the dropout masks and the learning rate follow from the number of the step
-alone, so a resumed run does exactly what the uninterrupted one would have done.  That holds with
-another strategy and another number of ranks, too: a checkpoint has whole parameters and states.
+The batch, the dropout masks and the learning rate of a step follow from its number alone.  So a
+resumed run does exactly what the uninterrupted one would have done.  That holds with another
+strategy and another number of ranks, too: a checkpoint has whole parameters and states.
 """
 
 import math

@@ -31,7 +31,7 @@ SAME = 1e-10            # relative difference of parameters in float64 that roun
 
 @dataclass
 class TrainResult:
-    """What a training run returns: losses on every rank, all else on rank 0 alone."""
+    """The result of a training run: losses on every rank, all else on rank 0 alone."""
 
     config: TrainConfig
     losses: list[float]                 # of every step, with those before --resume

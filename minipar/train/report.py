@@ -1,4 +1,4 @@
-"""What a training run shows: its headline, a progress bar, pictures."""
+"""The headline, the progress bar and the pictures of a training run."""
 
 import time
 from pathlib import Path

@@ -6,6 +6,7 @@ import pytest
 
 from minipar import environment
 from minipar.comm import Communicator
+from minipar.comm.subgroup import Subgroup
 from minipar.commands.doctor import ranks as doctor_ranks
 from minipar.commands.doctor import report as doctor
 from minipar.commands.doctor.ranks import try_two_ranks, work_together
@@ -27,11 +28,11 @@ def test_real_ranks_work_together(world):
     world.run(work_together)
 
 
-class Wrong(Communicator):
+class Wrong(Subgroup):
     """A communicator whose split leaves the ranks in their order."""
 
     def __init__(self, comm: Communicator):
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        super().__init__(comm, range(comm.size))
 
     def split(self, color, key=None):
         return self.comm.split(color)

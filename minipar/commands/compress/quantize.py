@@ -81,7 +81,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
 
 
 def grid_of(options: argparse.Namespace) -> IntGrid | FloatGrid:
-    """What weights are rounded to.  Raises ValueError for options that do not go together."""
+    """The grid to which weights are rounded.  Raises ValueError for contradicting options."""
     if options.format is None:
         return IntGrid(options.bits or 8, "asymmetric" if options.asymmetric else "symmetric")
     grid = FLOAT_GRIDS[options.format]

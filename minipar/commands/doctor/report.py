@@ -1,8 +1,8 @@
-"""`minipar doctor`: what is installed, which MPI is loaded, and whether it fits its `mpirun`.
+"""The report of `minipar doctor`: versions, the MPI that is loaded, and its `mpirun`.
 
-The classic mismatch is an `mpirun` of one MPI with an mpi4py that loads the library of another:
-instead of one run of N ranks there are N runs of one rank each, or an abort about PMI.  What looks
-right is tried: it "fits together" when two real ranks have worked together.
+The classic mismatch is an `mpirun` of one MPI with an mpi4py that loads the library of another.
+Then there are N runs of one rank each instead of one run of N ranks, or an abort about PMI.  All
+"fits together" only after two real ranks have worked together.
 """
 
 import argparse
@@ -51,9 +51,9 @@ def _version(package: str) -> str:
 
 
 def _mpi_library() -> tuple[str, int]:
-    """What the MPI library says of itself, and how many ranks it sees (0 without MPI).
+    """(The MPI library's name for itself, the number of ranks that it sees; 0 without MPI).
 
-    Asked in a process of its own where this one is no rank: a broken MPI may abort.
+    A process of its own asks, unless this one is a rank: a broken MPI may abort.
     """
     code = ("from mpi4py import MPI; print(MPI.Get_library_version().split(chr(10))[0].strip(), "
             "MPI.COMM_WORLD.size, sep=chr(9))")
@@ -101,7 +101,7 @@ def _gpu() -> str:
 
 def diagnose(library: str, mpirun: str | None, launcher: str,
              free: int | None = None) -> list[str]:
-    """What is wrong with MPI, each with its mend; empty if nothing is.
+    """The problems with MPI, each with its remedy; [] if there are none.
 
     `free` are the bytes that ranks may share (`free_shared_memory`).
     """
@@ -129,7 +129,7 @@ def diagnose(library: str, mpirun: str | None, launcher: str,
 
 
 def how_to_load_one() -> str:
-    """What to do where mpi4py finds no library that it knows."""
+    """The remedy where mpi4py finds no library that it knows."""
     if find_library("mpich"):
         return ("there is an MPICH that calls itself libmpich.so, as Debian's does, where the "
                 "wheel of mpi4py asks for libmpi.so.12: build mpi4py for it, MPICC="

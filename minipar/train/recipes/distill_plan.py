@@ -1,4 +1,4 @@
-"""The plan of `minipar distill`: what is not given is taken from the teacher's checkpoint.
+"""The plan of `minipar distill`: options that are not given come from the teacher.
 
     DistillConfig ─▶ teacher, perhaps a student that continues ─▶ the student's TrainConfig
 
@@ -34,7 +34,7 @@ STUDENT = (*OF_GPT, *OF_MLP, *OF_RUN, *AT_FIRST)    # options of `minipar train`
 
 @dataclass(frozen=True)
 class DistillConfig:
-    """What `minipar distill` can be told.
+    """The options of `minipar distill`.
 
     `student` are options of `minipar train`, by their flags, and `recipe` some of RECIPE; what they
     leave out is as in the teacher, or in the student that continues.

@@ -41,7 +41,7 @@ ON_ONE_RANK = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "remat": "none",
 
 @dataclass(frozen=True)
 class PruneConfig:
-    """What `minipar prune` can be told; of `checkpoint` and `resume` one is None."""
+    """The options of `minipar prune`; of `checkpoint` and `resume` one is None."""
 
     out: Path
     checkpoint: Path | None = None

@@ -1,4 +1,4 @@
-"""What a rank does about memory: `minipar train --remat … --offload … --memory-limit …`.
+"""The memory of a rank: `minipar train --remat … --offload … --memory-limit …`.
 
     --remat sqrt              backward recomputes what forward does not keep (`remat.py`)
     --offload activations     arrays saved for backward wait in a file (`memory/offload`)
@@ -37,7 +37,7 @@ MEANING = {"activations": (), "optimizer": ("optimizer states",),
 
 
 def offloads(config: TrainConfig) -> list[str]:
-    """What --offload names.  Raises UsageError for anything else."""
+    """The kinds of arrays that --offload names.  Raises UsageError for another text."""
     names = config.memory.offload.split(",") if config.memory.offload else []
     for name in names:
         if name not in MEANING:

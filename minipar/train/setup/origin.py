@@ -1,4 +1,4 @@
-"""What a run starts from: initial values, or a checkpoint, perhaps of a pruned model.
+"""The start of a run: initial values, or a checkpoint, perhaps of a pruned model.
 
     seed ───────▶ initialize ─┐
                               ├─▶ masks on ─▶ the model that a strategy takes
@@ -44,7 +44,7 @@ class Compression:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the parameters of a run come from; without a checkpoint, from its seed."""
+    """The source of a run's parameters: a checkpoint, or without one the seed."""
 
     checkpoint: Checkpoint | None = None
     compression: Compression = field(default_factory=Compression)

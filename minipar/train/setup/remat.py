@@ -97,7 +97,7 @@ def check_budget(config: TrainConfig, model: Module, inputs: Array,
 
 
 def schedule_of(config: TrainConfig) -> tuple:
-    """What `make_schedule` takes for the configured pipeline."""
+    """The arguments of `make_schedule` for the configured pipeline."""
     return (config.parallel.schedule or "1f1b", mesh_sizes(config)["pp"], num_microbatches(config),
             config.parallel.virtual_stages)
 

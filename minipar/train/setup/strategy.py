@@ -36,7 +36,7 @@ def mesh_sizes(config: TrainConfig) -> dict[str, int]:
 
 
 def is_hybrid(config: TrainConfig) -> bool:
-    """Whether the mesh cuts the model as well as the batch."""
+    """True if the mesh cuts the model as well as the batch."""
     return bool({"pp", "tp"} & mesh_sizes(config).keys())
 
 
