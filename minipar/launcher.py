@@ -211,4 +211,4 @@ def _end_all(comm: Communicator, error: BaseException) -> None:
     else:
         what = "failed:\n" + traceback.format_exc()
     print(f"minipar: rank {comm.rank} of {comm.size} {what}", file=sys.stderr, flush=True)
-    abort(comm.MPI, comm.me.guardian, code)
+    abort(comm.MPI, code)

@@ -188,7 +188,7 @@ class Ranks:
 
     def _abort(self) -> None:
         """End all ranks."""
-        abort(self.mpi, self.guardian, 1)
+        abort(self.mpi, 1)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

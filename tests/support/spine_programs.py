@@ -4,8 +4,8 @@
     simulated       Part II: messages, collectives, split() and Works on the simulated cluster
     mpi             Part II: the same under mpirun
 
-Each prints, as JSON, on rank 0, the files of minipar that Python has loaded, and the functions that it has run
-(after importing), as "file: qualified name".
+Each prints as JSON, on rank 0, the files of minipar that Python has loaded, and the functions that
+it has run after importing, as "file: qualified name".
 """
 
 import json

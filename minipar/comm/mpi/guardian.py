@@ -1,20 +1,20 @@
-"""The guardian: who says it when a real rank dies so suddenly that it cannot say so itself.
+"""The guardian: a process that reports a real rank which died too suddenly to report itself.
 
-A rank that is killed (`kill -9`, no memory left) or crashes in C code says nothing, and `mpirun`
-ends the others within milliseconds without a word about which one it was.  So the first rank of
-each node starts one small process, in a session of its own that `mpirun` does not end:
+A rank that is killed (`kill -9`, no memory left) or crashes in C code prints nothing, and `mpirun`
+ends the others within milliseconds without naming it.  So the first rank of each node starts one
+small process, in a session of its own that `mpirun` does not end:
 
-    rank 0 ─┐                   a line that ends although its rank never wrote "left" or "told":
-    rank 1 ─┼─ guardian         this rank has died.  Say so, and of what; end those that are
-    rank 2 ─┘                   still there after 2 s.  No line left: end.
+    rank 0 ─┐                   If a line closes, and its rank never wrote "left" or "told", this
+    rank 1 ─┼─ guardian         rank has died.  Report it, and its cause; end the ranks that are
+    rank 2 ─┘                   still there after 2 s.  When no line is left, end.
 
-Lines are sockets, which the kernel closes for whoever dies, in the order in which they die.
+Lines are sockets, which the kernel closes for dead processes, in the order in which they die.
 
-    "left"  I am through with the program.  It is passed on: who waits for me waits for ever.
-    "told"  I have said what is wrong, and now end the run: no other end needs a word.
+    "left"  This rank has left the program.  Passed on, since a wait for this rank would not end.
+    "told"  This rank has reported what is wrong, and ends the run: report no other death.
 
-This file is both ends: `Guardian` is a rank's; run as a program it is the other one, for which it
-needs nothing but Python itself.
+This file is both ends of a line: `Guardian` is the rank's end.  Run as a program, which needs only
+Python itself, it is the guardian.
 """
 
 import atexit
@@ -28,26 +28,28 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 PATIENCE = 2.0      # seconds that mpirun has to end the others
 MOST_NAMED = 60     # bytes of a folder's name; that of a socket in it may have about 100
 
 
 class Guardian:
-    """A rank's line to the guardian of its node; all ranks of the node, `box`, make theirs."""
+    """A rank's line to the guardian of its node; made by all ranks of the node's communicator."""
 
-    def __init__(self, box: Any, rank: int, size: int):
-        folder = listener = None
-        if box.rank == 0:
+    made: ClassVar[list["Guardian"]] = []       # of this process: one for each world
+
+    def __init__(self, node: Any, rank: int, size: int):
+        folder, listener = "", None
+        if node.rank == 0:
             folder = tempfile.mkdtemp(prefix="minipar-", dir=short_folder())
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(f"{folder}/guardian")
-            listener.listen(box.size)
+            listener.listen(node.size)
         self.line = socket.socket(socket.AF_UNIX)
-        self.line.connect(f"{box.bcast(folder)}/guardian")
+        self.line.connect(f"{node.bcast(folder)}/guardian")
         self.say(f"{rank} {os.getpid()}")
-        box.Barrier()                   # all are in the queue of the listener
+        node.Barrier()                  # all are in the queue of the listener
         if listener is not None:
             subprocess.Popen(
                 [sys.executable, "-I", __file__, str(listener.fileno()), str(size)],
@@ -56,31 +58,32 @@ class Guardian:
             listener.close()
             shutil.rmtree(folder)
         with suppress(OSError):
-            self.line.recv(1)           # from now on it is watching
+            self.line.recv(1)           # the guardian is watching now
         self.line.setblocking(False)
         self._departed: set[int] = set()
         atexit.register(self.say, "left")
+        self.made.append(self)
 
     def say(self, word: str) -> None:
-        """See this module's docstring.  If there is no guardian any more, nobody listens."""
+        """Write "left" or "told"; without effect if the guardian has ended."""
         with suppress(OSError):
             self.line.sendall(f"{word}\n".encode())
 
     def departed(self) -> set[int]:
-        """The ranks of this node that have left so far, as numbers of the world."""
+        """The world numbers of this node's ranks that have left so far."""
         with suppress(OSError):
             self._departed |= set(map(int, self.line.recv(1 << 16).split()))
         return self._departed
 
 
 def short_folder() -> str:
-    """Where temporary files go, if that is short enough for the name of a socket; else /tmp."""
+    """The folder of temporary files, if short enough for the name of a socket; else /tmp."""
     usual = tempfile.gettempdir()
     return usual if len(os.fsencode(usual)) <= MOST_NAMED else "/tmp"
 
 
 class Ward:
-    """A rank as the guardian knows it, from its first words on."""
+    """A rank as the guardian knows it, from its first message on."""
 
     rank = pid = 0
     may_go = True
@@ -89,15 +92,15 @@ class Ward:
         self.line = line
 
     def hear(self) -> list[str]:
-        """What it says now; nothing if it is gone."""
-        with suppress(ConnectionResetError):        # gone with a word of ours unread
+        """The words it has written since; none if its line has closed."""
+        with suppress(ConnectionResetError):        # closed with a message of ours unread
             return self.line.recv(1 << 12).decode().splitlines()
         return []
 
 
 def guard(listener: socket.socket, size: int) -> None:
-    """The guardian's life, until all ranks of its node have gone."""
-    lines = selectors.DefaultSelector()     # on Linux it tells of events in their order
+    """Watch the lines of all ranks of the node until the last one closes."""
+    lines = selectors.DefaultSelector()     # on Linux it reports events in their order
     listener.setblocking(False)
     with suppress(BlockingIOError):
         while True:
@@ -105,7 +108,8 @@ def guard(listener: socket.socket, size: int) -> None:
             lines.register(line, selectors.EVENT_READ, Ward(line))
     listener.close()
     tell_all(lines, "\n")
-    is_told, segments = False, set()
+    is_told = False
+    segments: set[Path] = set()
     while lines.get_map():
         events = lines.select(PATIENCE if is_told else None)
         for ward in [key.data for key, _ in events]:
@@ -127,16 +131,16 @@ def guard(listener: socket.socket, size: int) -> None:
                     with suppress(OSError):         # mpirun has gone, and stderr with it
                         print(f"minipar: rank {ward.rank} of {size} {cause}", file=sys.stderr)
                     is_told = True
-        if not events:                      # mpirun did not end them
+        if not events:                      # mpirun has not ended the others
             for pid in filter(None, [key.data.pid for key in lines.get_map().values()]):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-    for path in segments:               # nobody uses them any more
+    for path in segments:               # no process uses them any more
         path.unlink(missing_ok=True)
 
 
 def shared_memory(pid: int) -> set[Path]:
-    """The shared memory of a rank that only Open MPI's mpirun removes, if it is not killed."""
+    """The shared memory of a rank that Open MPI's mpirun would remove, unless it is killed."""
     with suppress(OSError):                         # there is no /proc on macOS
         paths = {line.split()[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}
         return {Path(path) for path in paths
@@ -145,18 +149,18 @@ def shared_memory(pid: int) -> set[Path]:
 
 
 def tell_all(lines: selectors.BaseSelector, words: str) -> None:
-    """Tell every rank that can still hear."""
+    """Write to every rank whose line is open."""
     for key in lines.get_map().values():
         with suppress(OSError):
             key.data.line.sendall(words.encode())
 
 
 def death(pid: int, may_go: bool) -> str | None:
-    """What a process that is just ending dies of; None if nothing is wrong with that."""
-    try:    # field 52: the status, unless mpirun has been faster in taking it
+    """The cause of death of a process that is ending; None if it ends in good order."""
+    try:    # field 52: the exit status, unless mpirun has taken it already
         status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
     except (OSError, ValueError):
-        return None if may_go else "died suddenly: killed, or crashed (mpirun may say of what)"
+        return None if may_go else "died suddenly: killed, or crashed (mpirun may name the signal)"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return f"was killed by signal {number} ({signal.strsignal(number)})"

@@ -1,7 +1,7 @@
-"""Loading MPI, and finding out first whether it belongs to the `mpirun` that started us.
+"""Load MPI, after checking that it belongs to the `mpirun` that started this process.
 
-An `mpirun` of one MPI with the library of another gives N runs of one rank each, or an abort about
-PMI that nobody understands.  So launcher and library are compared before the library is loaded.
+An `mpirun` of one MPI with the library of another gives N runs of one rank each, or aborts with an
+obscure message about PMI.  So launcher and library are compared before the library is loaded.
 """
 
 import functools
@@ -20,10 +20,10 @@ from .guardian import Guardian
 
 
 def library_vendor() -> str | None:
-    """"mpich" or "openmpi": the library that mpi4py is about to load; None if it does not say.
+    """"mpich" or "openmpi": the library that mpi4py is about to load; None if that is unknown.
 
-    mpi4py's wheels choose a library when they are imported and know its kind before they load it;
-    an mpi4py that was built from source has one built in, and does not say.
+    A wheel of mpi4py chooses a library on import, and knows its kind before it loads it.  An mpi4py
+    built from source has one library built in, and does not tell which.
     """
     try:
         place = importlib.import_module("mpi4py").__path__
@@ -35,11 +35,11 @@ def library_vendor() -> str | None:
 
 
 def mismatch() -> str | None:
-    """What is wrong between this process's launcher and its MPI library; None if nothing is."""
+    """The problem with this process's launcher and its MPI library; None if they fit."""
     world, loaded = launched(), library_vendor()
     if world is None or loaded not in ("mpich", "openmpi") or loaded == world.launcher:
         return None
-    if world.launcher == "srun":        # what a library of the site speaks, only loading it tells
+    if world.launcher == "srun":        # a library of the site must be loaded to know more
         if loaded == "mpich" and speaks_pmix_only() and has_wheel("mpich"):
             return refused_by_srun(world, " with PMIx, which the mpich wheel does not speak")
         return None
@@ -50,29 +50,30 @@ def mismatch() -> str | None:
 
 
 def refused_by_srun(world: Launched, how: str) -> str:
-    """What to do about tasks of `srun` that do not find each other."""
+    """The remedy for tasks of `srun` that do not find each other."""
     return (f"srun started {world.size} tasks{how}: they would be {world.size} runs of one rank "
             "each. Start MPICH by srun --mpi=pmi2, Open MPI by srun --mpi=pmix (srun --mpi=list "
             "names what there is), or use mpirun inside salloc or sbatch")
 
 
 def has_wheel(package: str) -> bool:
-    """Whether this MPI is installed as a Python package, which mpi4py loads before any other."""
+    """Whether this MPI is installed as a Python package, which mpi4py prefers to any other."""
     try:
         return bool(importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
         return False
 
 
-def abort(MPI: Any, guardian: Guardian, code: int) -> None:
-    """End every rank at once, with this exit status; what had to be said has been printed.
+def abort(MPI: Any, code: int) -> None:
+    """End every rank at once, with this exit status, after the reason has been printed.
 
-    MPI's own words about it would only hide ours.
+    MPI's own message about it, which would hide the reason, is suppressed.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    guardian.say("told")
-    time.sleep(0.5)             # mpirun drops what it has not passed on when it hears of the abort
+    for guardian in Guardian.made:
+        guardian.say("told")
+    time.sleep(0.5)             # on an abort mpirun drops output that it has not passed on
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     MPI.COMM_WORLD.Abort(code)
 
@@ -80,9 +81,9 @@ def abort(MPI: Any, guardian: Guardian, code: int) -> None:
 def forget_shared_memory() -> None:
     """Remove the name of MPICH's shared memory from /dev/shm, once all ranks of this node use it.
 
-    The memory itself stays until the last of them ends, however that is.  With its name MPICH
-    would leave it, megabytes, after every job that ends by force, until the machine restarts.
-    (Open MPI names its own again while it runs; its mpirun removes them, else the guardian.)
+    The memory itself stays until the last of them ends.  With its name it would stay, megabytes,
+    after every job that is killed, until the machine restarts.  (Open MPI opens its own by name
+    while it runs; its mpirun removes them, or the guardian does.)
     """
     with suppress(OSError):                         # there is no /proc on macOS
         for line in Path("/proc/self/maps").read_text().splitlines():
@@ -92,10 +93,10 @@ def forget_shared_memory() -> None:
 
 
 @functools.cache
-def import_mpi():
+def import_mpi() -> Any:
     """mpi4py's MPI module.
 
-    Raises RuntimeError, with the mend, if there is none or it is not that of the launcher.
+    Raises RuntimeError, with the remedy, if there is none, or if the launcher is another MPI's.
     """
     problem = mismatch()
     if problem:

@@ -1,31 +1,31 @@
-"""A send or receive under way between real ranks, and what may be wrong with what comes."""
+"""A send or receive between real ranks, and the check of what arrives."""
 
 import time
+from typing import Any
 
 import numpy as np
 
 from ...backend import Array, asarray_like
-from ..communicator import Communicator
 from ..trace import POLL
 from .library import import_mpi
 
 
 def lies_ready(array: Array) -> bool:
-    """Whether MPI can read or write this array where it is."""
+    """Whether MPI can read or write this array in place."""
     return type(array) is np.ndarray and array.flags.c_contiguous
 
 
 def what(description: tuple) -> str:
-    """A message in an error."""
+    """The description of a message, for an error."""
     kind, peer, tag, _, label = description
     return f"{kind} rank {peer} (tag {tag}{', part of ' + label if label else ''})"
 
 
-def explain(error: Exception, description: tuple) -> None:
-    """Raise a plainer error in place of MPI's, if that is about a message that is too long.
+def explain(error: Any, description: tuple) -> None:
+    """Raise a plain ValueError in place of MPI's error about a message that is too long.
 
-    Any other comes of a peer that has died, as a rule: mpirun then ends this rank within moments,
-    and the guardian says of what that one died.  So whoever raises the error waits for that first.
+    Any other error usually means that a peer has died.  Then mpirun ends this rank within moments,
+    and the guardian reports the cause: wait for that before the caller raises the error.
     """
     if error.Get_error_class() == import_mpi().ERR_TRUNCATE:
         raise ValueError(f"{what(description)}: the message is larger than the receive buffer of "
@@ -41,14 +41,14 @@ def check_size(num_bytes: int, description: tuple) -> None:
 
 
 class MPIRequest:
-    """See Request."""
+    """A Request over one of mpi4py's; `description` is (kind, peer, tag, bytes, label)."""
 
-    def __init__(self, comm: Communicator, request, description: tuple, out: Array = None,
+    def __init__(self, comm: Any, request: Any, description: tuple, out: Array = None,
                  buffer: np.ndarray | None = None, number: int | None = None):
         self.comm, self.request, self.description = comm, request, description
-        self.peers = [comm.members[description[1]]]     # as numbers of the world
+        self.peers = [comm.members[description[1]]]     # world numbers
         self.number = number                        # in the rank's program, if that is logged
-        self.out, self.buffer = out, buffer         # of a receive: where to, through what
+        self.out, self.buffer = out, buffer         # of a receive: the array, the host buffer
         self.posted, self.done = time.perf_counter(), False
 
     def wait(self) -> None:
@@ -74,10 +74,10 @@ class MPIRequest:
         return self.peek()
 
     def peek(self) -> bool:
-        """The same; nothing that is logged depends on it."""
+        """As `test`, but not logged in the rank's program."""
         return self.done or self._ask(self.request.Test)
 
-    def _ask(self, question) -> bool:
+    def _ask(self, question: Any) -> bool:
         status = self.comm.me.status
         try:
             answer = question(status)
@@ -88,7 +88,7 @@ class MPIRequest:
             self._finish(status)
         return answer
 
-    def _finish(self, status) -> None:
+    def _finish(self, status: Any) -> None:
         self.done = True
         kind, peer, _, num_bytes, label = self.description
         comm = self.comm

@@ -1,15 +1,15 @@
 """All-reduce through memory that the ranks of a node share: copies and sums, no messages.
 
-    round 0   everyone gives block 0            into the trays of the shared window, all but the
+    round 0   each rank writes block 0          into its tray of the shared window, except the
               ── meet ──                        chunk that it will sum itself
-    round 1   sums its chunk of block 0         from everyone's trays, in the order of ranks
-              gives block 1
+    round 1   sums its chunk of block 0         over the trays of all ranks, in their order
+              writes block 1
               ── meet ──
-    round 2   takes the sums of block 0         that the others made
-              sums its chunk of block 1, gives block 2 …
+    round 2   reads the sums of block 0         that the other ranks made
+              sums its chunk of block 1, writes block 2 …
 
-A message between processes is copied by the kernel, page by page; here every rank reads the others'
-numbers where they are, and waits once for a block.
+The kernel copies a message between processes page by page.  Here each rank reads the others'
+numbers in place, and waits once for each block.
 """
 
 import time
@@ -24,7 +24,7 @@ from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup
 from .shared_window import TRAY, NodeMemory, can_share, node_memory
 
-SHORT = 1 << 14         # bytes: from here on it pays that each rank sums a part only
+SHORT = 1 << 14         # bytes up to which each rank sums everything itself
 
 
 def shared(comm: Communicator, flat: Array, op: str) -> None:
@@ -56,7 +56,7 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
 
 
 def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine: Combine) -> None:
-    """A short array: one meeting, after which everyone sums all of it."""
+    """A short array: one meeting, after which each rank sums all of it."""
     n, trays = flat.size, memory.next_trays(flat.dtype)
     trays[memory.rank][:n] = flat
     memory.meet()
@@ -67,8 +67,10 @@ def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine: Combine) -> None:
 
 
 class Block:
-    """A part of the array on its way through the trays.  What was summed lies where the chunk of
-    the rank that summed it would have been."""
+    """A block of the array on its way through the trays.
+
+    A summed chunk is stored in the tray of the rank that summed it, at the chunk's own place.
+    """
 
     def __init__(self, comm: Communicator, memory: NodeMemory, array: np.ndarray, op: str):
         self.comm, self.memory, self.array, self.op = comm, memory, array, op
@@ -77,19 +79,19 @@ class Block:
         sums = memory.rank < memory.num_lanes
         self.start, self.stop = self.bounds[memory.rank] if sums else (0, 0)
 
-    def give(self) -> None:
-        """All but the own chunk."""
+    def write(self) -> None:
+        """Write all but the own chunk into this rank's tray."""
         array, tray = self.array, self.trays[self.memory.rank]
         tray[:self.start] = array[:self.start]
         tray[self.stop:array.size] = array[self.stop:]
 
     def sum(self) -> None:
-        """The own chunk, over all ranks of the node, then between the nodes."""
+        """Sum the own chunk over all ranks of the node, then between the nodes."""
         memory, own = self.memory, slice(self.start, self.stop)
         combine, mine = find_operator(self.op), self.array[own]
         parts = [tray[own] for tray in self.trays]
         total = parts[memory.rank]
-        if memory.rank > 1:             # before `mine`, in their order
+        if memory.rank > 1:             # first the ranks before this one
             combine(parts[0], parts[1], out=total)
             for part in parts[2:memory.rank]:
                 combine(total, part, out=total)
@@ -102,26 +104,27 @@ class Block:
             ring(Subgroup(self.comm, memory.lane), mine, self.op)
         total[...] = mine
 
-    def take(self) -> None:
-        """What the others summed."""
+    def read(self) -> None:
+        """Read the chunks that the other ranks have summed."""
         for k, (start, stop) in enumerate(self.bounds):
             if k != self.memory.rank:
                 self.array[start:stop] = self.trays[k][start:stop]
 
 
 def in_blocks(comm: Communicator, memory: NodeMemory, flat: np.ndarray, op: str) -> None:
-    """A long array, as drawn above."""
+    """A long array, block by block, as drawn at the head of this file."""
     length = TRAY // flat.itemsize
-    ahead = behind = None                       # the blocks whose turn it is to be summed, taken
+    ahead: Block | None = None                  # the block to sum next …
+    behind: Block | None = None                 # … and the one to read next
     for start in range(0, flat.size + 2 * length, length):
         block = None
         if start < flat.size:
             block = Block(comm, memory, flat[start:start + length], op)
-            block.give()
+            block.write()
         if ahead is not None:
             ahead.sum()
         if behind is not None:
-            behind.take()
+            behind.read()
         ahead, behind = block, ahead
         if ahead is None and behind is None:
             return

@@ -1,18 +1,18 @@
-"""Memory that the ranks of one node share, and where they meet: an MPI shared window.
+"""Memory that the ranks of one node share, and in which they meet: an MPI shared window.
 
     rank 0   flag │ tray 0 │ tray 1 │ tray 2 │      every rank writes into its own part
     rank 1   flag │ tray 0 │ tray 1 │ tray 2 │      and reads those of all
 
-A flag is a counter: "I have come to the n-th meeting".  A meeting costs one store and a load for
-each other rank, far less than a barrier made of messages.  Trays are used in turn: a rank that is
-past two meetings after a use of one knows that nobody still reads it.
+A flag is a counter: this rank has come to the n-th meeting.  A meeting costs one store, and one
+load for each other rank: far less than a barrier made of messages.  Trays are used in turn: two
+meetings after a rank has used a tray, no other rank reads it any more.
 
-What a rank wrote before its flag, all see who see the flag, on processors that show stores in the
-order in which they were made (x86-64); others are refused.  (MPI_Win_sync would order them on any,
+A rank that sees another's flag sees all that was written before it, on processors that show stores
+in order (x86-64); on others `can_share` is false.  (MPI_Win_sync would order them on any processor,
 but needs MPI_Win_lock_all, which hangs in MPICH 5.0 from a process's tenth window on.)
 
-MPICH takes the segment's name away as soon as all ranks have it, so nothing stays behind in
-/dev/shm, however the job ends.  Hoefler et al. 2013, "MPI + MPI".
+MPICH removes the segment's name as soon as all ranks have it, so nothing stays behind in /dev/shm,
+however the job ends.  Hoefler et al. 2013, "MPI + MPI".
 """
 
 import os
@@ -22,25 +22,24 @@ from typing import Any
 import numpy as np
 
 from ...environment import shows_stores_in_order
-from ..communicator import Communicator
 from ..subgroup import Subgroup
 
 NUM_TRAYS = 3
 TRAY = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
-LINE = 4096                 # bytes that a flag has for itself, and that data starts at
-SPINS = 100                 # looks at a flag before this rank lets others have its core …
+LINE = 4096                 # bytes reserved for a flag; the data starts behind them
+SPINS = 100                 # looks at a flag before this rank yields its core …
 YIELDS = 2000               # … and before it sleeps between looks
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 class NodeMemory:
-    """The part of every rank of `comm` that is on this rank's node; all ranks of `comm` make it.
+    """Collective.  The trays and flags of those ranks of `comm` that are on this rank's node.
 
-    `ranks` are those of this node, `rank` is this one's number among them, `num_lanes` the number
-    of ranks of the node that has fewest, `lane` those that have number `rank` on their node.
+    `ranks` are the ranks of this node, and `rank` is this one's number among them.  `num_lanes` is
+    the number of ranks of the smallest node; `lane` are the ranks with number `rank` on each node.
     """
 
-    def __init__(self, comm: Communicator):
+    def __init__(self, comm: Any):
         by_node: dict[int, list[int]] = {}
         for rank in range(comm.size):
             by_node.setdefault(comm.node_of(rank), []).append(rank)
@@ -62,7 +61,7 @@ class NodeMemory:
         self.views: dict[np.dtype, list] = {}
 
     def next_trays(self, dtype: np.dtype) -> list[np.ndarray]:
-        """Of every rank of the node, the tray whose turn it is, as a vector of `dtype`."""
+        """The next tray of each rank of the node, as a vector of `dtype`."""
         trays = self.views.get(dtype)
         if trays is None:
             trays = self.views[dtype] = [
@@ -72,7 +71,7 @@ class NodeMemory:
         return trays[self.num_uses % NUM_TRAYS]
 
     def meet(self) -> None:
-        """Wait until all ranks of the node are here; they then see what each wrote before."""
+        """Wait until all ranks of the node are here; each then sees what all wrote before."""
         self.count = count = self.count + 1
         self.flags[self.rank][0] = count
         for k, flag in enumerate(self.flags):
@@ -94,27 +93,27 @@ class NodeMemory:
             if looks < YIELDS:
                 yield_core()
             else:
-                time.sleep(1e-6)            # in truth some 60 microseconds
+                time.sleep(1e-6)            # the kernel makes about 60 microseconds of it
         me.watchdog.waiting = None
 
     def free(self) -> None:
-        """Give the memory back; called by all ranks of the node."""
+        """Collective on the node.  Free the memory."""
         self.views.clear()
         self.parts = self.flags = []
         self.window.Free()
 
 
 def can_share(comm: Any) -> bool:
-    """Whether the ranks of an MPI communicator can make one: no Work, which must not sit and wait;
-    no Subgroup, whose ranks cannot make it without the others; on a processor as said above."""
+    """Whether the ranks of `comm` can share memory.
+
+    Not inside a Work, which must not block; not in a Subgroup, which cannot make a window without
+    the other ranks; and only on a processor that shows stores in order.
+    """
     return not isinstance(comm, Subgroup) and not comm.first_tag and shows_stores_in_order()
 
 
 def node_memory(comm: Any) -> NodeMemory | None:
-    """That of an MPI communicator, made at first use: a collective call.
-
-    None where they cannot (`can_share`).
-    """
+    """Collective.  The shared memory of `comm`, made at the first call; None unless `can_share`."""
     if not can_share(comm):
         return None
     if comm.memory is None:

@@ -1,8 +1,8 @@
-"""No wait is endless: a thread that watches how long a real rank sits in one MPI call.
+"""The watchdog: a thread that ends the run when a real rank waits too long in one MPI call.
 
 mpi4py releases Python's lock inside MPI, so this thread runs while its rank is stuck.  A rank that
-waits for one that has left the program says so after 2 s.  After the limit (MINIPAR_TIMEOUT,
-300 s) every stuck rank says what it waits for and at which line.  Then the run is ended.
+waits for one that has left the program reports it after 2 s.  After the limit (MINIPAR_TIMEOUT,
+300 s) every stuck rank reports what it waits for, and at which line.  Then the run is ended.
 """
 
 import sys
@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 from ...environment import wait_limit
 from ..communicator import source_line
 from .guardian import Guardian
 from .library import abort
 
-GRACE = 2.0     # seconds that messages may be under way whose sender has left
+GRACE = 2.0     # seconds in which messages of a rank that has left may still arrive
 
 
 class Watching:
@@ -35,30 +36,30 @@ class Watching:
 
 
 class Watchdog:
-    """Watches this process's one rank, which tells it when a wait begins and ends.
+    """Watches this process's rank, which sets `waiting` when a wait begins and ends.
 
-    `waiting` is the wait under way, (description, peers), a new tuple for each: by that the thread
-    knows whether it is still the one that it saw last time, and no wait needs to ask the clock.
+    `waiting` is the current wait, (description, peers): a new tuple for each wait, by which the
+    thread recognizes the one that it saw last time.  So no wait needs to read the clock.
     """
 
-    def __init__(self, MPI, rank: int, size: int, guardian: Guardian):
+    def __init__(self, MPI: Any, rank: int, size: int, guardian: Guardian):
         self.MPI, self.rank, self.size, self.limit = MPI, rank, size, wait_limit()
         self.guardian = guardian
         self.waiting: tuple[tuple, Sequence[int]] | None = None
         self.main_thread = threading.get_ident()
-        self.program: FrameType | None = None       # where it waits for a Work that runs elsewhere
+        self.program: FrameType | None = None       # of a wait for a Work: the program's frame
         threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
 
     def watching(self, description: tuple, peers: Sequence[int]) -> Watching:
         """Context of one wait; description is (kind, peer, tag, bytes, label).
 
-        `peers` are the ranks of the world without which it does not end.
+        `peers` are the world numbers of the ranks that it needs.
         """
         return Watching(self, description, peers)
 
     def _watch(self) -> None:
-        seen, since = None, 0.0         # the wait under way when we last looked, and since when
-        alone = None                    # the one for a rank that had left when we last looked
+        seen, since = None, 0.0         # the wait seen last time, and when it was first seen
+        alone = None                    # the wait for a rank that had left, seen last time
         while True:
             time.sleep(min(1.0, self.limit / 4))
             waiting, now = self.waiting, time.monotonic()
@@ -72,12 +73,12 @@ class Watchdog:
             if gone and seconds > GRACE and waiting is alone:
                 self._report(description, f"waits to {{}}, but rank {gone[0]} has left the program "
                              "(it returned, or called sys.exit(0))")
-                abort(self.MPI, self.guardian, 1)
+                abort(self.MPI, 1)
             alone = waiting if gone else None
             if seconds > self.limit:
                 self._report(description, f"has waited {self.limit:g} s to {{}}")
-                time.sleep(1.5)         # the other stuck ranks say the same of themselves
-                abort(self.MPI, self.guardian, 1)
+                time.sleep(1.5)         # so that the other stuck ranks can report, too
+                abort(self.MPI, 1)
 
     def _report(self, description: tuple, sentence: str) -> None:
         kind, peer, tag, num_bytes, label = description

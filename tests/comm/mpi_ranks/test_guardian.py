@@ -41,7 +41,7 @@ launch(main)
 """
 
 # Where mpirun was faster than the guardian, on a busy machine, nobody can know any more.
-TOO_LATE = r"died suddenly: killed, or crashed \(mpirun may say of what\)"
+TOO_LATE = r"died suddenly: killed, or crashed \(mpirun may name the signal\)"
 DEATHS = {      # what rank 2 does, what is said of it
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)",
                rf"(was killed by signal 9 \(Killed\)|{TOO_LATE})"),
