@@ -1,14 +1,14 @@
-"""Files that are written whole or not at all, by several processes and in spite of killed ones.
+"""Atomic writes: a file is replaced whole or not at all, also if processes compete or are killed.
 
     .checkpoint.npz.1f0c55a2.part    a draft: written, flushed to disk, locked by its writer
               │ os.replace
               ▼
     checkpoint.npz                   the old file or the new one, always whole
 
-Every writer has a draft of its own, so several may write one file: the last one wins.  A lock
-(flock) ends with its process, so a draft that can be locked was left by a killed writer; the next
-write of the same file removes it.  The folder is locked only while drafts are made and renamed.
-Where the file system has no locks, drafts of killed writers stay.
+Each writer has its own draft, so several may write one file: the last one wins.  A lock (flock)
+ends with its process, so a draft that can be locked was left by a killed writer, and the next write
+of the same file removes it.  The folder is locked only while drafts are created and renamed.  On a
+file system without locks, drafts of killed writers stay.
 """
 
 import os
@@ -30,9 +30,10 @@ PATIENCE = 10.0     # seconds to wait for a folder, whose lock is held only whil
 
 
 def replace_file(path: str | Path, write: Write) -> Path:
-    """Let `write(file)` make the content of `path`, which changes in one step; return the path.
+    """Replace the file `path` in one step by what `write(file)` writes; return the path.
 
-    What is no file, as /dev/stdout, is written directly.  Raises OSError, which names `path`.
+    A path that is no regular file, as /dev/stdout, is written directly.  Raises OSError, which
+    names `path`.
     """
     path = Path(path)
     if path.exists() and not path.is_file():
@@ -49,10 +50,10 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def replace_files(writes: Mapping[Path, Write], before: Callable[[], None] = lambda: None) -> None:
-    """Let each `write(file)` make the content of its path; all paths are in one folder.
+    """Replace several files of one folder, each by what its `write(file)` writes.
 
-    They change after all is written, and after `before()`, while no other process changes files of
-    this folder so.  Raises OSError, which names a path; then nothing has changed.
+    The files change after all are written, and after `before()`; meanwhile no other process
+    replaces files of this folder.  Raises OSError, which names a path; then nothing has changed.
     """
     folder = next(iter(writes)).parent
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,15 @@
-"""Everything random, by name: what is drawn depends on what it is for, not on who draws it or when.
+"""Random numbers by name: a draw depends on its purpose, not on the rank that draws or the time.
 
     generator(seed, "h.0.attn.c_attn.weight")   the same numbers on every rank, layout and platform
 
 Dropout masks come from one endless stream of 16-bit numbers for each (seed, step, layer).  Sample i
-of the global batch owns the numbers i·size … (i+1)·size of it, size being its elements:
+of the global batch owns the numbers i·size … (i+1)·size, where size is its number of elements:
 
     stream   | sample 0     | sample 1     | sample 2     | …
                               └ a rank jumps to the part that it holds, and draws only that
 
-Philox makes the k-th number from k alone, so a jump costs nothing, every layout of a model drops
-what one process drops, and recomputing a layer in backward needs no saved state.
+Philox computes the k-th number from k alone, so a jump costs nothing.  Every layout of a model drops
+the same elements as one process, and recomputing a layer in backward needs no saved state.
 
 Source: Salmon, Moraes, Dror & Shaw, Parallel random numbers: as easy as 1, 2, 3 (2011).
 """
@@ -42,7 +42,7 @@ def _key(seed: int, *names: str | int) -> int:
 def generator(seed: int, *names: str | int) -> np.random.Generator:
     """A generator for one purpose, such as one parameter, that `names` (strings, integers) name.
 
-    The bits never change; what NumPy makes of them, a new version of NumPy may (NEP 19).  Raises
+    Its bits never change; a new version of NumPy may make other numbers of them (NEP 19).  Raises
     ValueError for names of another type.
     """
     return np.random.Generator(np.random.Philox(key=_key(seed, *names)))
@@ -59,12 +59,12 @@ def _numbers(key: int, start: int, stop: int) -> np.ndarray:
 def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.ndarray,
                  shape: tuple[int, ...], rate: float,
                  box: tuple[slice, ...] | None = None) -> np.ndarray:
-    """Which elements to keep, each with probability 1 - rate: boolean, (len(samples), *shape).
+    """The boolean mask (len(samples), *shape): True with probability 1 - rate, for elements to keep.
 
-    `samples` are the global numbers of the samples, `shape` is the whole shape of one, and `box`,
-    a slice for each of its leading axes, the part that is wanted: equal to mask[:, *box] of the
-    whole.  The probability is rounded to a multiple of 2⁻¹⁶.  Raises ValueError for a rate that
-    is not in [0, 1), for negative samples and for a box that does not fit.
+    `samples` are the global numbers of the samples, `shape` is the whole shape of one.  With `box`,
+    a slice for each of its leading axes, only the part mask[:, *box] is drawn.  The probability is
+    rounded to a multiple of 2⁻¹⁶.  Raises ValueError for a rate that is not in [0, 1), for negative
+    samples and for a box that does not fit.
     """
     samples, box = np.asarray(samples), tuple(box or ())
     if not 0 <= rate < 1:
@@ -96,9 +96,9 @@ def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.n
 
 @dataclass(frozen=True, eq=False)
 class TrainingStep:
-    """What dropout needs to know of a training step.
+    """The state of dropout in one training step.
 
-    `samples` holds the global sample number of each row of the batch that is being computed.
+    `samples` holds the global sample number of each row of the current batch.
     """
 
     seed: int
@@ -111,14 +111,14 @@ _step: ContextVar[TrainingStep | None] = ContextVar("training_step", default=Non
 
 
 def current_step() -> TrainingStep | None:
-    """The training step that this context is in; None outside of one: dropout then does nothing."""
+    """The training step of this context; None outside of one, where dropout does nothing."""
     return _step.get()
 
 
 @contextmanager
 def training_step(seed: int, step: int,
                   samples: Sequence[int] | np.ndarray) -> Iterator[TrainingStep]:
-    """Context in which layers drop out, for the `samples` (global numbers) of this batch."""
+    """Context in which dropout is active, for the `samples` (global numbers) of this batch."""
     token = _step.set(TrainingStep(seed, step, np.array(samples, dtype=np.int64)))
     try:
         yield _step.get()

@@ -4,9 +4,8 @@
         ├─▶ Node(f) ◀── y     backward: f turns dL/dy into dL/dx and dL/dw
     w ──┘
 
-The walk visits each node once, after all of its consumers, and frees what the node saved.  It takes
-up the gradients that it finds last in, first out, and weights are put in last: weight gradients are
-computed before dx, so that their reduction can start early.
+The walk visits each node once, after all of its consumers, and frees what the node saved.  Weight
+gradients are computed before dx, so that their reduction can start early.
 
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 """

@@ -1,4 +1,4 @@
-"""Is a derivative right?  Compare it with what finite differences say.
+"""Check derivatives against finite differences.
 
 For y = f(x) and any fixed direction r, the gradient of Σ r y with respect to one element of x is
 (Σ r f(x + ε e) - Σ r f(x - ε e)) / 2ε, up to O(ε²).

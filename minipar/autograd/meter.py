@@ -2,8 +2,8 @@
 
     Linear  forward   2·rows·in·out FLOPs   bytes of its operands and result   from t0 to t1
 
-It counts (FLOPs, bytes, calls; exactly) and tells a clock: on a simulated rank the reported work is
-what makes virtual time pass, on a real rank the clock is the wall's.
+It counts FLOPs, bytes and calls exactly, and tells a clock: on a simulated rank the reported work
+makes virtual time pass, on a real rank the clock is the wall's.
 
 FLOPs are those that run, not those of a formula:
 
@@ -11,8 +11,9 @@ FLOPs are those that run, not those of a formula:
     2   each multiply-add of a product
     0   copies, views, comparisons, integers
 
-So a causal attention counts only the blocks of pairs that it computes.  An optimizer reports its
-formula's.  Not reported are the additions of the engine, where several gradients of a value meet.
+So a causal attention counts only the blocks of pairs that it computes.  An optimizer reports the
+FLOPs of its formula.  The engine's additions, where several gradients of a value meet, are not
+reported.
 """
 
 from collections import Counter
@@ -44,7 +45,7 @@ class Meter:
         self._on_start, self._on_stop = on_start, on_stop
 
     def start(self) -> object:
-        """To be called before the work; the result goes to `stop`."""
+        """Note the start of an operation; pass the result to `stop`."""
         return self._on_start() if self._on_start else None
 
     def stop(self, token: object, name: str, phase: str, flops: int,

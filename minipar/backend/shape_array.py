@@ -1,12 +1,12 @@
-"""Arrays that have a shape and a dtype but no numbers: run a model to learn what a run costs.
+"""Arrays with a shape and a dtype but no numbers: run a model on them to count what it costs.
 
     memory = Memory()
     x = ShapeArray((2048, 12288), np.float32, memory)       # 100 MB that are never allocated
     y = np.exp(x) @ w                                       # y.shape, y.dtype, memory.peak
 
 NumPy hands every ufunc to `__array_ufunc__` and every other public function to
-`__array_function__` below, which work out the shape by `shape_rules.py`; so code written for NumPy
-runs unchanged, and what would need numbers is refused with a sentence.  Views are worked out by
+`__array_function__` below, which compute the shape by the rules of `shape_rules.py`.  So code
+written for NumPy runs unchanged; an operation that needs numbers raises TypeError.  Views follow
 `shape_layout.py`.  A new array is C-contiguous, and a reshape that NumPy can only do by copying is
 a copy here too.
 
@@ -33,7 +33,7 @@ class Memory:
         self.live = self.peak = 0
 
     def add(self, num_bytes: int) -> None:
-        """An array of so many bytes came, or (negative) went."""
+        """Count an array of `num_bytes` that was made, or (negative) freed."""
         self.live += num_bytes
         self.peak = max(self.peak, self.live)
 
@@ -41,7 +41,7 @@ class Memory:
 class ShapeArray(NDArrayOperatorsMixin):
     """An array of `shape` and `dtype` without data.
 
-    What is computed from it inherits its `memory`, to which every array that is no view adds its
+    Results of computations inherit its `memory`, to which every array that is no view adds its
     bytes while it is alive.  A view holds the owner of the bytes as `base`.
     """
 

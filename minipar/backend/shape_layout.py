@@ -1,11 +1,11 @@
-"""Where the elements of an array lie, and of its views: shapes and strides without an array.
+"""The shapes and strides of arrays and their views, computed without an array.
 
     layout of x             shape (4, 6)      strides (24, 4), in bytes
     x.T                           (6, 4)              (4, 24)
     x[1:, None, ::2]              (3, 1, 3)           (24, 0, 8)
     x.reshape(2, 12)              (2, 12)             (48, 4)
 
-The rules are NumPy's, worked out in Python's integers.  NumPy itself refuses an array of more bytes
+The rules are NumPy's, computed in Python's integers.  NumPy itself refuses an array of more bytes
 than it can address, also one that is never allocated: 2 GiB on 32-bit machines and in WebAssembly.
 """
 

@@ -1,4 +1,4 @@
-"""What shape and dtype NumPy's functions give, for arrays without numbers (`shape_array.py`).
+"""Shapes and dtypes of the results of NumPy's functions, for shape-only arrays (`shape_array.py`).
 
     (8, 1, 64) * (64, 64)              → (8, 64, 64)        axes broadcast from the right
     (8, 12, 64) @ (12, 64, 5)          → refused: 8 and 12 neither match nor are 1

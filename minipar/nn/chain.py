@@ -1,9 +1,9 @@
-"""A model as a chain of parts: what can be cut into stages, computed anew, moved, piece by piece.
+"""A model as a chain of parts, which can be cut into stages, recomputed and offloaded one by one.
 
     ids ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ … ─▶ head ─▶ logits          the parts of a GPT
 
-The model does not know: a function outside lists its parts, for each kind of model.  Two parts may
-use one weight, as embed and head do where they are tied.
+A model does not know its chain: a function outside lists the parts of each kind of model.  Two
+parts may use one weight, as embed and head do if they are tied.
 """
 
 import math
@@ -20,8 +20,8 @@ from .parameter import Parameter
 class ChainPart(NamedTuple):
     """One step of a model's forward; `modules` are those whose parameters it uses.
 
-    The first part of a model takes an array, the others what the one before returned.  `is_block`:
-    one of many alike, not what begins or ends the model.
+    The first part of a model takes an array, each other part the output of the part before.
+    `is_block`: one of many alike, not the beginning or end of the model.
     """
 
     name: str
@@ -30,15 +30,15 @@ class ChainPart(NamedTuple):
     is_block: bool = True
 
     def __call__(self, x: Any) -> Tensor:
-        """What it makes of x."""
+        """The part's output for x."""
         return self.apply(x)
 
     def parameters(self) -> list[Parameter]:
-        """What it uses, each once."""
+        """The parameters that the part uses, each once."""
         return list(dict.fromkeys(p for module in self.modules for p in module.parameters()))
 
     def num_parameters(self) -> int:
-        """How many numbers these are, the same on ranks that have different boxes of them."""
+        """The number of elements of these parameters, counted globally: the same on every rank."""
         return sum(math.prod(parameter.global_shape) for parameter in self.parameters())
 
 

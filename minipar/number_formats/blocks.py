@@ -4,13 +4,13 @@
     is stored   X | p₁ p₂ … p₃₂           X one byte, p in 8, 6 or 4 bits: 33, 25 or 17 bytes
     and means   X·p₁ X·p₂ … X·p₃₂
 
-The rule: X = 2^(⌊log₂ maxᵢ |vᵢ|⌋ - e_max), e_max being the exponent of the largest number of the
+The rule: X = 2^(⌊log₂ maxᵢ |vᵢ|⌋ - e_max), where e_max is the exponent of the largest number of the
 small format, and pᵢ is vᵢ / X, rounded.  So the largest vᵢ / X is in [2^e_max, 2^(e_max + 1)), and
-what exceeds the largest number there is saturated: in e2m1, 7.9 becomes 6.
+numbers above the format's maximum saturate: in e2m1, 7.9 becomes 6.
 
-What the standard leaves open: a NaN or an infinity in a block makes X NaN, and so the whole block:
-one bad number is not hidden, whether or not the small format has a NaN.  A block of zeros has the
-smallest X.  The last block of an axis may be shorter.
+The standard leaves three cases open.  Here a NaN or an infinity makes X, and so the whole block,
+NaN: one bad number is never hidden.  A block of zeros has the smallest X.  The last block of an
+axis may be shorter.
 
 Source: Open Compute Project, Microscaling Formats (MX) Specification 1.0 (2023), 5 and 6.3; Rouhani
 et al., Microscaling data formats for deep learning (2023).
@@ -35,7 +35,7 @@ class E8M0:
     def encode(self, array: Array) -> Array:
         """The codes of the nearest powers of two, of a tie (1.5) the larger.
 
-        NaN for what is not positive, and from 1.5 · 2¹²⁷ on.
+        NaN for numbers that are not positive, and from 1.5 · 2¹²⁷ on.
         """
         array = as_floats(array)
         fraction, exponent = np.frexp(array)                    # 0.5 ≤ fraction < 1
@@ -59,7 +59,7 @@ FLOAT8_E8M0 = E8M0()
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """`size` numbers in a row along an axis share a scale, and are `element`s of it."""
+    """`size` neighbours along an axis share a scale; each is a number of the format `element`."""
 
     name: str
     element: Format
@@ -94,7 +94,7 @@ class BlockFormat:
 
     def round(self, array: Array, random: np.random.Generator | None = None,
               axis: int = -1) -> Array:
-        """The numbers that codes would give, as float32 or, of float64, float64."""
+        """The numbers after encoding and decoding: float32, or float64 for float64."""
         array = as_floats(array)
         blocks = self._split(array, axis)
         scales = self.scales(blocks)
@@ -103,7 +103,7 @@ class BlockFormat:
         return self._join(numbers, axis, array.shape[axis])
 
     def _split(self, array: Array, axis: int) -> Array:
-        """(…, blocks, size), zeros at the end of the last block where it is shorter."""
+        """(…, blocks, size), the last block filled up with zeros."""
         return in_groups(np.moveaxis(array, axis, -1), self.size)
 
     def _join(self, blocks: Array, axis: int, length: int) -> Array:

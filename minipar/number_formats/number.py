@@ -12,9 +12,10 @@ Formats differ in what their last codes mean:
     "fnuz"     none                     the code of -0 (so no -0)     240     s 1111 111   (bias 8)
     "none"     none                     none                          480     s 1111 111
 
-A number is rounded once, to nearest with ties to even or by chance, as if the exponent had no upper
-end.  What then exceeds the largest number, infinity included, overflows: it becomes the largest
-number ("saturate"), infinity ("inf") or NaN ("nan").
+A number is rounded once, to nearest with ties to even or stochastically, as if the exponent had no
+upper end.  A result above the largest number, infinity included, overflows: it becomes the largest
+number ("saturate"), infinity ("inf") or NaN ("nan").  `max`, `smallest_normal` and
+`smallest_subnormal` are named as in np.finfo.
 
 Source: IEEE 754-2019; Micikevicius et al., FP8 formats for deep learning (2022), for fn; Noune et
 al., 8-bit numerical formats for deep neural networks (2022), for fnuz.
@@ -38,7 +39,7 @@ SPECIALS = {"ieee": ("saturate", "inf", "nan"),     # and the ways to overflow t
 def as_floats(array: Array) -> Array:
     """`array` as float32 or float64, whichever holds it: integers of 32 bits become float64.
 
-    Raises TypeError for what is no real number of at most 64 bits.
+    Raises TypeError for anything but real numbers of at most 64 bits.
     """
     array = np.asarray(array) if is_host(array) else array
     dtype = np.result_type(array.dtype, FLOAT32)
@@ -48,8 +49,8 @@ def as_floats(array: Array) -> Array:
     return array.astype(dtype, copy=False)
 
 
-def by_pieces(function: Callable[[Array], Array], array: Array, dtype: np.dtype) -> Array:
-    """The numbers function(piece), one for one, of pieces of `array` that stay in the cache."""
+def in_cache_blocks(function: Callable[[Array], Array], array: Array, dtype: np.dtype) -> Array:
+    """The array of function(x) for each x, computed in blocks that stay in the cache."""
     out = np.empty_like(array, dtype=dtype, order="C")
     for piece, result in cache_blocks(array.reshape(array.size), out.reshape(out.size)):
         result[...] = function(piece)
@@ -58,10 +59,10 @@ def by_pieces(function: Callable[[Array], Array], array: Array, dtype: np.dtype)
 
 @dataclass(frozen=True)
 class Format:
-    """A number format: 1 sign bit, exponent_bits, mantissa_bits; what is special; what overflows.
+    """A number format: 1 sign bit, exponent_bits, mantissa_bits; its special codes and overflow.
 
-    Codes are unsigned integers of `dtype` (8, 16 or 32 bits), as many as numbers.  Raises
-    ValueError for what cannot be: see the table above, and `_problems`.
+    Codes are unsigned integers of `dtype` (8, 16 or 32 bits), one for each number.  Raises
+    ValueError for an impossible combination.
     """
 
     name: str
@@ -90,7 +91,7 @@ class Format:
             yield (f"bias {self.bias} makes numbers from 2^{self.e_min} to 2^{self.e_max}: they "
                    f"were expected in 2^-126 … 2^{room}")
 
-    # ---- what there is
+    # ---- its range
 
     @cached_property
     def bits(self) -> int:
@@ -125,35 +126,35 @@ class Format:
         return max(self._last >> self.mantissa_bits, 1) - self.bias
 
     @cached_property
-    def largest(self) -> float:
+    def max(self) -> float:
         """The largest number."""
         return float(self._number(np.array(self._last)))
 
     @cached_property
     def smallest_normal(self) -> float:
-        """The smallest positive number with all its digits."""
+        """The smallest positive number with full precision."""
         return 2.0 ** self.e_min
 
     @cached_property
-    def smallest(self) -> float:
-        """The smallest positive number, and the spacing of the subnormal ones."""
+    def smallest_subnormal(self) -> float:
+        """The smallest positive number, and the spacing of the subnormal numbers."""
         return 2.0 ** (self.e_min - self.mantissa_bits)
 
-    def overflowing(self, overflow: Literal["saturate", "inf", "nan"]) -> "Format":
+    def with_overflow(self, overflow: Literal["saturate", "inf", "nan"]) -> "Format":
         """The same format with another overflow mode; ValueError for an impossible one."""
         return replace(self, overflow=overflow)
 
     # ---- rounding
 
     def round(self, array: Array, random: np.random.Generator | None = None) -> Array:
-        """The nearest numbers of the format; with `random`, a neighbour by chance.
+        """The nearest numbers of the format; with `random`, a neighbour drawn by chance.
 
         Each number is rounded once: float64 stays float64, float32 and narrower types give float32.
-        A NaN stays one; where the format has none it becomes -0, as in ml_dtypes and LLVM.
+        A NaN stays a NaN; in a format without NaN it becomes -0, as in ml_dtypes and LLVM.
         """
         array = as_floats(array)
         with np.errstate(invalid="ignore", over="ignore"):
-            return by_pieces(lambda x: self._round(x, random), array, array.dtype)
+            return in_cache_blocks(lambda x: self._round(x, random), array, array.dtype)
 
     def _round(self, x: Array, random: np.random.Generator | None) -> Array:
         size, m = np.abs(x), self.mantissa_bits
@@ -168,10 +169,10 @@ class Format:
         if random is not None:
             nearest = step_by_chance(size, nearest, scale * 2.0**-m, random)
         if self.overflow == "saturate":
-            np.minimum(nearest, self.largest, out=nearest)
+            np.minimum(nearest, self.max, out=nearest)
         else:
             np.copyto(nearest, np.inf if self.overflow == "inf" else np.nan,
-                      where=nearest > self.largest)
+                      where=nearest > self.max)
         rounded = np.copysign(nearest, x)
         if self.specials == "fnuz":
             rounded += 0.0                                      # -0 + 0 = +0
@@ -186,7 +187,7 @@ class Format:
         def encode(x: Array) -> Array:
             return self._encode(self._round(x, random).astype(FLOAT32, copy=False))     # exact
         with np.errstate(invalid="ignore", over="ignore"):
-            return by_pieces(encode, as_floats(array), self.dtype)
+            return in_cache_blocks(encode, as_floats(array), self.dtype)
 
     def _encode(self, rounded: Array) -> Array:
         drop, above = 23 - self.mantissa_bits, self.bits - 1
@@ -197,7 +198,7 @@ class Format:
         # another bias; below, that falls short.  In steps of `smallest` (the adder counts them,
         # in the last bits of a sum), codes end with the subnormal numbers.
         normal = (size.view(np.int32) >> drop) - ((127 - self.bias) << self.mantissa_bits)
-        counter = np.float32(self.smallest * 2.0**23)
+        counter = np.float32(self.smallest_subnormal * 2.0**23)
         steps = np.minimum(size, self.smallest_normal) + counter
         codes = np.maximum(normal, steps.view(np.int32) - int(counter.view(np.int32)))
         np.copyto(codes, self._nan, where=np.isnan(rounded))
@@ -218,7 +219,7 @@ class Format:
         if self.bits > 16:
             return self._number(codes)
         table = asarray_like(self._table, codes)
-        return by_pieces(lambda piece: np.take(table, piece), codes, FLOAT32)
+        return in_cache_blocks(lambda piece: np.take(table, piece), codes, FLOAT32)
 
     @cached_property
     def _table(self) -> np.ndarray:

@@ -17,7 +17,7 @@ BYTE = np.dtype(np.uint8)
 
 
 def _group(bits: int) -> tuple[int, int, np.dtype]:
-    """How many codes fill how many whole bytes, and an integer type that holds both."""
+    """(codes, bytes) of the smallest group without gaps, and an integer type that holds it."""
     if not 1 <= bits <= 8:
         raise ValueError(f"codes of 1 to 8 bits are packed, not of {bits}")
     together = math.lcm(bits, 8)
@@ -53,7 +53,7 @@ def pack(codes: Array, bits: int) -> Array:
 def unpack(packed: Array, bits: int, length: int) -> Array:
     """The `length` codes (uint8, (…, length)) of which `pack` made these bytes.
 
-    Raises ValueError where that many codes do not fill as many bytes.
+    Raises ValueError if that many codes do not fill as many bytes.
     """
     num_codes, num_bytes, word = _group(bits)
     if packed.shape[-1] != -(-length * bits // 8):

@@ -1,4 +1,4 @@
-"""Rounding to fewer digits, without a look at single numbers.
+"""Rounding whole arrays to fewer digits, by arithmetic on floats or on their bits.
 
 By the adder.  The floats between c and 2c are spaced c · 2⁻²³ in float32 (2⁻⁵² in float64), and an
 addition is rounded to nearest, ties to even.  So (x + c) - c is x, rounded to the spacing that c
@@ -14,8 +14,8 @@ By the bits.  Bits of positive floats, read as integers, count the floats upward
 some rounds down, and adding half of the last place that stays before rounds to nearest.  A carry
 runs into the exponent, which is right.  That is for formats whose c would be infinite.
 
-By chance.  Stochastic rounding takes the neighbour below or above with probabilities that make the
-mean the number itself: many small steps are not lost, as they are where each is rounded to zero.
+By chance.  Stochastic rounding takes the neighbour below or above, with probabilities that make the
+mean the number itself.  So many small steps add up; rounding to nearest would drop each of them.
 
 Source: IEEE 754-2019, 4.3.1; Croci et al., Stochastic rounding: implementation, error analysis and
 applications (2022).
@@ -35,7 +35,7 @@ def scale_of(size: Array, e_min: int, e_max: int) -> Array:
     digits, word = FLOATS[size.dtype]
     bias = word.itemsize * 8 - digits - 2
     bias = (1 << bias) - 1
-    bits = size.view(word) >> digits            # the exponent; a sign there is none
+    bits = size.view(word) >> digits            # the exponent: size has no sign
     np.maximum(bits, e_min + bias, out=bits)
     np.minimum(bits, e_max + bias, out=bits)
     bits <<= digits

@@ -2,10 +2,10 @@
 
     √( Σ over replicated slabs of g²  +  Σ over ranks of Σ over their parts of g² )
 
-A slab that is a part knows the ranks that have the others, its `comm`: a shard of a flat run of
-parameters, a slab of boxes (tensor parallelism), or the parameters of a pipeline's stages, which
-may have copies of another rank's: those it does not count (`is_copy`).  On a mesh these are the
-ranks along all axes that cut it: for a shard of a stage of boxes, pp, dp and tp.
+A slab that is one of several parts knows the ranks of the others, its `comm`.  It is a shard of a
+flat run of parameters, a slab of boxes (tensor parallelism), or the parameters of a pipeline stage.
+A stage does not count copies of another rank's parameters (`is_copy`).  On a mesh, `comm` spans all
+axes that cut the slab: pp, dp and tp for a shard of a stage of boxes.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from ..nn.slab import FlatBuffer
 
 
 def squared_norm(slabs: Sequence[FlatBuffer]) -> Array:
-    """Σ g² of what this rank counts, one float64; squares are summed in float64 of any dtype."""
+    """Σ g² of the slabs that this rank counts, one float64; any dtype is summed in float64."""
     return sum((sum_of_squares(slab.complete_grad()) for slab in slabs if not slab.is_copy), 0.0)
 
 
@@ -33,10 +33,10 @@ def sum_of_squares(flat: Array) -> Array:
 
 
 def grad_norm(slabs: Sequence[FlatBuffer]) -> Array:
-    """√(Σ g²) over all gradients, the same on every rank; all that have parts must call it.
+    """Collective.  √(Σ g²) over all gradients, the same on every rank.
 
-    A replicated slab is counted once, by each rank for itself; the squares of parts are summed
-    over the ranks that share them, by one 8-byte control all-reduce for each such group.
+    Each rank counts its replicated slabs itself, once.  The squares of parts are summed over the
+    ranks that share them, by one 8-byte control all-reduce for each such group.
     """
     if not slabs:
         raise ValueError("no gradients are here: give the slabs that this rank optimizes, "

@@ -6,7 +6,7 @@
     spans    [ ───────── 0.0 ──────── │ ──── 0.1 ──── │ ─── 0.0 ─── │ ──── 0.1 ──── │
 
 A rule sees a Segment, which knows the name and the shape of the whole parameter.  So a shard that
-has a piece of a matrix, flat, treats it as the matrix that it is, whoever has the rest of it.
+holds a flat piece of a matrix treats it as part of a matrix, wherever the rest is.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,11 +18,11 @@ from ..nn.slab import Segment
 
 
 class ParameterGroup(NamedTuple):
-    """Parameters that `rule(segment)` picks: their weight decay, and what their lr is times."""
+    """The parameters that `rule(segment)` picks, their weight decay and learning-rate factor."""
 
     rule: Callable[[Segment], bool]
     weight_decay: float | None = None       # None: the optimizer's
-    lr_scale: float = 1.0                   # of the optimizer's lr
+    lr_scale: float = 1.0                   # times the optimizer's lr
 
 
 class Span(NamedTuple):
@@ -34,7 +34,7 @@ class Span(NamedTuple):
     lr_scale: float
 
     def of(self, array: Array) -> Array:
-        """What of an array (n,) it is."""
+        """The span's elements of an array (n,)."""
         return array[self.start:self.stop]
 
 
@@ -62,7 +62,7 @@ def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
 
 
 def within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
-    """What of the spans, which rise, lies in elements start … stop - 1, counted from there."""
+    """The parts of the ascending spans in elements start … stop - 1, counted from start."""
     first = bisect_right(spans, start, key=lambda span: span.stop)
     last = bisect_left(spans, stop, key=lambda span: span.start)
     return [span._replace(start=max(span.start, start) - start, stop=min(span.stop, stop) - start)

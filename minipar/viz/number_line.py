@@ -27,7 +27,7 @@ def draw_number_lines(path: str | Path, formats: Sequence[Format], title: str = 
     """
     if not formats:
         raise ValueError("no formats to draw: give at least one")
-    low, high = between or (min(f.smallest for f in formats), max(f.largest for f in formats))
+    low, high = between or (min(f.smallest_subnormal for f in formats), max(f.max for f in formats))
     if not 0 < low < high:
         raise ValueError(f"numbers 0 < low < high were expected, not between=({low}, {high})")
     figure, axes = new_figure(10.5, 1.5 + 0.52 * len(formats), title)
@@ -58,7 +58,7 @@ def _draw(axes, fmt: Format, row: int, limits: tuple[float, float]) -> None:
             axes.fill_between([seen[0], seen[-1]], row - HALF, row + HALF, color=color, linewidth=0)
         else:
             axes.vlines(seen, row - HALF, row + HALF, color=color, linewidth=0.9)
-    about = f"fraction bits {fmt.mantissa_bits}, largest {fmt.largest:.5g}"
+    about = f"fraction bits {fmt.mantissa_bits}, largest {fmt.max:.5g}"
     axes.annotate(about, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8.5,
                   color=DARK)
     for power, end, arrow, align in ((subnormal[0], limits[0], "←", "left"),

@@ -38,7 +38,7 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
     for axes in (line, below, right):
         tidy(axes)
     for row, fmt in enumerate(reversed(formats)):
-        ends = np.log2([fmt.smallest, fmt.smallest_normal, fmt.largest])
+        ends = np.log2([fmt.smallest_subnormal, fmt.smallest_normal, fmt.max])
         line.barh(row, ends[1] - ends[0], left=ends[0], color=GREY, height=0.6)
         line.barh(row, ends[2] - ends[1], left=ends[1], color=BLUE, height=0.6)
     line.set_yticks(range(len(formats)), [fmt.name for fmt in reversed(formats)])
@@ -49,8 +49,9 @@ def draw_precision(path: str | Path, formats: Sequence[Format], gradients: Mappi
         powers = np.log2(np.abs(values[values != 0]))
         below.hist(powers, bins=bins, weights=np.full(powers.size, 100 / values.size),
                    histtype="stepfilled", alpha=0.55, color=color, label=name)
-    below.axvline(np.log2(formats[0].smallest / 2), color=DARK, linestyle="--", linewidth=1)
-    below.annotate(f"0 in {formats[0].name}", (np.log2(formats[0].smallest / 2) - 0.5, 0.98),
+    zero = np.log2(formats[0].smallest_subnormal / 2)
+    below.axvline(zero, color=DARK, linestyle="--", linewidth=1)
+    below.annotate(f"0 in {formats[0].name}", (zero - 0.5, 0.98),
                    xycoords=("data", "axes fraction"), va="top", ha="right", fontsize=8.5,
                    color=DARK)
     below.margins(y=0.15)

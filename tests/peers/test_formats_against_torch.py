@@ -39,7 +39,7 @@ def test_every_code_means_the_same(name):
 
 @pytest.mark.parametrize("name", OVERFLOW)
 def test_every_number_gets_the_same_code(name):
-    fmt = FORMATS[name].overflowing(OVERFLOW[name])
+    fmt = FORMATS[name].with_overflow(OVERFLOW[name])
     values = np.append(FORMATS[name].decode(np.arange(1 << fmt.bits).astype(fmt.dtype)),
                        numbers_of_every_size())
     with np.errstate(all="ignore"):

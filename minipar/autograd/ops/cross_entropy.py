@@ -55,7 +55,7 @@ class CrossEntropy(Function):
 
 
 def count_targets(targets: Array, ignore_index: int = IGNORE_INDEX) -> int:
-    """How many targets count: those that are not `ignore_index`."""
+    """The number of targets that count: those that are not `ignore_index`."""
     return int(np.sum(targets != ignore_index))
 
 
@@ -63,9 +63,9 @@ def cross_entropy(logits: Tensor, targets: Array, num_targets: float | None = No
                   ignore_index: int = IGNORE_INDEX) -> Tensor:
     """Mean negative log-likelihood in nats of targets (...) under logits (..., classes).
 
-    Targets equal to `ignore_index` do not count.  The sum is divided by `num_targets`, which in
-    data-parallel training is the *global* number of targets that count, so that the losses and
-    gradients of all ranks simply add up; by default it is the number in this call (at least 1).
+    Targets equal to `ignore_index` do not count.  The sum is divided by `num_targets`, by default
+    the number of targets in this call that count (at least 1).  In data-parallel training it is the
+    *global* number, so that the losses and gradients of all ranks simply add up.
     """
     if num_targets is None:
         num_targets = count_targets(targets, ignore_index) or 1

@@ -22,7 +22,7 @@ from ...backend import Array
 from ...number_formats import (
     FLOAT8_E4M3FN,
     FLOAT8_E8M0,
-    MXFP4_E2M1,
+    MXFP4,
     MXFP8_E4M3,
     BlockFormat,
     Format,
@@ -74,8 +74,8 @@ class FloatGrid:
         if self.per:
             scale = self.format.scales(largest[..., None])
         else:
-            scale = np.maximum(largest / self.element.largest, TINY).astype(np.float32)
-            scale = np.minimum(scale, np.nextafter(np.float32(LARGEST / self.element.largest), 0))
+            scale = np.maximum(largest / self.element.max, TINY).astype(np.float32)
+            scale = np.minimum(scale, np.nextafter(np.float32(LARGEST / self.element.max), 0))
         return scale, np.zeros_like(scale, dtype=self.dtype)
 
     def encode(self, x: Array, scale: Array, zero: Array) -> Array:
@@ -111,4 +111,4 @@ def float_grid(name: str) -> FloatGrid:
 
 FLOAT_GRIDS = {grid.name: grid for grid in (FloatGrid("fp8", FLOAT8_E4M3FN),
                                             FloatGrid("mxfp8", MXFP8_E4M3),
-                                            FloatGrid("mxfp4", MXFP4_E2M1))}
+                                            FloatGrid("mxfp4", MXFP4))}
