@@ -29,7 +29,7 @@ class Subject:
 
     @property
     def more_is_better(self) -> bool:
-        """Whether a larger quality is better."""
+        """True if a larger quality is better."""
         return self.quality == "accuracy"
 
     def config(self, seed: int, **changes: Any) -> TrainConfig:

@@ -1,4 +1,4 @@
-"""Distillation: a small student is trained to answer, and to think, as a large teacher does.
+"""Distillation: train a small student to imitate the outputs and features of a large teacher.
 
                  ┌▶ teacher (no gradient) ─▶ logits', hidden', maps' ─┐
     inputs ──────┤                                                    ├─▶ loss ─▶ student, W
@@ -6,10 +6,10 @@
 
     loss = (1 - α) cross-entropy + α T² KL(p_T ‖ q_T) + β Σ ‖W x - x'‖²/n + γ Σ ‖map - map'‖²/n
 
-A `Distillation` is a model like others, whose loss asks its teacher: whatever strategy trains,
-shards or accumulates models does so with this one, projections W included.  All terms are sums over
-the targets of this rank, divided by the global number, so they add up over ranks like every loss.
-The teacher is a function from inputs to TappedOutputs: on this rank (below) or on other ranks
+A `Distillation` is a model like others, whose loss calls a teacher.  Any strategy that trains,
+shards or accumulates models can train it, projections W included.  All terms are sums over the
+targets of this rank, divided by the global number, so they add up over ranks like every loss.  The
+teacher is a function from inputs to TappedOutputs: on this rank (below) or on other ranks
 (`teacher_parallel.py`).
 
 Hinton et al. 2015; hidden layers: Romero et al. 2015; maps: Jiao et al. 2020; an average of the
@@ -35,29 +35,27 @@ Teacher = Callable[[Array], TappedOutputs]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a student is to imitate, and how much each part weighs; made by `make_recipe`."""
+    """The terms of the loss and their weights; made by `make_recipe`."""
 
     temperature: float = 2.0
-    alpha: float = 0.5                              # of soft targets; 1 - alpha of the true ones
-    hidden: float = 0.0                             # of hidden layers
-    attention: float = 0.0                          # of attention scores
+    alpha: float = 0.5                              # weight of soft targets; labels have 1 - alpha
+    hidden: float = 0.0                             # weight of hidden layers
+    attention: float = 0.0                          # weight of attention scores
     kind: str = "squared"                           # distance of hidden layers
-    pairs: tuple[tuple[int, int], ...] = ()         # layers of the student and of the teacher
-    widths: tuple[tuple[int, int], ...] = ()        # of these layers
+    pairs: tuple[tuple[int, int], ...] = ()         # (student's layer, teacher's layer)
+    widths: tuple[tuple[int, int], ...] = ()        # the widths of these layers
 
     def watched(self, of: int) -> tuple[list[int], list[int]]:
-        """Layers whose (hidden states, maps) are wanted, `of` the student (0) or the teacher (1).
-        """
+        """The layers to tap for (hidden states, maps), `of` the student (0) or the teacher (1)."""
         layers = [pair[of] for pair in self.pairs]
         return layers if self.hidden else [], layers if self.attention else []
 
 
 def make_recipe(student: Module, teacher: Module, temperature: float = 2.0, alpha: float = 0.5,
                hidden: float = 0.0, attention: float = 0.0, kind: str = "squared") -> Recipe:
-    """How `student` may learn from `teacher`, plain models of which the shapes are enough.
+    """The recipe by which `student` learns from `teacher`; plain models, shapes are enough.
 
-    Raises ValueError, in one line, for models that do not answer the same question, and for weights
-    or temperatures that cannot be.
+    Raises ValueError for models with different tasks, and for impossible weights or temperatures.
     """
     if not 0 < temperature < np.inf:
         raise ValueError(f"a temperature is a number > 0, not {temperature}")
@@ -72,7 +70,7 @@ def make_recipe(student: Module, teacher: Module, temperature: float = 2.0, alph
     ours, theirs = part_widths(student), part_widths(teacher)
     if ours[-1] != theirs[-1]:
         raise ValueError(f"the student tells {ours[-1]} classes apart, the teacher {theirs[-1]}: "
-                         "logits can only be compared of the same ones")
+                         "give both the same classes, so that their logits can be compared")
     if isinstance(student, GPT) and student.config.context > teacher.config.context:
         raise ValueError(f"the teacher reads {teacher.config.context} tokens at once, the student "
                          f"{student.config.context}: give the student a shorter context")
@@ -97,26 +95,26 @@ class LocalTeacher:
         self.model, self.layers = model, recipe.watched(1)
 
     def __call__(self, inputs: Array) -> TappedOutputs:
-        """What it makes of the inputs, without a graph."""
+        """The teacher's outputs for `inputs`, without a graph."""
         with no_grad():
             return run_with_taps(self.model, inputs, *self.layers)
 
 
 class AveragedTeacher(LocalTeacher):
-    """A teacher that follows its student: each of its weights is a running mean of the student's.
+    """A teacher whose weights are running means of the student's weights.
 
-    `model` has the student's sizes and its first numbers.  `decay` = 0 copies, so that calling
-    `follow` every 100 steps makes the student's weights of then its teacher.
+    `model` has the student's sizes and initial values.  With `decay` = 0 the mean is a copy, so
+    calling `follow` every 100 steps makes the student's weights of that step its teacher.
     """
 
     def __init__(self, model: Module, recipe: Recipe, decay: float = 0.99):
         if not 0 <= decay < 1:
-            raise ValueError(f"a decay is in [0, 1), not {decay}: the part of the mean that stays")
+            raise ValueError(f"a decay is in [0, 1), not {decay}: the share of the mean that stays")
         super().__init__(model, recipe)
         self.decay = decay
 
     def follow(self, state: dict[str, np.ndarray]) -> None:
-        """Take in the student's whole parameters, `strategy.state_dict()`, after a step."""
+        """Update the means with the student's whole parameters, `strategy.state_dict()`."""
         for name, parameter in self.model.named_parameters():
             values = asarray_like(state[name].astype(parameter.dtype), parameter.data)
             parameter.data *= self.decay
@@ -124,23 +122,23 @@ class AveragedTeacher(LocalTeacher):
 
 
 def disable_dropout(model: Module) -> None:
-    """Switch off a teacher's dropout: it is asked for what it knows while its student trains."""
+    """Switch off the dropout of a teacher, which runs while its student trains."""
     for _, module in model.named_modules():
         if isinstance(module, Dropout):
             module.rate = 0.0
 
 
 class Identity(Module):
-    """The projection of a layer that has the teacher's width."""
+    """The projection of a layer that has the teacher's width already."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x
 
 
 class Distillation(Module):
-    """`student` with the projections that it needs; its loss is that of imitating `teacher`.
+    """`student` with its projections; the loss compares it with `teacher`.
 
-    A hidden layer of the teacher's width is compared as it is, another one through a projection.
+    A hidden layer of the teacher's width is compared directly, others through a projection.
     """
 
     def __init__(self, student: Module, teacher: Teacher, recipe: Recipe):
@@ -155,9 +153,9 @@ class Distillation(Module):
             for ours, theirs in (recipe.widths if recipe.hidden else ())])
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """The student's modules under the names that it has alone, then the projections.
+        """The student's modules under their own names, then the projections.
 
-        So it begins with the same numbers, drops out the same elements, and is saved as itself.
+        So it gets the same initial values and dropout as alone, and is saved under the same names.
         """
         yield prefix, self
         yield from self.student.named_modules(prefix)
@@ -169,12 +167,12 @@ class Distillation(Module):
         return self.student.logits(inputs)
 
     def logits(self, inputs: Array) -> Tensor:
-        """Refused to who would make an ordinary loss of them: ask the student."""
+        """Raise ValueError: the loss is not a function of the logits; use the student's."""
         raise ValueError("the loss of distillation is more than a function of the logits, which a "
                          "strategy asked for: train with ddp, zero1, zero2, zero3 or fsdp")
 
     def loss(self, inputs: Array, targets: Array, num_targets: float | None = None) -> Tensor:
-        """See the module; in nats, summed over targets that count and divided by `num_targets`."""
+        """The weighted sum of the terms, in nats, over the targets that count, / `num_targets`."""
         recipe, taught = self.recipe, self.teacher(inputs)
         own = run_with_taps(self.student, inputs, *recipe.watched(0))
         num_targets = num_targets or count_targets(targets, self.ignore_index) or 1
@@ -196,11 +194,11 @@ class Distillation(Module):
 
 
 def map_distance(x: Tensor, target: Tensor, counts: Array, num_targets: float) -> Tensor:
-    """How far the scores x (b, heads, t, t) are from a teacher's, of queries that count (b, t).
+    """The distance of scores x (b, heads, t, t) from a teacher's, over queries that count (b, t).
 
-    The mean squared difference over heads and keys, before the softmax (Jiao et al. 2020, TinyBERT,
-    equation 7); what causal attention does not see is 0 in both.  Where student and teacher have
-    another number of heads, the means of all heads are compared.
+    It is the mean squared difference over heads and keys, before the softmax (Jiao et al. 2020,
+    TinyBERT, equation 7); masked scores are 0 in both.  If student and teacher have different
+    numbers of heads, the means over the heads are compared.
     """
     if x.shape[1] != target.shape[1]:
         x, target = (ag.mean(maps, 1, keepdims=True) for maps in (x, target))
@@ -209,7 +207,6 @@ def map_distance(x: Tensor, target: Tensor, counts: Array, num_targets: float) -
 
 
 def without_projections(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What of a state by name is the student's: of parameters, or `kind/parameter` of optimizers.
-    """
+    """The student's entries of a state: by parameter, or by `kind/parameter` for optimizers."""
     return {name: array for name, array in state.items()
             if not name.rpartition("/")[2].startswith(f"{PROJECTIONS}.")}

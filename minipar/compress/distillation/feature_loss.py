@@ -1,11 +1,11 @@
-"""Matching: a student's hidden layers, or attention scores, are to be like those of a teacher.
+"""Feature losses: compare a student's hidden layers, or attention scores, with a teacher's.
 
     teacher   embed ─ 0 ─ 1 ─ 2 ─ 3 ─ head        layer m of M ↔ the last layer of its share of N
                           ▲       ▲
     student   embed ───── 0 ───── 1 ─ head        ‖W x - x'‖² / n at every position that counts
 
-W is a learned projection, where student and teacher differ in width; the student loses it when it
-is through.  Romero et al. 2015, FitNets (hints); Jiao et al. 2020, TinyBERT, equations 6 to 8.
+W is a learned projection, needed where student and teacher differ in width; it is dropped after the
+training.  Romero et al. 2015, FitNets (hints); Jiao et al. 2020, TinyBERT, equations 6 to 8.
 """
 
 import numpy as np
@@ -14,15 +14,14 @@ from ...autograd import Function, Tensor
 from ...autograd.ops.reductions import row_dot
 from ...backend import Array
 
-SMALLEST = 1e-8         # length that a vector is taken to have at least, where it divides
+SMALLEST = 1e-8         # the least length of a vector in a denominator
 
 
 def layer_pairs(num_student: int, num_teacher: int) -> list[tuple[int, int]]:
-    """Which layer of the teacher each layer of the student is to be like, counted from 0.
+    """The pairs (student's layer, teacher's layer) to compare, counted from 0.
 
-    The teacher's layers are shared out evenly, and each share is known by its last layer, so the
-    last goes with the last: layer i of L goes with ⌈i L'/L⌉ of L'.  A student with more layers has
-    several go with one.
+    The teacher's layers are divided evenly, and the last layer of each share is compared: layer i
+    of L with layer ⌈i L'/L⌉ of L'.  If the student has more layers, several share a partner.
     """
     return [(m - 1, -(-m * num_teacher // num_student) - 1) for m in range(1, num_student + 1)]
 
@@ -56,7 +55,7 @@ class SquaredError(Function):
 class CosineDistance(Function):
     """y = Σ (1 - cos) / denominator over the rows that count;  dx = (cos u - v) / ‖x‖.
 
-    u and v are x and the target brought to length 1.  What x has of length does not matter.
+    u and v are x and the target scaled to length 1; the length of x does not matter.
     """
 
     expects = "x and target (..., n), and which rows count (...)"
@@ -92,9 +91,9 @@ DISTANCES = {"squared": SquaredError, "cosine": CosineDistance}
 
 def distance(x: Tensor, target: Array, counts: Array, num_targets: float,
              kind: str = "squared") -> Tensor:
-    """How far the rows x (..., n) that count (...) are from those of a teacher, divided by their
-    *global* number.
+    """The distance of rows x (..., n) from a teacher's, over the rows that count (...).
 
-    "squared": the mean of the squared differences of a row; "cosine": 1 - the cosine of the angle.
+    The sum is divided by `num_targets`, the *global* number of rows that count.  Kind "squared":
+    the mean squared difference of a row; "cosine": 1 - the cosine of the angle.
     """
     return DISTANCES[kind].apply(x, target.astype(x.dtype), counts, denominator=float(num_targets))

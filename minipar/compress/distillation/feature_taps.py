@@ -1,12 +1,12 @@
-"""What goes on inside a model: its hidden layers and attention scores, noted from outside of it.
+"""Feature taps: run a model and record hidden layers and attention scores, without changing it.
 
     ids ─▶ embed ─▶ h.0 ─▶ h.1 ─▶ … ─▶ head ─▶ logits           the model as a chain of parts
-                       │      │                                  what comes out of a part is its
+                       │      │                                  the output of a part is its
                    hidden 0  hidden 1                            hidden layer
 
-A map holds attention scores q kᵀ/√d, before the softmax.  Fused attention never gives them away, so
-they are computed once more from its qkv: while it is watched, `attn.mix` of an attention layer is a
-function that notes them.
+A map has the attention scores q kᵀ/√d, before the softmax.  Fused attention does not return them,
+so they are computed once more from its qkv: inside `capture_attention`, `attn.mix` of an attention
+layer is a function that records them.
 """
 
 import math
@@ -26,8 +26,10 @@ from ...nn.gpt import Attention
 
 
 class TappedOutputs(NamedTuple):
-    """What a model makes of a batch: logits (b, …, V), hidden layers (b, …, d), attention maps
-    (b, heads, t, t), of those layers that were asked for, in their order."""
+    """A model's logits (b, …, V), with the recorded hidden layers and attention maps.
+
+    Hidden layers are (b, …, d), maps (b, heads, t, t), in the order of the requested layers.
+    """
 
     logits: Tensor
     hidden: list[Tensor]
@@ -56,14 +58,14 @@ def _(model: MLP) -> list[int]:
 
 
 def hidden_parts(model: Module) -> list[int]:
-    """Which parts of the chain are hidden layers: a GPT's blocks, all but the last of an MLP."""
+    """The parts of the chain that are hidden layers: a GPT's blocks, all but an MLP's last."""
     return [i for i, part in enumerate(chain(model)[:-1]) if part.is_block]
 
 
 def attention_scores(qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
-    """The scores q kᵀ/√d (b, heads, t, t) of causal attention, of qkv (b, t, (heads + 2 kv) d).
+    """The scores q kᵀ/√d (b, heads, t, t) of causal attention, from qkv (b, t, (heads + 2 kv) d).
 
-    They are 0 where a query sees no key.
+    Masked scores are 0.
     """
     b, t, width = qkv.shape
     d = width // (heads + 2 * kv_heads)
@@ -78,7 +80,7 @@ def attention_scores(qkv: Tensor, heads: int, kv_heads: int) -> Tensor:
 
 @contextmanager
 def capture_attention(layers: Sequence[Attention]) -> Iterator[dict[Attention, Tensor]]:
-    """Context in which these layers note the maps of what they mix, by layer."""
+    """Context in which these layers record their attention maps, by layer."""
     maps = {}
 
     def noting(layer: Attention) -> Callable[[Tensor], Tensor]:
@@ -94,7 +96,7 @@ def capture_attention(layers: Sequence[Attention]) -> Iterator[dict[Attention, T
         yield maps
     finally:
         for layer in layers:
-            vars(layer).pop("mix", None)        # the method of its class is there again
+            vars(layer).pop("mix", None)        # restores the method of its class
 
 
 def attention_of(part: ChainPart) -> Attention:
@@ -103,12 +105,12 @@ def attention_of(part: ChainPart) -> Attention:
         for _, found in module.named_modules():
             if isinstance(found, Attention):
                 return found
-    raise ValueError(f"{part.name} has no attention whose map could be matched: only a GPT has")
+    raise ValueError(f"{part.name} has no attention whose map could be compared: only a GPT has")
 
 
 def run_parts_with_taps(parts: Sequence[ChainPart], x: Tensor | Array, hidden: Sequence[int],
                attention: Sequence[int]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Apply `parts`: (the result, what these parts returned, the attention maps inside those)."""
+    """Apply `parts`: (the result, the outputs of `hidden`, the attention maps of `attention`)."""
     layers = [attention_of(parts[i]) for i in attention]
     returned = {}
     with capture_attention(layers) as maps:
@@ -121,7 +123,7 @@ def run_parts_with_taps(parts: Sequence[ChainPart], x: Tensor | Array, hidden: S
 
 def run_with_taps(model: Module, inputs: Array, hidden: Sequence[int] = (),
             attention: Sequence[int] = ()) -> TappedOutputs:
-    """The model's logits of `inputs`, and hidden layers and maps of these layers (0, 1, …)."""
+    """Run `model`: its logits, and the hidden states and maps of these layers (0, 1, …)."""
     if not hidden and not attention:
         return TappedOutputs(model.logits(inputs), [], [])
     at = hidden_parts(model)

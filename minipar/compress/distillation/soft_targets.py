@@ -1,4 +1,4 @@
-"""Soft targets: a student learns all of a teacher's answer, not only which class is right.
+"""Soft targets: the student learns the teacher's whole distribution, not only the right class.
 
     teacher's logits z'   ─▶ p = softmax(z'/T)     T = 1   ▁ ▁ █ ▁     nearly one-hot
     student's logits z    ─▶ q = softmax(z /T)     T = 4   ▂ ▁ █ ▄     "a 2 that looks like a 3"
@@ -6,10 +6,11 @@
     loss = (1 - α) cross-entropy  +  α T² Σ p ln(p / q) / targets
     dz   =      …                 +  α T (q - p) / targets
 
-A higher temperature T shows what the teacher holds possible beside the likeliest.  Where logits
-are small beside T, q - p shrinks with 1/T, and so T (q - p), thanks to the T², stays as it is: T
-can be tuned without tuning α anew.  Hinton, Vinyals & Dean 2015, Distilling the knowledge in a
-neural network, section 2.  (PyTorch's kl_div with "mean" would divide by the classes, too.)
+A higher temperature T shows which other classes the teacher finds possible.  If logits are small
+compared with T, q - p shrinks with 1/T.  Thanks to the factor T², the gradient T (q - p) stays the
+same, so T can be tuned without tuning α again.  Hinton, Vinyals & Dean 2015, Distilling the
+knowledge in a neural network, section 2.  (PyTorch's kl_div with "mean" also divides by the number
+of classes.)
 """
 
 import math
@@ -43,9 +44,9 @@ class SoftTargets(Function):
     @staticmethod
     def forward(ctx, logits, teacher, targets, temperature, denominator, ignore_index):
         if teacher.shape != logits.shape or targets.shape != logits.shape[:-1]:
-            raise ValueError("student and teacher have the same classes, and a target a row")
+            raise ValueError("logits of student and teacher need one shape, and each row a target")
         counts = (targets != ignore_index)[..., None]
-        log_q, log_p = (log_softmax(np.where(counts, z, 0) / temperature)   # may be NaN elsewhere
+        log_q, log_p = (log_softmax(np.where(counts, z, 0) / temperature)   # other rows may be NaN
                         for z in (logits, teacher))
         p, q = np.exp(log_p), np.exp(log_q)
         loss = np.sum(p * (log_p - log_q)) * (temperature**2 / denominator)
@@ -63,11 +64,11 @@ class SoftTargets(Function):
 def soft_cross_entropy(logits: Tensor, teacher: Array, targets: Array, temperature: float,
                        num_targets: float | None = None,
                        ignore_index: int = IGNORE_INDEX) -> Tensor:
-    """T² times the divergence of a student's softened answer from the teacher's, in nats.
+    """T² times the KL divergence of the softened student from the teacher, in nats.
 
     `logits` (..., classes) are the student's, `teacher` an array of the same shape.  Rows whose
     target (...) is `ignore_index` do not count.  The sum is divided by `num_targets`, the *global*
-    number that count, as that of `autograd.cross_entropy`.  Raises ValueError for a temperature
+    number of rows that count, as in `autograd.cross_entropy`.  Raises ValueError for a temperature
     that is not positive.
     """
     if not 0 < temperature < math.inf:

@@ -1,14 +1,14 @@
-"""Which rank tells which other what: the messages from a spread teacher to its students, as data.
+"""Teacher messages: which rank sends which piece of a teacher's outputs to which student, as data.
 
                        student 0   student 1
     teacher 0   V/2   ┌───────────┬───────────┐      logits (rows, t, V) of a batch: each cell is
                       │  2 ─▶ 0   │  2 ─▶ 1   │      one message, and no number is sent twice
     teacher 1   V/2   ├───────────┼───────────┤
                       │  3 ─▶ 0   │  3 ─▶ 1   │      bytes between them = b · t · V · itemsize
-                      └───────────┴───────────┘      (less what a rank would send to itself)
+                      └───────────┴───────────┘      (less the pieces that stay on their rank)
 
-Tensor-parallel teachers have columns of logits and hidden layers, and heads of attention maps; a
-pipeline's stages have whole layers.  Where all are teachers and students, it is an all-to-all.
+A tensor-parallel teacher rank has columns of logits and hidden layers, and heads of attention maps;
+a pipeline stage has whole layers.  If all ranks are teachers and students, it is an all-to-all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from typing import NamedTuple
 from ...backend import Array
 from ...comm.collectives import chunk_bounds
 
-HEADS = 1               # the axis of a map (b, heads, t, t) that is cut; of others it is the last
+HEADS = 1               # the axis along which maps (b, heads, t, t) are cut; other arrays: the last
 
 
 class Output(NamedTuple):
-    """One array that a teacher gives: `shape` of a row, without the batch's axis.
+    """One output of a teacher; `shape` is that of a row, without the batch's axis.
 
-    That number `part` of its parts returned, or, if `is_map`, the map of the attention in it.
+    It is the output of part number `part`, or, if `is_map`, the attention map inside that part.
     """
 
     part: int
@@ -33,12 +33,12 @@ class Output(NamedTuple):
 
     @property
     def axis(self) -> int:
-        """Along which ranks may have pieces of it, the batch's being 0."""
+        """The axis along which ranks have pieces of it; the batch's axis is 0."""
         return HEADS if self.is_map else len(self.shape)
 
 
 class Message(NamedTuple):
-    """Rows `rows` of output number `output`, start … stop along `axis`: an array of `shape`."""
+    """The `rows` of output number `output`, start … stop along `axis`: an array of `shape`."""
 
     output: int
     source: int
@@ -50,7 +50,7 @@ class Message(NamedTuple):
     shape: tuple[int, ...]
 
     def take(self, array: Array) -> Array:
-        """It, of all rows of an output that is here whole, or of the piece that is here."""
+        """The message's part of `array`: the whole output, or this rank's piece of it, all rows."""
         array = array[slice(*self.rows)]
         if array.shape == self.shape:
             return array
@@ -61,8 +61,8 @@ def messages(outputs: Sequence[Output], owners: Sequence[Sequence[int]],
              shares: Mapping[int, tuple[int, int]]) -> list[Message]:
     """All messages of a batch, in the order in which each rank sends and receives.
 
-    owners[i] are the ranks that have a piece of output i each, by `chunk_bounds` along its axis;
-    `shares` are the rows (start, stop) of each student.  A message of a rank to itself is listed.
+    owners[i] are the ranks with one piece of output i each, by `chunk_bounds` along its axis;
+    `shares` are the rows (start, stop) of each student.  Messages of a rank to itself are listed.
     """
     found = []
     for i, (output, ranks) in enumerate(zip(outputs, owners)):
@@ -77,5 +77,5 @@ def messages(outputs: Sequence[Output], owners: Sequence[Sequence[int]],
 
 
 def bytes_between(plan: Sequence[Message], itemsize: int) -> int:
-    """What goes from one rank to another, all messages together."""
+    """The bytes of all messages between different ranks."""
     return itemsize * sum(prod(m.shape) for m in plan if m.source != m.dest)

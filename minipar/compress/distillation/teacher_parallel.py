@@ -1,6 +1,6 @@
-"""A teacher spread over ranks, its own or those of its students, too large for one of them.
+"""A teacher cut over ranks, separate ones or its students', because one cannot hold it.
 
-    teachers   │ batch 0 │ batch 1 │ batch 2 │             every rank announces each batch:
+    teachers   │ batch 0 │ batch 1 │ batch 2 │             all ranks announce each batch:
                        ╲ logits  ╲         ╲               teachers compute it and begin to send,
     students             │ train on 0 │ train on 1 │ …     students begin to receive their rows
 
@@ -35,10 +35,10 @@ LABEL, INSIDE = "teacher to student", "inside teacher"      # of messages
 class ParallelTeacher:
     """`model` as the teacher of a recipe, on the ranks `teachers` of comm, for those in `students`.
 
-    All ranks of `comm` make it, and announce every batch.  On teachers `model` has its numbers, and
-    is changed; elsewhere its shapes are enough.  `dtype` is that of its numbers.  Student number i
-    of n is told of the i-th of n parts of a batch, as by `Strategy.rows`.  Raises ValueError for
-    ranks that do not exist, or over which this model cannot be spread.
+    Collective: all ranks of `comm` make it, and announce every batch.  On teachers, `model` has its
+    values and is changed; elsewhere its shapes are enough.  `dtype` is that of its values.  Student
+    i of n receives the i-th of n parts of a batch, as in `Strategy.rows`.  Raises ValueError for
+    ranks that do not exist, or over which this model cannot be cut.
     """
 
     def __init__(self, model: Module, recipe: Recipe, comm: Communicator, teachers: Sequence[int],
@@ -49,9 +49,9 @@ class ParallelTeacher:
                                  f"least one of each, not {list(ranks)}")
         if split not in SPLITS:
             raise ValueError(f"a teacher is split by {' or '.join(SPLITS)}, not {split!r}")
-        self.comm = comm.split(0)           # on which nothing else is sent
+        self.comm = comm.split(0)           # carries no other messages
         is_teacher = comm.rank in teachers
-        self.own = self.comm.split(0 if is_teacher else None,       # teachers alone, in their order
+        self.own = self.comm.split(0 if is_teacher else None,       # the teachers, in order
                                    list(teachers).index(comm.rank) if is_teacher else None)
         self.teachers, self.students, self.dtype = list(teachers), list(students), np.dtype(dtype)
         self.model, self.recipe, self.parts = model, recipe, chain(model)
@@ -59,19 +59,19 @@ class ParallelTeacher:
                                        for layers in recipe.watched(1))
         self.arriving: deque[tuple[_PendingOutputs, tuple[int, int]]] = deque()
         self.sending: list[tuple[Array, Any]] = []
-        self.stages = [(0, len(self.parts))]        # parts of each
+        self.stages = [(0, len(self.parts))]        # (first, stop) parts of each stage
         if split == "pp":
             cuts = cut_evenly([part.num_parameters() for part in self.parts], len(teachers))
             self.stages = list(zip([0, *cuts], [*cuts, len(self.parts)]))
         if self.own is not None:
             disable_dropout(model)
             if split == "pp":
-                Staged(model, self.own, list(range(self.own.size)), cuts)   # drops other stages
+                Staged(model, self.own, list(range(self.own.size)), cuts)   # frees the other stages
             elif self.own.size > 1:
                 parallelize(model, self.own)
 
     def outputs(self, inputs: Array) -> list[Output]:
-        """What the recipe wants: logits, hidden layers, maps."""
+        """The outputs that the recipe needs: logits, hidden layers, maps."""
         is_gpt, widths = isinstance(self.model, GPT), part_widths(self.model)
         before = inputs.shape[1:] if is_gpt else inputs.shape[1:-1]
         found = [Output(i, (*before, widths[i])) for i in (len(widths) - 1, *self.hidden)]
@@ -79,7 +79,7 @@ class ParallelTeacher:
                         for i in self.attention]
 
     def plan(self, inputs: Array) -> list[Message]:
-        """Who tells whom what of a batch."""
+        """The messages of a batch."""
         outputs = self.outputs(inputs)
         owners = [self.teachers if len(self.stages) == 1 else
                   [self.teachers[next(stage for stage, (_, stop) in enumerate(self.stages)
@@ -88,13 +88,13 @@ class ParallelTeacher:
         return messages(outputs, owners, dict(zip(self.students, shares)))
 
     def bytes_between(self, inputs: Array) -> int:
-        """Bytes that ranks tell each other of a batch, all of them together."""
+        """The bytes of all messages of a batch between different ranks."""
         return bytes_between(self.plan(inputs), self.dtype.itemsize)
 
     def announce(self, inputs: Array, num_microbatches: int = 1) -> None:
-        """The next batch, all rows of it; all ranks call it, in the same order.
+        """Collective: announce the next batch, with all its rows, in the same order on all ranks.
 
-        Students, which need no more than its shape, will ask for their rows in so many parts.
+        Students need only its shape; they will ask for their rows in `num_microbatches` parts.
         """
         plan, me = self.plan(inputs), self.comm.rank
         arrival = None
@@ -106,7 +106,7 @@ class ParallelTeacher:
             return
         with no_grad():
             found = self._compute(inputs)
-        self.finish()                       # of the batch before, while this one was computed
+        self.finish()                       # the sends of the batch before
         for message in plan:
             if message.source == me:
                 part = np.ascontiguousarray(message.take(found[message.output]))
@@ -117,13 +117,13 @@ class ParallelTeacher:
                     self.sending.append((part, self.comm.isend(part, message.dest)))
 
     def __call__(self, inputs: Array) -> TappedOutputs:
-        """What the teacher says of this student's next microbatch, whose turn it is.
+        """The teacher's outputs for this student's next microbatch.
 
-        Raises ValueError if it was not announced.
+        Raises ValueError if the batch was not announced.
         """
         if not self.arriving:
-            raise ValueError("the teacher has not heard of this batch: all ranks call "
-                             "announce(inputs) for it first")
+            raise ValueError("the teacher does not have this batch: all ranks must call "
+                             "announce(inputs) first")
         arrival, (start, stop) = self.arriving.popleft()
         if stop - start != len(inputs):
             raise ValueError(f"a microbatch of {stop - start} rows was announced here, but "
@@ -133,13 +133,13 @@ class ParallelTeacher:
         return TappedOutputs(found[0], found[1:first_map], found[first_map:])
 
     def finish(self) -> None:
-        """Wait until all that was sent has arrived."""
+        """Wait until all messages have been received."""
         for _, request in self.sending:
             request.wait()
         self.sending.clear()
 
     def _compute(self, x: Array | Tensor) -> list[Array | None]:
-        """What this rank has of every output: a piece, all of it, or None of it."""
+        """This rank's part of every output: a piece, all of it, or None."""
         own, num_stages = self.own, len(self.stages)
         stage = own.rank if num_stages > 1 else 0
         first, stop = self.stages[stage]
@@ -164,7 +164,7 @@ class ParallelTeacher:
 
 
 class _PendingOutputs:
-    """A student's rows of a batch, whose `messages` are on their way; `inputs` decide where to."""
+    """A student's rows of a batch, in flight; `inputs` decide the device of the buffers."""
 
     def __init__(self, teacher: ParallelTeacher, inputs: Array, messages: Sequence[Message]):
         self.messages, self.whole = messages, None
@@ -179,11 +179,11 @@ class _PendingOutputs:
         return self.messages[0].shape[0]
 
     def put(self, message: Message, array: Array) -> None:
-        """What this rank tells itself."""
+        """Copy the message of this rank to itself."""
         self.buffers[self.messages.index(message)][...] = array
 
     def wait(self) -> list[Array]:
-        """The outputs, when all messages are there."""
+        """Wait for all messages; return the outputs."""
         if self.whole is None:
             for request in self.requests:
                 request.wait()
@@ -198,9 +198,9 @@ class _PendingOutputs:
 
 
 class AnnouncedBatches:
-    """`batches` of a task, each announced to a teacher one step before it is asked for.
+    """The `batches` of a task, each announced to a teacher one step before its use.
 
-    Ranks that only teach call `serve`, the others `batch`, as of the batches themselves.
+    Ranks that only teach call `serve`; the others call `batch`, as for the batches themselves.
     """
 
     def __init__(self, batches: Any, teacher: ParallelTeacher, steps: range,
@@ -212,7 +212,7 @@ class AnnouncedBatches:
         return getattr(self.batches, name)
 
     def announce_next(self) -> bool:
-        """Announce the next batch; False when there is none left and all is told."""
+        """Announce the next batch; return False if there is none, after all sends have finished."""
         step = next(self.steps, None)
         if step is None:
             self.teacher.finish()
@@ -222,7 +222,7 @@ class AnnouncedBatches:
         return True
 
     def batch(self, step: int) -> tuple:
-        """The batch of a step, when it and the next one are announced."""
+        """The batch of a step, after announcing it and the next one."""
         while self.told <= step and self.announce_next():
             pass
         return self.batches.batch(step)

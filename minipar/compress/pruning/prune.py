@@ -76,7 +76,7 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
 
 
 def counts(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
-    """Whether this rank's copy of a parameter is the one that counts."""
+    """True if this rank's copy of a parameter is the one that counts."""
     if mesh is None:
         return True
     return not any(mesh.coordinate(axis) for axis in mesh.axes

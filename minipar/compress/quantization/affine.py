@@ -85,7 +85,7 @@ class IntGrid:
 
     @property
     def is_asymmetric(self) -> bool:
-        """Whether the scheme has a zero point."""
+        """True if the scheme has a zero point."""
         return self.scheme == "asymmetric"
 
     @property

@@ -76,8 +76,8 @@ def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:
 class LiveStorages:
     """The live storages of a chain, how often each is held, and their total bytes, `live`.
 
-    ("tape", i) is what part i alone saves.  ("input", i) is its input: part i - 1 may hold it as
-    its saved output, part i as its saved input, and a segment that starts with part i keeps it.
+    ("tape", i) is what part i alone saves.  ("input", i) is its input.  It is held by part i - 1 if
+    that saves its output, by part i if that saves its input, and by a segment starting at part i.
     """
 
     def __init__(self, costs: ChainProfile):
@@ -116,7 +116,7 @@ class _PlanWalk(LiveStorages):
     """The steps of forward and backward by a plan."""
 
     def saves(self, plan: Plan) -> bool:
-        """Whether any part of the plan saves an array."""
+        """True if any part of the plan saves an array."""
         return any(self.parts[i].saves for i in parts_of(plan))
 
     def forward(self, plan: Plan, kind: str = FORWARD) -> Iterator[Step]:

@@ -37,7 +37,7 @@ class PartProfile(NamedTuple):
 
     @property
     def saves_input(self) -> bool:
-        """Whether the part saves its input."""
+        """True if the part saves its input."""
         return self.tape[0] > self.tape[1]
 
 
@@ -83,7 +83,7 @@ class _PartLedger(Ledger):
         return activations, activations - self.input * self.holds(self._input)
 
     def holds(self, key: int) -> bool:
-        """Whether the storage with this id is saved."""
+        """True if the storage with this id is saved."""
         return key in self._uses
 
     def _change(self, kind: str, num_bytes: int) -> None:

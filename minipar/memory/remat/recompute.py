@@ -7,8 +7,8 @@
 The graph is the one of the ordinary forward: only its saved arrays are missing.  A recomputation is
 a forward inside `unpack`, and backward itself is not entered a second time.  So deferred weight
 gradients, gradient hooks and sharded weights work unchanged.  The second forward runs in the
-context of the first: the same dropout (masks follow from the step and the layer's name), the same
-meter, the same hooks for what it saves.
+context of the first, with the same meter and the same hooks for what it saves.  Its dropout is the
+same, because masks follow from the step and the layer's name.
 
 Segments nest.  An inner segment is dropped with the outer one; when its arrays are needed, the
 outer one is recomputed first, which brings back the inner one's input.  Griewank & Walther 2000;
@@ -33,7 +33,7 @@ _again: ContextVar[bool] = ContextVar("again", default=False)
 
 
 def is_recomputing() -> bool:
-    """Whether this forward is a recomputation, whose results backward needs at once."""
+    """True if this forward is a recomputation, whose results backward needs at once."""
     return _again.get()
 
 

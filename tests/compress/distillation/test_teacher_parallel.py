@@ -193,7 +193,7 @@ def test_mistakes_are_said():
                                  dtype=np.float64)
         model, teacher, batches = make("gpt", teacher_of)
         inputs = batches.batch(0)[0]
-        with pytest.raises(ValueError, match="has not heard of this batch"):
+        with pytest.raises(ValueError, match="does not have this batch"):
             teacher(inputs)
         teacher.announce(inputs)
         with pytest.raises(ValueError, match=r"of [32] rows was announced here, but 5 were asked"):
