@@ -44,7 +44,7 @@ class SoftTargets(Function):
     @staticmethod
     def forward(ctx, logits, teacher, targets, temperature, denominator, ignore_index):
         if teacher.shape != logits.shape or targets.shape != logits.shape[:-1]:
-            raise ValueError("logits of student and teacher need one shape, and each row a target")
+            raise ValueError("student and teacher need the same classes, and each row a target")
         counts = (targets != ignore_index)[..., None]
         log_q, log_p = (log_softmax(np.where(counts, z, 0) / temperature)   # other rows may be NaN
                         for z in (logits, teacher))

@@ -90,7 +90,7 @@ class OffloadActivations:
         return saved_tensors_hooks(self._pack, self._unpack)
 
     def should_offload(self, array: Array) -> bool:
-        """True if this saved array is to be offloaded, with the whole storage that it is a view of."""
+        """True if this array is to be offloaded, with the whole storage that it is a view of."""
         if not (is_host(array) or is_gpu(array)) or _paused.get() or is_recomputing():
             return False                # another hook's note; or an array that backward needs now
         owner = storage(array)
