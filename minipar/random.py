@@ -8,8 +8,8 @@ of the global batch owns the numbers i·size … (i+1)·size, where size is its 
     stream   | sample 0     | sample 1     | sample 2     | …
                               └ a rank jumps to the part that it holds, and draws only that
 
-Philox computes the k-th number from k alone, so a jump costs nothing.  Every layout of a model drops
-the same elements as one process, and recomputing a layer in backward needs no saved state.
+Philox computes the k-th number from k alone, so a jump costs nothing.  Every layout of a model
+drops the same elements as one process, and recomputing a layer in backward needs no saved state.
 
 Source: Salmon, Moraes, Dror & Shaw, Parallel random numbers: as easy as 1, 2, 3 (2011).
 """
@@ -59,7 +59,7 @@ def _numbers(key: int, start: int, stop: int) -> np.ndarray:
 def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.ndarray,
                  shape: tuple[int, ...], rate: float,
                  box: tuple[slice, ...] | None = None) -> np.ndarray:
-    """The boolean mask (len(samples), *shape): True with probability 1 - rate, for elements to keep.
+    """The boolean mask (len(samples), *shape) of elements to keep, with probability 1 - rate each.
 
     `samples` are the global numbers of the samples, `shape` is the whole shape of one.  With `box`,
     a slice for each of its leading axes, only the part mask[:, *box] is drawn.  The probability is

@@ -14,8 +14,7 @@ Formats differ in what their last codes mean:
 
 A number is rounded once, to nearest with ties to even or stochastically, as if the exponent had no
 upper end.  A result above the largest number, infinity included, overflows: it becomes the largest
-number ("saturate"), infinity ("inf") or NaN ("nan").  `max`, `smallest_normal` and
-`smallest_subnormal` are named as in np.finfo.
+number ("saturate"), infinity ("inf") or NaN ("nan").  (`max`, … are named as in np.finfo.)
 
 Source: IEEE 754-2019; Micikevicius et al., FP8 formats for deep learning (2022), for fn; Noune et
 al., 8-bit numerical formats for deep neural networks (2022), for fnuz.
