@@ -1,1 +1,8 @@
-"""Costs on paper: formulas for messages, memory and time, independent of the code they predict."""
+"""Costs on paper: formulas for messages, memory and time, independent of the code they predict.
+
+    data_parallel       bytes that each data-parallel strategy sends and keeps
+    pipelines           seconds and microbatches in flight of each schedule
+    fsdp_pipelines      FSDP inside the stages of a pipeline
+    activations         bytes that a transformer layer keeps for backward, under tp
+    rematerialization   messages and memory of recomputation beside each strategy
+"""

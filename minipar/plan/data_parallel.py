@@ -1,4 +1,4 @@
-"""What a step of each strategy sends and keeps, worked out on paper, apart from the code.
+"""Bytes that a step of each data-parallel strategy sends and keeps, by formulas on paper.
 
     Ψ parameters, p ranks, m microbatches     sent by a rank, in elements   kept, float32, Adam
     data parallelism, ZeRO-1                  2Ψ (p-1)/p                    16Ψ; 8Ψ + 8Ψ/p
@@ -6,10 +6,12 @@
     ZeRO-3, FSDP: at most                     3mΨ (p-1)/p                   16Ψ/p + units in use
     FSDP that keeps weights till backward     2mΨ (p-1)/p                   16Ψ/p + 4Ψ + gradient
 
-These are exact where p divides everything (`paper_bytes`).  The functions below also know what
-pieces that do not divide evenly do, for messages around a ring, whose rank r passes on all partial
-sums but its own, then all chunks but its successor's.  Other algorithms, which "auto" takes for
-short messages, trade bytes for rounds.
+`paper_bytes` is exact where p divides everything.  The other functions also count pieces of uneven
+length, for rings: rank r sends all partial sums but its own, then all chunks but its successor's.
+Other algorithms, which "auto" takes for short messages, trade bytes for rounds.
+
+The formulas read three facts of a strategy from the table in `parallel/strategies.py`: which states
+it shards, and whether it reduces gradients and gathers parameters for each microbatch.
 
 Rajbhandari et al. 2020, arXiv 1910.02054; Zhao et al. 2023, arXiv 2304.11277.
 """
@@ -21,9 +23,16 @@ import numpy as np
 
 from ..comm.collectives import chunk_bounds
 from ..nn import Module
-from ..parallel.strategies import blocks
+from ..parallel.strategies import GRADIENTS, PARAMETERS, STATES, STRATEGIES, PaperCost, blocks
 
-Unit = TypeVar("Unit", bound=Hashable)      # its number, or its name
+Unit = TypeVar("Unit", bound=Hashable)      # the number of an FSDP unit, or its name
+
+
+def _cost(name: str) -> PaperCost:
+    costs = {name: entry.cost for name, entry in STRATEGIES.items() if entry.cost is not None}
+    if name not in costs:
+        raise ValueError(f"no formula for {name!r}: choose from {', '.join(costs)}")
+    return costs[name]
 
 
 def even(size: int, p: int) -> list[int]:
@@ -32,29 +41,32 @@ def even(size: int, p: int) -> list[int]:
 
 
 def padded(size: int, p: int) -> list[int]:
-    """Lengths of equal pieces, of which the last ones may be short or empty: FSDP's."""
+    """Lengths of FSDP's pieces: equal, but the last ones may be short or empty."""
     length = -(-size // p)
     return [max(0, min(length, size - r * length)) for r in range(p)]
 
 
-def sent_to_sum(counts: Sequence[int]) -> np.ndarray:
+def reduce_scatter_elements(counts: Sequence[int]) -> np.ndarray:
     """Elements that each rank sends in a ring's reduce-scatter into pieces of `counts`: (p,)."""
     return sum(counts) - np.array(counts)
 
 
-def sent_to_know(counts: Sequence[int]) -> np.ndarray:
+def all_gather_elements(counts: Sequence[int]) -> np.ndarray:
     """Elements that each rank sends in a ring's all-gather of pieces of `counts`: (p,)."""
     return sum(counts) - np.roll(counts, -1)
 
 
-def sent_to_share(size: int, p: int) -> np.ndarray:
+def all_reduce_elements(size: int, p: int) -> np.ndarray:
     """Elements that each rank sends in a ring's all-reduce of `size`: (p,)."""
-    return sent_to_sum(even(size, p)) + sent_to_know(even(size, p))
+    return reduce_scatter_elements(even(size, p)) + all_gather_elements(even(size, p))
 
 
 def units_of(model: Module) -> tuple[list[int], list[int]]:
-    """Sizes of FSDP's units, one for each block and the root (number 0) for the rest, if any; and
-    the units in the order in which forward uses them: the root at both ends."""
+    """Sizes of FSDP's units, and the order in which forward uses them.
+
+    Each block is a unit.  The root, number 0, has all other parameters; forward uses it first and
+    last.
+    """
     sizes = [sum(p.size for p in block.parameters()) for block in blocks(model)]
     root = model.num_parameters() - sum(sizes)
     if not root:
@@ -62,24 +74,28 @@ def units_of(model: Module) -> tuple[list[int], list[int]]:
     return [root, *sizes], [0, *range(1, len(sizes) + 1), 0]
 
 
-def there_and_back(uses: Sequence[int]) -> list[int]:
-    """The uses of forward, and then of backward: the last one is still there, and what comes first
-    (an embedding, a layer on data) needs no weight for its backward."""
+def forward_and_backward(uses: Sequence[int]) -> list[int]:
+    """The uses of units in forward and then in backward.
+
+    The last unit is still there when backward begins.  The first one, an embedding or a layer on
+    data, needs no weight for its backward.
+    """
     return [*uses, *uses[-2:0:-1]]
 
 
-def num_gathers(uses: Sequence[int], kept: bool = False) -> list[int]:
+def gathered_units(uses: Sequence[int], kept: bool = False) -> list[int]:
     """The units that FSDP gathers in one forward and backward, in order; `uses` are of forward.
 
-    Two units are there at a time, one in use and the next or the last: who is used again within
-    two uses needs no second gather.  With `kept` nothing is released before its backward.
+    Two units are gathered at a time: the one in use, and the next or the previous one.  So a unit
+    that is used again within two uses is not gathered again.  With `kept` no unit is resharded
+    before its backward.
     """
-    path = there_and_back(uses)
+    path = forward_and_backward(uses)
     return [unit for i, unit in enumerate(path) if unit not in path[:i]] if kept else gathers(path)
 
 
 def gathers(path: Sequence[Unit]) -> list[Unit]:
-    """Those uses of units for which a unit is gathered, where two are there at a time."""
+    """The uses in `path` for which a unit must be gathered, if two are gathered at a time."""
     return [unit for i, unit in enumerate(path) if unit not in path[max(0, i - 2):i]]
 
 
@@ -88,53 +104,51 @@ def bytes_per_step(name: str, sizes: Sequence[int], p: int, num_microbatches: in
                    shard: int | None = None, kept: bool = False) -> list[int]:
     """Bytes that each rank sends in a training step, bookkeeping apart.
 
-    `sizes`, in elements, of what is reduced together: of the buckets (ddp, zero1, zero2), of the
-    units (fsdp; `uses` is their order in forward, see `units_of`), or of the weight of every use
-    in forward (zero3; `gathered` are the sizes of all that is gathered, in forward and backward).
-    `shard`: hybrid sharding over so many neighbours.  `kept`: reshard_after_forward=False.
+    `sizes`, in elements, of the arrays that are reduced together: the buckets (ddp, zero1, zero2),
+    the units (fsdp; `uses` is their order in forward, see `units_of`), or the weight of every use
+    in forward (zero3; `gathered` are the sizes of all gathers, in forward and backward).
+    `shard`: hybrid sharding over that many neighbours.  `kept`: reshard_after_forward=False.
     Raises ValueError for a name that has no such formula (dp: `data_parallel_bytes`).
     """
-    k, total = num_microbatches, np.zeros(p, np.int64)
-    if name == "ddp":
-        total += sum(sent_to_share(n, p) for n in sizes)
-    elif name in ("zero1", "zero2"):
-        for n in sizes:
-            total += sent_to_sum(even(n, p)) * (k if name == "zero2" else 1)
-            total += sent_to_know(even(n, p))
-    elif name == "zero3":
-        total += k * sum(sent_to_sum(even(n, p)) for n in sizes)
-        total += k * sum(sent_to_know(even(n, p)) for n in gathered)
-    elif name == "fsdp":
-        group = shard or p
-        within = sum(sent_to_sum(padded(n, group)) for n in sizes)
-        for unit in num_gathers(uses, kept):
-            within = within + sent_to_know([-(-sizes[unit] // group)] * group)
-        between = [sum(sent_to_share(padded(n, group)[r % group], p // group)[r // group]
-                       for n in sizes) for r in range(p)]
-        total += k * (np.tile(within, p // group) + between)
+    cost, m = _cost(name), num_microbatches
+    if cost.gathers_each_microbatch and uses:
+        total = m * _fsdp_elements(sizes, p, uses, shard or p, kept)
     else:
-        raise ValueError(f"no formula for {name!r}: choose from ddp, zero1, zero2, zero3, fsdp")
-    return (total * itemsize).tolist()
+        reduced = sum(reduce_scatter_elements(even(n, p)) for n in sizes)
+        known = gathered if cost.gathers_each_microbatch else sizes
+        total = (reduced * (m if cost.reduces_each_microbatch else 1)
+                 + sum(all_gather_elements(even(n, p)) for n in known)
+                 * (m if cost.gathers_each_microbatch else 1))
+    return (total * itemsize + np.zeros(p, np.int64)).tolist()
+
+
+def _fsdp_elements(sizes: Sequence[int], p: int, uses: Sequence[int], group: int,
+                   kept: bool) -> np.ndarray:
+    """Elements that each rank sends for one microbatch: (p,)."""
+    within = sum(reduce_scatter_elements(padded(n, group)) for n in sizes)
+    for unit in gathered_units(uses, kept):
+        within = within + all_gather_elements([-(-sizes[unit] // group)] * group)
+    between = [sum(all_reduce_elements(padded(n, group)[r % group], p // group)[r // group]
+                   for n in sizes) for r in range(p)]
+    return np.tile(within, p // group) + between
 
 
 def paper_bytes(name: str, num_parameters: int, p: int, num_microbatches: int = 1,
                 itemsize: int = 4, kept: bool = False) -> float:
-    """The published formula: bytes that a rank sends in a step.
+    """Bytes that a rank sends in a step, by the published formula.
 
-    A bound for fsdp, but for its padding, and for zero3 if no weight is used twice.
+    For fsdp it is a bound, but for its padding; for zero3 too if no weight is used twice.
     """
-    k = num_microbatches
-    factor = {"ddp": 2, "zero1": 2, "zero2": k + 1, "zero3": 3 * k,
-              "fsdp": (2 if kept else 3) * k}[name]
-    return factor * num_parameters * itemsize * (p - 1) / p
+    messages = _cost(name).messages(num_microbatches, kept)
+    return messages * num_parameters * itemsize * (p - 1) / p
 
 
 def data_parallel_bytes(num_parameters: int, inputs: Sequence[int], outputs: Sequence[int],
                         p: int, itemsize: int = 4) -> dict[str, list[int]]:
     """Bytes that each rank sends in each of the five exchanges of the classic DataParallel.
 
-    `inputs` and `outputs`: bytes of each rank's part.  Rank 0 sends (p - 1) times the parameters
-    and receives as many gradients: its traffic grows with p.
+    `inputs` and `outputs`: bytes of each rank's part.  Rank 0 sends the parameters p - 1 times and
+    receives as many gradients, so its traffic grows with p.
     """
     psi, others = num_parameters * itemsize, [0] * (p - 1)
     return {"scatter inputs": [sum(inputs[1:]), *others],
@@ -144,12 +158,12 @@ def data_parallel_bytes(num_parameters: int, inputs: Sequence[int], outputs: Seq
             "reduce gradients": [0] + [psi] * (p - 1)}
 
 
-def whole_gradients(uses: Sequence[Unit], sizes: Sequence[int] | Mapping[Unit, int]) -> int:
-    """Most elements of whole gradients at one time; `uses` is the units' (buckets') order.
+def peak_whole_gradients(uses: Sequence[Unit], sizes: Sequence[int] | Mapping[Unit, int]) -> int:
+    """The most elements of whole gradients at one time; `uses` is the order of units or buckets.
 
-    A gradient lives from its unit's first contribution to its last: one at a time, but for a unit
-    that is used at both ends of the model (tied weights, FSDP's root), whose gradient begins with
-    the head's backward and waits for the embedding's.
+    A gradient lives from the first contribution to its unit to the last: one at a time.  A unit
+    that is used at both ends of the model (tied weights, FSDP's root) is the exception: its
+    gradient begins with the head's backward and waits for the embedding's.
     """
     last = {unit: i for i, unit in enumerate(uses)}
     return max(sum(sizes[unit] for unit in last if uses.index(unit) <= i <= last[unit])
@@ -163,27 +177,29 @@ def memory_per_rank(name: str, sizes: Sequence[int], p: int, rank: int = 0, item
 
     `sizes`, in elements, and `uses`, in the order of forward: of the buckets (zero1, zero2), of the
     units (fsdp), of the parameters (zero3; `gathered` is the most that one operation gathers, a
-    weight and its bias).  `shard`: of hybrid sharding, whose pieces wait for the replicas' sum (for
-    blocks of one size).  `kept`: reshard_after_forward=False.
+    weight and its bias).  `shard`: hybrid sharding, whose pieces wait for the sum over replicas
+    (for blocks of one size).  `kept`: reshard_after_forward=False.
     """
-    parameters = gradients = states = sum(sizes)
-    communication, group = 0, shard or p
-    piece = sum(even(n, p)[rank] for n in sizes)
-    if name in ("zero1", "zero2", "zero3"):
-        states = piece
-    if name == "zero2":
-        gradients = piece + whole_gradients(uses, sizes)
-    if name == "zero3":
-        parameters, gradients, communication = piece, piece, gathered
-    if name == "fsdp":
+    cost, group, whole = STRATEGIES[name].cost, shard or p, sum(sizes)
+    sharded, communication = cost.sharded if cost else (), 0
+    if PARAMETERS in sharded and uses:                  # FSDP: padded pieces of units
         states = sum(padded(n, group)[rank % group] for n in sizes)
         full = [-(-n // group) * group for n in sizes]
         parameters = sum(full) // group
-        gradients = parameters + whole_gradients(uses, sizes)
-        path = there_and_back(uses)
+        gradients = parameters + peak_whole_gradients(uses, sizes)
+        path = forward_and_backward(uses)
         pairs = [sum(full[unit] for unit in {*pair}) for pair in zip(path, path[1:] or path)]
         waiting = states if group < p else 0
         communication = sum(full) if kept else max(*pairs, pairs[-1] + waiting)
+    else:
+        piece = sum(even(n, p)[rank] for n in sizes)
+        states = piece if STATES in sharded else whole
+        gradients = piece if GRADIENTS in sharded else whole
+        parameters = piece if PARAMETERS in sharded else whole
+        if PARAMETERS in sharded:
+            communication = gathered
+        elif GRADIENTS in sharded:
+            gradients += peak_whole_gradients(uses, sizes)
     return {"parameters": parameters * itemsize, "gradients": gradients * itemsize,
             "optimizer states": num_states * states * itemsize,
             "communication": communication * itemsize}

@@ -15,7 +15,14 @@ from itertools import groupby
 import numpy as np
 
 from ..parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
-from .data_parallel import even, gathers, sent_to_know, sent_to_share, sent_to_sum, whole_gradients
+from .data_parallel import (
+    all_gather_elements,
+    all_reduce_elements,
+    even,
+    gathers,
+    peak_whole_gradients,
+    reduce_scatter_elements,
+)
 
 Uses = Mapping[int, Sequence[str]]      # of each stage, the names of its units
 
@@ -39,10 +46,10 @@ def bytes_over_dp(row: Sequence[Action], forward: Uses, backward: Uses,
     """
     sent = np.zeros(dp, np.int64)
     for unit in gathers(path_of(row, forward, backward)):
-        sent += sum(sent_to_know(even(n, dp)) for n in sizes[unit])
+        sent += sum(all_gather_elements(even(n, dp)) for n in sizes[unit])
     for action in row:
         if action.kind in (BACKWARD, WEIGHT):
-            sent += sum(sent_to_sum(even(n, dp)) for unit in {*forward[action.stage]}
+            sent += sum(reduce_scatter_elements(even(n, dp)) for unit in {*forward[action.stage]}
                         for n in sizes[unit])
     return (sent * itemsize).tolist()
 
@@ -52,7 +59,7 @@ def bytes_of_shared(size: int, dp: int, holders: int, itemsize: int = 4) -> np.n
 
     Each rank of dp has a piece of it, which it sums with the other stages that have it.
     """
-    return itemsize * np.array([sent_to_share(n, holders) for n in even(size, dp)])
+    return itemsize * np.array([all_reduce_elements(n, holders) for n in even(size, dp)])
 
 
 def memory_of_row(row: Sequence[Action], forward: Uses, backward: Uses,
@@ -67,7 +74,7 @@ def memory_of_row(row: Sequence[Action], forward: Uses, backward: Uses,
     pieces = sum(even(n, dp)[rank] for runs in sizes.values() for n in runs)
     path = path_of(row, forward, backward)
     pairs = [sum(psi[unit] for unit in {*pair}) for pair in zip(path, path[1:] or path)]
-    whole = max(whole_gradients(uses, psi) for uses in forward.values() if uses)
+    whole = max(peak_whole_gradients(uses, psi) for uses in forward.values() if uses)
     return {"parameters": pieces * itemsize, "gradients": (pieces + whole) * itemsize,
             "optimizer states": num_states * pieces * itemsize,
             "communication": max(pairs) * itemsize}

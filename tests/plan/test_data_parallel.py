@@ -7,11 +7,11 @@ from minipar.nn import GPT
 from minipar.plan.data_parallel import (
     bytes_per_step,
     data_parallel_bytes,
-    num_gathers,
+    gathered_units,
     padded,
     paper_bytes,
+    peak_whole_gradients,
     units_of,
-    whole_gradients,
 )
 from minipar.testing import worlds
 from tests.support.measured_step import CONFIGS, TIME, counted, rings_only
@@ -89,7 +89,7 @@ def test_hybrid_sharding(p, shard):
     """All-gathers and reduce-scatter among S neighbours, then an all-reduce of Ψ/S over R."""
     model, replicas = GPT(CONFIGS["divides"]), p // shard
     units, uses = units_of(model)
-    gathers = sum(units[unit] for unit in num_gathers(uses))
+    gathers = sum(units[unit] for unit in gathered_units(uses))
     expected = 4 * ((gathers + sum(units)) * (shard - 1) // shard
                     + 2 * sum(units) // shard * (replicas - 1) // replicas)
     assert bytes_per_step("fsdp", units, p, uses=uses, shard=shard) == [expected] * p
@@ -97,13 +97,13 @@ def test_hybrid_sharding(p, shard):
 
 def test_what_is_gathered_by_hand():
     root_and_three = [0, 1, 2, 3, 0]
-    assert num_gathers(root_and_three) == [0, 1, 2, 3, 0, 2, 1]
-    assert num_gathers(root_and_three, kept=True) == [0, 1, 2, 3]
-    assert num_gathers([0, 1, 0]) == [0, 1]             # a single block: both stay
-    assert num_gathers([0, 1, 2]) == [0, 1, 2]          # an MLP: layer 0 needs no weight again
-    assert num_gathers([0, 1, 2, 3]) == [0, 1, 2, 3, 1]
-    assert whole_gradients(root_and_three, [10, 1, 2, 3]) == 13
-    assert whole_gradients([0, 1, 2], [5, 7, 2]) == 7
+    assert gathered_units(root_and_three) == [0, 1, 2, 3, 0, 2, 1]
+    assert gathered_units(root_and_three, kept=True) == [0, 1, 2, 3]
+    assert gathered_units([0, 1, 0]) == [0, 1]             # a single block: both stay
+    assert gathered_units([0, 1, 2]) == [0, 1, 2]          # an MLP: layer 0 needs no weight again
+    assert gathered_units([0, 1, 2, 3]) == [0, 1, 2, 3, 1]
+    assert peak_whole_gradients(root_and_three, [10, 1, 2, 3]) == 13
+    assert peak_whole_gradients([0, 1, 2], [5, 7, 2]) == 7
     assert padded(7, 4) == [2, 2, 2, 1] and padded(5, 4) == [2, 2, 1, 0]
 
 

@@ -22,11 +22,11 @@ from minipar.parallel.strategies import make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.data_parallel import (
+    all_gather_elements,
+    gathered_units,
     gathers,
-    num_gathers,
     padded,
-    sent_to_know,
-    sent_to_sum,
+    reduce_scatter_elements,
     units_of,
 )
 from minipar.plan.rematerialization import (
@@ -85,9 +85,9 @@ def test_fsdp_gathers_what_is_on_paper(name, p, monkeypatch):
     sizes, uses = units_of(GPT(config))
     path = unit_path(plan, [[unit] for unit in uses], [[], *([unit] for unit in uses[1:])])
     if name in ("none", "full"):
-        assert gathers(path) == num_gathers(uses)           # segments of one block send nothing
-    expected = sum(sent_to_know(padded_equally(sizes[unit], p)) for unit in gathers(path))
-    expected = expected + sum(sent_to_sum(padded(n, p)) for n in sizes)
+        assert gathers(path) == gathered_units(uses)           # segments of one block send nothing
+    expected = sum(all_gather_elements(padded_equally(sizes[unit], p)) for unit in gathers(path))
+    expected = expected + sum(reduce_scatter_elements(padded(n, p)) for n in sizes)
 
     def body(comm):
         model = rematerialize(GPT(config).initialize(0), POLICIES[name])
