@@ -4,8 +4,8 @@
     minipar schedule interleaved -p 4 -m 8 --virtual-stages 2 --weight 0.5
     minipar schedule --from-csv mine.csv
 
-Times are seconds of all layers of one rank for one microbatch: a rank's virtual stages share them,
-so that all schedules do the same work.
+Times are seconds that all layers of one rank take for one microbatch.  A rank's virtual stages
+share them, so that all schedules do the same work.
 """
 
 import argparse
@@ -41,39 +41,39 @@ LEAST, MOST = 1e-15, 1e15       # seconds or bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Add the options of the command."""
     parser.add_argument("name", nargs="?", help=", ".join(SCHEDULES))
     parser.add_argument("-p", "--ranks", type=int, help="number of ranks (4)")
     parser.add_argument("-m", "--microbatches", type=int, help="number of microbatches (8)")
     parser.add_argument("--virtual-stages", type=int, metavar="V",
                         help="stages on each rank (2 for interleaved and looped_breadth_first)")
     parser.add_argument("--group-size", type=int, metavar="N",
-                        help="of interleaved: microbatches that go through a rank's stages "
-                             "together (as many as ranks)")
+                        help="microbatches in a group that goes through a rank's stages "
+                             "together, for interleaved (number of ranks)")
     for kind, what in (("forward", "the forward"), ("input", "the gradient of the input"),
                        ("weight", "the gradient of the weights")):
         parser.add_argument(f"--{kind}", type=float, default=1.0, metavar="SECONDS",
-                            help=f"for {what} of a microbatch on a rank's layers (1)")
+                            help=f"time for {what} of one microbatch on a rank's layers (1)")
     parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS",
-                        help="of a message (0)")
+                        help="latency of a message (0)")
     parser.add_argument("--transfer", type=float, default=0.0, metavar="SECONDS",
-                        help="that a message's bytes keep the ports of both ranks busy (0)")
+                        help="time that a message keeps the ports of both ranks busy (0)")
     parser.add_argument("--activation-bytes", type=float, metavar="N",
-                        help="that a rank keeps of one microbatch (else microbatches are counted)")
+                        help="activations of a microbatch on a rank (default: count microbatches)")
     parser.add_argument("--from-csv", metavar="FILE",
-                        help="your own schedule: a line for each rank, cells like 2F0")
-    parser.add_argument("--csv", metavar="FILE", help="write the schedule as such a table")
-    parser.add_argument("--png", metavar="FILE", help="draw it (.png, .svg or .pdf)")
+                        help="read your own schedule: a line for each rank, cells like 2F0")
+    parser.add_argument("--csv", metavar="FILE", help="write the schedule in the same format")
+    parser.add_argument("--png", metavar="FILE", help="draw the timeline (.png, .svg or .pdf)")
     parser.add_argument("--html", metavar="FILE",
-                        help="write a page on which schedule, numbers and times are chosen")
+                        help="write a page with sliders for schedule, counts and times")
     parser.add_argument("--perfetto", metavar="FILE",
                         help="write a trace for ui.perfetto.dev or chrome://tracing (.json)")
 
 
 def main(options: argparse.Namespace, output: Output) -> None:
-    """Print what the schedule costs and its timeline, write the files asked for.
+    """Print the costs and the timeline of a schedule, and write the files that the options name.
 
-    Raises UsageError for what cannot be made, played or written.
+    Raises UsageError for a schedule that does not exist or work, or a file that cannot be written.
     """
     try:
         _run(options, output)
@@ -125,7 +125,7 @@ def _run(options: argparse.Namespace, output: Output) -> None:
 
 
 def check_numbers(options: argparse.Namespace) -> None:
-    """Raise ValueError unless times and sizes are numbers that something can take."""
+    """Raise ValueError unless times and sizes are plausible numbers."""
     for name in ("forward", "input", "weight", "latency", "transfer", "activation_bytes"):
         value = getattr(options, name)
         if value and not LEAST <= value <= MOST:
@@ -136,14 +136,14 @@ def check_numbers(options: argparse.Namespace) -> None:
 
 
 def read(options: argparse.Namespace) -> tuple[Schedule, Placement]:
-    """The schedule of --from-csv.  Raises ValueError if others are asked for as well."""
+    """The schedule of --from-csv.  Raises ValueError if other options name a schedule too."""
     for name in ("name", "ranks", "microbatches", "virtual_stages", "group_size"):
         if getattr(options, name) is not None:
             what = "a name" if name == "name" else f"--{name.replace('_', '-')}"
             raise ValueError(f"--from-csv says which schedule it is: leave out {what}")
     if options.html is not None:
-        raise ValueError("the page of --html makes its schedules itself: give a name, or leave out "
-                         "--html")
+        raise ValueError("the page of --html shows schedules by name only: give a name, or leave "
+                         "out --html")
     try:
         text = Path(options.from_csv).read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -162,14 +162,16 @@ def make(options: argparse.Namespace) -> tuple[Schedule, Placement]:
                          "FILE")
     p = 4 if options.ranks is None else options.ranks
     m = 8 if options.microbatches is None else options.microbatches
-    count = 3 * p * (max(m, 2 * p) if options.name == "zb_v" else m) * (options.virtual_stages or 2)
+    entry = SCHEDULES.get(options.name)
+    at_least = 2 * p if entry and entry.is_quadratic else 0
+    count = 3 * p * max(m, at_least) * (options.virtual_stages or 2)
     if count > MOST_ACTIONS:
         raise ValueError(f"-p {p} -m {m}: up to {count:,} actions are too many, give less than "
                          f"{MOST_ACTIONS:,}")
     return make_schedule(options.name, p, m, options.virtual_stages, options.group_size)
 
 
-def table(title: str, timeline: Timeline, makespan: float | None, flights: list[int | None],
+def table(title: str, timeline: Timeline, makespan: float | None, flights: list[float | None],
           messages: int, bound: float, activation_bytes: float | None) -> Table:
     """The predictions of formulas beside the counts of the simulation; – without a formula."""
     made = Table.of(title, "figure", "predicted", "simulated")
@@ -189,10 +191,11 @@ def table(title: str, timeline: Timeline, makespan: float | None, flights: list[
     made.add("bubble, of the ideal", show(ideal and ideal.of_ideal, ".1%"),
              show(found.of_ideal, ".1%"))
     for rank in sorted({0, ranks[-1]}):
-        made.add(f"most microbatches in flight, rank {rank}", show(flights[rank], "d"),
+        made.add(f"most microbatches in flight, rank {rank}", show(flights[rank], ".0f"),
                  show(peak_memory(timeline, rank), ".0f"))
         if activation_bytes is not None:
-            expected = flights[rank] and flights[rank] * activation_bytes
+            in_flight = flights[rank]
+            expected = None if in_flight is None else in_flight * activation_bytes
             counted = peak_memory(timeline, rank, activation_bytes)
             made.add(f"most activations, rank {rank}",
                      expected and Shown(expected, in_bytes(expected)),

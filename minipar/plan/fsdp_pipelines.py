@@ -1,12 +1,12 @@
-"""What a rank sends over dp and keeps when the stages of its pipeline have FSDP, on paper.
+"""Predict the bytes that a rank sends over dp and keeps when its pipeline's stages have FSDP.
 
     row       F0      F1      B0      F2      B1      …     one rank's, of any schedule
     path      a b c   a b c   c b     a b c   c b           units in the order of their use: a has
     gathers   a b c   a b c     b     a b c     b           no weight that its backward needs, and
-    reduces                   c b a           c b a         two units are there at a time
+    reduces                   c b a           c b a         two units are gathered at a time
 
-With m microbatches of a stage of Ψ parameters at most 3 m Ψ (dp-1)/dp elements are sent, whatever
-the schedule: as FSDP of a stage.  These count what is sent in rings, and are exact.
+With m microbatches of a stage of Ψ parameters, at most 3 m Ψ (dp-1)/dp elements are sent, whatever
+the schedule.  The functions count the elements that rings send, exactly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,13 @@ from .data_parallel import (
     reduce_scatter_elements,
 )
 
-Uses = Mapping[int, Sequence[str]]      # of each stage, the names of its units
+Uses = Mapping[int, Sequence[str]]      # for each stage the names of its units
 
 
 def path_of(row: Sequence[Action], forward: Uses, backward: Uses) -> list[str]:
-    """The units that a row uses, in order; one that is used twice in a row once.
+    """The units that a row uses, in order; a unit that is used twice in succession once.
 
-    `forward` and `backward` are those that each stage uses, in that order.
+    `forward` and `backward` are the units that each stage uses, in their order of use.
     """
     uses = {FORWARD: forward, BACKWARD: backward, INPUT: backward}
     path = [unit for action in row if action.kind in uses
@@ -42,7 +42,8 @@ def bytes_over_dp(row: Sequence[Action], forward: Uses, backward: Uses,
                   sizes: Mapping[str, Sequence[int]], dp: int, itemsize: int = 4) -> list[int]:
     """Bytes that each of `dp` ranks with this row sends to the others in a batch.
 
-    Bookkeeping apart; `sizes[unit]`, in elements, of its runs: one, or two under tp.
+    Control messages are not counted.  `sizes[unit]` are the elements of its runs: one run, or two
+    under tp.
     """
     sent = np.zeros(dp, np.int64)
     for unit in gathers(path_of(row, forward, backward)):
@@ -55,9 +56,9 @@ def bytes_over_dp(row: Sequence[Action], forward: Uses, backward: Uses,
 
 
 def bytes_of_shared(size: int, dp: int, holders: int, itemsize: int = 4) -> np.ndarray:
-    """Bytes that are sent in a batch to sum the gradient of a tied weight: (dp, holders).
+    """Bytes that ranks send in a batch to sum the gradient of a tied weight: (dp, holders).
 
-    Each rank of dp has a piece of it, which it sums with the other stages that have it.
+    Each rank of dp sums its piece with the other stages that have the weight.
     """
     return itemsize * np.array([all_reduce_elements(n, holders) for n in even(size, dp)])
 
@@ -65,10 +66,10 @@ def bytes_of_shared(size: int, dp: int, holders: int, itemsize: int = 4) -> np.n
 def memory_of_row(row: Sequence[Action], forward: Uses, backward: Uses,
                   sizes: Mapping[str, Sequence[int]], dp: int, rank: int, itemsize: int = 4,
                   num_states: int = 2) -> dict[str, int]:
-    """Peak bytes by the ledger's kinds, activations apart, of one rank of dp.
+    """Peak bytes by the ledger's kinds, without activations, of one rank of dp.
 
-    Pieces of all units; the largest whole gradients of a microbatch at one time; two gathered
-    units that follow one another.  `num_states` is Adam's 2 or SGD's 0, 1.
+    They are the pieces of all units, the largest whole gradients of a microbatch at one time, and
+    two gathered units that follow one another.  `num_states`: Adam has 2, SGD 0 or 1.
     """
     psi = {unit: sum(runs) for unit, runs in sizes.items()}
     pieces = sum(even(n, dp)[rank] for runs in sizes.values() for n in runs)

@@ -1,4 +1,4 @@
-"""What a pipeline's schedule takes on paper: its paper's closed forms, and a bound on any schedule.
+"""Predict a pipeline's makespan and memory: its paper's closed forms, and a bound on any schedule.
 
     ideal      v m (F + B) seconds: a rank that never waits
     bubble     idle time; of 1F1B (p - 1) / m of the ideal, of interleaved (p - 1) / (v m)
@@ -42,11 +42,11 @@ def in_flight(name: str | None, rank: int, num_ranks: int, num_microbatches: int
 
 def lower_bound(placement: Placement, num_microbatches: int, times: Times | Sequence[Times],
                 split: bool = False) -> float:
-    """Seconds that no schedule with this placement can do without, on links that take no time.
+    """Seconds below which no schedule with this placement can be, on links that take no time.
 
-    A rank cannot begin before a forward has come down to one of its stages; then it has its work
-    to do; and when its last action is a B, that has to go down to stage 0 (`split`: it may be a W,
-    for which nobody waits).  A microbatch takes its way there and back.
+    A rank cannot start before a forward has reached one of its stages.  Then it has its work to do.
+    If its last action is a B, the gradient still has to go down to stage 0; with `split` the last
+    action may be a W, for which no rank waits.  One microbatch must go all the way up and down.
     """
     num_stages = len(placement)
     each = [times] * num_stages if isinstance(times, Times) else list(times)
@@ -54,12 +54,12 @@ def lower_bound(placement: Placement, num_microbatches: int, times: Times | Sequ
     for time in each:
         ahead.append(ahead[-1] + time.forward)
         behind.append(behind[-1] + time.input + (0 if split else time.weight))
-    way = ahead[-1] + behind[-1] + (each[0].weight if split else 0)
-    bounds, stages_of = [way], defaultdict(list)
+    round_trip = ahead[-1] + behind[-1] + (each[0].weight if split else 0)
+    bounds, stages_of = [round_trip], defaultdict(list)
     for stage, rank in enumerate(placement):
         stages_of[rank].append(stage)
-    for mine in stages_of.values():
-        work = num_microbatches * sum(sum(each[stage]) for stage in mine)
-        after = 0.0 if split else min(behind[stage] for stage in mine)
-        bounds.append(min(ahead[stage] for stage in mine) + work + after)
+    for stages in stages_of.values():
+        work = num_microbatches * sum(sum(each[stage]) for stage in stages)
+        after = 0.0 if split else min(behind[stage] for stage in stages)
+        bounds.append(min(ahead[stage] for stage in stages) + work + after)
     return max(bounds)

@@ -1,11 +1,11 @@
-"""A pipeline's timeline: who did which microbatch when, where it idled, what it kept in memory.
+"""A pipeline's timeline: the actions of each rank over time, its idle time, and its memory.
 
     rank 0  ▐0▌▐1▌▐2▌////////▐ 0 ▌//▐ 1 ▌      boxes: microbatches, coloured by kind; hatched: idle
-            ▁▁▁▃▃▃▅▅▅▅▅▅▅▅▅▅▅▅▅▅▃▃▃▃▃▃▃▁▁      below: activations kept
+            ▁▁▁▃▃▃▅▅▅▅▅▅▅▅▅▅▅▅▅▅▃▃▃▃▃▃▃▁▁      below: activations in memory
 
-The same drawing for simulated and for measured runs.  Its rectangles are `boxes(timeline)`, plain
-data, so that a test can compare them with what was drawn.  A schedule with a fault is drawn as far
-as it goes, the fault in red.
+Simulated and measured runs have the same drawing.  Its rectangles are `boxes(timeline)`, plain
+data, so that a test can compare them with the picture.  A schedule with a fault is drawn up to the
+fault, which is red.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import NamedTuple
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -29,12 +30,12 @@ IDLE = "idle"
 WORDS = {"F": "forward", "B": "backward (B = I + W)", "I": "input gradient (I)",
          "W": "weight gradient (W)", IDLE: "idle"}
 COLORS = {"F": PHASE["forward"], "B": PHASE["backward"], "I": ORANGE, "W": GREEN, IDLE: LIGHT}
-KEPT = PURPLE                       # activations
+IN_MEMORY = PURPLE                       # activations
 TOP, HEIGHT = -0.42, 0.5            # of the boxes in a lane, which is 1 high
 FLOOR, ROOM = 0.46, 0.32            # of the memory below: where 0 is, how high the highest peak is
 WIDTH, LANE, MOST_ARROWS = 11.0, 0.78, 160      # inches; messages
 DIGIT = 0.085                       # inches that a digit of a microbatch's number takes
-EDGED = 0.04                        # inches: of narrower boxes one would see the white edges alone
+EDGED = 0.04                        # inches: a narrower box has no white edge, which would hide it
 
 
 class Box(NamedTuple):
@@ -53,7 +54,7 @@ class Box(NamedTuple):
 
 
 def boxes(timeline: Timeline) -> list[Box]:
-    """What is drawn of each rank, in the order of time: its actions, and the gaps around them."""
+    """The boxes of all ranks, each rank's in the order of time: its actions, and the gaps."""
     first, until = timeline.first(), timeline.makespan()
     found = []
     for rank, row in enumerate(timeline.rows()):
@@ -75,9 +76,9 @@ def draw_pipeline(timeline: Timeline, path: str | Path, title: str = "",
                   fault: Fault | None = None) -> Path:
     """Draw the timeline, and return the path written (.png, .svg or .pdf).
 
-    `activation_bytes` of one microbatch, or of each stage's; None: microbatches are counted.
-    `fault`: what is wrong with the schedule of which this is the part that was done.  Raises
-    ValueError for a timeline without actions.
+    `activation_bytes` are those of one microbatch, or a list with one value per stage; None counts
+    microbatches.  `fault` is the fault at which the timeline ends.  Raises ValueError for a
+    timeline without actions.
     """
     return save(pipeline_figure(timeline, title, activation_bytes, fault), path)
 
@@ -95,9 +96,9 @@ def pipeline_figure(timeline: Timeline, title: str = "",
 def draw_pipelines(timelines: Mapping[str, Timeline], path: str | Path,
                    activation_bytes: float | Sequence[float] | None | Mapping[str, float] = None
                    ) -> Path:
-    """Several runs by their titles, one above the other, to one scale of time and one of memory.
+    """Draw several runs by their titles, one above the other, on one scale of time and of memory.
 
-    `activation_bytes` as in `draw_pipeline`, or by title, where stages are not alike in all runs.
+    `activation_bytes` as in `draw_pipeline`, or by title where the runs have different stages.
     """
     each = (activation_bytes if isinstance(activation_bytes, Mapping)
             else dict.fromkeys(timelines, activation_bytes))
@@ -118,8 +119,10 @@ def draw_pipelines(timelines: Mapping[str, Timeline], path: str | Path,
 def _draw_panel(axes: Axes, timeline: Timeline, title: str,
                 activation_bytes: float | Sequence[float] | None, fault: Fault | None,
                 until: float, highest: float | None = None) -> None:
-    """A lane for each rank, and above them what it comes to; the axis reaches to `until`, and room
-    for memory to `highest` (without that, to the highest peak)."""
+    """Draw a lane for each rank, under a title with makespan and bubble.
+
+    The time axis ends at `until`; the memory axis at `highest`, by default the highest peak.
+    """
     if not timeline.intervals and fault is None:
         raise ValueError("nothing was done: a timeline needs at least one action to be drawn")
     drawn = boxes(timeline)
@@ -147,13 +150,14 @@ def _draw_panel(axes: Axes, timeline: Timeline, title: str,
 
 
 def color_of(kind: str, nth: int) -> str:
-    """The kind's colour, lighter for a rank's second stage, and more so for a third."""
+    """The kind's colour, lighter for a rank's second stage, and lighter still for a third."""
     share = 1 - 0.75 ** nth
-    return to_hex([c + (1 - c) * share for c in to_rgb(COLORS[kind])])
+    red, green, blue = (c + (1 - c) * share for c in to_rgb(COLORS[kind]))
+    return to_hex((red, green, blue))
 
 
 def _draw_boxes(axes: Axes, drawn: list[Box], scale: float, duration: float) -> None:
-    """A collection of rectangles for each rank, kind and stage; numbers where there is room."""
+    """Draw the boxes of each rank, kind and stage; numbers where there is room."""
     groups: dict[tuple[int, str, int], list[Box]] = {}
     for box in drawn:
         groups.setdefault((box.rank, box.kind, box.nth), []).append(box)
@@ -174,7 +178,7 @@ def _draw_boxes(axes: Axes, drawn: list[Box], scale: float, duration: float) -> 
 
 
 def _peaks(timeline: Timeline, activation_bytes: float | Sequence[float] | None) -> list[float]:
-    """The most that each rank keeps, in bytes or in microbatches."""
+    """The memory peak of each rank, in bytes or in microbatches."""
     each = 1 if activation_bytes is None else activation_bytes
     return [peak_memory(timeline, rank, each) for rank in range(timeline.num_ranks)]
 
@@ -182,7 +186,7 @@ def _peaks(timeline: Timeline, activation_bytes: float | Sequence[float] | None)
 def _draw_memory(axes: Axes, timeline: Timeline,
                  activation_bytes: float | Sequence[float] | None, scale: float,
                  highest: float | None) -> None:
-    """What each rank keeps, as steps under its boxes, all to one scale; the peak at the right."""
+    """Draw each rank's memory as steps under its boxes, on one scale; its peak at the right."""
     each = 1 if activation_bytes is None else activation_bytes
     ranks, peaks = range(timeline.num_ranks), _peaks(timeline, activation_bytes)
     highest, first = highest or max(peaks) or 1, timeline.first()
@@ -190,7 +194,7 @@ def _draw_memory(axes: Axes, timeline: Timeline,
         steps = [*memory(timeline, rank, each), (first + timeline.makespan(), 0)]
         times = [(time - first) * scale for time, _ in steps]
         levels = [rank + FLOOR - ROOM * amount / highest for _, amount in steps]
-        axes.fill_between(times, levels, rank + FLOOR, step="post", color=KEPT, alpha=0.45,
+        axes.fill_between(times, levels, rank + FLOOR, step="post", color=IN_MEMORY, alpha=0.45,
                           linewidth=0)
         if len(ranks) <= 32:
             peak = f"{peaks[rank]:g}" if activation_bytes is None else in_bytes(peaks[rank])
@@ -199,7 +203,7 @@ def _draw_memory(axes: Axes, timeline: Timeline,
 
 
 def _draw_arrows(axes: Axes, timeline: Timeline, scale: float) -> None:
-    """From the sender's boxes to the receiver's, under those of the ranks between."""
+    """Draw each message from the sender's box to the receiver's, behind the boxes between."""
     first = timeline.first()
     for message in timeline.messages:
         down = message.dest > message.source
@@ -211,7 +215,7 @@ def _draw_arrows(axes: Axes, timeline: Timeline, scale: float) -> None:
 
 
 def _draw_fault(axes: Axes, timeline: Timeline, fault: Fault, scale: float) -> None:
-    """A red frame at each place that the sentence names; what was not done comes after the rest."""
+    """Draw a red frame at each place that the sentence names; a missing action goes at the end."""
     length = min((i.end - i.start for i in timeline.intervals), default=1.0)
     for number, (rank, position) in enumerate([(fault.rank, fault.position), *fault.others]):
         row = timeline.row(rank)
@@ -234,14 +238,14 @@ def _draw_fault(axes: Axes, timeline: Timeline, fault: Fault, scale: float) -> N
 def _write_legend(figure: Figure, timelines: Sequence[Timeline], as_bytes: bool) -> None:
     drawn = [box for timeline in timelines for box in boxes(timeline)]
     arrows = any(0 < len(timeline.messages) <= MOST_ARROWS for timeline in timelines)
-    kept = "activations" if as_bytes else "microbatches in flight"
+    in_memory = "activations in memory" if as_bytes else "microbatches in flight"
     kinds = [kind for kind in WORDS if any(box.kind == kind for box in drawn)]
-    idle = {"hatch": "////", "edgecolor": GREY}
-    handles = [Patch(facecolor=COLORS[kind], label=WORDS[kind], **(idle if kind == IDLE else {}))
-               for kind in kinds]
+    handles: list[Artist] = [
+        Patch(facecolor=COLORS[kind], label=WORDS[kind], hatch="////" if kind == IDLE else None,
+              edgecolor=GREY if kind == IDLE else None) for kind in kinds]
     if any(box.nth for box in drawn):
-        handles.append(Patch(facecolor=color_of("F", 1), label="lighter: the rank's later stages"))
-    handles.append(Patch(facecolor=KEPT, alpha=0.45, label=kept))
+        handles.append(Patch(facecolor=color_of("F", 1), label="lighter: later stages of the rank"))
+    handles.append(Patch(facecolor=IN_MEMORY, alpha=0.45, label=in_memory))
     if arrows:
         handles.append(Line2D([], [], color=DARK, linewidth=0.8, marker=">", markersize=4,
                               label="message"))

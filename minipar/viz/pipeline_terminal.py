@@ -4,7 +4,8 @@
     rank 1 ··0─1─2─········0═══3─1═══4─2═══5─3═══6─4═══7─5═══··6═══··7═══····
                                  ─ forward  ═ backward  · idle  digits: microbatches
 
-Where actions are shorter than a column, a character is what takes most of its time, without digits.
+Where actions are shorter than a column, a character shows the kind with most of the column's time,
+without digits.
 """
 
 from math import ceil
@@ -25,7 +26,7 @@ PEAK = " peak "         # right of each row: most microbatches in flight
 def pipeline_in_terminal(timeline: Timeline, width: int = 100, max_rows: int = 64) -> Text:
     """The timeline, at most `width` characters wide: print it with rich, or str() it.
 
-    Where ranks are more than rows, every second, third … one is shown.  Raises ValueError for a
+    With more ranks than rows, every second, third … rank is shown.  Raises ValueError for a
     timeline without actions, or if `width` leaves no room.
     """
     if not timeline.intervals:
@@ -60,7 +61,7 @@ def pipeline_in_terminal(timeline: Timeline, width: int = 100, max_rows: int = 6
 
 
 def _numbered(row: list[Box], scale: float, room: int) -> list[tuple[str, str]]:
-    """(kind, text) of each box, at its columns: the microbatch where there is room, and marks."""
+    """(kind, text) of each box in its columns: marks, after the microbatch where there is room."""
     found = []
     for box in row:
         length = round(box.end * scale) - round(box.start * scale)
@@ -71,7 +72,7 @@ def _numbered(row: list[Box], scale: float, room: int) -> list[tuple[str, str]]:
 
 
 def _crowded(row: list[Box], scale: float, room: int) -> list[tuple[str, str]]:
-    """(kind, mark) of each column: the kind that takes most of its time."""
+    """(kind, mark) of each column: the kind that has most of its time."""
     spent = {kind: np.zeros(room) for kind in MARKS}        # in columns
     for box in row:
         start, end = box.start * scale, min(box.end * scale, room)
@@ -88,7 +89,7 @@ def _shortest(timeline: Timeline) -> float:
 
 
 def _fit(room: int, timeline: Timeline) -> int:
-    """As many columns as give actions that take equally long equally many, if there is room."""
+    """The number of columns; if there is room, actions of equal length get equally many."""
     unit = _shortest(timeline)
     if not unit:
         return room

@@ -22,7 +22,7 @@ from ..atomic_files import write_text
 from ..parallel.pipeline import SCHEDULES, Action, Times, make_schedule
 from ..parallel.pipeline.schedule.dependencies import OPS
 from ..parallel.pipeline.schedule.simulate import DEFAULT
-from .pipeline import COLORS, IDLE, KEPT
+from .pipeline import COLORS, IDLE, IN_MEMORY
 
 TEMPLATE = Path(__file__).with_name("schedule.html")
 # The ends of the sliders, and their steps: (least, most, step)
@@ -43,14 +43,14 @@ def write_schedule_page(path: str | Path, schedule: str = "1f1b", num_ranks: int
     if schedule not in SCHEDULES:
         raise ValueError(f"unknown schedule {schedule!r}: choose from {', '.join(SCHEDULES)}")
     values = (num_ranks, num_microbatches, virtual_stages, *times)
-    start = {"schedule": schedule, **dict(zip(LIMITS, values))}
-    for name, (least, most, step) in LIMITS.items():
-        if not least <= start[name] <= most or start[name] % step:
+    for (name, (least, most, step)), value in zip(LIMITS.items(), values):
+        if not least <= value <= most or value % step:
             raise ValueError(f"the page has {name} from {least:g} to {most:g} in steps of "
-                             f"{step:g}, not {start[name]:g}")
+                             f"{step:g}, not {value:g}")
+    start = {"schedule": schedule, **dict(zip(LIMITS, values))}
     data = json.dumps({"kinds": KINDS, "start": start, "limits": LIMITS,
                        "schedules": {name: tabulate(name) for name in SCHEDULES}})
-    colors = {**{kind: color for kind, color in COLORS.items() if kind != IDLE}, "kept": KEPT}
+    colors = {**{kind: color for kind, color in COLORS.items() if kind != IDLE}, "kept": IN_MEMORY}
     inserted = {"TITLE": html.escape(title), "DATA": data,
                 "COLORS": " ".join(f"--{name}: {color};" for name, color in colors.items())}
     page = TEMPLATE.read_text(encoding="utf-8")

@@ -94,7 +94,7 @@ def test_a_bad_table_is_one_line_and_a_picture_that_points(capsys, tmp_path):
     (["1f1b", "--forward", "0", "--input", "0", "--weight", "0"], "something has to take time"),
     (["1f1b", "--from-csv", "x.csv"], "leave out a name"),
     (["--from-csv", "x.csv", "-p", "2"], "leave out --ranks"),
-    (["--from-csv", "x.csv", "--html", "a.html"], "makes its schedules itself"),
+    (["--from-csv", "x.csv", "--html", "a.html"], "shows schedules by name only"),
     (["1f1b", "-p", "9", "--html", "a.html"], "the page has p from 1 to 8 in steps of 1, not 9"),
     (["--from-csv", "nothing.csv"], "nothing.csv: No such file or directory: give a file"),
     (["1f1b", "--png", "picture"], "'picture' does not say which kind of picture: give a name"),

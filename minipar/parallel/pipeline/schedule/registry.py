@@ -50,6 +50,7 @@ class Entry(NamedTuple):
     num_stages: int = 1                     # on each rank, unless the caller chooses
     any_stages: bool = False                # whether the caller may choose
     has_groups: bool = False                # whether it takes group_size
+    is_quadratic: bool = False              # whether making it takes p² steps even for few m
 
 
 SCHEDULES: dict[str, Entry] = {
@@ -67,7 +68,7 @@ SCHEDULES: dict[str, Entry] = {
         Formula("min(p, m)")),
     "zb_v": Entry(
         zb_v, Formula("(6 * m + p - 1) * F", ("m >= p", "F == I", "I == W")),
-        placement=v_placement, num_stages=2),
+        placement=v_placement, num_stages=2, is_quadratic=True),
 }
 
 
