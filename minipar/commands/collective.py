@@ -36,12 +36,12 @@ MOST_ARROWS, MOST_LINES = 512, 16      # messages, ranks that a space-time diagr
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("operation", help=", ".join(registry.ALGORITHMS))
-    parser.add_argument("--algorithm", default="auto", help="by name (auto)")
+    parser.add_argument("--algorithm", default="auto", help="its name (auto)")
     parser.add_argument("-p", "--ranks", type=int, default=8, help="number of ranks (8)")
     parser.add_argument("--bytes", default="1MB", metavar="N",
                         help="size of the whole vector of float32: 4096, 64KiB, 1MB … (1MB)")
     parser.add_argument("--nodes", type=int, default=1,
-                        help="how many nodes share the ranks, with 1 µs and 100 GB/s within, 10 µs "
+                        help="number of nodes, with 1 µs and 100 GB/s within, 10 µs "
                              "and 10 GB/s between them (1 node, with 5 µs and 10 GB/s)")
     parser.add_argument("--png", metavar="FILE", help="draw it (.png, .svg or .pdf)")
     parser.add_argument("--html", metavar="FILE",
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace, output: Output) -> None:
     """Run it, print what it costs and its timeline, write the files asked for.
 
-    Raises UsageError for what cannot be run or written.
+    Raises UsageError for a run or a file that cannot be made.
     """
     if launched():
         raise UsageError("minipar collective simulates its ranks: start it without mpirun")

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
                         help="a checkpoint, or the folder of one")
     parser.add_argument("--data", metavar="docs|PATH",
-                        help="another text, or where the text of the training is now")
+                        help="another text, or the new place of the one before")
     parser.add_argument("--sample", type=int, default=0, metavar="N",
                         help="print N characters of generated text")
     parser.add_argument("--prompt", default="\n", help="text that the sample continues")

@@ -1,7 +1,6 @@
-"""The flags of `minipar train`, made from the fields of its configuration: argparse's only room
-outside of the commands.
+"""The flags of `minipar train`, made from the fields of its configuration.
 
-`distill` offers some of the same flags, and takes those it is not given from its teacher.
+`minipar distill` offers some of the same flags; it takes the others from the teacher.
 """
 
 import argparse

@@ -38,9 +38,10 @@ class ProgressBar:
     """
 
     def __init__(self, comm: Communicator, state: TrainState, console: Console):
-        self.state, self.console, batches = state, console, state.task.batches
-        self.per_step = batches.batch_size * getattr(batches, "context", 1)
-        self.unit = "tokens" if hasattr(batches, "context") else "images"
+        self.state, self.console, task = state, console, state.task
+        _ = task.batches                # fails now if the data are gone
+        self.per_step = state.config.data.batch * task.targets_per_sample
+        self.unit = "images" if task.target == "image" else "tokens"
         self.is_first = comm.rank == 0
         screen = terminal() if self.is_first and not console.quiet else None
         self.prints_lines = self.is_first and screen is None

@@ -34,6 +34,7 @@ class Task(Protocol):
 
     batches: TextBatches | Batches  # reading them may raise UsageError: the data may be gone
     target: str                     # what one target is: a character, a token, an image
+    targets_per_sample: int
 
     def build(self) -> Module:
         """A new model, without numbers."""
@@ -68,6 +69,7 @@ class LanguageTask:
         self.vocabulary = CharacterVocabulary(known) if known \
             else CharacterVocabulary.from_text(self.corpus.text)
         self.sizes = gpt_config(config, len(self.vocabulary))
+        self.targets_per_sample = config.model.context
         if not known:
             _ = self.batches, self.validation       # finds mistakes in the text now
         if config.run.sample:
@@ -162,7 +164,7 @@ class LanguageTask:
 class DigitsTask:
     """Recognize handwritten digits with an MLP."""
 
-    target = "image"
+    target, targets_per_sample = "image", 1
 
     def __init__(self, config: TrainConfig):
         self.config, self.data = config, digits()

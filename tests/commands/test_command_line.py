@@ -1,9 +1,11 @@
 """Every option of every command: a value that is none is refused in one line."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
+import minipar
 from minipar.commands import exercise as exercises
 from minipar.commands.main import main, make_parser
 from minipar.launcher import UsageError, ranks_option
@@ -38,6 +40,14 @@ def run(capsys, *words) -> tuple[int, str]:
 
 
 OPTIONS = options_with_values()
+PACKAGE = Path(minipar.__file__).parent
+
+
+def test_argparse_stays_at_the_edge():
+    """What travels through the rest is a configuration, never a Namespace."""
+    users = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
+             if "argparse" in path.read_text()}
+    assert {name for name in users if not name.startswith("commands/")} == {"train/flags.py"}
 
 
 def test_they_are_all_found():

@@ -24,8 +24,8 @@ from ...train.recipes.distill_plan import (
     OF_GPT,
     OF_MLP,
     RECIPE,
-    STRATEGIES,
     STUDENT,
+    TAUGHT,
     DistillConfig,
     make_plan,
 )
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument_group("run (options that are not given: as in the teacher)")
     for key in ("data", "batch", "steps", "lr", "accumulate", "optimizer", "seed", "precision"):
         add_flag(run, OPTIONS[key], OPTIONS[key].option.help)
-    run.add_argument("--strategy", choices=STRATEGIES, default=argparse.SUPPRESS,
+    run.add_argument("--strategy", choices=TAUGHT, default=argparse.SUPPRESS,
                      help="how the ranks that train share the work")
     add_flag(run, OPTIONS["ranks"])
     run.add_argument("--teacher-ranks", type=int, default=0, metavar="N",

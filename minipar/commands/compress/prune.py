@@ -38,30 +38,30 @@ from ..tables import Column, Output, Shown, Table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("checkpoint", type=Path, nargs="?", metavar="CHECKPOINT",
-                        help="what `minipar train --out` wrote: a folder, or the file in it")
+                        help="a checkpoint of `minipar train`, or its folder")
     parser.add_argument("--amount", type=float, metavar="A",
-                        help="the share of weights, or of neurons and heads, that goes (0.5)")
+                        help="share of weights, or of neurons and heads, to remove (0.5)")
     parser.add_argument("--method", choices=METHODS,
-                        help="who goes: the smallest weights (default); any; those that the loss "
-                             "depends on least, to first order; whole neurons and heads; or 2 of "
-                             "every 4 inputs")
+                        help="what to remove: the smallest weights (default); random ones; those "
+                             "on which the loss depends least, to first order; whole neurons and "
+                             "heads; or 2 of every 4 inputs")
     parser.add_argument("--scope", choices=SCOPES,
-                        help="the share is of all linear layers together, or of each (global)")
+                        help="share of all linear layers together, or of each (global)")
     parser.add_argument("--steps", type=int, metavar="N", help="train on for N steps (0)")
     parser.add_argument("--gradual", action="store_true",
-                        help="with --steps: prune little by little meanwhile, along a cubic")
+                        help="with --steps: prune step by step meanwhile, along a cubic")
     parser.add_argument("--lr", type=float,
                         help="peak learning rate of the whole run, which ends with these steps "
-                             "(as before)")
+                             "(as in the training)")
     parser.add_argument("--data", metavar="docs|PATH",
-                        help="another text to train on, or where that of the training is now")
+                        help="another text to train on, or the new place of the one before")
     parser.add_argument("--out", type=Path, metavar="DIR",
-                        help="where the pruned checkpoint goes")
+                        help="folder of the pruned checkpoint")
     parser.add_argument("--save-every", type=int, default=0, metavar="N",
                         help="with --steps: also write a checkpoint every N steps")
     parser.add_argument("--resume", type=Path, metavar="DIR",
-                        help="instead of CHECKPOINT: go on with the pruning there, as it began; "
-                             "what is written goes there if no --out is given")
+                        help="instead of CHECKPOINT: continue the pruning in DIR as it began, and "
+                             "write there if --out is not given")
 
 
 def main(options: argparse.Namespace, output: Output) -> None:
@@ -80,8 +80,8 @@ def parse_config(options: argparse.Namespace) -> PruneConfig:
         check_resume(options)
         out = options.out or (options.resume if options.resume.is_dir() else options.resume.parent)
     elif options.checkpoint is None or options.out is None:
-        raise UsageError("what is to be pruned, and where does it go? minipar prune CHECKPOINT "
-                         "--out DIR (or --resume DIR)")
+        raise UsageError("pruning needs a checkpoint and a place for the result: minipar prune "
+                         "CHECKPOINT --out DIR (or --resume DIR)")
     else:
         out = options.out
     method, steps = options.method or "magnitude", options.steps or 0

@@ -38,38 +38,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
                         help="a checkpoint of `minipar train`, or its folder")
     parser.add_argument("--bits", type=int, choices=range(2, 9), metavar="2…8",
-                        help="of an integer (8); embeddings have 8")
+                        help="bits of the integers (8); embeddings have 8")
     parser.add_argument("--format", choices=FLOAT_GRIDS,
                         help="floats instead of integers: of 8 bits (fp8), or of 8 or 4 bits, 32 "
                              "of which share a power of two (mxfp8, mxfp4)")
     parser.add_argument("--per", metavar="tensor|channel|group:N",
-                        help="what shares a scale: a weight, an output's weights (default), or N "
-                             "of them: 32, 64 or 128")
+                        help="numbers that share a scale: a whole weight (tensor), the weights of "
+                             "an output (channel, default), or N of them: 32, 64 or 128")
     parser.add_argument("--asymmetric", action="store_true",
                         help="fit grids to min … max, with a zero point, not to ± the largest")
     parser.add_argument("--method", choices=METHODS, default="nearest",
-                        help="round each weight by itself (nearest), or let the others make up for "
+                        help="round each weight by itself (nearest), or let the others compensate "
                              "its error (gptq)")
     parser.add_argument("--damping", type=float, metavar="D",
-                        help="of gptq: what is added to the Hessian's diagonal, in parts of its "
+                        help="with gptq: added to the Hessian's diagonal, as a share of its "
                              f"mean ({DAMPING:g})")
     parser.add_argument("--order", choices=ORDERS,
-                        help="of gptq: inputs are rounded one after the other (index), or those "
-                             "with the largest activations first (activation)")
+                        help="with gptq: round inputs one after the other (index), or those with "
+                             "the largest activations first (activation)")
     parser.add_argument("--samples", type=int, metavar="N",
-                        help="how many samples of the data gptq and --activations look at "
+                        help="samples of the data for gptq and --activations "
                              f"({CALIBRATION_BATCHES} batches)")
     parser.add_argument("--skip", action="append", default=[], metavar="NAME",
-                        help="leave this layer as it is, or all of a pattern: lm_head, 'h.0.*'; "
-                             "may be given several times")
+                        help="leave these layers as they are: lm_head, 'h.0.*'; may be given "
+                             "several times")
     parser.add_argument("--observer", choices=NAMES, default="minmax",
                         help="how ranges are chosen (minmax): percentile and mse clip outliers")
     parser.add_argument("--activations", action="store_true",
                         help="8-bit inputs of linear layers too, and products of integers")
     parser.add_argument("--data", metavar="docs|PATH",
-                        help="another text to calibrate with, or where that of the training is now")
+                        help="another text to calibrate with, or the new place of the one before")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR",
-                        help="where the quantized checkpoint goes")
+                        help="folder of the quantized checkpoint")
 
 
 def main(options: argparse.Namespace, output: Output) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from ... import checkpoint as files
 from ...compress.distillation.distill import make_recipe
 from ...launcher import UsageError
+from ...parallel.strategies import STRATEGIES
 from ..check import check_folder, checked, num_ranks_of
 from ..checkpoint_schema import config_of
 from ..config import TrainConfig
@@ -28,7 +29,7 @@ CUT = ("head_width", "mlp_width")         # of a GPT that lost some of its heads
 AS_BEFORE = ("dropout", "seed", "untied", "weight_decay", "decay_all", "momentum", "clip", "dtype")
 RECIPE = {"temperature": 2.0, "alpha": 0.5, "match_hidden": 0.0, "match_attention": 0.0,
           "distance": "squared"}
-STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp")
+TAUGHT = tuple(name for name in STRATEGIES if name != "dp")     # there rank 0 has all batches
 STUDENT = (*OF_GPT, *OF_MLP, *OF_RUN, *AT_FIRST)    # options of `minipar train` that can be given
 
 
@@ -153,6 +154,6 @@ def taken_from(before: TrainConfig, config: DistillConfig) -> TrainConfig:
     cut = () if "width" in config.student else CUT
     taken = {name: before.get(name)
              for name in (*OF_GPT, *OF_MLP, *OF_RUN, *cut, *AS_BEFORE)}
-    if taken["strategy"] not in STRATEGIES:
+    if taken["strategy"] not in TAUGHT:
         del taken["strategy"]
     return TrainConfig(data=before.data).updated(**taken)

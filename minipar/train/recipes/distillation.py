@@ -62,7 +62,7 @@ class DistillationTask:
     def __init__(self, task: Task, teacher: LocalTeacher | ParallelTeacher, recipe: Recipe,
                  batches: Any):
         self.task, self.teacher, self.recipe, self.batches = task, teacher, recipe, batches
-        self.target = task.target
+        self.target, self.targets_per_sample = task.target, task.targets_per_sample
 
     def build(self) -> Distillation:
         """The student, in a module that asks the teacher."""
