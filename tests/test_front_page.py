@@ -1,0 +1,50 @@
+"""The program on the README's first page: at most 25 lines, and it does what the page says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minipar.comm import Cluster
+from minipar.environment import find_mpirun, mpirun_environment
+from minipar.launcher import simulate
+
+README = Path(__file__).parents[1] / "README.md"
+PROGRAM = re.search(r"```python\n(import minipar as mp\n.*?)```", README.read_text("utf-8"),
+                    re.DOTALL)[1]
+
+
+def losses(strategy: str, num_ranks: int, capsys) -> list[float]:
+    """What the program prints on simulated ranks, with this strategy in the place of ZeRO-1."""
+    names: dict = {}
+    body = PROGRAM.replace('"zero1"', repr(strategy)).replace("mp.launch(main)", "")
+    exec(compile(body, "program", "exec"), names)
+    simulate(names["main"], Cluster(num_ranks))
+    return [float(line.split()[1]) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_it_is_short():
+    assert len(PROGRAM.splitlines()) <= 25
+
+
+@pytest.mark.parametrize("strategy", ["dp", "ddp", "zero1", "zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_any_strategy_on_any_number_of_ranks_learns_the_same(strategy, num_ranks, capsys):
+    alone = losses("ddp", 1, capsys)
+    assert alone[-1] < alone[0] - 0.2
+    np.testing.assert_allclose(losses(strategy, num_ranks, capsys), alone, atol=0.0025)
+
+
+@pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")
+def test_it_runs_under_mpirun_and_without(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
+    commands = [[find_mpirun(), "-n", "2", sys.executable, "program.py"],
+                [sys.executable, "program.py", "--ranks", "2"]]
+    printed = [subprocess.run(command, cwd=tmp_path, env=mpirun_environment(), text=True,
+                              capture_output=True, check=True, timeout=60).stdout
+               for command in commands]
+    assert len(printed[0].splitlines()) == 20
+    assert printed[0].splitlines()[:5] == printed[1].splitlines()[:5]
