@@ -4,6 +4,7 @@
 """
 
 import re
+import textwrap
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -38,15 +39,6 @@ def layers(graph: dict[str, set[str]]) -> list[list[str]]:
             for level in range(max(floor.values()) + 1)]
 
 
-def direct(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """The imports that do not follow from others (the transitive reduction)."""
-    def below(room: str) -> set[str]:
-        return graph[room] | {far for other in graph[room] for far in below(other)}
-    return {room: {other for other in others
-                   if not any(other in below(third) for third in others - {other})}
-            for room, others in graph.items()}
-
-
 def first_line(room: str) -> str:
     """What a room's docstring says first."""
     place = PACKAGE / room / "__init__.py"
@@ -63,27 +55,26 @@ def table(graph: dict[str, set[str]]) -> str:
 
 
 def draw(graph: dict[str, set[str]]) -> Figure:
-    """Rooms as boxes, floor by floor; an arrow goes down to each room that is imported directly."""
+    """Rooms as boxes, floor by floor, each with what it says of itself."""
     floors = layers(graph)
-    figure = Figure(figsize=(11, 1.05 * len(floors)), layout="constrained")
+    width = 1 / max(map(len, floors))
+    figure = Figure(figsize=(13, 0.95 * len(floors) + 0.5), layout="constrained")
     axes = figure.subplots()
-    places = {}
     for y, rooms in enumerate(floors):
         for i, room in enumerate(rooms):
-            places[room] = ((i + 1) / (len(rooms) + 1) + (0.03 if y % 2 else -0.03), y)
-    for room, others in direct(graph).items():
-        for other in others:
-            (x, y), (there, down) = places[room], places[other]
-            axes.annotate("", (there, down + 0.24), (x, y - 0.24),
-                          arrowprops={"arrowstyle": "->", "color": "0.55", "lw": 0.9})
-    for room, (x, y) in places.items():
-        width = 0.0105 * len(room) + 0.02
-        axes.add_patch(FancyBboxPatch((x - width / 2, y - 0.2), width, 0.4, facecolor="#cfe3f3",
-                                      edgecolor="#0072b2", boxstyle="round,pad=0.003", zorder=2))
-        axes.text(x, y, room, ha="center", va="center", fontsize=10, zorder=3)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.45, len(floors) - 0.55))
-    axes.set_title("The rooms of minipar: an arrow goes to what a room imports (arrows that follow "
-                   "from others are left out)", fontsize=10, loc="left")
+            x = 0.5 + (i - len(rooms) / 2) * width
+            axes.add_patch(FancyBboxPatch((x + 0.008, y + 0.06), width - 0.016, 0.86, zorder=2,
+                                          facecolor="#e3eef8", edgecolor="#0072b2",
+                                          boxstyle="round,pad=0,rounding_size=0.008"))
+            axes.text(x + width / 2, y + 0.87, room, ha="center", va="top", fontsize=11,
+                      weight="bold", zorder=3)
+            caption = textwrap.fill(first_line(room), 36, max_lines=3, placeholder=" …")
+            axes.text(x + width / 2, y + 0.6, caption, ha="center", va="top", fontsize=8, zorder=3)
+    axes.annotate("", (-0.02, 0), (-0.02, len(floors)), annotation_clip=False,
+                  arrowprops={"arrowstyle": "-|>", "color": "#d55e00", "lw": 2.5})
+    axes.set(xlim=(-0.03, 1), ylim=(0, len(floors)))
+    axes.set_title("The rooms of minipar: a room imports only from floors below its own",
+                   fontsize=12, loc="left")
     axes.axis("off")
     return figure
 
