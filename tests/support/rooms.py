@@ -1,4 +1,4 @@
-"""The rooms of minipar and who imports whom, read from the imports: docs/pages/design.md shows them.
+"""The rooms of minipar and their imports, which docs/pages/design.md shows.
 
     python -m tests.support.rooms       writes the picture and the table of the page anew
 """
