@@ -119,10 +119,7 @@ def draw_pipelines(timelines: Mapping[str, Timeline], path: str | Path,
 def _draw_panel(axes: Axes, timeline: Timeline, title: str,
                 activation_bytes: float | Sequence[float] | None, fault: Fault | None,
                 until: float, highest: float | None = None) -> None:
-    """Draw a lane for each rank, under a title with makespan and bubble.
-
-    The time axis ends at `until`; the memory axis at `highest`, by default the highest peak.
-    """
+    """Draw a lane for each rank; time ends at `until`, memory at `highest` (or the peak)."""
     if not timeline.intervals and fault is None:
         raise ValueError("nothing was done: a timeline needs at least one action to be drawn")
     drawn = boxes(timeline)
