@@ -1,7 +1,15 @@
 """Automatic differentiation: Tensor, Function, and the operations of an MLP and a GPT.
 
-Read `tensor.py`, `function.py` and `engine.py` first; then any file of operations, each with its
-derivative beside it.
+    tensor.py       Tensor, and the nodes and gradient slots behind it
+    function.py     an operation and its derivative; calling one adds a node to the graph
+    engine.py       backward: the walk over the graph (consumers are counted in graph.py)
+    saved.py        arrays kept for backward, and hooks on them
+    meter.py        FLOPs, bytes and calls of each operation
+    gradcheck.py    derivatives against finite differences
+    ops/            the operations, one file a family, each with its derivative beside it
+
+To add an operation: write its class and function into a file of ops/, export the function here, and
+add a case to tests/autograd/test_gradcheck.py.
 """
 
 from .engine import backward
