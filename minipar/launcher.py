@@ -1,9 +1,9 @@
-"""One program, two worlds: `launch(main)` runs main(comm) on every rank there is.
+"""One program, two worlds: `launch(main)` runs main(comm) on every rank.
 
     mpirun -n 4 python program.py       four processes, real MPI
     python program.py --ranks 4         four simulated ranks in this process, virtual time
 
-A failure on one rank ends all of them at once, with that rank's traceback and a non-zero exit.
+A failure on one rank ends all ranks at once, with its traceback and a non-zero exit status.
 """
 
 import errno
@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -23,16 +23,19 @@ from .comm.collectives import broadcast
 from .environment import blas_threads, is_interactive, launched
 from .memory.remat.recompute import is_recomputing
 
+if TYPE_CHECKING:
+    from .comm.mpi.communicator import MPICommunicator
+
 INTERRUPTED = 128 + signal.SIGINT       # the exit status that shells give to Ctrl-C
-LONGEST = 4096          # bytes of a line that rank 0 tells the others
+LONGEST = 4096          # bytes of an error that rank 0 sends to the others
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)     # disk, quota or limit on a file's size
 
 
 class UsageError(Exception):
-    """A mistake of the user's: one line that says what was expected, what came, how to fix it.
+    """A mistake of the user: one line with what was expected, what came, and how to fix it.
 
-    Raised on every rank alike; `status` is the exit status.  One that is `told` by rank 0 need not
-    be printed by the others, even if some ranks do not have it.
+    Every rank raises it; `status` is the exit status.  If it is `told`, rank 0 prints it for all,
+    even if some ranks do not raise it.
     """
 
     def __init__(self, message: str, status: int = 2, told: bool = False):
@@ -41,7 +44,7 @@ class UsageError(Exception):
 
     @classmethod
     def of(cls, error: Exception) -> "UsageError":
-        """The same for what a file, or a value, was refused for."""
+        """The UsageError for a file that cannot be used, or a value that was refused."""
         if not isinstance(error, OSError) or error.filename is None:
             return cls(str(error))
         if error.errno in NO_ROOM:
@@ -52,9 +55,9 @@ class UsageError(Exception):
 
 
 def on_first_rank(comm: Communicator, write: Callable[[], Any]) -> Any:
-    """What `write()` returns on rank 0, which alone calls it; None on the others.
+    """Collective.  Call `write()` on rank 0 only; return its result there, None elsewhere.
 
-    All ranks call this.  Where a file cannot be written, all raise the UsageError.
+    If a file cannot be written, all ranks raise the UsageError.
     """
     result, text = None, np.zeros(LONGEST, np.uint8)
     if comm.rank == 0:
@@ -72,8 +75,7 @@ def on_first_rank(comm: Communicator, write: Callable[[], Any]) -> Any:
 
 
 def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any]:
-    """`main` with every operation reported to its communicator, which traces it or lets virtual
-    time pass."""
+    """`main`, with every operation reported to `comm.work`."""
     def run(comm: Communicator) -> Any:
         def done(started: float, name: str, phase: str, flops: int, num_bytes: int) -> None:
             again = phase == "forward" and is_recomputing()
@@ -85,7 +87,7 @@ def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any
 
 
 def simulate(main: Callable[[Communicator], Any], cluster: Cluster) -> tuple[list, float]:
-    """Run main(comm) on every rank of `cluster`, computation taking its virtual time.
+    """Run main(comm) on every rank of `cluster`; computation takes virtual time.
 
     Returns (what each rank returned, seconds of virtual time).
     """
@@ -94,16 +96,16 @@ def simulate(main: Callable[[Communicator], Any], cluster: Cluster) -> tuple[lis
 
 def launch(main: Callable[[Communicator], Any], num_ranks: int = 4,
            cluster: Cluster | None = None) -> Any:
-    """Run main(comm) on every rank; return what it returned here (simulated: on rank 0).
+    """Run main(comm) on every rank; return its result on this rank (simulated: on rank 0).
 
-    Under `mpirun` ranks are processes.  Alone they are simulated: as many as `--ranks N` on the
-    command line says (it is removed from sys.argv), else those of `cluster`, else `num_ranks`.
-    A deadlock ends a program with its report, which in a notebook, or at a prompt, is raised.
+    Under `mpirun` ranks are processes.  Without it they are simulated: `--ranks N` on the command
+    line (it is removed from sys.argv) sets their number, else `cluster`, else `num_ranks`.  A
+    deadlock ends the program with its report; in a notebook, or at a prompt, it is raised.
     """
     threadpool_limits(blas_threads())
     if launched():
         return _launch_mpi(main)
-    if is_interactive():                # the session goes on: exceptions, as of any function
+    if is_interactive():                # the session continues: raise, as any function
         return _launch_simulated(main, num_ranks, cluster)
     try:
         return _launch_simulated(main, num_ranks, cluster)
@@ -130,7 +132,7 @@ def _launch_simulated(main: Callable[[Communicator], Any], num_ranks: int,
 
 
 def ranks_option(argv: list[str]) -> int | None:
-    """Take `--ranks N` out of the command line; None if it is not there."""
+    """Remove `--ranks N` from the command line and return N; None without it."""
     for i, word in enumerate(argv):
         name, _, value = word.partition("=")
         if name != "--ranks":
@@ -145,7 +147,7 @@ def ranks_option(argv: list[str]) -> int | None:
 
 
 def report_usage(error: Exception) -> int:
-    """Print an error that all ranks have, once, on rank 0; return the exit status, 2 or its own."""
+    """Print an error that all ranks have, on rank 0; return its exit status, by default 2."""
     world = launched()
     if not world or world.rank == 0:
         print(f"minipar: {error}", file=sys.stderr, flush=True)
@@ -161,7 +163,7 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
         sys.exit(report_usage(error))
     try:
         comm = world_communicator()
-    except Exception:               # no room for a folder, no process to be had: nobody watches yet
+    except Exception:               # no room for a folder, no new process: no watchdog yet
         traceback.print_exc()
         sys.stderr.flush()
         MPI.COMM_WORLD.Abort(1)
@@ -172,27 +174,27 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
         if _all_arrive(comm, seconds=2):        # every rank has it: end in good order, one line
             sys.exit(report_usage(error))
         _end_all(comm, error)
-    except BaseException as error:      # whatever it is: the other ranks must not wait for this one
+    except BaseException as error:      # of any kind: the other ranks must not wait for this one
         _end_all(comm, error)
         raise
 
 
 def _interrupt_once(number: int, frame: Any) -> None:
-    """Ctrl-C comes from the terminal and again from mpirun: the second must not stop the report."""
+    """Ignore further Ctrl-C: mpirun sends a second one, which must not interrupt the report."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def _all_arrive(comm: Communicator, seconds: float) -> bool:
-    """Whether every rank comes here within so many seconds."""
+def _all_arrive(comm: "MPICommunicator", seconds: float) -> bool:
+    """Whether every rank arrives here within `seconds`."""
     arriving, deadline = comm.mpi_comm.Ibarrier(), time.monotonic() + seconds
     while not (arrived := arriving.Test()) and time.monotonic() < deadline:
         time.sleep(0.01)
     return arrived
 
 
-def _end_all(comm: Communicator, error: BaseException) -> None:
-    """Say what happened on this rank and end every rank, with a non-zero exit status."""
+def _end_all(comm: "MPICommunicator", error: BaseException) -> None:
+    """Report what happened on this rank, and end all ranks with a non-zero exit status."""
     from .comm.mpi.library import abort
     code = 1
     if isinstance(error, SystemExit):
@@ -204,7 +206,7 @@ def _end_all(comm: Communicator, error: BaseException) -> None:
         code, what = INTERRUPTED, "was interrupted"
     elif isinstance(error, UsageError):
         if error.told and comm.rank:
-            time.sleep(2)               # meanwhile rank 0 says it, and ends this rank
+            time.sleep(2)               # meanwhile rank 0 reports it, and ends this rank
         code, what = error.status, f"alone: {error}"
     elif isinstance(error, OSError) and error.errno in NO_ROOM:
         what = f"alone: {UsageError.of(error)}"

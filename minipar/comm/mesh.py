@@ -1,15 +1,16 @@
-"""DeviceMesh: the ranks as a grid with named axes, and a communicator along each.
+"""DeviceMesh: the ranks as a grid with named axes, and a communicator along each axis.
 
     mesh = DeviceMesh(comm, pp=2, dp=2, tp=2)
 
-    pp 0                 pp 1                 mesh["tp"]         my row: 0 1, or 2 3, …
-           tp 0  tp 1           tp 0  tp 1    mesh["dp"]         my column: 0 2, or 1 3, …
-    dp 0      0     1    dp 0      4     5    mesh["dp", "tp"]   my table: 0 1 2 3, or 4 5 6 7
+    pp 0                 pp 1                 mesh["tp"]         this rank's row: 0 1, or 2 3, …
+           tp 0  tp 1           tp 0  tp 1    mesh["dp"]         its column: 0 2, or 1 3, …
+    dp 0      0     1    dp 0      4     5    mesh["dp", "tp"]   its table: 0 1 2 3, or 4 5 6 7
     dp 1      2     3    dp 1      6     7    mesh.coordinate("dp")
 
-Whatever order they are written in, axes nest pp, dp, cp, tp from slowest to fastest: tp talks most,
-so its ranks are neighbours and share a node; pp talks least, so it crosses nodes (Narayanan et al.
-2021, arXiv 2104.04473).  `order` says otherwise, and where axes of other names go.
+By default axes nest pp, dp, cp, tp from slowest to fastest, in whatever order they are given.
+Tensor parallelism (tp) sends most, so its ranks are neighbours on one node; pipelines (pp) send
+least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  `order` sets another nesting,
+and the place of axes with other names.
 """
 
 import itertools
@@ -24,12 +25,12 @@ ORDER = ("pp", "dp", "cp", "tp")
 
 
 class DeviceMesh:
-    """`comm.size` ranks as a grid; all ranks of `comm` make it together.
+    """Collective.  The ranks of `comm` as a grid, as torch.distributed's DeviceMesh.
 
-    `sizes` are the number of ranks along each axis; one may be -1, for as many as there are.
+    `sizes` are the numbers of ranks along each axis; one may be -1, for the ranks that are left.
     `order` names the axes from slowest to fastest.  `shape` maps each axis, in that order, to its
-    size.  Communicators of all axes and groups of axes are made here, so that asking for one later
-    sends nothing.  Raises ValueError for sizes that do not multiply to comm.size.
+    size.  The communicators of all axes and groups of axes are made here, so that mesh[…] sends
+    nothing.  Raises ValueError if the sizes do not multiply to comm.size.
     """
 
     def __init__(self, comm: Communicator, *, order: Sequence[str] | None = None, **sizes: int):
@@ -43,7 +44,7 @@ class DeviceMesh:
         self._warn_if_tp_crosses_nodes()
 
     def __getitem__(self, axes: str | tuple[str, ...]) -> Communicator:
-        """The ranks that differ from this one along `axes` only, in the order of the mesh."""
+        """The communicator of the ranks that differ from this one along `axes` only."""
         names = (axes,) if isinstance(axes, str) else axes
         for name in names:
             self._check(name)
@@ -52,17 +53,17 @@ class DeviceMesh:
         return self._comms[tuple(axis for axis in self.axes if axis in names)]
 
     def coordinate(self, axis: str) -> int:
-        """Where this rank is along `axis`: also its rank in mesh[axis]."""
+        """This rank's position along `axis`, which is its rank in mesh[axis]."""
         self._check(axis)
         return self._coordinates[axis]
 
     def coordinates_of(self, rank: int) -> dict[str, int]:
-        """Where any rank of `comm` is, along each axis."""
+        """The position of a rank of `comm` along each axis."""
         return {axis: int(i) for axis, i in
                 zip(self.axes, np.unravel_index(rank, self.grid.shape))}
 
     def ranks_along(self, *axes: str) -> list[list[int]]:
-        """The groups of ranks that mesh[axes] stands for, this rank's among them."""
+        """The ranks of mesh[axes] on each rank: one group for each position along the others."""
         for axis in axes:
             self._check(axis)
         fixed = [i for i, axis in enumerate(self.axes) if axis not in axes]
@@ -72,10 +73,12 @@ class DeviceMesh:
 
     def _along(self, axes: tuple[str, ...]) -> Communicator:
         color = 0
-        for axis in self.axes:          # one number for where we are along all other axes
+        for axis in self.axes:          # one number for the position along all other axes
             if axis not in axes:
                 color = color * self.shape[axis] + self._coordinates[axis]
-        return self.comm.split(color)
+        along = self.comm.split(color)
+        assert along is not None        # every rank has a color
+        return along
 
     def _check(self, axis: str) -> None:
         if axis not in self.shape:
@@ -94,7 +97,7 @@ class DeviceMesh:
                 return
 
     def __str__(self) -> str:
-        """The grid: rows and columns are the two fastest axes, a table for each of the others."""
+        """The grid, with the two fastest axes as rows and columns of one table for each other."""
         *outer, row, column = [*["" for _ in range(2 - len(self.axes))], *self.axes]
         grid = self.grid.reshape(*[self.shape[axis] for axis in outer], self.shape.get(row, 1), -1)
         labels = [f"{row} {i}" if row else "" for i in range(grid.shape[-2])]
@@ -112,7 +115,7 @@ class DeviceMesh:
 
 
 def nest(axes: list[str], order: Sequence[str] | None) -> list[str]:
-    """The axes from slowest to fastest."""
+    """The axes from slowest to fastest.  Raises ValueError for unknown or missing ones."""
     if not axes:
         raise ValueError("a mesh has at least one axis: for example DeviceMesh(comm, dp=4)")
     if order is None:
@@ -127,7 +130,7 @@ def nest(axes: list[str], order: Sequence[str] | None) -> list[str]:
 
 
 def complete(shape: dict[str, int], num_ranks: int) -> dict[str, int]:
-    """The shape with its -1, if any, replaced.  Raises ValueError if it does not fit the ranks."""
+    """The shape with its -1, if any, replaced.  Raises ValueError if it does not fit."""
     said = " × ".join(f"{axis}={size}" for axis, size in shape.items())
     open_axes = [axis for axis, size in shape.items() if size == -1]
     known = int(np.prod([size for size in shape.values() if size != -1], dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Bookkeeping between ranks: small values as JSON, in messages labelled "control"."""
+"""Gather Python objects and traces: values as JSON, in messages labelled "control"."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from .trace import Trace
 
 
 def gather_object(comm: Communicator, value: Any, root: int = 0) -> list | None:
-    """The JSON-like values of all ranks, in their order, on `root`; None elsewhere."""
+    """Collective.  On `root` the JSON-like values of all ranks, in their order; None elsewhere."""
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     with comm.labelled("control"), comm.collective("gather_object", root=root):
         if comm.rank != root:
@@ -31,6 +31,6 @@ def gather_object(comm: Communicator, value: Any, root: int = 0) -> list | None:
 
 
 def gather_trace(comm: Communicator, trace: Trace, root: int = 0) -> Trace | None:
-    """The traces of all ranks as one, on `root`; None elsewhere."""
+    """Collective.  On `root` the traces of all ranks merged; None elsewhere."""
     lists = gather_object(comm, trace.as_lists(), root)
     return None if lists is None else Trace.merged(map(Trace.from_lists, lists))

@@ -15,7 +15,8 @@ from .communicator import Communicator
 
 def pause() -> None:
     """Called inside a Work: switch back to the greenlet that resumed it."""
-    getcurrent().parent.switch()
+    here: Any = getcurrent()
+    here.parent.switch()
 
 
 class ProgressEngine(ABC):

@@ -7,6 +7,7 @@ Unlike the result of `split` it is mere arithmetic: its messages are those of th
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..backend import Array
 from .communicator import Communicator, Request
@@ -72,7 +73,7 @@ def rooted(comm: Communicator, root: int) -> Communicator:
     return Subgroup(comm, [*range(root, comm.size), *range(root)]) if root else comm
 
 
-def power_of_two(comm: Communicator) -> tuple[Communicator | None, int | None]:
+def power_of_two(comm: Communicator) -> tuple[Communicator | None, Any]:
     """(core, partner): the core has 2^⌊log₂ p⌋ ranks, and each other rank has a partner in it.
 
         p = 6      0 ◀─ 1     2 ◀─ 3     4     5         core: 0 2 4 5

@@ -54,7 +54,8 @@ def all_gather(comm: Communicator, array: Array, dim: int = 0, total: int | None
     check_out(out, array, with_length(array.shape, dim, total))
     there = None if out is None else np.moveaxis(out, dim, 0)
     in_place = there is not None and there.flags.c_contiguous
-    whole = there if in_place else np.empty_like(piece, shape=(total, *piece.shape[1:]), order="C")
+    whole: Array = there if in_place else np.empty_like(
+        piece, shape=(total, *piece.shape[1:]), order="C")
     whole[start:stop] = piece
     gather = find_algorithm(comm, "all_gather", ALGORITHMS, algorithm, whole.nbytes)
     with comm.collective("all_gather", array, uneven, dim=dim % array.ndim, counts=counts,

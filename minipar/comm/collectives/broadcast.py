@@ -113,7 +113,7 @@ def scatter_all_gather(comm: Communicator, array: Array, root: int) -> None:
         ring_all_gather(ranks, [flat[a:b] for a, b in bounds])
 
 
-def best_num_segments(p: int, num_bytes: int, latency: float = LATENCY,
+def best_num_segments(p: int, num_bytes: float, latency: float = LATENCY,
                       bandwidth: float = BANDWIDTH) -> int:
     """The k that minimizes (p + k - 2)(α + n β / k), the time of a pipelined chain:
     √((p-2) n β / α)."""

@@ -11,6 +11,7 @@ Pieces are cut by `chunk_bounds`, so that n need not be a multiple of p.  The co
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from ...backend import Array
 from ..chunks import chunk_bounds
@@ -64,7 +65,8 @@ def call(operation: str, algorithm: str, comm: Communicator, vector: Array, op: 
     """
     if operation not in ALGORITHMS:
         raise ValueError(f"unknown operation {operation!r}: choose from {', '.join(ALGORITHMS)}")
-    run, options = OPERATIONS[operation], {"algorithm": algorithm}
+    run = OPERATIONS[operation]
+    options: dict[str, Any] = {"algorithm": algorithm}
     if operation == "barrier":
         return run(comm, **options)
     if operation in REDUCTIONS:

@@ -25,7 +25,7 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details
     if operation == "broadcast":
         k = details.get("num_segments") or best_num_segments(p, num_bytes)
         hops = p + k - 2 if p > 1 else 0
-    forms = {       # rounds, bytes, reduced
+    forms: dict[str, dict[str, Any]] = {        # rounds, bytes, reduced
         "barrier": {"dissemination": (up, 0, 0), "tree": (2 * up, 0, 0)},
         "broadcast": {
             "binomial": (up, n * up, 0), "chain": (p - 1, n * (p - 1), 0),

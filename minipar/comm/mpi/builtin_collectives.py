@@ -15,8 +15,8 @@ from ..collectives.broadcast import flattened
 from ..communicator import Communicator, OwnAlgorithm
 from ..subgroup import Subgroup
 
-NAMES = {OPERATORS["sum"]: "SUM", OPERATORS["prod"]: "PROD", OPERATORS["max"]: "MAX",
-         OPERATORS["min"]: "MIN"}
+NAMES: dict[Any, str] = {OPERATORS["sum"]: "SUM", OPERATORS["prod"]: "PROD",
+                         OPERATORS["max"]: "MAX", OPERATORS["min"]: "MIN"}
 # No rank is through with one of these before all have begun, so a rank that has left is missing.
 # In the others a rank may have done its part, and left, while a late one holds up the rest.
 ALL_MEET = {"barrier", "all_gather", "reduce_scatter", "all_reduce", "all_to_all"}

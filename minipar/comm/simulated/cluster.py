@@ -67,9 +67,11 @@ class Cluster:
 
     def _begin(self) -> None:
         # (group, source, dest, tag) -> the first request without a peer
-        self.sends, self.recvs, self.splits = {}, {}, {}
+        self.sends: dict = {}
+        self.recvs: dict = {}
+        self.splits: dict = {}      # (group, n) -> its n-th split(), until all ranks are there
         self.calls: dict = {}       # (group, n) -> its n-th collective, until all ranks called it
-        self.ready: list = []       # heap of (virtual time, rank number, greenlet that may go on)
+        self.ready: list = []       # heap of (virtual time, rank number, greenlet to continue)
         self.groups = [list(range(self.num_ranks))]     # world numbers of each group's ranks
         self.channels: dict = {}    # (group, n) -> group of its n-th non-blocking collective
         self.choices: dict = {}     # by group: what the chooser returned for it
@@ -113,7 +115,7 @@ class Cluster:
                 (source.number, dest.number, num_bytes, label, sent, start, end))
         return end
 
-    def run(self, main: Callable[[Communicator], Any]) -> tuple[list, float]:
+    def run(self, main: Callable[[Any], Any]) -> tuple[list, float]:
         """Run main(comm) on every rank; return (what each returned, seconds of virtual time).
 
         An exception on one rank ends all and is raised here, with a note that names the rank.
@@ -155,7 +157,7 @@ class Cluster:
         return results, max(rank.clock for rank in self.ranks)
 
     def _end(self) -> None:
-        """Unwind the ranks that are still blocked; their `finally` blocks can send no more."""
+        """Unwind the ranks that are still blocked; their `finally` blocks can no longer send."""
         self.sends = self.recvs = self.splits = self.calls = Closed()
         for rank in self.ranks:
             rank.end()

@@ -232,6 +232,6 @@ class SimulatedCommunicator(Communicator):
         group = None if color is None else split.groups[color]
         if me.actions is not None:
             me.actions.append(("split", self.group, color, key, group))
-        if color is None:
+        if group is None:
             return None
         return SimulatedCommunicator(cluster, me, cluster.groups[group].index(me.number), group)

@@ -1,7 +1,7 @@
-"""Copies between a device and its host, on a link of its own: beside computation and messages.
+"""Copies between a device and its host, on lanes beside computation and messages.
 
-    compute    ▓▓ h.0 ▓▓▓▓ h.1 ▓▓▓▓ h.2 ▓▓          one copy after the other on each lane; who
-    copy out        ░░░ 0 ░░░░░░ 1 ░░░░░░ 2 ░░      waits for one has nothing to compute meanwhile
+    compute    ▓▓ h.0 ▓▓▓▓ h.1 ▓▓▓▓ h.2 ▓▓          one copy after the other on each lane; a rank
+    copy out        ░░░ 0 ░░░░░░ 1 ░░░░░░ 2 ░░      that waits for a copy is idle meanwhile
 
 On a simulated rank a copy of n bytes takes latency + n / bandwidth of virtual time, from the moment
 when its lane is free and, on the way out, the operation that makes the array has ended.  On a real
@@ -24,16 +24,17 @@ HOST_LINK = Link(latency=5e-6, bandwidth=2.5e10)        # PCIe 4.0, 16 lanes: 25
 
 
 class Copy:
-    """One copy under way; `end` is None until it has begun."""
+    """A copy under way; `end` is its virtual time of completion, None until it has begun."""
 
     __slots__ = ("source", "posted", "end")
 
     def __init__(self, source: Array, posted: float):
-        self.source, self.posted, self.end = source, posted, None
+        self.source, self.posted = source, posted
+        self.end: Any = None
 
 
 class TimedLane(CopyStream):
-    """A lane in the virtual time of a simulated rank.  What leaves is held until it has left."""
+    """A lane in the virtual time of a simulated rank; it holds each array until it is copied."""
 
     def __init__(self, comm: SimulatedCommunicator, name: str, link: Link):
         self.comm, self.name, self.link = comm, name, link

@@ -1,12 +1,11 @@
-"""Do all ranks call the same collective?  Compares what each of them called, and at which line.
+"""Check that all ranks call the same collective: compare the calls, and report the lines.
 
     rank 0    all_reduce(op=sum, dtype=float32, shape=(4,))    train.py:12
     rank 1    all_reduce(op=max, dtype=float32, shape=(4,))    train.py:14      ◀── another op
 
 All ranks of a communicator must call the same collectives in the same order, with equal arguments
-(MPI 4.1, chapter 6).  If they do not, messages that were not made for each other may still fit, and
-the result is wrong without an error.  Calls are plain values; how they come together is left to the
-world in which the ranks run (`simulated_communicator.py`).
+(MPI 4.1, chapter 6).  If they do not, messages of different collectives may still fit each other,
+and the result is wrong without an error.  Calls are plain values, which `communicator.py` collects.
 """
 
 import reprlib
@@ -18,9 +17,9 @@ MOST = 16               # ranks in a line of the report, and lines
 
 
 class Call(NamedTuple):
-    """What `ranks` (numbers of the world) called at `place` (file:line).
+    """A collective that `ranks` (world numbers) called at `place` (file:line).
 
-    `arguments` are those that must be equal on all ranks, by name; "operation" is one of them.
+    `arguments` maps names to the values that must be equal on all ranks, "operation" among them.
     """
 
     ranks: list[int]
@@ -38,7 +37,7 @@ class Call(NamedTuple):
 class CollectiveMismatch(RuntimeError):
     """The ranks of a communicator called different collectives, or with different arguments.
 
-    `stacks` has the lines (file, number) of each rank that could not go on, the innermost first.
+    `stacks` maps each rank that could not continue to its lines (file, number), innermost first.
     """
 
     stacks: dict[int, list[tuple[str, int]]] = {}
@@ -47,23 +46,23 @@ class CollectiveMismatch(RuntimeError):
 def arguments_of(operation: str, array: Array | None, uneven: int | None, options: dict) -> dict:
     """The arguments of a Call: `options`, and the dtype and shape of `array`.
 
-    The length of its axis `uneven` may differ between ranks: None stands for it.
+    The length of axis `uneven`, which may differ between ranks, is replaced by None.
     """
     about = {} if array is None else {"dtype": array.dtype, "shape": array.shape}
     arguments = {"operation": operation, **about, **options}
-    if uneven is not None:
+    if uneven is not None and array is not None:
         arguments["shape"] = (*array.shape[:uneven], None, *array.shape[uneven:][1:])
-    if callable(options.get("op")):             # each rank may have a function object of its own
+    if callable(options.get("op")):             # ranks have function objects of their own
         op = options["op"]
         arguments["op"] = getattr(op, "__code__", getattr(op, "__name__", type(op).__name__))
-    if options.get("counts") is not None:       # a copy: the caller may change its own later
+    if options.get("counts") is not None:       # a copy: the caller may change the list later
         arguments["counts"] = [[*row] if hasattr(row, "__len__") else row
                                for row in options["counts"]]
     return arguments
 
 
 def add_call(calls: list[Call], rank: int, place: str, arguments: dict[str, Any]) -> bool:
-    """Add what a rank called to the calls of one collective; whether it fits the first of them."""
+    """Add the call of a rank to those of one collective; return whether it fits the first one."""
     for call in calls[:MOST]:
         if call.arguments == arguments and call.place == place:
             call.ranks.append(rank)
@@ -75,7 +74,7 @@ def add_call(calls: list[Call], rank: int, place: str, arguments: dict[str, Any]
 
 
 def describe_mismatch(calls: list[Call]) -> str | None:
-    """The report on calls that should have been one collective; None if they are."""
+    """The report on calls that should be one collective; None if they are equal."""
     first = calls[0].arguments
     names = {name for call in calls for name in first | call.arguments
              if first.get(name) != call.arguments.get(name)}
@@ -89,6 +88,6 @@ def describe_mismatch(calls: list[Call]) -> str | None:
 
 
 def name_ranks(ranks: list[int]) -> str:
-    """"rank 3", "ranks 0, 1" or, of many, "ranks 0, 1, … and 84 more"."""
+    """"rank 3", "ranks 0, 1" or, for many, "ranks 0, 1, … and 84 more"."""
     said = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MOST]))}"
     return said if len(ranks) <= MOST else f"{said} and {len(ranks) - MOST} more"

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..progress import ProgressEngine, pause
 from ..trace import POLL
-from .rank import Rank, SimulatedRequest
+from .rank import Rank
 
 
 class SimulatedProgressEngine(ProgressEngine):
@@ -139,7 +139,7 @@ class PausingRank:
                         lambda self, time: setattr(self.me, "port_out", time))
 
 
-def wait_any(live: Sequence[tuple[int, SimulatedRequest]]) -> int:
+def wait_any(live: Sequence[tuple[int, Any]]) -> int:
     """Block until one of the (index, request) pairs is done; return the earliest one's index."""
     me = live[0][1].rank
     if me.actions is not None:

@@ -1,8 +1,9 @@
-"""One simulated rank, and half a message: what the two halves of a rendezvous are made of."""
+"""A simulated rank, and a request: one half of a message, which meets the other in a rendezvous."""
 
 from contextlib import suppress
 from heapq import heappop, heappush
 from math import inf
+from typing import Any
 
 from greenlet import getcurrent, greenlet
 
@@ -12,7 +13,7 @@ from ..trace import POLL, Trace
 
 def count_ranks(num_ranks: int | None, nodes: int | None,
                 devices_per_node: int | None) -> tuple[int, int]:
-    """(ranks, devices per node) of a cluster from what was said of it; one node by default."""
+    """(ranks, devices per node) of a cluster, from the arguments given; one node by default."""
     if num_ranks is None:
         num_ranks = (nodes or 1) * (devices_per_node or 1)
     if num_ranks < 1:
@@ -27,7 +28,7 @@ def count_ranks(num_ranks: int | None, nodes: int | None,
 
 
 class Rank:
-    """What all communicators of one rank share."""
+    """The state that all communicators of one rank share."""
 
     __slots__ = ("number", "clock", "port_out", "port_in", "greenlet", "hub", "ready", "waiting",
                  "engine", "asked", "slowness", "lost_at", "trace", "messages", "actions")
@@ -37,20 +38,20 @@ class Rank:
         self.log_to(trace)
 
     def begin(self, hub: greenlet, ready: list) -> None:
-        """At the start of a run: `ready` is the heap of all ranks that may go on."""
+        """Begin a run; `ready` is the heap of all ranks that can continue."""
         self.clock = self.port_out = self.port_in = 0.0
         self.slowness, self.lost_at = 1.0, inf          # see faults.py
         self.hub, self.ready = hub, ready
-        self.greenlet: greenlet | None = None
-        self.waiting: SimulatedRequest | Split | None = None    # for what, None: it computes
-        self.engine = None       # the non-blocking collectives under way, if any (see work.py)
-        self.asked = -1.0       # when this rank last asked whether something is done
+        self.greenlet: Any = None
+        self.waiting: Any = None        # the request, split or calls waited for; None: computing
+        self.engine: Any = None         # runs non-blocking collectives, if any (see work.py)
+        self.asked = -1.0               # when this rank last asked whether a request is done
         if self.trace is not None:
             self.trace.clear()
         self.log_to(self.trace)
 
     def end(self) -> None:
-        """At the end of a run: unwind what is still blocked."""
+        """End a run: unwind the rank if it is still blocked."""
         if self.engine is not None:
             self.engine.close()
         if self.greenlet is not None and not self.greenlet.dead:
@@ -63,13 +64,13 @@ class Rank:
         self.log_to(Trace(programs={self.number: [("world", group)]} if replay else {}))
 
     def log_to(self, trace: Trace | None) -> None:
-        """Log events there from now on, or nowhere."""
+        """Log events to `trace` from now on; to nothing, if it is None."""
         self.trace = trace
         self.messages = trace.messages if trace is not None else None
         self.actions = trace.programs.get(self.number) if trace is not None else None
 
-    def block(self, waiting: "SimulatedRequest | Split") -> None:
-        """Let the rank whose turn it is in virtual time go on, until this one is made ready."""
+    def block(self, waiting: Any) -> None:
+        """Switch to the rank that is next in virtual time, until this one is made ready."""
         if self.engine is not None:
             self.engine.block(waiting)
             return
@@ -78,37 +79,40 @@ class Rank:
         self.waiting = None                     # else its array would live until the next wait
 
     def give_way(self) -> None:
-        """Let the others catch up: whatever happens before this rank's now has then happened."""
+        """Let the other ranks run until they have reached this rank's time."""
         self.waiting = None
         heappush(self.ready, (self.clock, self.number, self.greenlet))
         heappop(self.ready)[2].switch()
 
     def compute_until(self, time: float) -> None:
-        """Spend time; what others do meanwhile happens first, so that ports serve in true order."""
+        """Advance the clock.  Earlier events of other ranks happen first, so that ports serve
+        messages in the order of time."""
         self.clock = time
         if self.ready and self.ready[0] < (time, self.number) and getcurrent() is self.greenlet:
             self.give_way()
 
     def asks_again(self) -> bool:
-        """Whether this rank asked before at this very time: then asking must end in waiting,
-        since virtual time passes for nobody who only asks."""
+        """Whether this rank asked before at this very time.
+
+        Then it must wait, since virtual time does not pass for a rank that only asks.
+        """
         again, self.asked = self.asked == self.clock, self.clock
         return again
 
 
 class SimulatedRequest:
-    """Half a message.  `done` is the virtual time of its end, None until both halves have met."""
+    """Half a message.  `done` is the virtual time of its end; None until both halves have met."""
 
     __slots__ = ("rank", "array", "label", "posted", "done", "behind", "number")
 
     def __init__(self, rank: Rank, array: Array, label: str):
         self.rank, self.array, self.label, self.posted = rank, array, label, rank.clock
-        self.done: float | None = None
-        self.behind: SimulatedRequest | None = None     # the next of the same two ranks and tag
+        self.done: Any = None
+        self.behind: Any = None                         # the next request of the same key
         self.number: int | None = None                  # in its rank's program, if that is logged
 
     def stand_in_line(self, queue: dict, key: tuple) -> None:
-        """Wait in `queue` for the other half, behind earlier requests of the same key."""
+        """Join `queue` until the other half comes, behind earlier requests of the same key."""
         request = queue.setdefault(key, self)
         if request is not self:
             while request.behind is not None:
@@ -116,13 +120,13 @@ class SimulatedRequest:
             request.behind = self
 
     def finish(self, end: float) -> None:
-        """Both halves have met, and are done at `end`: the rank may go on if it waits for this."""
+        """Both halves have met, and end at `end`: wake the rank if it waits for this one."""
         self.done, rank = end, self.rank
         if rank.waiting is self:
             heappush(rank.ready, (end, rank.number, rank.greenlet))
 
     def wait(self) -> None:
-        """Block this rank, not the process, until both halves have met."""
+        """Block this rank, but not the process, until both halves have met."""
         if self.rank.actions is not None:
             self.rank.actions.append(("wait", self.number))
         if self.done is None:
@@ -131,7 +135,7 @@ class SimulatedRequest:
             self.rank.clock = self.done
 
     def test(self) -> bool:
-        """Whether it is done by now.  Asked twice at one virtual time, it waits."""
+        """Whether it is done.  If asked twice at one virtual time, it waits first."""
         rank = self.rank
         if rank.actions is not None:
             rank.actions.append(POLL)
@@ -143,21 +147,21 @@ class SimulatedRequest:
         return self.peek()
 
     def peek(self) -> bool:
-        """See Request."""
+        """Whether it is done; no virtual time passes."""
         return self.done is not None and self.done <= self.rank.clock
 
 
 def misfit(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:
-    """The error of a receive that is not made for its message."""
+    """The error of a receive whose array does not fit the message."""
     return ValueError(f"rank {dest.number} receives into {out.dtype} {out.shape}, but rank "
                       f"{source.number} sends {array.dtype} {array.shape}: sizes and dtypes must "
                       "be equal")
 
 
 class Calls(list):
-    """What the ranks of a communicator called as their n-th collective (see agreement.py).
+    """The calls of a communicator's ranks for their n-th collective (see mismatch.py).
 
-    A rank whose call does not fit the first one waits here for ever.
+    A rank whose call does not fit the first one waits here until the run ends.
     """
 
     num_ranks, differ, done = 0, False, None
@@ -167,20 +171,20 @@ class Calls(list):
 
 
 class Split:
-    """A split() that ranks are arriving at; `done` is the virtual time when all were there."""
+    """A split() that ranks are arriving at; `done` is the virtual time when all have arrived."""
 
     __slots__ = ("arrived", "groups", "done")
 
     def __init__(self):
         self.arrived: list[tuple] = []          # (key, rank, color, Rank)
         self.groups: dict = {}                  # color -> number of its group
-        self.done: float | None = None
+        self.done: Any = None
 
     def __str__(self) -> str:
         return "for split(), which every rank of the communicator must call,"
 
     def form(self, groups: list[list[int]], world: list[int], ready: list) -> None:
-        """The last one is here: append a group for each colour, wake the others."""
+        """All have arrived: append a group for each color, and wake the other ranks."""
         for _, rank, color, _ in sorted(self.arrived, key=lambda a: a[:2]):
             if color is None:
                 continue

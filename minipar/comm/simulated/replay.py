@@ -1,15 +1,17 @@
-"""The same messages and the same computation elsewhere: how long would this run take there?
+"""Replay a trace: the time that the same messages and computation take on another cluster.
 
     trace ──program of each rank──▶  send 8 kB to 1 · wait · compute 2 ms · …  ──▶ Cluster ──▶ time
 
-Each rank of the other cluster does what its rank did here, in the same order, with arrays that have
-a size and no contents.  So the links are priced by the simulator itself: on the cluster where the
-trace was made the time comes out equal, to the bit.  Like the LogP model (Culler et al. 1993), of
-which overlap, ports and waiting for each other are the substance, but for any links and faults.
+Each rank of the other cluster repeats the actions of its rank here, in the same order, with arrays
+that have a size and no contents.  So the simulator itself prices the links: on the cluster of the
+trace the time is the same, to the bit.  Like the LogP model (Culler et al. 1993), this accounts for
+overlap, ports and waiting, but for any links and faults.
 
     replay(trace, Cluster(4, latency=1, bandwidth=inf), compute=0)      the rounds of a collective
     replay(trace, Cluster(4, latency=0, bandwidth=1), compute=0)        bytes on its critical path
 """
+
+from typing import Any
 
 from ..trace import Trace
 from . import Cluster
@@ -18,7 +20,7 @@ from .rank import SimulatedRequest
 
 
 class Blank:
-    """Stands for an array of so many bytes; what is written into it is lost."""
+    """Stands for an array of `nbytes` bytes without contents."""
 
     __slots__ = ("nbytes",)
     dtype, shape = None, ()
@@ -27,10 +29,10 @@ class Blank:
         self.nbytes = nbytes
 
     def __setitem__(self, where: object, value: object) -> None:
-        """Nothing to keep."""
+        """Ignore the value."""
 
     def copy(self) -> "Blank":
-        """What an eager send puts aside."""
+        """Itself: an eager send buffers its array."""
         return self
 
 
@@ -57,8 +59,8 @@ def replay(trace: Trace, cluster: Cluster, compute: float = 1.0) -> float:
 
 
 def play(world: SimulatedCommunicator, program: list[tuple], compute: float = 1.0) -> None:
-    """Do what one rank's program says (see `trace.py`), as that rank."""
-    comms = {0: world}
+    """Perform the program of one rank (see `trace.py`) as that rank."""
+    comms: dict[int, Any] = {0: world}
     requests: dict[int, SimulatedRequest] = {}
 
     def comm_of(group: int) -> SimulatedCommunicator:
