@@ -26,7 +26,7 @@ from minipar.autograd import backward
 from minipar.backend import allocating_with
 from minipar.backend.mapped_file import MappedFile
 from minipar.comm import Cluster, Communicator, Trace
-from minipar.comm.simulated.copy_lane import copy_lanes
+from minipar.comm.simulated.copy_stream import copy_streams
 from minipar.comm.simulated.topology import Link
 from minipar.inference import generate
 from minipar.launcher import launch, simulate
@@ -79,7 +79,7 @@ def phase(comm: Communicator, link: Link | None,
           ahead: int) -> tuple[float, float, OffloadActivations | None]:
     """Virtual seconds of forward and of backward, which offload over `link` if there is one."""
     model = GPT(CONFIG).initialize()
-    offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_lanes(comm, link),
+    offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_streams(comm, link),
                       ahead=ahead, min_bytes=1) if link else None
     with offload.recording() if offload else nullcontext():
         loss = model.loss(*batch())

@@ -11,7 +11,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..comm.simulated.copy_lane import COPY_IN, COPY_OUT
+from ..comm.simulated.copy_stream import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
 from ..parallel.pipeline.schedule.actions import FORWARD
 from ..parallel.pipeline.schedule.csv import CELL

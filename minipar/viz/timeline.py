@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..comm.simulated.copy_lane import COPY_IN, COPY_OUT
+from ..comm.simulated.copy_stream import COPY_IN, COPY_OUT
 from ..comm.trace import Trace
 from ..units import time_unit
 from .bars import (

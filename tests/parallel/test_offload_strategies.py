@@ -13,7 +13,7 @@ from minipar.backend import allocating_with
 from minipar.backend.mapped_file import MappedFile, is_mapped
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
-from minipar.comm.simulated.copy_lane import copy_lanes
+from minipar.comm.simulated.copy_stream import copy_streams
 from minipar.inference import generate
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
@@ -36,7 +36,7 @@ def train(comm, name, kinds=(), activations=False, num_steps=3):
         options = {"bucket_mb": 0.01} if name in names_with("bucket_mb") else {}
         strategy = make_strategy(name, model, comm, **options)
         optimizer = AdamW(strategy.slabs, lr=1e-2)
-    offload = OffloadActivations(file.empty, model.parameters(), *copy_lanes(comm), min_bytes=1)
+    offload = OffloadActivations(file.empty, model.parameters(), *copy_streams(comm), min_bytes=1)
     ids = np.random.default_rng(comm.rank).integers(0, 23, (4, 17))
     batches = [Microbatch(ids[i:i + 2, :-1], ids[i:i + 2, 1:], np.arange(2) + i) for i in (0, 2)]
     losses = []
@@ -133,7 +133,7 @@ def test_pipelines_move_what_waits_for_backward():
     def body(comm, offloads):
         model = GPT(CONFIG).initialize(1, np.float64)
         strategy = make_hybrid(model, DeviceMesh(comm, pp=2), "1f1b")
-        offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_lanes(comm),
+        offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_streams(comm),
                                      min_bytes=1)
         ids = np.random.default_rng(0).integers(0, 23, (8, 17))
         batches = [Microbatch(ids[i:i + 2, :-1], ids[i:i + 2, 1:], np.arange(2) + i)

@@ -9,7 +9,7 @@ import numpy as np
 
 from minipar.backend import allocating_with
 from minipar.backend.mapped_file import MappedFile
-from minipar.comm.simulated.copy_lane import copy_lanes
+from minipar.comm.simulated.copy_stream import copy_streams
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.train import TrainConfig
 from minipar.train.setup.memory import MEANING, check_memory
@@ -36,7 +36,7 @@ def offloading(comm: Any, names: Sequence[str]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(allocating_with(dict.fromkeys(kinds, file.zeros)))
         if "activations" in names:
-            offload = OffloadActivations(file.empty, (), *copy_lanes(comm), min_bytes=1)
+            offload = OffloadActivations(file.empty, (), *copy_streams(comm), min_bytes=1)
             stack.enter_context(offload.recording())
         yield
     assert "activations" not in names or offload.num_out > 0

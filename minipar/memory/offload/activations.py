@@ -58,7 +58,7 @@ class OffloadedView(NamedTuple):
 class OffloadActivations:
     """Copies saved arrays into `empty(shape, dtype)`, arrays on the host, and back.
 
-    `out` and `back` are the streams for the two directions, such as those of `copy_lanes(comm)`.
+    `out` and `back` are the streams for the two directions, such as those of `copy_streams(comm)`.
     The tensors in `stays`, usually the parameters, are not offloaded because they live on anyway.
     At most `ahead` copies out are in flight, and as many copies in beside the one that backward
     waits for.  An array that is still alive when backward needs it is not copied back.

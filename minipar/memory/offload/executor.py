@@ -131,7 +131,7 @@ class DecisionExecutor:
     """Runs the parts of a model by `decisions`, one for each part and one for the loss.
 
     Offloaded arrays go into `empty(shape, dtype)`, arrays on the host; `out` and `back` are the
-    streams for the two directions, such as those of `copy_lanes(comm)`.  The tensors in `stays`,
+    streams for the two directions, such as those of `copy_streams(comm)`.  The tensors in `stays`,
     usually the parameters, are not offloaded because they live on anyway.  It cannot be used with
     FSDP and ZeRO-3, whose gathered weights would be offloaded like activations, nor with deferred
     weight gradients.

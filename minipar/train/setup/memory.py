@@ -21,7 +21,7 @@ import numpy as np
 from ...backend import allocating_with
 from ...backend.mapped_file import DiskFull, MappedFile
 from ...comm import Communicator
-from ...comm.simulated.copy_lane import copy_lanes
+from ...comm.simulated.copy_stream import copy_streams
 from ...launcher import UsageError
 from ...memory.ledger import Ledger, OutOfMemory, megabytes
 from ...memory.offload.activations import MIN_BYTES, OffloadActivations
@@ -142,7 +142,7 @@ class Memory:
         """Tell the offload, before the first step, that parameters are no activations."""
         if "activations" in self.names:
             self.offload = OffloadActivations(self.file.empty, model.parameters(),
-                                              *copy_lanes(self.comm))
+                                              *copy_streams(self.comm))
 
     def recording(self, observed: bool = True) -> AbstractContextManager:
         """Context of a step, which the ledger counts if it is observed or if there is a limit."""

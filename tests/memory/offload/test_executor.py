@@ -10,7 +10,7 @@ from minipar.autograd import Tensor, backward, no_grad
 from minipar.backend.mapped_file import MappedFile
 from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Cluster
-from minipar.comm.simulated.copy_lane import COPY_IN, COPY_OUT, copy_lanes
+from minipar.comm.simulated.copy_stream import COPY_IN, COPY_OUT, copy_streams
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
@@ -51,7 +51,7 @@ def executed(kind, decisions, machine):
     def main(comm):
         model, (x, targets) = model_of(kind), batch_of(kind)
         how = DecisionExecutor(decisions, MappedFile().empty, model.parameters(),
-                        *copy_lanes(comm, Link(0.0, machine.bytes_per_second)), machine.ahead)
+                        *copy_streams(comm, Link(0.0, machine.bytes_per_second)), machine.ahead)
         apply_decisions(model, how)
         ledger = Ledger(model.parameters())
         with ledger.recording(), training_step(1, 2, range(3)):

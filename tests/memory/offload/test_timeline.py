@@ -8,7 +8,7 @@ import numpy as np
 from minipar.autograd import backward
 from minipar.backend.mapped_file import MappedFile
 from minipar.comm import Cluster
-from minipar.comm.simulated.copy_lane import COPY_IN, COPY_OUT, copy_lanes
+from minipar.comm.simulated.copy_stream import COPY_IN, COPY_OUT, copy_streams
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import simulate
 from minipar.memory.offload.activations import OffloadActivations
@@ -25,7 +25,7 @@ def timed(bandwidth, ahead=2, num_layers=6):
     def main(comm, offloads):
         model = GPT(config).initialize()
         offload = OffloadActivations(MappedFile().empty, model.parameters(),
-                          *copy_lanes(comm, Link(0.0, bandwidth)), ahead=ahead)
+                          *copy_streams(comm, Link(0.0, bandwidth)), ahead=ahead)
         with offload.recording() if offloads else nullcontext():
             backward(model.loss(ids, ids))
         return offload
@@ -57,7 +57,7 @@ def test_a_slow_link_is_the_bound():
 
 def test_a_copy_out_begins_when_the_operation_that_makes_it_has_ended():
     def main(comm):
-        out, _ = copy_lanes(comm, Link(1.0, 8.0))
+        out, _ = copy_streams(comm, Link(1.0, 8.0))
         first = out.copy(np.ones(2), np.zeros(2))
         comm.spend("exp forward", 5.0)
         second = out.copy(np.ones(4), np.zeros(4))
@@ -72,7 +72,7 @@ def test_a_copy_out_begins_when_the_operation_that_makes_it_has_ended():
 def test_real_copies_are_traced():
     class Comm:
         trace, world_rank = type("Trace", (), {"spans": []})(), 3
-    out, back = copy_lanes(Comm())
+    out, back = copy_streams(Comm())
     out.wait(out.copy(np.ones(3), dest := np.zeros(3)))
     back.copy(dest, np.zeros(3))
     (rank, name, start, end), (*_, last) = Comm.trace.spans

@@ -1,12 +1,11 @@
-"""Copies between a device and its host, on lanes beside computation and messages.
+"""Copies between a device and its host, on streams beside computation and messages.
 
-    compute    ▓▓ h.0 ▓▓▓▓ h.1 ▓▓▓▓ h.2 ▓▓          one copy after the other on each lane; a rank
-    copy out        ░░░ 0 ░░░░░░ 1 ░░░░░░ 2 ░░      that waits for a copy is idle meanwhile
+    compute    ▓▓ h.0 ▓▓▓▓ h.1 ▓▓▓▓ h.2 ▓▓          one copy after the other on each stream; a
+    copy out        ░░░ 0 ░░░░░░ 1 ░░░░░░ 2 ░░      rank that waits for a copy is idle meanwhile
 
-On a simulated rank a copy of n bytes takes latency + n / bandwidth of virtual time, from the moment
-when its lane is free and, on the way out, the operation that makes the array has ended.  On a real
-rank it is done at once by the processor, and traced.  Either is a span of the trace, named after
-its lane.
+On a simulated rank a copy of n bytes takes latency + n / bandwidth of virtual time.  It begins when
+its stream is free and, on the way out, when the operation that makes the array has ended.  On a
+real rank the processor copies at once.  Either is a span of the trace, named after its stream.
 """
 
 import time
@@ -33,8 +32,8 @@ class Copy:
         self.end: Any = None
 
 
-class TimedLane(CopyStream):
-    """A lane in the virtual time of a simulated rank; it holds each array until it is copied."""
+class SimulatedCopyStream(CopyStream):
+    """A stream in the virtual time of a simulated rank; it holds each array until it is copied."""
 
     def __init__(self, comm: SimulatedCommunicator, name: str, link: Link):
         self.comm, self.name, self.link = comm, name, link
@@ -42,7 +41,7 @@ class TimedLane(CopyStream):
         self.under_way: deque[Copy] = deque()
 
     def copy(self, source: Array, dest: Array) -> Copy:
-        """See CopyStream."""
+        """Copy `source` into `dest`, and queue the time that it takes."""
         super().copy(source, dest)
         self.release_finished()
         self.under_way.append(copy := Copy(source, self.comm.now()))
@@ -51,12 +50,12 @@ class TimedLane(CopyStream):
         return copy
 
     def flush(self) -> None:
-        """See CopyStream."""
+        """Begin all queued copies."""
         for copy in self.under_way:
             self._begin(copy)
 
     def wait(self, copy: Copy) -> None:
-        """See CopyStream."""
+        """Let virtual time pass until `copy` is done."""
         for other in self.under_way:
             self._begin(other)
             if other is copy:
@@ -66,7 +65,7 @@ class TimedLane(CopyStream):
         self.release_finished()
 
     def release_finished(self) -> None:
-        """See CopyStream."""
+        """Release the arrays whose copies are done."""
         now = self.comm.now()
         for copy in self.under_way:
             if copy.posted < now:               # the operation that it was posted in has ended
@@ -84,14 +83,14 @@ class TimedLane(CopyStream):
                 me.trace.spans.append((me.number, self.name, start, copy.end))
 
 
-class TracedLane(CopyStream):
-    """A lane of a real rank: the copy is done when `copy` returns."""
+class TracedCopyStream(CopyStream):
+    """A stream of a real rank: the copy is done when `copy` returns."""
 
     def __init__(self, comm: Communicator, name: str):
         self.comm, self.name = comm, name
 
     def copy(self, source: Array, dest: Array) -> Any:
-        """See CopyStream."""
+        """Copy `source` into `dest`, and trace it."""
         begun = time.perf_counter()
         super().copy(source, dest)
         if self.comm.trace is not None:
@@ -99,8 +98,8 @@ class TracedLane(CopyStream):
                                           time.perf_counter()))
 
 
-def copy_lanes(comm: Communicator, link: Link = HOST_LINK) -> tuple[CopyStream, CopyStream]:
-    """(out, in) of this rank; `link`, of each direction, counts where time is virtual."""
+def copy_streams(comm: Communicator, link: Link = HOST_LINK) -> tuple[CopyStream, CopyStream]:
+    """(out, in) of this rank; in virtual time, each direction has the latency of `link`."""
     if isinstance(comm, SimulatedCommunicator):
-        return TimedLane(comm, COPY_OUT, link), TimedLane(comm, COPY_IN, link)
-    return TracedLane(comm, COPY_OUT), TracedLane(comm, COPY_IN)
+        return SimulatedCopyStream(comm, COPY_OUT, link), SimulatedCopyStream(comm, COPY_IN, link)
+    return TracedCopyStream(comm, COPY_OUT), TracedCopyStream(comm, COPY_IN)
