@@ -1,1 +1,16 @@
-"""What the lessons share."""
+"""The lessons' kit, and helpers that measure what a lesson shows.
+
+    kit.py                     Lesson: header, tables, picture, takeaway, exercises      all lessons
+    measuring.py               traces, rounds, critical path, seconds          02-05, 07, 14, 15, 23
+    gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
+    bug_zoo.py                 four programs to fix                                               01
+    observed_step.py           a step of a data-parallel strategy                              07-10
+    pipeline_runs.py           batches through pipeline stages                                 11-13
+    two_columns.py             AlexNet's layout                                                   11
+    mesh_step.py               a step on a mesh, bytes by axis                                    18
+    recomputation.py           steps with rematerialization plans                                 20
+    mixed_precision_step.py    steps in 16 bits                                                   22
+    teacher.py                 a teacher and its students                                         25
+
+A helper that one lesson alone uses keeps that lesson short enough to read in one go.
+"""

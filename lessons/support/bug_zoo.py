@@ -1,7 +1,7 @@
-"""The bug zoo: four programs of a few lines, each with one mistake that real programs have.
+"""The bug zoo: four short programs, each with one mistake that real programs have.
 
-Lesson 01 runs them on three simulated ranks and shows what the cluster says of each.  Read the
-report first, then the code; mend it, and run the lesson again.
+Lesson 01 runs them on three simulated ranks and shows the cluster's report on each.  Read the
+report first, then the code; fix it, and run the lesson again.
 """
 
 import numpy as np
@@ -10,14 +10,14 @@ from minipar.comm import Communicator
 
 
 def wrong_order(comm: Communicator) -> None:
-    """Everyone passes an array around the ring."""
+    """Pass an array around a ring."""
     out = np.empty(4)
     comm.recv(out, source=(comm.rank - 1) % comm.size)
     comm.send(np.ones(4), dest=(comm.rank + 1) % comm.size)
 
 
 def wrong_tag(comm: Communicator) -> None:
-    """A letter from rank 0 to rank 1."""
+    """Send a message from rank 0 to rank 1."""
     if comm.rank == 0:
         comm.send(np.ones(4), dest=1, tag=1)
     elif comm.rank == 1:
@@ -25,7 +25,7 @@ def wrong_tag(comm: Communicator) -> None:
 
 
 def wrong_peer(comm: Communicator) -> None:
-    """A chain 0 → 1 → 2."""
+    """Pass a message along the chain 0 → 1 → 2."""
     if comm.rank > 0:
         comm.recv(np.empty(4), source=(comm.rank + 1) % comm.size)
     if comm.rank < comm.size - 1:
@@ -33,7 +33,7 @@ def wrong_peer(comm: Communicator) -> None:
 
 
 def wrong_size(comm: Communicator) -> None:
-    """Four numbers from rank 0 to rank 1."""
+    """Send four numbers from rank 0 to rank 1."""
     if comm.rank == 0:
         comm.send(np.ones(4, np.float64), dest=1)
     elif comm.rank == 1:

@@ -1,4 +1,4 @@
-"""Predictions of lesson 00: the FLOPs of one step of a GPT by kind of operation, exactly.
+"""Lesson 00: the exact FLOPs of one step of a GPT, predicted by kind of operation.
 
 b sequences of t tokens, width d, h heads, L layers, V words.
 """
@@ -8,7 +8,7 @@ from minipar.autograd.ops.attention import QUERIES
 from minipar.nn import GPTConfig
 from minipar.plan.activations import visible_pairs
 
-# Which operations, as the meter names them, belong together in the lesson's table.
+# Kinds in the lesson's table, and the meter's names of their operations.
 KINDS = {"linear layers": ("Linear",), "attention": ("FusedAttention",),
          "layer norms, GELU, sums": ("LayerNorm", "Gelu", "Add", "Embedding"),
          "loss": ("CrossEntropy",)}

@@ -1,15 +1,29 @@
-"""What every lesson shares: one question, one picture, one table, one takeaway, exercises.
+"""The frame of every lesson: a question, tables of predicted and measured, a picture, a takeaway.
 
     def main(comm):
-        lesson = Lesson(comm, __file__, "Why did it hang?")
+        lesson = Lesson(comm, __file__, "Messages: why did it hang?")
         lesson.table([Row("bytes sent", predicted, measured, "B")])     # asserted equal
         lesson.picture(lambda path: draw_timeline(trace, path))         # out/01_messages.png
         lesson.takeaway("…")
+        lesson.exercises(questions=["…?"])
 
-    launch(main)
+    if __name__ == "__main__":
+        launch(main)
 
-Rows are checked on every rank; rank 0 alone prints and draws.  The answers to a lesson's questions
-are in docs/pages/answers, folded; `--answers` prints them.
+A lesson is two files, lessons/NN_title.py and docs/pages/answers/NN.md, and a row in the table of
+docs/pages/course.md.  Its rules, which tests/lessons check:
+
+    docstring   begins with `Lesson NN. `; its first line asks a question
+    length      at most 170 lines; a longer computation goes into a helper in lessons/support
+    ranks       runs on any number of simulated or real ranks from `min_ranks` on; all rows are
+                checked on every rank, but only rank 0 prints and draws
+    tables      at least one with predicted and measured values: Row asserts counts, shows seconds
+    picture     one, saved as out/NN_title.png; a page for the browser may be added
+    takeaway    one: the sentence to remember
+    exercises   all of the catalog with `lesson = NN`, listed automatically; name earlier ones
+    questions   each is answered on the answers page, folded below the same question, word for word
+
+`--out DIR` says where pictures go; `--answers` prints the answers, too.
 """
 
 import re
@@ -38,10 +52,10 @@ EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
 
 
 class Row(NamedTuple):
-    """One line of a table: what theory says, and what was counted or timed.
+    """One line of a table: a predicted value, and the one that was counted or timed.
 
-    `rule`: "=" must be equal (floats to 1e-9, for rounding), "≤" at most so much, "≈" is shown
-    and not asserted, as befits seconds.
+    `rule` says what is asserted: "=" equal (floats to 1e-9), "≤" measured is at most predicted,
+    "≈" nothing: for seconds.
     """
 
     what: str
@@ -51,7 +65,7 @@ class Row(NamedTuple):
     rule: str = EQUAL
 
     def holds(self) -> bool:
-        """Whether measured is what the rule demands."""
+        """Return True if the measured value obeys the rule."""
         if self.rule == EQUAL:
             both_whole = isinstance(self.predicted, int) and isinstance(self.measured, int)
             return (self.predicted == self.measured if both_whole
@@ -60,9 +74,10 @@ class Row(NamedTuple):
 
 
 class Lesson:
-    """Prints the header of the lesson in `file`; takes its command line, `--out DIR --answers`.
+    """A lesson's output; constructing it reads the command line and prints the header.
 
-    Raises UsageError for other words, or if there are fewer than `min_ranks` ranks.
+    `file` is the lesson's __file__.  Raises UsageError for an unknown option, or if there are fewer
+    than `min_ranks` ranks.
     """
 
     def __init__(self, comm: Communicator, file: str, question: str, min_ranks: int = 1):
@@ -73,8 +88,8 @@ class Lesson:
                              f"--ranks {min_ranks}, or mpirun -n {min_ranks}")
         self.console = Console(quiet=comm.rank > 0, highlight=False,
                                width=None if sys.stdout.isatty() else 110)
-        kind = "real MPI" if not comm.is_simulated else "simulated"
-        self.clock = "simulated" if kind == "simulated" else "measured"     # what seconds are here
+        kind = "simulated" if comm.is_simulated else "real MPI"
+        self.clock = "simulated" if kind == "simulated" else "measured"     # the kind of seconds
         ranks = f"{comm.size} {kind} rank{'s' if comm.size > 1 else ''}"
         number, _, title = self.name.partition("_")
         self.console.rule(f"[bold]Lesson {number}: {title.replace('_', ' ')}")
@@ -84,13 +99,13 @@ class Lesson:
             self.console.print(f"[yellow]{crowded}[/]\n")
 
     def say(self, text: str) -> None:
-        """A paragraph, in Markdown."""
+        """Print a paragraph, in Markdown."""
         self.console.print(Markdown(text), "", sep="\n")
 
     def table(self, rows: Sequence[Row], title: str = "", found: str = "measured") -> None:
-        """Print predicted beside measured.  Raises AssertionError for a row that does not hold.
+        """Print predicted beside measured.  Raises AssertionError for a row that breaks its rule.
 
-        `found` heads the second column: "simulated" for times of the simulated cluster's clock.
+        `found` is the head of the second column: "simulated" for times of a simulated cluster.
         """
         for row in rows:
             assert row.holds(), (f"{row.what}: predicted {row.rule} {row.predicted!r}, {found} "
@@ -100,7 +115,7 @@ class Lesson:
                     f"{number(row.measured)} {row.unit}", _ratio(row)) for row in rows])
 
     def grid(self, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Print any other table, the first column at the left, the others at the right."""
+        """Print any other table, with the first column left-aligned, the others right-aligned."""
         table = Table(*headers[:1])
         for header in headers[1:]:
             table.add_column(header, justify="right")
@@ -109,11 +124,11 @@ class Lesson:
         self.console.print(table, "")
 
     def picture(self, draw: Callable[[Path], Any]) -> None:
-        """Call draw(path) and say where the picture is."""
+        """Call draw(path) on rank 0 and print where the picture is."""
         self._write("Picture", draw, self.options.out / f"{self.name}.png")
 
     def page(self, write: Callable[[Path], Any]) -> None:
-        """Call write(path) and say where the page is, to be opened in a browser."""
+        """Call write(path) on rank 0 and print where the page for the browser is."""
         self._write("Page", write, self.options.out / f"{self.name}.html")
 
     def _write(self, what: str, write: Callable[[Path], Any], path: Path) -> None:
@@ -122,11 +137,11 @@ class Lesson:
         self.console.print(f"{what}: {path}\n", soft_wrap=True, markup=False)
 
     def takeaway(self, text: str) -> None:
-        """The one sentence to remember."""
+        """Print the sentence to remember."""
         self.console.print(f"[bold green]Takeaway:[/] {text}\n")
 
     def exercises(self, *names: str, questions: Sequence[str] = ()) -> None:
-        """The catalog's exercises of this lesson, others by name, and questions to think about."""
+        """Print the catalog's exercises of this lesson, others by name, and the questions."""
         self.console.print("[bold]Exercises[/]")
         number = int(self.name.partition("_")[0])
         own = [name for name, exercise in catalog.load(ROOT).items() if exercise.lesson == number]
@@ -142,7 +157,7 @@ class Lesson:
 
 
 def _page(name: str) -> Path:
-    """The page with the answers to a lesson's questions, from the clone's folder."""
+    """The page with the answers to a lesson's questions, relative to the source checkout."""
     return (ANSWERS / f"{name.partition('_')[0]}.md").relative_to(ROOT)
 
 
@@ -154,19 +169,19 @@ def answers_of(name: str) -> dict[str, str]:
 
 
 def _crowded(comm: Communicator) -> str:
-    """On rank 0 of real ranks a warning, if those of a machine share its cores; else ""."""
+    """On rank 0 of real ranks a warning if ranks share cores; otherwise ""."""
     if comm.is_simulated:
         return ""
     here = [seen for node, seen in gather_object(comm, (comm.node_of(comm.rank), cores())) or []
             if node == comm.node_of(comm.rank)]
     num_cores = len(set().union(*here))
     return "" if len(here) <= num_cores else (
-        f"{len(here)} ranks share {num_cores} core{'s' * (num_cores > 1)}: what is counted is "
-        "exact, but times, and shares of time, mean little.")
+        f"{len(here)} ranks share {num_cores} core{'s' * (num_cores > 1)}: counts are exact, but "
+        "times and shares of time mean little.")
 
 
 def number(value: float) -> str:
-    """A number as a person writes it: 12,345 if it is whole or large, else with three digits."""
+    """A number for people: 12,345 if it is whole or large, otherwise with three digits."""
     whole = isinstance(value, int) or abs(value) < 1e15 and (value >= 1000 or value == int(value))
     return f"{value:,.0f}" if whole else f"{value:.3g}"
 
@@ -182,8 +197,8 @@ def _options(words: list[str], program: str) -> Namespace:
         def error(self, message: str):
             raise UsageError(f"{message}: {self.format_usage().strip()}")
 
-    parser = Parser(program, description="A lesson: alone on simulated ranks (--ranks N), or under "
-                                         "mpirun on real ones.")
-    parser.add_argument("--out", type=Path, default=OUT, help="where its picture goes")
-    parser.add_argument("--answers", action="store_true", help="answer its questions, too")
+    parser = Parser(program, description="A lesson; runs on simulated ranks (--ranks N), or on "
+                                         "real ranks under mpirun.")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for its pictures")
+    parser.add_argument("--answers", action="store_true", help="print the answers, too")
     return parser.parse_args(words)

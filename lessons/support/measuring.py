@@ -1,4 +1,4 @@
-"""What several lessons count and time, alike in both worlds: a call that every rank makes."""
+"""Count and time a call that every rank makes, on simulated or real ranks (lessons 02 to 23)."""
 
 from collections.abc import Callable
 from math import inf
@@ -15,24 +15,24 @@ from minipar.comm.trace import Trace
 
 
 def counted(comm: Communicator, call: Callable[[], Any]) -> tuple[Trace, Any]:
-    """(what all ranks did in call(), on rank 0, an empty trace on the others; what it returned)."""
+    """(trace of all ranks during call(), empty on ranks other than 0; the result of call())."""
     comm.start_trace(replay=True)
     returned = call()
     return gather_trace(comm, comm.stop_trace()) or Trace(), returned
 
 
 def rounds_of(trace: Trace, num_ranks: int) -> int:
-    """How long the messages of `trace` take if each takes 1, however long."""
+    """The number of rounds: the time of the messages if each takes 1, whatever its size."""
     return round(replay(trace, Cluster(num_ranks, latency=1, bandwidth=inf), compute=0))
 
 
 def path_of(trace: Trace, num_ranks: int) -> int:
-    """Bytes on the critical path: how long they take if each byte takes 1 and nothing else does."""
+    """Bytes on the critical path: the time of the messages if each byte takes 1."""
     return round(replay(trace, Cluster(num_ranks, latency=0, bandwidth=1), compute=0))
 
 
 def seconds(comm: Communicator, call: Callable[[], Any], repeats: int = 5) -> float:
-    """How long call() takes the slowest rank, on comm's clock; the median of `repeats`."""
+    """Seconds of call() on the slowest rank, by comm's clock; the median of `repeats`."""
     times = np.empty(repeats)
     for i in range(repeats):
         barrier(comm)
@@ -49,13 +49,13 @@ def simulated(num_ranks: int, program: Callable[[Communicator], Any]) -> float:
 
 def crossing(first: Callable[[int], float], second: Callable[[int], float], low: int,
              high: int) -> float:
-    """The size at which both take as long, each being a line through its values at two sizes."""
+    """The size at which both are equal, if each is a line through its values at two sizes."""
     ahead, behind = first(low) - second(low), first(high) - second(high)
     return low - ahead * (high - low) / (behind - ahead)
 
 
 def thread_slowdown(call: Callable[[], Any], num_threads: int = 2, repeats: int = 7) -> float:
-    """How many times as long call() takes in so many threads of this process at once as in one."""
+    """The time of call() in `num_threads` threads at once, divided by its time in one."""
     def seconds_of(num: int) -> float:
         threads = [Thread(target=call) for _ in range(num)]
         start = perf_counter()

@@ -1,4 +1,4 @@
-"""One training step of a GPT on a mesh, and what each axis sends: what lesson 18 measures."""
+"""Lesson 18: one training step of a GPT on a mesh, and the bytes that each axis sends."""
 
 from typing import NamedTuple
 
@@ -17,10 +17,10 @@ CONFIG = GPTConfig(V, T, L, num_heads=8, width=D, tied=False)
 
 
 class Step(NamedTuple):
-    """One step, as one rank saw it: what it sent, how long it took, loss and norm of all."""
+    """One step on one rank: its messages and time; the loss and gradient norm of all ranks."""
 
     mesh: DeviceMesh | None
-    trace: Trace            # until the gradients are there
+    trace: Trace            # until the gradients are reduced
     update: Trace           # of the optimizer's step
     seconds: float          # of `trace`
     loss: float
@@ -29,7 +29,7 @@ class Step(NamedTuple):
 
 def step(comm: Communicator, sizes: dict[str, int] | None = None,
          nesting: tuple[str, ...] | None = None, data_parallel: str = "ddp") -> Step:
-    """A step on M microbatches on such a mesh; without sizes, of each rank for itself."""
+    """A step on M microbatches on a mesh; without `sizes` each rank trains the model alone."""
     model, mesh = GPT(CONFIG).initialize(0, np.float64), None
     if sizes is None:
         strategy = Strategy(model, comm.split(comm.rank))
@@ -56,7 +56,7 @@ def predicted(pp: int, dp: int, tp: int, sums: int = 2) -> dict[str, int]:
     """
     n, model = ROWS * T * D, GPT(CONFIG).num_parameters()
     once = T * D + L * 6 * D + 2 * D            # positions, norms, biases of row layers: not cut
-    reduces = 4 * L + 2                         # and one for the embedding, one for the head
-    held = model - once + tp * once             # by all ranks of one dp
+    reduces = 4 * L + 2                         # one each for the embedding and the head
+    held = model - once + tp * once             # parameters on all ranks of one dp index
     return {"pp": SIZE * tp * 2 * M * n * (pp - 1), "dp": SIZE * sums * (dp - 1) * held,
             "tp": SIZE * M * 2 * (tp - 1) * (reduces * n + 3 * ROWS * T)}

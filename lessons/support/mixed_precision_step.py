@@ -1,4 +1,4 @@
-"""Steps of a GPT in few bits, observed: what lesson 22 measures."""
+"""Lesson 22: training steps of a GPT in 16 bits, measured."""
 
 import tracemalloc
 from functools import cache
@@ -21,44 +21,42 @@ from minipar.precision import FP16, LossScaler, set_precision, unscale
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=2, num_heads=4, width=48, tied=False)
 STEP = GPTConfig(vocab_size=64, context=128, num_layers=2, num_heads=4, width=96)
-ROWS, TARGETS = 4, 2**20        # of a batch here; targets of a batch as large models have it
+ROWS, TARGETS = 4, 2**20        # of a batch here; targets of a large model's batch
 
 
-class Look(Function):
-    """x itself; the gradient that comes back is noted."""
+class RecordGradient(Function):
+    """The identity; its backward appends the gradient to a list."""
 
     metered = False
 
     @staticmethod
     def forward(ctx, x, seen):
-        """See the class."""
         ctx.seen = seen
         return x
 
     @staticmethod
     def backward(ctx, g):
-        """See the class."""
         ctx.seen.append(np.array(g).ravel())
         return [g]
 
 
 def batch(rank: int) -> Microbatch:
-    """Tokens of this rank."""
+    """This rank's tokens."""
     ids = np.random.default_rng(rank).integers(0, CONFIG.vocab_size, (ROWS, CONFIG.context + 1))
     return Microbatch(ids[:, :-1], ids[:, 1:], np.arange(ROWS))
 
 
 def gradients_of_all_operations() -> np.ndarray:
-    """Those of one step in float32, as small as in a batch of TARGETS targets."""
+    """All gradients of one step in float32, as small as in a batch of TARGETS targets."""
     model, (ids, targets, _), seen = GPT(CONFIG).initialize(), batch(0), []
-    with operation_hook(lambda y: Look.apply(y, seen=seen)):
+    with operation_hook(lambda y: RecordGradient.apply(y, seen=seen)):
         loss = model.loss(ids, targets, TARGETS)
     backward(loss)
     return np.concatenate(seen)
 
 
 def kept(model: GPT) -> dict[str, int]:
-    """Bytes that one step keeps for backward: in all, and of what is never narrow."""
+    """Bytes that one step keeps for backward: all, and those that stay in float32."""
     ledger, (ids, targets, _) = Ledger(model.parameters()), batch(0)
     with ledger.recording():
         loss = model.loss(ids, targets)
@@ -70,16 +68,16 @@ def kept(model: GPT) -> dict[str, int]:
     return {"all": live, "same": same}
 
 
-@cache          # once for all simulated ranks of a process: they have the same
+@cache          # once for all simulated ranks of a process: their results are equal
 def peak(narrow: bool) -> tuple[int, int]:
-    """Bytes at the peak of a second step beside weights and gradients: counted, and allocated."""
+    """Peak bytes of a second step, without weights and gradients: counted, and allocated."""
     model = GPT(STEP)
     (set_precision(model, FP16) if narrow else model).initialize()
     ids, targets = np.random.default_rng(0).integers(0, STEP.vocab_size, (2, 16, STEP.context))
     for _ in range(2):
         ledger = StepLedger(model.parameters())
-        tracemalloc.start()             # all that Python, and NumPy, allocate from now on
-        with Meter().running(), ledger.recording():     # a meter of its own: no other rank's turn
+        tracemalloc.start()             # counts all allocations of Python and NumPy
+        with Meter().running(), ledger.recording():     # with its own meter, no other rank runs
             backward(model.loss(ids, targets))
         measured = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -87,7 +85,7 @@ def peak(narrow: bool) -> tuple[int, int]:
 
 
 def one_overflow(comm: Communicator) -> tuple[bool, LossScaler]:
-    """ZeRO-1, where the last rank's shard alone has an infinite gradient; whether to step."""
+    """A ZeRO-1 step with an infinite gradient on the last rank only: (finite, loss scaler)."""
     strategy = make_strategy("zero1", set_precision(GPT(CONFIG), FP16).initialize(), comm)
     optimizer, scaler = AdamW(strategy.slabs), LossScaler()
     optimizer.zero_grad()
@@ -100,7 +98,7 @@ def one_overflow(comm: Communicator) -> tuple[bool, LossScaler]:
 
 
 def reduced_bytes(comm: Communicator, narrow: bool) -> int:
-    """What this rank sends to sum gradients."""
+    """Bytes that this rank sends to sum gradients."""
     wire = LowPrecisionWire(BFLOAT16) if narrow else UNCOMPRESSED
     strategy = make_strategy("zero1", GPT(CONFIG).initialize(), comm, wire=wire)
     comm.start_trace()

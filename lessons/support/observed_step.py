@@ -1,4 +1,4 @@
-"""One training step of a GPT, observed: what lessons 09 and 10 measure of a strategy."""
+"""Lessons 07 to 10: one training step of a GPT with a data-parallel strategy, measured."""
 
 from collections.abc import Callable
 from statistics import median
@@ -21,29 +21,29 @@ ROWS = 2                    # of a microbatch, on each rank
 
 
 def ring(comm: Communicator, flat: Array) -> Array:
-    """DDP's all-reduce as a reduce-scatter and an all-gather around a ring, whatever the size."""
+    """Sum `flat` over the ranks by the ring all-reduce, whatever its size; a hook for DDP."""
     return all_reduce(comm, flat, algorithm="ring", out=flat)
 
 
 class Step(NamedTuple):
-    """What was seen; bytes are of STATES: activations are the same with every strategy."""
+    """The measurements; bytes count STATES, since activations are equal in all strategies."""
 
     strategy: Strategy
-    kept: int               # bytes on this rank before the step: what never goes away
-    peak: int               # bytes on this rank at their most during the step
-    sent: int               # bytes that all ranks sent, bookkeeping apart
+    kept: int               # bytes on this rank before the step
+    peak: int               # most bytes on this rank during the step
+    sent: int               # bytes that all ranks sent, without bookkeeping
     seconds: float          # the median of a few steps, on this rank
     memory: MemoryStep      # of this rank, for the picture
 
 
 def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Communicator], Strategy],
             num_microbatches: int = 1, num_timed: int = 3) -> Step:
-    """Train a GPT with the strategy make(model, comm); time some steps, and observe one more."""
+    """Train a GPT with the strategy make(model, comm): time some steps, and measure one more."""
     ids = np.random.default_rng(comm.rank).integers(0, config.vocab_size,
                                                     (ROWS, config.context + 1))
     batches = [Microbatch(ids[:, :-1], ids[:, 1:], np.arange(ROWS))] * num_microbatches
     ledger = Ledger(now=comm.now)
-    with ledger.recording():                # before the model is made: its arrays count, too
+    with ledger.recording():                # before the model exists: its arrays count, too
         strategy = make(GPT(config).initialize(), comm)
         optimizer = AdamW(strategy.slabs)
 
@@ -53,7 +53,7 @@ def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Commu
         strategy.forward_backward(batches)
         strategy.step(optimizer)
         return comm.now() - begun
-    times = [step(comm) for _ in range(1 + num_timed)]      # the first makes plans
+    times = [step(comm) for _ in range(1 + num_timed)]      # the first is slower
     kept, begun = sum(ledger.live_of[kind] for kind in STATES), comm.now()
     comm.start_trace()
     with ledger.recording():

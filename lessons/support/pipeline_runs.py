@@ -1,4 +1,4 @@
-"""What lessons 11 to 13 observe of a batch that goes through stages; every rank calls these."""
+"""Lessons 11 to 13: batches through pipeline stages, measured; every rank makes these calls."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,17 +20,17 @@ from minipar.parallel.strategy import Microbatch, Strategy
 
 
 class Observed(NamedTuple):
-    """A batch: this rank's trace, and what all ranks together did."""
+    """The measurements of a batch: this rank's trace, and totals of all ranks."""
 
     trace: Trace
     loss: float
-    sent: int           # bytes, bookkeeping apart
+    sent: int           # bytes, without bookkeeping
     seconds: float      # from the first computation to the last
-    busy: float         # share of the ranks' time in which they computed
+    busy: float         # fraction of the ranks' time in which they computed
 
 
 def observe(comm: Communicator, batch: Callable[[], float]) -> Observed:
-    """Call batch(), which returns the loss, once to warm up, and once more observed."""
+    """Call batch(), which returns the loss, once to warm up, and once measured."""
     batch()
     comm.start_trace()
     loss = metered(lambda comm: batch())(comm)
@@ -45,10 +45,10 @@ def observe(comm: Communicator, batch: Callable[[], float]) -> Observed:
 
 def on_free_links(comm: Communicator,
                   program: Callable[[Communicator], Observed]) -> Observed | None:
-    """What program(comm) would be if no rank shared its device and messages took no time.
+    """The result of program(comm) if no rank shared its device and messages took no time.
 
-    Simulated ranks, whose device is as fast as this machine: the best of three runs says how fast.
-    The trace has all ranks.  None if `comm` is simulated itself, and on every rank but 0.
+    It runs on simulated ranks whose devices are as fast as this machine in the best of three runs.
+    The trace has all ranks.  None if `comm` is simulated, and on ranks other than 0.
     """
     if comm.rank or comm.is_simulated:
         return None
@@ -65,7 +65,7 @@ def on_free_links(comm: Communicator,
 
 
 def step_of(strategy: Strategy, batches: Sequence[Microbatch]) -> Callable[[], float]:
-    """Gradients of the microbatches, from zero; returns the loss."""
+    """A function that computes the microbatches' gradients, from zero, and returns the loss."""
     def batch() -> float:
         for slab in strategy.slabs:
             slab.zero_grad()
@@ -74,7 +74,7 @@ def step_of(strategy: Strategy, batches: Sequence[Microbatch]) -> Callable[[], f
 
 
 def serial(model: Module, batches: Sequence[Microbatch]) -> tuple[float, dict[str, np.ndarray]]:
-    """The loss and the gradients of one process, computed by every rank for itself."""
+    """The loss and gradients of one process; every rank computes them alone."""
     num_targets = float(sum(len(batch.targets) for batch in batches))
     loss = 0.0
     for batch in batches:
@@ -85,19 +85,19 @@ def serial(model: Module, batches: Sequence[Microbatch]) -> tuple[float, dict[st
 
 
 def distance(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
-    """The largest difference of any gradient, relative to the largest."""
+    """The largest difference of any gradient, relative to the largest gradient."""
     assert found
     largest = max(np.max(np.abs(g)) for g in expected.values())
     return float(max(np.max(np.abs(found[name] - expected[name])) for name in found) / largest)
 
 
 def gradients(strategy: Strategy) -> dict[str, np.ndarray]:
-    """Of all stages, on every rank."""
+    """This rank's gradients, by name."""
     return {name: g for slab in strategy.slabs for name, g in slab.named(slab.grad).items()}
 
 
 class Run(NamedTuple):
-    """A batch through a schedule."""
+    """The measurements of a batch that ran by a schedule."""
 
     strategy: Pipeline
     seen: Observed
@@ -106,7 +106,7 @@ class Run(NamedTuple):
 
 
 def run(comm: Communicator, name: str, model: Module, batches: Sequence[Microbatch]) -> Run:
-    """Through the schedule of that name a batch to be timed, and one more to weigh activations."""
+    """Run the schedule `name` once to time it, and once more to count activations."""
     strategy = Pipeline(model, comm, partial(make_schedule, name, comm.size))
     step = step_of(strategy, batches)
     seen = observe(comm, step)
@@ -118,9 +118,9 @@ def run(comm: Communicator, name: str, model: Module, batches: Sequence[Microbat
 
 
 def times_of(timeline: Timeline) -> list[Times]:
-    """What forward and backward of each stage took, the median of its microbatches.
+    """Times of forward and backward of each stage: medians over its microbatches.
 
-    Where backward is done in one, it counts as the gradient of the input.
+    A backward that is not split counts as the gradient of the input.
     """
     taken: dict[tuple[int, str], list[float]] = {}
     for i in timeline.intervals:
@@ -130,9 +130,9 @@ def times_of(timeline: Timeline) -> list[Times]:
 
 
 def typical(timeline: Timeline) -> Times:
-    """The least that a stage took for a microbatch, of the stages the median: free of waiting.
+    """Each stage's shortest time for a microbatch, so without waiting; the median over stages.
 
-    Where backward is done in one, it counts as the gradient of the input.
+    A backward that is not split counts as the gradient of the input.
     """
     def seconds(*kinds: str) -> float:
         least = [min((i.end - i.start for i in row if i.kind in kinds), default=0.0)
@@ -142,5 +142,5 @@ def typical(timeline: Timeline) -> Times:
 
 
 def from_rank_0(comm: Communicator, value: float | None) -> float:
-    """Rank 0's number, for all."""
+    """Rank 0's number, on every rank."""
     return agree_on_sum(comm, 0.0 if value is None else value)

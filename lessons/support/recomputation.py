@@ -1,4 +1,4 @@
-"""What lesson 20 observes: a step of training by a plan, and memory of deeper and deeper chains."""
+"""Lesson 20: training steps with rematerialization plans, and the memory of longer chains."""
 
 import math
 from functools import cache
@@ -22,9 +22,9 @@ Points = list[tuple[int, int]]
 
 
 class Counted:
-    """A step of training by a plan: loss, gradients, bytes at the peak, FLOPs of forward.
+    """A training step with a plan: its loss, gradients, peak bytes, FLOPs of forward.
 
-    `peak` is that of activations; `with_temporaries`, of what operations hand on besides.
+    `peak` counts activations; `with_temporaries` also the temporary arrays of operations.
     """
 
     def __init__(self, model: Module, x: np.ndarray | Tensor, targets: np.ndarray, plan: Plan):
@@ -39,22 +39,22 @@ class Counted:
         self.forward = meter.total_flops("forward")
 
     def differs(self, other: "Counted") -> int:
-        """Bytes of the gradients that are not the same."""
+        """The number of bytes in which the gradients differ."""
         return sum(int(np.sum(a.view(np.uint8) != b.view(np.uint8)))
                    for a, b in zip(self.gradients, other.gradients))
 
 
 def costs_of(model: Module, x: np.ndarray | Tensor, targets: np.ndarray) -> ChainProfile:
-    """What the parts of a model cost, and the loss."""
+    """The measured costs of a model's parts and of its loss."""
     with training_step(0, 0, range(len(targets))):
         return profile_parts(chain(model), x, lambda y: model.criterion(y, targets),
                              model.parameters())
 
 
-@cache          # once for all simulated ranks of a process: they would count the same
+@cache          # once for all simulated ranks of a process: their counts are equal
 def grow(depths: tuple[int, ...], snapshots: int,
          width: int = 8) -> tuple[list[Row], dict[str, tuple[Points, Points]]]:
-    """Arrays alive at the peak of MLPs of so many equal layers, predicted and counted."""
+    """Arrays alive at the peak for MLPs of several depths, predicted and counted."""
     rows: list[Row] = []
     growth: dict[str, tuple[Points, Points]] = {}
     for depth in depths:

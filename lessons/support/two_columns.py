@@ -1,13 +1,13 @@
-"""AlexNet's layout, small: two columns of channels, one on each of two devices (lesson 11).
+"""Lesson 11: a small network with AlexNet's layout, two columns of channels on two devices.
 
     image ─┬─▶ conv1 ─▶ conv2 ─┬─▶ conv3 ─▶ fc ─┐
            │                    ╳ both columns    Σ ─▶ logits
            └─▶ conv1 ─▶ conv2 ─┴─▶ conv3 ─▶ fc ─┘
 
-The columns meet in two places only: each conv3 sees the channels of both, and the logits are the
-sum of what both say.  AlexNet has three fully-connected layers, and its columns meet in each of
-them: a neuron there sees all of the layer before (Krizhevsky, Sutskever & Hinton 2012, section
-3.5).
+The columns exchange data in two places only: each conv3 sees the channels of both columns, and the
+logits are the sum of both columns' logits.  AlexNet has three fully-connected layers, and its
+columns exchange data in each of them: a neuron there sees the whole layer before (Krizhevsky,
+Sutskever & Hinton 2012, section 3.5).
 """
 
 from minipar import autograd as ag
@@ -20,7 +20,7 @@ from minipar.nn.convolution import Conv2d
 from minipar.parallel.conjugate import all_gather, reduce_from
 
 SIZE, CHANNELS, CLASSES = 16, 8, 10         # of images, of a layer in one column
-MEETING = (6, 6, CHANNELS)                  # what a column has of an image after conv2
+MEETING = (6, 6, CHANNELS)                  # shape of a column's activation after conv2
 CHANNEL = 3                                 # the axis of (b, h, w, c)
 
 
@@ -35,11 +35,11 @@ class Column(Module):
         self.fc = Linear(16 * CHANNELS, CLASSES, bias=False)
 
     def before(self, images: Array) -> Tensor:
-        """Up to where the columns meet."""
+        """The layers before the exchange."""
         return ag.relu(self.conv2(ag.relu(self.conv1(Tensor(images)))))
 
     def after(self, both: Tensor) -> Tensor:
-        """This column's share of the logits."""
+        """This column's summand of the logits."""
         return self.fc(ag.relu(self.conv3(both)).reshape((both.shape[0], -1)))
 
 
@@ -51,7 +51,7 @@ class TwoColumns(Module):
         self.columns = [Column(), Column()]
 
     def before(self, images: Array) -> Tensor:
-        """Both columns up to where they meet."""
+        """The layers of both columns before the exchange."""
         return ag.concatenate([column.before(images) for column in self.columns], CHANNEL)
 
     def after(self, both: Tensor) -> Tensor:
@@ -64,13 +64,13 @@ class TwoColumns(Module):
         return ag.cross_entropy(logits, labels, num_targets)
 
     def loss(self, images: Array, labels: Array, num_targets: float | None = None) -> Tensor:
-        """The loss of these images."""
+        """The loss of a batch of images."""
         return self.criterion(self.after(self.before(images)), labels, num_targets)
 
 
 @chain.register
 def _(model: TwoColumns) -> list[ChainPart]:
-    """For stages: what comes before the columns meet, and what comes after."""
+    """Two parts for stages: the layers before the exchange, and those after it."""
     return [ChainPart("before", model.before,
                  [layer for column in model.columns for layer in (column.conv1, column.conv2)]),
             ChainPart("after", model.after,
@@ -79,7 +79,7 @@ def _(model: TwoColumns) -> list[ChainPart]:
 
 def loss_in_columns(model: TwoColumns, images: Array, labels: Array, num_targets: float,
                     comm: Communicator) -> Tensor:
-    """The same loss with column r on rank r of two, the same on both."""
+    """The same loss with column r on rank r of two; both ranks get it."""
     column = model.columns[comm.rank]
     both = all_gather(column.before(images), comm, CHANNEL)
     return model.criterion(reduce_from(column.after(both), comm), labels, num_targets)
