@@ -12,11 +12,16 @@ from pathlib import Path
 from ..checkpoint import file_size
 from ..compress.load import compression_steps
 from ..launcher import UsageError
+from ..train.check import check_value
+from ..train.config import OPTIONS
+from ..train.flags import add_flag, given
 from ..train.model_checkpoints import open_model
 from ..train.setup.precision import of_score
 from ..train.tasks import LanguageTask, Score, score_line, try_score
 from ..units import in_bytes
 from .tables import Column, Output, Table
+
+SAMPLING = ("sample", "prompt", "temperature")      # options of `minipar train`, too
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,27 +30,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a checkpoint, or the folder of one")
     parser.add_argument("--data", metavar="docs|PATH",
                         help="another text, or the new place of the one before")
-    parser.add_argument("--sample", type=int, default=0, metavar="N",
-                        help="print N characters of generated text")
-    parser.add_argument("--prompt", default="\n", help="text that the sample continues")
-    parser.add_argument("--temperature", type=float, default=0.8, help="of the sample (0.8)")
+    for key in SAMPLING:
+        add_flag(parser, OPTIONS[key])
 
 
 def main(options: argparse.Namespace, output: Output) -> None:
     """Print the score, the bytes, and a sample if asked.  Raises UsageError."""
-    if options.sample < 0 or not 0 <= options.temperature < float("inf"):
-        raise UsageError("--sample and --temperature are numbers >= 0, not "
-                         f"{options.sample} and {options.temperature}")
-    checkpoint, task, model = open_model(options.checkpoint, data=options.data,
-                                         sample=options.sample, prompt=options.prompt,
-                                         temperature=options.temperature)
-    if options.sample and not isinstance(task, LanguageTask):
+    sampling = given(options, SAMPLING)
+    for key, value in sampling.items():
+        check_value(OPTIONS[key], value)
+    checkpoint, task, model = open_model(options.checkpoint, data=options.data, **sampling)
+    with_sample = task.config.run.sample > 0
+    if with_sample and not isinstance(task, LanguageTask):
         raise UsageError("--sample generates text, but this model recognizes digits: leave "
                          "--sample out")
     for step in compression_steps(checkpoint):
         output.console.print(", ".join(f"{key} {value}" for key, value in step.items()
                                        if key != "kind"), style="dim", markup=False)
-    if options.sample:                  # which needs no data
+    if with_sample:                     # which needs no data
         score, line = try_score(task, model)
     else:
         score = task.score(model)
@@ -55,7 +57,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
     output.text(f"{line}{of_score(task.config.precision.compute)}; {in_bytes(on_disk)} on disk, "
                 f"of which the model {in_bytes(in_model)}")
     output.table(score_table(score, on_disk, in_model), show=False)
-    if options.sample:
+    if with_sample:
         output.console.rule("a sample")
         output.text(task.sample(model))
         output.console.rule()

@@ -5,6 +5,7 @@ Or `python -m minipar …`.
 
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import NamedTuple
 
 from .. import __version__
@@ -56,7 +57,7 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        inner = commands.add_parser(name, help=command.help, description=f"{command.help}.")
+        inner = commands.add_parser(name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}.")
         module_of(command).add_arguments(inner)
         add_json(inner)
     commands.add_parser("exercise", help="course exercises: list, start, check, hint",
@@ -64,7 +65,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def module_of(command: Command):
+def module_of(command: Command) -> ModuleType:
     """The module of a command, imported when it is needed."""
     return import_module(f".{command.module}", __package__)
 

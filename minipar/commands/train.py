@@ -10,6 +10,7 @@ The flags come from the fields of the configuration, minipar/train/config.py.
 import argparse
 import sys
 
+from ..launcher import UsageError
 from ..train import TrainResult, train
 from ..train.check import checked
 from ..train.config_file import to_toml
@@ -23,6 +24,9 @@ def main(options: argparse.Namespace, output: Output) -> None:
     """Train, or print the configuration.  Raises UsageError."""
     config = parse_config(options)
     if options.print_config:
+        if options.json:
+            raise UsageError("--print-config writes TOML to stdout, and --json JSON: leave one of "
+                             "them out")
         checked(config)
         if output.is_first:
             sys.stdout.write(to_toml(config))

@@ -123,7 +123,7 @@ MISTAKES = {
     "quantize {int8} --out {new}": "is quantized already, to 8 bits",
     "quantize {gpt} --out /proc/minipar": "/proc/minipar: No such file or directory",
     "train --resume {int8}": "this model was quantized",
-    "evaluate {int8} --sample -1": "--sample and --temperature are numbers >= 0",
+    "evaluate {int8} --sample -1": "--sample must be at least 0, not -1",
     "evaluate {mlp} --sample 3": "this model recognizes digits",
     "evaluate {gpt} --sample 3 --prompt \u2603": "'\u2603' at position 0",
     "evaluate setup.cfg": "truncated, damaged or no checkpoint",
