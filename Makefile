@@ -38,10 +38,12 @@ $(READY): setup.cfg pyproject.toml
 	  { echo "minipar needs Python >= 3.11, and $(PYTHON) is none: make setup PYTHON=python3.12"; exit 2; }
 	@rm -f $(VENV)/.ready-*
 	@# Debian's python3 may come without ensurepip: then pip from outside fills the environment.
+	@# Without --no-compile, pip would compile thousands of files that nothing imports.
 	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; \
-	  then $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --editable '.[$(EXTRAS)]'; \
+	  then $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --no-compile --editable '.[$(EXTRAS)]'; \
 	  else $(PYTHON) -m venv --without-pip $(VENV) && \
-	    $(PYTHON) -m pip --python $(PY) install --quiet --editable '.[$(EXTRAS)]'; fi
+	    $(PYTHON) -m pip --python $(PY) install --quiet --no-compile \
+	      --editable '.[$(EXTRAS)]'; fi
 	@# With an MPI of your own the wheel, if it is there from before, would come first.
 	@$(if $(filter system,$(MPI)),$(PYTHON) -m pip --python $(PY) uninstall --quiet --yes mpich;,:)
 	@touch $@
