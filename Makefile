@@ -37,13 +37,14 @@ $(READY): setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "minipar needs Python >= 3.11, and $(PYTHON) is none: make setup PYTHON=python3.12"; exit 2; }
 	@rm -f $(VENV)/.ready-*
-	@# Debian's python3 may come without ensurepip: then pip from outside fills the environment.
-	@# Without --no-compile, pip would compile thousands of files that nothing imports.
-	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; \
-	  then $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet --no-compile --editable '.[$(EXTRAS)]'; \
-	  else $(PYTHON) -m venv --without-pip $(VENV) && \
-	    $(PYTHON) -m pip --python $(PY) install --quiet --no-compile \
-	      --editable '.[$(EXTRAS)]'; fi
+	@# The pip of $(PYTHON), if it is 22.3 or later, fills the environment without a pip of its own
+	@# to begin with: faster, and Debian's python3 may come without ensurepip.  --no-compile: pip
+	@# would compile thousands of files that nothing imports.
+	@if $(PYTHON) -m pip --python $(PYTHON) --version >/dev/null 2>&1; \
+	  then $(PYTHON) -m venv --without-pip $(VENV) && \
+	    $(PYTHON) -m pip --python $(PY) install --quiet --no-compile pip --editable '.[$(EXTRAS)]'; \
+	  else $(PYTHON) -m venv $(VENV) && \
+	    $(PY) -m pip install --quiet --no-compile --editable '.[$(EXTRAS)]'; fi
 	@# With an MPI of your own the wheel, if it is there from before, would come first.
 	@$(if $(filter system,$(MPI)),$(PYTHON) -m pip --python $(PY) uninstall --quiet --yes mpich;,:)
 	@touch $@
