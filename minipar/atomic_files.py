@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 try:
     import fcntl
 except ImportError:                 # Windows
-    fcntl = None
+    fcntl = None        # type: ignore[assignment]
 
 Write = Callable[[BinaryIO], Any]
 SUFFIX = ".part"

@@ -33,13 +33,13 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
     pipelines.  `poll` is called between operations, to advance messages.  Raises RuntimeError if
     nothing needs a gradient, or if the graph was walked before.
     """
-    grad = initial_gradient(root, grad)
-    walk = Walk(root.edge, poll)
+    start = initial_gradient(root, grad)
+    walk = Walk(start[0], poll)
     if not defer_weights:
-        walk.run([(root.edge, grad)])
+        walk.run([start])
         return None
     deferred: Gradients = []
-    walk.run([(root.edge, grad)], deferred)
+    walk.run([start], deferred)
     deferred.reverse()              # weights get their gradients in the order of backward
     return lambda: walk.run(deferred)
 
@@ -94,10 +94,10 @@ class Walk:
                 hook(edge)
             return
         grads = run_backward(edge, self.accumulated.pop(edge), self.meter)
-        found = list(zip(edge.edges, grads))
+        found = [(to, grad) for to, grad in zip(edge.edges, grads) if to is not None]
         edge.ctx = edge.edges = None
-        ready += [pair for pair in found if pair[0] is not None and not pair[0].weight_only]
-        weights += [pair for pair in found if pair[0] is not None and pair[0].weight_only]
+        ready += [pair for pair in found if not pair[0].weight_only]
+        weights += [pair for pair in found if pair[0].weight_only]
 
 
 def run_backward(node: Node, grad: Array, meter: Meter | None) -> Sequence[Gradient | None]:
@@ -141,8 +141,8 @@ def run_metered(node: Node, grad: Array, meter: Meter) -> Sequence[Gradient | No
             for i, (edge, result) in enumerate(zip(node.edges, grads))]
 
 
-def initial_gradient(root: Tensor, grad: Array | None) -> Array:
-    """The gradient that backward starts from: `grad`, or 1 for a single number."""
+def initial_gradient(root: Tensor, grad: Array | None) -> tuple[Edge, Array]:
+    """The edge and the gradient that backward starts from: `grad`, or 1 for a single number."""
     if root.edge is None:
         raise RuntimeError("backward() from a tensor that depends on nothing with "
                            "requires_grad=True (or that was made under no_grad)")
@@ -150,8 +150,8 @@ def initial_gradient(root: Tensor, grad: Array | None) -> Array:
         if root.size != 1:
             raise RuntimeError(f"backward() of a tensor of shape {root.shape} needs the gradient "
                                "of the same shape: only a single number has the obvious one, 1")
-        return np.ones_like(root.data)
+        return root.edge, np.ones_like(root.data)
     if (grad.shape, grad.dtype) != (root.shape, root.dtype):
         raise ValueError(f"backward() of a tensor {root.shape} {root.dtype} needs a gradient of "
                          f"the same shape and dtype, not {grad.shape} {grad.dtype}")
-    return grad
+    return root.edge, grad

@@ -8,8 +8,8 @@
 saved array, move it, round it, or drop it and compute it again.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -34,7 +34,7 @@ def _setting(variable: ContextVar, value: Any) -> Iterator[None]:
         variable.reset(token)
 
 
-def no_grad():
+def no_grad() -> AbstractContextManager[None]:
     """Context in which operations record nothing: evaluation, generation."""
     return _setting(_grad_enabled, False)
 
@@ -44,7 +44,7 @@ def is_recording() -> bool:
     return _grad_enabled.get()
 
 
-def operation_hook(hook: Callable[[Tensor], Tensor] | None):
+def operation_hook(hook: Callable[[Tensor], Tensor] | None) -> AbstractContextManager[None]:
     """Context in which `hook(result)` replaces the result of every operation: rounded, say."""
     return _setting(_operation_hook, hook)
 
@@ -86,6 +86,8 @@ class Function:
     output, or of the first input where that has more.
     """
 
+    forward: Callable[..., Array]
+    backward: Callable[[Any, Array], Sequence[Any]]
     expects = ""
     metered = True      # False for operations that compute nothing: views, messages
     flops_per_element: tuple[int, ...] = 1, 1

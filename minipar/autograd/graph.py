@@ -30,7 +30,8 @@ def count_consumers(root: Edge) -> dict[Edge, int]:
 
 def reachable_slots(root: Tensor) -> set[GradientSlot]:
     """The slots of all leaves that backward from `root` brings a gradient to."""
-    return {edge for edge in count_consumers(root.edge) if isinstance(edge, GradientSlot)}
+    edges = () if root.edge is None else count_consumers(root.edge)
+    return {edge for edge in edges if isinstance(edge, GradientSlot)}
 
 
 def topological_order(root: Edge) -> Iterator[Edge]:

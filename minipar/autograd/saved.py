@@ -28,9 +28,11 @@ class SavedArray:
     __slots__ = ("item", "unpack")
 
     def __init__(self, array: Array | None, hooks: Hooks | None):
-        plain = hooks is None or not hasattr(array, "nbytes")   # None and numbers are no arrays
-        pack, self.unpack = (None, None) if plain else hooks
-        self.item = array if pack is None else pack(array)
+        self.item: Any = array
+        self.unpack: Callable[[Any], Array] | None = None
+        if hooks is not None and hasattr(array, "nbytes"):      # None and numbers are no arrays
+            pack, self.unpack = hooks
+            self.item = pack(array)
 
     def __call__(self) -> Array:
         return self.item if self.unpack is None else self.unpack(self.item)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array
+from .tensor_methods import TensorMethods
 
 
 class GradientSlot:
@@ -51,15 +52,15 @@ class Node:
 
     __slots__ = ("function", "ctx", "edges", "weight_only", "__weakref__")
 
-    def __init__(self, function: type, ctx: Any, edges: list["Edge | None"], has_data: bool):
+    def __init__(self, function: Any, ctx: Any, edges: list["Edge | None"], has_data: bool):
         self.function, self.ctx, self.edges = function, ctx, edges
-        self.weight_only = not has_data and all(edge is None or edge.weight_only for edge in edges)
+        self.weight_only: bool = not has_data and all(edge is None or edge.weight_only for edge in edges)
 
 
 Edge = Node | GradientSlot
 
 
-class Tensor:
+class Tensor(TensorMethods):
     """An array that knows how it was made, and the gradient of a leaf.
 
     Raises TypeError for a leaf of integers that asks for a gradient.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..autograd import Tensor, cross_entropy
 from ..backend import Array
 from .layers import Activation, Dropout, Linear
-from .module import Sequential
+from .module import Module, Sequential
 from .parameter import normal
 
 
@@ -21,7 +21,7 @@ class MLP(Sequential):
         if len(sizes) < 2 or any(size < 1 for size in sizes):
             raise ValueError(f"an MLP needs at least two positive sizes, e.g. [64, 32, 10], not "
                              f"{list(sizes)}")
-        layers = []
+        layers: list[Module] = []
         for i, (in_features, out_features) in enumerate(zip(sizes, sizes[1:])):
             if i:
                 layers.append(Activation(activation))

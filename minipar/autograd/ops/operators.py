@@ -1,5 +1,8 @@
 """Python's operators on Tensors: `a + b`, `a @ b`, `a[i]`, `a.sum()`."""
 
+# mypy: disable-error-code="method-assign,assignment"
+# (tensor_methods.py declares what is assigned here)
+
 from ..engine import backward
 from ..tensor import Tensor
 from . import elementwise as e

@@ -1,0 +1,59 @@
+"""The operators and methods of Tensor, declared for type checkers and editors.
+
+`ops/operators.py` defines them: they need the operations, which need Tensor.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..backend import Array
+    from .tensor import Tensor
+
+
+class TensorMethods:
+    """Base of Tensor; it has no code."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        T: Tensor
+
+        def backward(self, grad: Array | None = None, defer_weights: bool = False,
+                     poll: Callable[[], None] | None = None) -> Callable[[], None] | None:
+            """Compute the gradients of all leaves: see engine.py."""
+
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __pow__(self, p: float) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __rmatmul__(self, other: Any) -> Tensor: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+
+        def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+            """Σ over axes."""
+
+        def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+            """The mean over axes."""
+
+        def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+            """The maximum over axes."""
+
+        def reshape(self, *shape: Any) -> Tensor:
+            """The same elements in another shape."""
+
+        def transpose(self, *axes: Any) -> Tensor:
+            """The axes in another order."""
+
+        def split(self, num_pieces: int, axis: int = 0) -> list[Tensor]:
+            """Equal pieces along an axis."""
+
+        def astype(self, dtype: Any) -> Tensor:
+            """The numbers in another dtype."""
