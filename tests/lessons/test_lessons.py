@@ -74,17 +74,17 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
         return
     assert f"({world.size} {kind} ranks)" in printed
     for part in ("predicted", "ratio", "Takeaway:", "Exercises"):
-        assert part in printed
-    assert "measured" in printed or "simulated ┃" in printed
-    assert printed.count("Takeaway:") == 1, "more than one rank printed"
-    assert written - {f"{lesson.stem}.html"} == {f"{lesson.stem}.png"}
+        assert part in printed, "a lesson prints a table of rows, a takeaway and exercises"
+    assert "measured" in printed or "simulated ┃" in printed, "a table shows what was measured"
+    assert printed.count("Takeaway:") == 1, "more than one takeaway, or more than one rank printed"
+    assert written - {f"{lesson.stem}.html"} == {f"{lesson.stem}.png"}, "a lesson has one picture"
     assert all(f": {tmp_path / name}\n" in printed for name in written)
     assert (tmp_path / f"{lesson.stem}.png").read_bytes().startswith(b"\x89PNG")
     named = re.findall(r"exercise start (\w+)", printed)
-    assert set(named) <= set(EXERCISES), "an exercise that the catalog does not have"
+    assert set(named) <= set(EXERCISES), "an exercise that is not in the catalog"
     number = int(lesson.stem[:2])
     own = {name for name, entry in EXERCISES.items() if entry.lesson == number}
-    assert own <= set(named), "an exercise of this lesson that it does not name"
+    assert own <= set(named), "an exercise of this lesson that it does not list"
     later = {name for name in named if EXERCISES[name].lesson > number}
     assert not later, "an exercise of a later lesson"
     if kind == "simulated" and number in TIMED:
@@ -125,10 +125,11 @@ def test_lesson_runs_on_real_ranks(lesson, tmp_path):
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_lesson_is_short_and_says_its_question(lesson):
     text = lesson.read_text(encoding="utf-8")
-    assert text.endswith('\n\nif __name__ == "__main__":\n    launch(main)\n')
-    assert len(text.splitlines()) <= 170
-    assert text.startswith(f'"""Lesson {lesson.name[:2]}. ')
-    assert "?" in text.splitlines()[0]
+    assert text.endswith('\n\nif __name__ == "__main__":\n    launch(main)\n'), \
+        "a lesson ends by launching main"
+    assert len(text.splitlines()) <= 170, "move a longer computation to a helper in lessons/support"
+    assert text.startswith(f'"""Lesson {lesson.name[:2]}. '), "its docstring begins with its number"
+    assert "?" in text.splitlines()[0], "the first line of its docstring asks a question"
 
 
 def test_a_wrong_option_is_one_line():
