@@ -101,7 +101,7 @@ def main(comm: Communicator) -> None:
     assert not finite and not same and scaler.scale == 2.0**15
     lesson.picture(lambda path: draw_precision(
         path, FORMATS, {"unscaled": gradients, "loss · 2¹⁶": scaled}, weights,
-        "What 16-bit numbers lose: gradients (left) and updates (right)"))
+        "What low precision loses: gradients (left) and updates (right)"))
     lesson.takeaway("Store and send 16 bits, add up in 32: scale the loss so that gradients fit "
                     "the format's range, and keep float32 master weights.")
     lesson.exercises(questions=[
