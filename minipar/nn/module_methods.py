@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def state_dict(module: "Module") -> dict[str, np.ndarray]:
     """A host copy of every parameter by its full name."""
-    _check_initialized(module)
+    check_initialized(module)
     return {name: np.array(to_host(p.data)) for name, p in module.named_parameters()}
 
 
@@ -30,7 +30,7 @@ def load_state_dict(module: "Module", state: dict[str, np.ndarray]) -> None:
     the message names all of them.
     """
     own = dict(module.named_parameters())
-    _check_initialized(module)
+    check_initialized(module)
     wrong = [f"missing {name}" for name in own if name not in state]
     wrong += [f"unexpected {name}" for name in state if name not in own]
     wrong += [f"{name} has shape {state[name].shape}, expected {own[name].global_shape}"
@@ -42,7 +42,8 @@ def load_state_dict(module: "Module", state: dict[str, np.ndarray]) -> None:
         parameter.data[...] = asarray_like(values, parameter.data)
 
 
-def _check_initialized(module: "Module") -> None:
+def check_initialized(module: "Module") -> None:
+    """Raise ValueError unless all parameters have values."""
     if not all(parameter.initialized for parameter in module.parameters()):
         raise ValueError("the parameters have shapes but no numbers: call initialize() first")
 

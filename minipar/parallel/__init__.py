@@ -1,1 +1,15 @@
-"""Ways to spread a model over ranks.  Each is a place to insert a conjugate collective."""
+"""Ways to spread a model over ranks.  Each is a place to insert a conjugate collective.
+
+    conjugate        collectives as differentiable operations; `types` checks a graph of them
+    strategy         the interface that every training strategy implements
+    strategies       every data-parallel strategy by name, and make_strategy
+    data/            data parallelism: as a graph, DDP, DataParallel, a parameter server
+    zero/            ZeRO-1, -2, -3 and FSDP: states, gradients and parameters are sharded
+    tensor/          tensor and sequence parallelism: the matrices of a layer are split
+    pipeline/        stages of layers on different ranks, and their schedules
+    hybrid           pipelines, tensor parallelism and data parallelism at once, on a mesh
+    shards           one rank's piece of a slab
+    wire             how messages are encoded; `low_precision` sends 2 bytes a number
+
+To train, call `strategies.make_strategy`, or make one of the classes.
+"""

@@ -33,6 +33,7 @@ from ..comm import Communicator
 from ..comm.collectives import agree_on_sum, all_gather, chunk_bounds
 from ..comm.work import progress
 from ..nn import Module
+from ..nn.slab import FlatBuffer
 from ..optim import Optimizer, clip_grad_norm
 from ..random import training_step
 from .wire import UNCOMPRESSED, Wire
@@ -62,7 +63,7 @@ class Strategy:
     def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
         if not all(parameter.initialized for parameter in model.parameters()):
             raise ValueError(NO_VALUES)
-        self.slabs = list(model.slabs)
+        self.slabs: Sequence[FlatBuffer] = list(model.slabs)
         self._attach(model, comm, wire)
         self._watch_gradients()
 

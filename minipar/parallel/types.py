@@ -78,7 +78,7 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
             types[edge] = "V" if names.get(edge) in varying else "I"
         else:
             table = names.get(edge.edges[TABLE[edge.function]]) if edge.function in TABLE else None
-            by_rows = table in varying and _cut_by_rows(parameters[table])
+            by_rows = table is not None and table in varying and _cut_by_rows(parameters[table])
             types[edge] = _type_of(edge, types, names, comm, data, by_rows)
     kind = types[loss.edge]
     if kind == "R":
@@ -94,9 +94,12 @@ def _type_of(node: Node, types: Mapping[Edge, str], names: Mapping[Edge, str], c
     kinds = [types[edge] for edge in inputs]
 
     def describe(kind: str) -> str:
-        edge = (*inputs, None)[kinds.index(kind)]
-        made = names.get(edge) or (f"what {edge.function.__name__} made" if isinstance(edge, Node)
-                                   else "a leaf" if edge else "the data")
+        place = kinds.index(kind)
+        if place == len(inputs):
+            return f"the data is {kind}, {MEANING[kind]}"
+        edge = inputs[place]
+        made = names.get(edge) or (f"the result of {edge.function.__name__}"
+                                   if isinstance(edge, Node) else "a leaf")
         return f"{made} is {kind}, {MEANING[kind]}"
 
     if operation in COLLECTIVES and node.ctx.comm is comm:

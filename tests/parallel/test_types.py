@@ -75,22 +75,22 @@ MISTAKES = {        # name: (a program of comm, an I leaf, a V leaf), the senten
         "MatMul: i is I.*v is V.*copy_to it before this use"),
     "forgotten g, then a residual": (
         lambda c, i, v: (i + ag.matmul(pairs.copy_to(i, c), v)).sum(),
-        "Add: i is I.*what MatMul made is V"),
+        "Add: i is I.*the result of MatMul is V"),
     "g twice": (
         lambda c, i, v: pairs.reduce_from(pairs.reduce_from(v, c), c).sum(),
-        "ReduceFrom takes P or V, but what ReduceFrom made is I.*summed twice"),
+        "ReduceFrom takes P or V, but the result of ReduceFrom is I.*summed twice"),
     "f twice": (
         lambda c, i, v: (pairs.copy_to(pairs.copy_to(i, c), c) * v).sum(),
-        "CopyTo takes I, but what CopyTo made is R.*a copy already"),
+        "CopyTo takes I, but the result of CopyTo is R.*a copy already"),
     "f of what ranks do not share": (
         lambda c, i, v: pairs.copy_to(v, c).sum(), "CopyTo takes I, but v is V"),
     "gathering what all have": (
         lambda c, i, v: pairs.gather_from(i, c).sum(), "GatherFrom takes V, but i is I.*leave"),
     "g of a copy": (
         lambda c, i, v: pairs.reduce_from(pairs.copy_to(i, c), c).sum(),
-        "ReduceFrom takes P or V, but what CopyTo made is R.*p times too large"),
+        "ReduceFrom takes P or V, but the result of CopyTo is R.*p times too large"),
     "a copy beside the original": (
-        lambda c, i, v: (pairs.copy_to(i, c) * i * v).sum(), "Multiply: i is I.*CopyTo made is R"),
+        lambda c, i, v: (pairs.copy_to(i, c) * i * v).sum(), "Multiply: i is I.*CopyTo is R"),
     "scattering a copy": (
         lambda c, i, v: pairs.scatter_to(pairs.copy_to(i, c), c).sum(), "ScatterTo takes I"),
 }
@@ -116,7 +116,7 @@ def pair(comm, num_hidden=4):
 
 
 @pytest.mark.parametrize("use, message", [
-    (lambda y: ag.gelu(y), "Gelu before the sum: what Linear made is P.*reduce_from"),
+    (lambda y: ag.gelu(y), "Gelu before the sum: the result of Linear is P.*reduce_from"),
     (lambda y: y * y, "Multiply before the sum"),
     (lambda y: y + Tensor(np.ones(3), requires_grad=True), "Add before the sum")])
 def test_a_partial_sum_is_only_added_up(use, message):
@@ -139,7 +139,7 @@ def test_a_layer_norm_on_split_tokens_needs_copies():
         y = pairs.gather_from(norm(pairs.scatter_to(x, comm, 1)), comm, 1)
         return check_types(y.sum(), comm, {"x": x, **dict(norm.named_parameters())})
     assert Cluster(P).run(lambda comm: body(comm, True))[0] == ["I"] * P
-    with pytest.raises(TypeError, match="LayerNorm: weight is I.*what ScatterTo made is V"):
+    with pytest.raises(TypeError, match="LayerNorm: weight is I.*the result of ScatterTo is V"):
         Cluster(P).run(lambda comm: body(comm, False))
 
 

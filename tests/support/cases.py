@@ -24,7 +24,7 @@ from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.naive import NaiveModelParallel
-from minipar.parallel.strategies import STRATEGIES as STRATEGIES_BY_NAME
+from minipar.parallel.strategies import STRATEGIES as BY_NAME
 from minipar.parallel.strategies import make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch, Strategy
 
@@ -59,7 +59,7 @@ OPTIMIZERS = {
 
 def _strategy(name: str, **fixed):
     """A strategy by name; with several buckets, the first one smaller, where it has buckets."""
-    if "bucket_mb" in STRATEGIES_BY_NAME[name].options:
+    if "bucket_mb" in BY_NAME[name].options:
         fixed |= {"bucket_mb": 0.002, "first_bucket_mb": 0.001}
     return lambda model, comm, **options: make_strategy(name, model, comm, **fixed, **options)
 
@@ -70,7 +70,7 @@ def _hybrid_shard(model, comm, **options) -> Strategy:
 
 
 STRATEGIES = {
-    **{name: _strategy(name) for name in STRATEGIES_BY_NAME},
+    **{name: _strategy(name) for name in BY_NAME},
     "fsdp hybrid": _hybrid_shard,
     "fsdp kept": _strategy("fsdp", reshard_after_forward=False),
     "fsdp no prefetch": _strategy("fsdp", prefetch=False),

@@ -10,6 +10,7 @@ from typing import Any
 
 from minipar.atomic_files import replace_file
 from minipar.parallel.pipeline import SCHEDULES
+from minipar.parallel.strategies import STRATEGIES as BY_NAME
 from tests.support.cases import Case, check
 from tests.support.cells import Matrix, Proven, Refused, no_sync_check, training_check
 from tests.support.matrix_memory import MEMORY
@@ -27,12 +28,7 @@ def picky_check(name: str, apart: bool) -> Callable[[Any], None]:
 
 
 STRATEGIES = {
-    "dp": "DataParallel: rank 0 drives",
-    "ddp": "DistributedDataParallel: buckets of gradients",
-    "zero1": "ZeRO-1: optimizer states sharded",
-    "zero2": "ZeRO-2: and gradients",
-    "zero3": "ZeRO-3: and parameters, each weight gathered by itself",
-    "fsdp": "fully_shard: parameters gathered by block",
+    **{name: entry.title for name, entry in BY_NAME.items()},
     "fsdp kept": "the same with reshard_after_forward=False",
     "fsdp hybrid": "the same, sharded over two ranks, replicated over the others",
 }
@@ -64,8 +60,9 @@ def data_parallel_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
         for feature, case in CASES.items():
             yield (name, feature), Proven(training_check(name, case))
         no_sync = no_sync_check(name)
-        keeps = name in ("dp", "ddp", "zero1")
-        yield (name, "no_sync"), Proven(no_sync) if keeps else Refused(no_sync, NO_ROOM)
+        cost = BY_NAME[name.split()[0]].cost
+        is_refused = cost is not None and cost.reduces_each_microbatch
+        yield (name, "no_sync"), Refused(no_sync, NO_ROOM) if is_refused else Proven(no_sync)
         for feature, apart in (("unused parameter", False), ("unused block", True)):
             picky = picky_check(name, apart)
             refused = name == "zero3" or apart and name.startswith("fsdp")

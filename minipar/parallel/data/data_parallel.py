@@ -1,4 +1,4 @@
-"""DataParallel, the classic form: rank 0 drives, the others lend it their processors.
+"""DataParallel, the classic form: rank 0 drives, and the other ranks compute for it.
 
               inputs      parameters   outputs      d outputs    d parameters
     rank 0    ─┬─────▶    ─┬─────▶     ◀─┬─────     ─┬─────▶     ◀─┬─────        loss and optimizer
@@ -28,34 +28,34 @@ from ..wire import UNCOMPRESSED, Wire
 
 
 class DataParallel(Strategy):
-    """See the module.  Batches are given to rank 0, whole; the other ranks give empty ones."""
+    """Rank 0 gets whole batches, and deals their rows to all ranks; the other ranks get no rows."""
 
     def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
         if wire is not UNCOMPRESSED:
             raise ValueError("dp sums gradients on rank 0, one by one: for sums in another format "
                              "choose ddp")
         super().__init__(model, comm)
-        for slab in self.slabs:             # of which rank 0 alone has gradients
+        for slab in model.slabs:            # rank 0 alone has gradients
             slab.comm, slab.is_copy = comm, comm.rank > 0
 
     def rows(self, num_rows: int) -> range:
-        """See Strategy."""
+        """All rows for rank 0, none for the others."""
         return range(num_rows if self.comm.rank == 0 else 0)
 
     def forward_context(self) -> AbstractContextManager:
-        """See Strategy; a loss that every rank computes of rows of its own will do as well."""
+        """Send rank 0's parameters to all ranks, which may compute losses of their own rows."""
         self._send_parameters()
         return nullcontext()
 
     def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
                        step: int = 0) -> float:
-        """The five exchanges; afterwards the gradients are on rank 0, which knows the loss."""
+        """Make the five exchanges; return the loss on rank 0, which has the gradients, else 0."""
         comm, is_root = self.comm, self.comm.rank == 0
         with comm.labelled("control"):
             num_rows = int(broadcast(comm, np.array([len(batch.inputs)], np.int64))[0])
         counts = [stop - start for start, stop in chunk_bounds(num_rows, comm.size)]
-        inputs = self._deal("scatter inputs", batch.inputs, counts)
-        samples = self._deal("control", np.asarray(batch.samples, np.int64), counts)
+        inputs = self._scatter_rows("scatter inputs", batch.inputs, counts)
+        samples = self._scatter_rows("control", np.asarray(batch.samples, np.int64), counts)
         with training_step(seed, step, samples), self.forward_context():
             outputs = self.model.logits(inputs)
         with comm.labelled("gather outputs"):
@@ -66,12 +66,12 @@ class DataParallel(Strategy):
             total = cross_entropy(leaf, batch.targets, num_targets, self.model.ignore_index)
             total.backward()
             loss, d_outputs = float(total.data), leaf.grad
-        backward_from(outputs, self._deal("scatter output gradients", d_outputs, counts))
+        backward_from(outputs, self._scatter_rows("scatter output gradients", d_outputs, counts))
         self._synchronize()
         return loss
 
     def after_backward(self) -> None:
-        """The fifth exchange: the sum of all ranks' gradients, on rank 0; the others keep none."""
+        """Sum the gradients of all ranks on rank 0, the fifth exchange; the others keep none."""
         with self.comm.labelled("reduce gradients"):
             for slab in self.model.slabs:
                 if self.comm.rank:
@@ -84,16 +84,16 @@ class DataParallel(Strategy):
                     total += arrived
 
     def update(self, optimizer: Optimizer) -> None:
-        """See Strategy: rank 0 steps, and the next forward sends its parameters around."""
+        """Step on rank 0; the next forward sends its parameters to all ranks."""
         if self.comm.rank == 0:
             optimizer.step()
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """See Strategy."""
+        """A host copy of rank 0's parameters by name.  Collective."""
         self._send_parameters()
         return super().state_dict()
 
-    def _deal(self, label: str, array: Array, counts: list[int]) -> Array:
+    def _scatter_rows(self, label: str, array: Array, counts: list[int]) -> Array:
         """This rank's rows of rank 0's array; elsewhere `array` tells their shape and dtype."""
         if self.comm.rank:
             array = np.broadcast_to(np.zeros_like(array, shape=()), (sum(counts), *array.shape[1:]))
@@ -101,7 +101,7 @@ class DataParallel(Strategy):
             return scatter(self.comm, array, counts=counts, algorithm="linear")
 
     def _send_parameters(self) -> None:
-        """Rank 0's, to everyone."""
+        """Send rank 0's parameters to all other ranks."""
         with self.comm.labelled("broadcast parameters"):
             for slab in self.model.slabs:
                 for other in range(1, self.comm.size):

@@ -97,7 +97,7 @@ def check_replicas(model: Module, comm: Communicator) -> None:
     """Raise RuntimeError, on every rank, unless all ranks hold the same bits of every parameter."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(np.ascontiguousarray(to_host(parameter.data)))
+        digest.update(np.ascontiguousarray(to_host(parameter.data)).data)
     different = ranks_that_differ(comm, digest.digest())
     if different:
         raise RuntimeError(f"the parameters on ranks {different} are not those of rank 0: the "

@@ -10,6 +10,7 @@ alone.  Li et al. 2020 (PyTorch Distributed), section 3.2.3.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ...autograd import GradientSlot, Tensor, reachable_slots
 from ...nn import Parameter
@@ -27,7 +28,7 @@ class OrderedLauncher:
         self.num_launched = 0
         for i, slots in enumerate(self.groups):
             for slot in slots:
-                slot.ready_hooks.append(lambda slot, i=i: self._on_ready(i, slot))
+                slot.ready_hooks.append(partial(self._on_ready, i))
 
     def before_backward(self, loss: Tensor) -> None:
         """Find the gradients that a backward from `loss` will complete."""

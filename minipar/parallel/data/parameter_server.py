@@ -6,14 +6,14 @@
 
 The older alternative to all-reduce (Li et al. 2014).  Every step moves 2(p - 1)n bytes through the
 one server, and its time grows with p; a ring moves 2n(p - 1)/p through every rank, which does not.
-What the server can do and a collective cannot is go on without the slowest.
+But a server can go on without the slowest worker, which a collective cannot.
 
 `staleness=0`, synchronous: the gradients of a step are summed, in the order of the ranks, before
 one update.  It is data-parallel training, to the last bits of the sum.
 
 `staleness=k`, bounded (Ho et al. 2013): each gradient is applied when it comes, and a worker that
-has made i steps gets its parameters as soon as every other has made at least i - k.  Who is fast
-runs at most k steps ahead and computes on parameters that lack up to k steps of others.
+has made i steps gets its parameters as soon as every other has made at least i - k.  A fast worker
+runs at most k steps ahead, and computes on parameters that lack up to k steps of the others.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ...backend import Array
-from ...comm import Communicator
+from ...comm import Communicator, Request
 
 SERVER = 0
 
 
 class Pull(NamedTuple):
-    """Parameters handed out: to whom, after how many steps of its own and of the slowest."""
+    """One pull: the worker, its number of steps, and that of the slowest worker."""
 
     worker: int
     step: int
@@ -37,7 +37,7 @@ class Pull(NamedTuple):
 
 def serve(comm: Communicator, values: Array, update: Callable[[Array], None], num_steps: int,
           staleness: int = 0) -> list[Pull]:
-    """Rank 0's part: serve `num_steps` pushes of every other rank; return all pulls, in order.
+    """Serve `num_steps` pushes of every other rank, on rank 0; return all pulls, in order.
 
     `values` is the flat array that is pulled; update(gradient) changes it in place.
     """
@@ -63,21 +63,21 @@ def serve(comm: Communicator, values: Array, update: Callable[[Array], None], nu
 
 
 def pull(comm: Communicator, out: Array) -> None:
-    """A worker's part, first of all and after every push: the parameters, into `out`."""
+    """Receive the parameters into `out`, on a worker: first of all, and after every push."""
     check(comm, comm.rank or 1)
     with comm.labelled("pull"):
         comm.recv(out, SERVER)
 
 
 def push(comm: Communicator, gradient: Array) -> None:
-    """A worker's part: hand in a gradient; then pull."""
+    """Send a gradient to the server, on a worker; then pull."""
     check(comm, comm.rank or 1)
     with comm.labelled("push"):
         comm.send(gradient, SERVER)
 
 
 def check(comm: Communicator, expected: int) -> None:
-    """Refuse a rank that plays the wrong part, and a world without workers."""
+    """Raise ValueError if there is no worker, or if this rank is not the expected one."""
     if comm.size < 2:
         raise ValueError("a parameter server needs at least 2 ranks: one serves, the others work")
     if comm.rank != expected:
@@ -87,31 +87,32 @@ def check(comm: Communicator, expected: int) -> None:
 
 
 class _Server:
-    """Who has made how many steps, which gradients are on their way, who waits for parameters."""
+    """The state of the server: steps of each worker, pending gradients, waiting workers."""
 
     def __init__(self, comm: Communicator, values: Array, num_steps: int):
         self.comm, self.values, self.num_steps = comm, values, num_steps
         self.workers = list(range(1, comm.size))
         self.steps = [0] * comm.size
         self.gradients = [np.empty_like(values) for _ in range(comm.size)]
-        self.pushes = [None] * comm.size        # the receive under way from each worker
-        self.replies: dict = {}                 # the send under way to each worker
-        self.waiting: list[int] = []            # workers without parameters, who came first first
+        # the receive under way from each worker
+        self.pushes: list[Request | None] = [None] * comm.size
+        self.replies: dict[int, Request] = {}   # the send under way to each worker
+        self.waiting: list[int] = []            # workers, in the order of arrival
         self.pulls: list[Pull] = []
 
     def slowest(self) -> int:
-        """Steps that every worker has made."""
+        """The number of steps that every worker has made."""
         return min(self.steps[w] for w in self.workers)
 
     def take(self, worker: int) -> None:
-        """A gradient of `worker` is here."""
+        """Take up a gradient of `worker` that has arrived."""
         self.pushes[worker] = None
         self.replies.pop(worker).wait()         # it is there: the worker has computed with it
         self.steps[worker] += 1
         self.waiting.append(worker)
 
     def hand_out(self, worker: int) -> None:
-        """Send it the parameters as they are now, and be ready for its next gradient."""
+        """Send the present parameters to a worker, and post the receive of its next gradient."""
         if worker in self.waiting:
             self.waiting.remove(worker)
         self.pulls.append(Pull(worker, self.steps[worker], self.slowest()))

@@ -1,11 +1,11 @@
-"""A plain MLP or GPT becomes tensor-parallel, from outside: its own code knows nothing of it.
+"""Make a plain MLP or GPT tensor-parallel; its own code does not change.
 
     model = parallelize(GPT(config), mesh["tp"]).initialize(seed=0)
 
-Modules stay where they are, under their names, and change their class; parameters are cut, each
-rank keeping its box of the global parameter.  Initial values are drawn by name and then cut, so
-they are those of one process.  The parts go into one slab, what is replicated into another, which
-`clip.py` counts once.
+Modules keep their places and names, and change their class.  Parameters are cut: each rank keeps
+its box of the global parameter.  Initial values are drawn by name and then cut, so they are those
+of one process.  This rank's parts go into one slab, replicated parameters into another, which
+clipping counts once.
 
     GPT    wte, lm_head by words · attn by heads · mlp by columns and rows · norms, wpe replicated
     MLP    linear layers in pairs, columns and rows; the last one of an odd number is replicated
@@ -18,6 +18,7 @@ from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import GPT, MLP, Dropout, Linear, Module, Slab
+from ...nn.module_methods import check_initialized
 from ...number_formats import Format
 from ..conjugate import gather_from
 from ..shards import gather_parameter
@@ -35,13 +36,13 @@ from .vocabulary import split_vocabulary, vocabulary_cross_entropy
 
 
 class PartialDropout(Dropout):
-    """Dropout of a value cut along axis 1, the first of a sample: this rank's part of the mask.
+    """Dropout of a value that is cut along axis 1: this rank's part of the mask.
 
-    By `chunk_bounds` of `total`, or in equal pieces.
+    The axis is cut by `chunk_bounds` of `total`, or in equal pieces.
     """
 
     def mask(self, x: Array, shape: tuple[int, ...], box: tuple[slice, ...] = ()) -> Array | None:
-        """See Dropout; `shape` is that of the part that is here."""
+        """This rank's part of the mask, of this `shape`."""
         total = self.total or shape[0] * self.tp.size
         mine = slice(*chunk_bounds(total, self.tp.size)[self.tp.rank])
         return super().mask(x, (total, *shape[1:]), (mine, *box[1:]))
@@ -51,19 +52,19 @@ class TensorParallelSlab(Slab):
     """A slab of parts: each rank of `comm` has its own box of every parameter."""
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
-        """`values`, an array beside `data`, of all ranks, by parameter; all must call it."""
+        """`values`, an array like `data`, gathered from all ranks, by name.  Collective."""
         with self.comm.labelled("state"):
             return {s.name: gather_parameter(self.comm, s, to_host(values[s.start:s.stop]))
                     for s in self.segments}
 
 
-class TensorParallel:
-    """What a model cut over the ranks of `split.tp` does otherwise; all of them must call it."""
+class TensorParallel(Module):
+    """Base of the models that are cut over the ranks of `split.tp`; its methods are collective."""
 
     split: TensorSplit
 
     def make_slabs(self, like: Array) -> None:
-        """One slab of parts, one of what is replicated."""
+        """Make one slab of this rank's parts, and one of the replicated parameters."""
         super().make_slabs(like)
         for slab in self.slabs:
             if AXIS not in slab.segments[0].replicated:
@@ -71,7 +72,7 @@ class TensorParallel:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every whole parameter by its full name, on every rank."""
-        self._check_initialized()
+        check_initialized(self)
         found = {name: values for slab in self.slabs
                  for name, values in slab.named(slab.data).items()}
         return {name: found[name] for name, _ in self.named_parameters()}
@@ -82,10 +83,10 @@ class TensorParallelMLP(TensorParallel, MLP):
 
 
 class TensorParallelGPT(TensorParallel, GPT):
-    """A GPT cut by heads, columns and words; its logits are gathered only if somebody asks."""
+    """A GPT cut by heads, columns and words; only `forward` gathers its logits."""
 
     def embed(self, ids: Array) -> Tensor:
-        """See GPT."""
+        """The sum of the embeddings of words and positions."""
         time, p = ids.shape[1], self.split.tp.size
         if isinstance(self.split, SequenceSplit) and time % p:
             raise ValueError(f"sequence parallelism splits {time} tokens over {p} ranks, which "
@@ -93,7 +94,7 @@ class TensorParallelGPT(TensorParallel, GPT):
         return super().embed(ids)
 
     def positions(self, time: int) -> Tensor:
-        """See GPT; of this rank's tokens."""
+        """The embeddings of the positions, of this rank's tokens."""
         weight = self.split.shared(self.wpe.weight)
         if not isinstance(self.split, SequenceSplit):
             return weight[:time]
@@ -118,7 +119,7 @@ class TensorParallelGPT(TensorParallel, GPT):
 
     def loss(self, ids: Array, targets: Array, num_targets: float | None = None,
              ignore_index: int | None = None) -> Tensor:
-        """See GPT.  The same on every rank."""
+        """The loss of a batch, the same on every rank."""
         return self.criterion(self.run(ids), targets, num_targets, ignore_index)
 
 

@@ -29,13 +29,13 @@ AXIS = "tp"             # of the mesh
 
 
 class TensorSplit:
-    """How values enter and leave a pair of layers that the ranks of `tp` share."""
+    """Values enter and leave a pair of layers that the ranks of `tp` share."""
 
     def __init__(self, tp: Communicator):
         self.tp = tp
 
     def enter(self, x: Tensor) -> Tensor:
-        """Megatron's f, I → R: the same x, to be used by each rank in its own way."""
+        """Megatron's f, I → R: the same x, which each rank uses with its own weights."""
         return copy_to(x, self.tp)
 
     def leave(self, y: Tensor) -> Tensor:
@@ -43,23 +43,23 @@ class TensorSplit:
         return reduce_from(y, self.tp)
 
     def shared(self, weight: Tensor) -> Tensor:
-        """A replicated weight, for use between the pairs: all ranks use it alike."""
+        """A replicated weight between the pairs: all ranks use it alike."""
         return weight
 
 
 class ColumnLinear(Linear):
-    """x, entering → this rank's columns of x weight + bias."""
+    """A linear layer cut by its outputs: the beginning of a pair."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """x (…, in) → this rank's columns of x weight + bias (…, out/p)."""
         return ag.linear(self.split.enter(x), self.weight, self.bias if self.has_bias else None)
 
 
 class RowLinear(Linear):
-    """This rank's columns of x → x weight + bias, leaving: the end of a pair."""
+    """A linear layer cut by its inputs: the end of a pair."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """This rank's columns of x (…, in/p) → x weight + bias (…, out), after the sum."""
         # the bias is added once, to the sum
         y = self.split.leave(ag.linear(x, self.weight))
         return y + self.split.shared(self.bias) if self.has_bias else y

@@ -29,7 +29,7 @@ class SequenceSplit(TensorSplit):
     """A TensorSplit that splits the tokens between the pairs of layers over the ranks."""
 
     def enter(self, x: Tensor) -> Tensor:
-        """V → R: all tokens, for a use that differs from rank to rank."""
+        """V → R: all tokens, which each rank uses with its own weights."""
         return all_gather(x, self.tp, TOKENS)
 
     def leave(self, y: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class RegatheringColumnLinear(ColumnLinear):
     """A column layer that keeps this rank's tokens of its input."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """x (b, t/p, in), this rank's tokens → this rank's columns (b, t, out/p) for all tokens."""
         tp, whole = self.split.tp, self.split.enter(x)
 
         def keep(array: Array) -> Array:

@@ -92,10 +92,10 @@ class VocabularyCrossEntropy(Function):
 
 
 class VocabularyEmbedding(Embedding):
-    """ids (...) → their rows (..., width); every rank has the rows of some words."""
+    """An embedding cut by words: every rank has the rows of some of them."""
 
     def forward(self, ids: Array) -> Tensor:
-        """See the class."""
+        """Ids (…) → their rows (…, width)."""
         start = self.bounds[0]
         mine = PartialEmbedding.apply(self.weight, Tensor(ids), start=start,
                                       num_words=self.num_words)

@@ -1,1 +1,12 @@
-"""ZeRO and FSDP: optimizer states, gradients and parameters are sharded over the ranks."""
+"""ZeRO and FSDP: optimizer states, gradients and parameters are sharded over the ranks.
+
+    graph        ZeRO-3 as a graph: every use of a weight is an all-gather of its shards
+    zero1        optimizer states are sharded
+    zero2        … and gradients; `reducer` frees each gradient once it is reduced
+    zero3        … and parameters, each weight gathered by itself
+    fsdp         … and parameters, gathered by unit, ahead of their use
+    fsdp_unit    the parameters that are unsharded and resharded together
+    prefetch     which units are gathered, and when
+
+All but the graph send and keep what `plan/data_parallel.py` predicts by formulas.
+"""

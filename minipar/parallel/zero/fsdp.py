@@ -28,7 +28,7 @@ from ..shards import Shard, check_not_sharded
 from ..strategy import NO_VALUES
 from ..wire import UNCOMPRESSED, Wire
 from .fsdp_unit import FSDPUnit, padded_run, unshard_before_use
-from .prefetch import Prefetcher
+from .prefetch import Prefetcher, duplicate
 from .reducer import ShardedGradients
 
 
@@ -62,7 +62,7 @@ class FullyShardedDataParallel(ShardedGradients):
         self._watch_gradients()
         runs = [run for unit in self.units[::-1] for run in unit.runs]
         self.reduce_to([run.shard for run in runs], [run.gradient for run in runs],
-                       self.shard_comm.split(0))        # a copy: reductions meet no gathers
+                       duplicate(self.shard_comm))      # reductions meet no gathers
 
     def backward(self, loss: Tensor) -> None:
         """Compute and reduce the gradients; the units are unsharded again for it."""
@@ -86,6 +86,7 @@ class FullyShardedDataParallel(ShardedGradients):
         """Wait for the last reduction, then all-reduce the pieces over the replicas."""
         super().after_backward()
         for shard, piece in self.pieces:
+            assert self.replicate is not None
             total = self.wire.all_reduce(self.replicate, piece, key=(shard, "replicas"))
             super().on_reduced(shard, total)
         self.pieces.clear()

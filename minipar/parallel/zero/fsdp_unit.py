@@ -121,6 +121,7 @@ class FSDPUnit:
     def view(self, found: tuple) -> Array:
         """The array at a place that `find` returned, after the unit was unsharded again."""
         i, place = found
+        assert self.unsharded is not None
         return view_from_spec(self.unsharded[i], place)
 
 

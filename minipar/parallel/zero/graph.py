@@ -17,7 +17,7 @@ from typing import Any
 
 from ...autograd import GradientSlot, Tensor, saved_tensors_hooks
 from ...backend import Array, allocate_zeros, record_allocation
-from ...backend.views import storage, view_from_spec, view_spec
+from ...backend.views import ViewSpec, storage, view_from_spec, view_spec
 from ...comm import Communicator
 from ...comm.collectives import all_gather as gather_array
 from ...comm.collectives import broadcast, chunk_bounds
@@ -63,7 +63,7 @@ class ShardedParameters:
         self.slabs.append(LeafShard(leaf, layout, comm, bounds, grad))
         return leaf
 
-    def gather(self, parameter: Parameter) -> Tensor:
+    def gather(self, parameter: Tensor) -> Tensor:
         """The whole weight, for one use."""
         name, leaf = self._leaves[parameter.slot]
         self._uses.append(name)
@@ -90,7 +90,7 @@ class ShardedParameters:
         return array if leaf is None else self._gather_again(leaf, owner.size,
                                                              view_spec(array, owner))
 
-    def _gather_again(self, leaf: Tensor, size: int, place: tuple) -> Callable[[], Array]:
+    def _gather_again(self, leaf: Tensor, size: int, place: ViewSpec) -> Callable[[], Array]:
         def gather() -> Array:
             whole = gather_array(self.comm, leaf.data, total=size)
             return view_from_spec(record_allocation("communication", whole), place)

@@ -27,6 +27,13 @@ class SavedWeight(NamedTuple):
     place: tuple
 
 
+def duplicate(comm: Communicator) -> Communicator:
+    """Collective.  A communicator of the same ranks, whose messages meet no others."""
+    own = comm.split(0)
+    assert own is not None
+    return own
+
+
 BY_HAND = ("compute the loss inside `with strategy.forward_context():` and call "
            "strategy.backward(loss)")
 
@@ -41,13 +48,20 @@ class Prefetcher:
                  prefetch: bool = True, remedy: str = BY_HAND):
         self.units, self.comm, self.poll, self.prefetch = list(units), comm, poll, prefetch
         self.remedy = remedy
-        self.own_comm: Communicator | None = None       # a copy, for gathers alone
+        self._own_comm: Communicator | None = None
         self.phase: str | None = None           # "forward", "backward", "both"; None: outside
         self.current: FSDPUnit | None = None
         self.uses: list[FSDPUnit] = []              # of this step so far
         self.plan: list[FSDPUnit] = []              # of the step before
         for unit in units:
             unit.on_use = self.use
+
+    @property
+    def own_comm(self) -> Communicator:
+        """A communicator of the same ranks, made at the first use, for gathers alone."""
+        if self._own_comm is None:
+            self._own_comm = duplicate(self.comm)
+        return self._own_comm
 
     def start_step(self) -> None:
         """Begin a step: all units are sharded, none was used."""
@@ -85,8 +99,6 @@ class Prefetcher:
         self.poll()
         if unit is self.current and unit.unsharded is not None:
             return
-        if self.own_comm is None:
-            self.own_comm = self.comm.split(0)
         before, self.current = self.current, unit
         if self.phase is None:
             if is_recording():
