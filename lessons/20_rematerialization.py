@@ -53,7 +53,7 @@ def main(comm: Communicator) -> None:
     costs = max_over_ranks(costs_of(GPT(CONFIG).initialize(0), ids, targets),
                    partial(all_reduce, comm, op="max"))         # so all ranks have the same plans
     parts, block = chain(GPT(CONFIG)), costs.parts[1]
-    forward = sum(part.forward for part in costs.parts)
+    forward = sum(part.forward_flops for part in costs.parts)
     plans = {NONE: keep_all(parts), FULL: uniform(1, parts), ROOT: sqrt_segments(parts)}
     none, full, root = (predict(plan, costs).peak for plan in plans.values())
     least = frontier(costs)[0].peak

@@ -61,7 +61,7 @@ def grow(depths: tuple[int, ...], snapshots: int,
         model = MLP([width] * (depth + 1)).initialize(0)
         x, targets = Tensor(np.ones((1, width), np.float32)), np.zeros(1, int)
         costs = costs_of(model, x, targets)
-        unit, k = costs.parts[0].input, math.isqrt(depth)
+        unit, k = costs.parts[0].input_bytes, math.isqrt(depth)
         budget = predict(sqrt_segments(chain(model)), costs).extra_flops
         best = next(c for c in frontier(costs) if c.extra_flops <= budget)
         none = Counted(model, x, targets, keep_all(chain(model)))
@@ -76,7 +76,7 @@ def grow(depths: tuple[int, ...], snapshots: int,
             for points, value in zip(growth.setdefault(name, ([], [])), (predicted, peak)):
                 points.append((depth, value))
         with_snapshots = Counted(model, x, targets, revolve(depth, snapshots))
-        steps = (with_snapshots.forward - none.forward) // costs.parts[0].forward
+        steps = (with_snapshots.forward - none.forward) // costs.parts[0].forward_flops
         rows.append(Row(f"… revolve with {snapshots} inputs: r L − C(c+r, r−1)",
                         revolve_steps(depth, snapshots), steps, "steps"))
     return rows, growth

@@ -123,14 +123,14 @@ class _Chain:
     def extend(self, b: Prefix, decision: str, cost: PartProfile) -> Prefix:
         """The prefix with one more part."""
         held, count = b.holds_output and decision in (KEEP, RECOMPUTE), copied(decision, cost)
-        kept_input = 0 if held else cost.input
+        kept_input = 0 if held else cost.input_bytes
         recomputes = decision in (RECOMPUTE, OFFLOAD_INPUT)
-        work = cost.backward + cost.inside + (cost.again if recomputes else 0)
+        work = cost.backward_flops + cost.nested_flops + (cost.recompute_flops if recomputes else 0)
         copy, unit = count * self.speed.numerator, self.speed.denominator
-        needs = max(cost.most[held], kept_input + cost.tape[1] if recomputes else 0)
-        keeps = {KEEP: cost.tape[held], RECOMPUTE: kept_input}.get(decision, 0)
+        needs = max(cost.peak_bytes[held], kept_input + cost.saved_bytes[1] if recomputes else 0)
+        keeps = {KEEP: cost.saved_bytes[held], RECOMPUTE: kept_input}.get(decision, 0)
         return Prefix(
-            (*b.decisions, decision), advance_lane(b.forward, cost.forward * unit, copy),
+            (*b.decisions, decision), advance_lane(b.forward, cost.forward_flops * unit, copy),
             advance_lane(b.backward, work * unit, copy), b.held + keeps, (*b.copies[1:], count),
             bool(cost.saves_output) and decision == KEEP,
             max(b.peak, b.held + sum(b.copies) + needs))

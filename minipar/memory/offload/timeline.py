@@ -58,13 +58,13 @@ class LaneStep(NamedTuple):
 
 def possible_decisions(cost: PartProfile) -> list[str]:
     """The decisions that make a difference for a part."""
-    return [KEEP, *[RECOMPUTE] * bool(cost.saves), *[OFFLOAD] * bool(cost.tape[0]),
-            *[OFFLOAD_INPUT] * bool(cost.saves and cost.input)]
+    return [KEEP, *[RECOMPUTE] * bool(cost.num_saved), *[OFFLOAD] * bool(cost.saved_bytes[0]),
+            *[OFFLOAD_INPUT] * bool(cost.num_saved and cost.input_bytes)]
 
 
 def copied(decision: str, cost: PartProfile) -> int:
     """The bytes that a decision copies out, and back in."""
-    return {OFFLOAD: cost.tape[0], OFFLOAD_INPUT: cost.input}.get(decision, 0)
+    return {OFFLOAD: cost.saved_bytes[0], OFFLOAD_INPUT: cost.input_bytes}.get(decision, 0)
 
 
 def step_cost(decisions: Sequence[str], costs: ChainProfile, machine: Machine) -> tuple[float, int]:
@@ -98,7 +98,7 @@ def check_machine(machine: Machine, costs: ChainProfile) -> None:
     if not (machine.flops_per_second > 0 and machine.bytes_per_second > 0 and machine.ahead >= 1):
         raise ValueError("a machine computes and copies with positive speeds, at least 1 part "
                          f"ahead, not as {machine}")
-    if costs.loss:
+    if costs.loss_bytes:
         raise ValueError("the loss takes time, too: profile it as the last part")
 
 
@@ -124,7 +124,7 @@ class _Simulation(LiveStorages):
     def forward(self, i: int) -> None:
         """Run part i, wait for the copy of the part `ahead` before, start its own copy."""
         self.keep(*self.kept_by(i))
-        self.compute(FORWARD, i, self.parts[i].forward)
+        self.compute(FORWARD, i, self.parts[i].forward_flops)
         self.wait_out(i - self.machine.ahead)
         if copied(self.decisions[i], self.parts[i]):
             self.out[i] = self.copy(COPY_OUT, i)
@@ -142,11 +142,11 @@ class _Simulation(LiveStorages):
             source = came if decision == OFFLOAD_INPUT else ("input", i)
             saved = [source if key == ("input", i) else key for key in saved]
             self.keep(*saved)
-            self.compute(AGAIN, i, part.again)
+            self.compute(AGAIN, i, part.recompute_flops)
             self.free(source)
         held = self.uses["input", i] > 1 and ("input", i) in saved
-        more = part.most[held] - part.tape[held]        # what it recomputes by itself
-        self.compute(BACKWARD, i, part.inside + part.backward, more)
+        more = part.peak_bytes[held] - part.saved_bytes[held]        # what it recomputes by itself
+        self.compute(BACKWARD, i, part.nested_flops + part.backward_flops, more)
         self.free(*saved)
 
     def bring(self, i: int) -> None:

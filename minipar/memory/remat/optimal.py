@@ -136,7 +136,7 @@ class _Fronts:
 
     def whole(self) -> Front:
         """The front of the whole chain."""
-        return self.of(0, len(self.parts), False, self.costs.loss, False, False)
+        return self.of(0, len(self.parts), False, self.costs.loss_bytes, False, False)
 
     def of(self, i: int, k: int, held: bool, end: int, again: bool, begins: bool) -> Front:
         """The front of parts i … k - 1 over all their plans.
@@ -155,15 +155,16 @@ class _Fronts:
     def _options(self, i: int, k: int, held: bool, end: int, again: bool,
                  begins: bool) -> list[Option]:
         part = self.parts[i]
-        flops = part.inside + (part.again if again and i + 1 == k else part.forward)
+        stops_early = again and i + 1 == k
+        flops = part.nested_flops + (part.recompute_flops if stops_early else part.forward_flops)
         # A segment's input is freed once all is recomputed, unless the first part keeps it.
         at_end = 0 if begins and part.saves_input else end
-        options = [Option(flops, part.tape[held],
+        options = [Option(flops, part.saved_bytes[held],
                           self.of(i + 1, k, bool(part.saves_output), at_end, again, False),
-                          _only(part.most[held]))]
-        own, at_end, flops = 0 if held else part.input, 0 if begins else end, 0
+                          _only(part.peak_bytes[held]))]
+        own, at_end, flops = 0 if held else part.input_bytes, 0 if begins else end, 0
         for j in range(i + 1, k if begins else k + 1):      # ((i … k-1),) is (i … k-1)
-            flops += self.parts[j - 1].forward
+            flops += self.parts[j - 1].forward_flops
             options.append(Option(0 if again and j == k else flops, own,
                                   self.of(j, k, False, at_end, again, False),
                                   self.of(i, j, held, own, True, True)))

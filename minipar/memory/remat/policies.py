@@ -78,9 +78,10 @@ class OptimalPolicy:
 
 def max_over_ranks(costs: ChainProfile, agree: Callable[[Array], Array]) -> ChainProfile:
     """The element-wise maximum of the ranks' profiles, so that all ranks plan with the same one."""
-    rows = [[cost.input, *cost.tape, *cost.most, cost.saves, -cost.saves_output, cost.forward,
-             cost.again, cost.inside, cost.backward] for cost in costs.parts]
-    *flat, loss = agree(np.array([*np.ravel(rows), costs.loss], np.int64)).tolist()
+    rows = [[part.input_bytes, *part.saved_bytes, *part.peak_bytes, part.num_saved,
+             -part.saves_output, part.forward_flops, part.recompute_flops, part.nested_flops,
+             part.backward_flops] for part in costs.parts]
+    *flat, loss = agree(np.array([*np.ravel(rows), costs.loss_bytes], np.int64)).tolist()
     return ChainProfile(tuple([
         PartProfile(input_, (all_, beside), (most, most_beside), saves, -not_output, *flops)
         for input_, all_, beside, most, most_beside, saves, not_output, *flops

@@ -69,7 +69,7 @@ def run_steps(plan: Plan, costs: ChainProfile) -> Iterator[Step]:
                          "this order")
     walk = _PlanWalk(costs)
     yield from walk.forward(plan)
-    yield Step(LOSS, count, 0, 0, walk.live + costs.loss)   # the loss's arrays beside all kept ones
+    yield Step(LOSS, count, 0, 0, walk.live + costs.loss_bytes)
     yield from walk.backward(plan)
 
 
@@ -88,8 +88,9 @@ class LiveStorages:
         """The bytes of a storage."""
         part = self.parts[i]
         if kind == "input":
-            return part.input
-        return part.tape[1] - (self.parts[i + 1].input if self._shares_output(i) else 0)
+            return part.input_bytes
+        shared = self.parts[i + 1].input_bytes if self._shares_output(i) else 0
+        return part.saved_bytes[1] - shared
 
     def _shares_output(self, i: int) -> bool:
         return bool(self.parts[i].saves_output) and i + 1 < len(self.parts)
@@ -117,7 +118,7 @@ class _PlanWalk(LiveStorages):
 
     def saves(self, plan: Plan) -> bool:
         """True if any part of the plan saves an array."""
-        return any(self.parts[i].saves for i in parts_of(plan))
+        return any(self.parts[i].num_saved for i in parts_of(plan))
 
     def forward(self, plan: Plan, kind: str = FORWARD) -> Iterator[Step]:
         """Run the items in order; a recomputation stops after the last saved array."""
@@ -130,7 +131,7 @@ class _PlanWalk(LiveStorages):
                 if is_last:
                     return
             for i in parts_of((item,)):
-                flops = self.parts[i].again if is_last else self.parts[i].forward
+                flops = self.parts[i].recompute_flops if is_last else self.parts[i].forward_flops
                 yield Step(kind, i, flops, flops if kind == AGAIN else 0, self.live)
             if is_last:
                 return
@@ -141,9 +142,9 @@ class _PlanWalk(LiveStorages):
             if isinstance(item, int):
                 part = self.parts[item]
                 held = self.uses["input", item] > part.saves_input
-                more = part.most[held] - part.tape[held]    # what it recomputes by itself
-                yield Step(BACKWARD, item, part.backward + part.inside, part.inside,
-                           self.live + more)
+                nested = part.peak_bytes[held] - part.saved_bytes[held]     # recomputed by itself
+                yield Step(BACKWARD, item, part.backward_flops + part.nested_flops,
+                           part.nested_flops, self.live + nested)
                 self.free(*self.saved_by(item))
             else:
                 if self.saves(item):

@@ -25,27 +25,27 @@ class PartProfile(NamedTuple):
     whose input is alive anyway.
     """
 
-    input: int                  # bytes of its input; 0 for plain data and parameters
-    tape: tuple[int, int]       # bytes that it saves in forward
-    most: tuple[int, int]       # peak bytes in its backward: more than the tape if it recomputes
-    saves: int                  # number of arrays that it saves, parameters included
-    saves_output: int           # 1 if it saves its output
-    forward: int                # FLOPs of its forward,
-    again: int                  # of a forward that stops after its last saved array,
-    inside: int                 # that it recomputes by itself in backward,
-    backward: int               # of the rest of its backward
+    input_bytes: int                # its input; 0 for plain data and parameters
+    saved_bytes: tuple[int, int]    # saved in forward
+    peak_bytes: tuple[int, int]     # alive in its backward: more than saved if it recomputes
+    num_saved: int                  # saved arrays, parameters included
+    saves_output: int               # 1 if it saves its output
+    forward_flops: int
+    recompute_flops: int            # of a forward that stops after its last saved array
+    nested_flops: int               # that it recomputes by itself in backward
+    backward_flops: int             # of the rest of its backward
 
     @property
     def saves_input(self) -> bool:
         """True if the part saves its input."""
-        return self.tape[0] > self.tape[1]
+        return self.saved_bytes[0] > self.saved_bytes[1]
 
 
 class ChainProfile(NamedTuple):
     """The profiles of a chain of parts, and the bytes that the loss after them saves."""
 
     parts: tuple[PartProfile, ...]
-    loss: int = 0
+    loss_bytes: int = 0
 
 
 def profile_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Tensor] | None = None,
@@ -61,7 +61,8 @@ def profile_parts(parts: Sequence[Callable], x: Any, loss: Callable[[Tensor], Te
     for part in parts:
         cost, x = _measure(part, x, parameters)
         costs.append(cost)
-    return ChainProfile(tuple(costs), _measure(loss, x, parameters)[0].tape[0] if loss else 0)
+    loss_bytes = _measure(loss, x, parameters)[0].saved_bytes[0] if loss else 0
+    return ChainProfile(tuple(costs), loss_bytes)
 
 
 class _PartLedger(Ledger):

@@ -86,7 +86,7 @@ def check_budget(config: TrainConfig, model: Module, inputs: Array,
     cuts = cut_evenly([part.num_parameters() for part in parts], len(placement))
     needs = []
     for rank, start, stop in zip(placement, [0, *cuts], [*cuts, len(parts)]):
-        stage = ChainProfile(costs.parts[start:stop], costs.loss if stop == len(parts) else 0)
+        stage = ChainProfile(costs.parts[start:stop], costs.loss_bytes if stop == len(parts) else 0)
         num_shares = shares(config, rank)
         try:
             optimal(stage, budget_of(config) // num_shares)

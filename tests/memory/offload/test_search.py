@@ -26,9 +26,9 @@ def chain_of(rng, length):
     """Made-up parts; some save nothing, none has a loss."""
     parts = []
     for part in random_costs(rng, length).parts:
-        part = part._replace(backward=int(rng.integers(0, 30)))
+        part = part._replace(backward_flops=int(rng.integers(0, 30)))
         if rng.random() < 0.1:
-            part = part._replace(tape=(0, 0), most=(0, 0), saves=0, saves_output=0, again=0)
+            part = part._replace(saved_bytes=(0, 0), most=(0, 0), saves=0, saves_output=0, again=0)
         parts.append(part)
     return ChainProfile(tuple(parts))
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_is_refused():
         with pytest.raises(ValueError, match="a machine computes and copies with positive speeds"):
             best_decisions(costs, 100, machine)
     with pytest.raises(ValueError, match="profile it as the last part"):
-        best_decisions(costs._replace(loss=3), 100, Machine(1.0, 1.0))
+        best_decisions(costs._replace(loss_bytes=3), 100, Machine(1.0, 1.0))
     with pytest.raises(ValueError, match="2 parts need as many decisions, not 1"):
         simulate_step((KEEP,), costs, Machine(1.0, 1.0))
     with pytest.raises(ValueError, match="part 1 cannot 'drop': keep, recompute, offload, offload"):

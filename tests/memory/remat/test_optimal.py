@@ -74,12 +74,12 @@ def test_predicted_is_counted_and_gradients_are_the_same_at_five_budgets(kind, d
     costs, plain = costs_of(kind, dtype), step(kind, keep_all, dtype)
     choices = frontier(costs)
     least, most = choices[0].peak, predict(keep_all(costs.parts), costs).peak
-    forward = sum(part.forward + part.inside for part in costs.parts)
+    forward = sum(part.forward_flops + part.nested_flops for part in costs.parts)
     for budget in np.linspace(least, most, 5).astype(int).tolist():
         choice = optimal(costs, budget)
         counted = step(kind, lambda parts, plan=choice.plan: plan, dtype)
         assert choice.peak == counted.peak <= budget
-        assert choice.extra_flops - (forward - sum(part.forward for part in costs.parts)) == \
+        assert choice.extra_flops - (forward - sum(part.forward_flops for part in costs.parts)) == \
             counted.forward - plain.forward
         for name, gradient in plain.gradients.items():
             np.testing.assert_array_equal(counted.gradients[name], gradient, err_msg=name)
@@ -98,6 +98,6 @@ def test_an_impossible_budget_names_the_least_that_works():
 
 def test_equal_blocks_are_planned_by_their_kind():
     """60 blocks, as a GPT has them between embedding and head."""
-    costs = ChainProfile((UNIT._replace(input=0), *[UNIT] * 60, UNIT), 5)
+    costs = ChainProfile((UNIT._replace(input_bytes=0), *[UNIT] * 60, UNIT), 5)
     assert optimal(costs, 10**9).plan == tuple(range(62))
-    assert optimal(costs, 60 + TAPE + costs.loss).extra_flops == 61
+    assert optimal(costs, 60 + TAPE + costs.loss_bytes).extra_flops == 61

@@ -48,7 +48,7 @@ def test_bytes(text, count):
 def test_the_parts_are_measured_once_with_the_first_batch(kind):
     seen = []
     costs = costs_of(kind)
-    budget = (optimal(costs, 10**9).peak + costs.loss) // 2
+    budget = (optimal(costs, 10**9).peak + costs.loss_bytes) // 2
     policy = OptimalPolicy(budget, lambda array: (seen.append(array), array)[1])
     counted = step(kind, policy)
     assert counted.peak == optimal(costs, budget).peak <= budget

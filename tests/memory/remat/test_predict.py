@@ -28,7 +28,7 @@ def check(kind, dtype, dropout, policy):
     plan = policy(chain(model_of(kind)))
     price, counted = predict(plan, costs), step(kind, lambda parts: plan, dtype, dropout)
     once = plain(kind, dtype=dtype, dropout=dropout)
-    inside = sum(part.inside for part in costs.parts)
+    inside = sum(part.nested_flops for part in costs.parts)
     assert price.peak == counted.peak
     assert price.extra_flops - inside == counted.forward - once.forward
 
@@ -82,8 +82,8 @@ def test_odd_parts():
     parts = [lambda x, i=i, f=f: (calls.append(i), f(x))[1] for i, f in enumerate(apply)]
     x = Tensor(np.linspace(0, 1, 24).reshape(6, 4), requires_grad=True)
     costs = profile_parts(parts, x, ag.sum)
-    assert [part.saves for part in costs.parts] == [0, 1, 0, 2, 1, 2, 0]
-    assert costs.parts[3].most > costs.parts[3].tape
+    assert [part.num_saved for part in costs.parts] == [0, 1, 0, 2, 1, 2, 0]
+    assert costs.parts[3].peak_bytes > costs.parts[3].saved_bytes
     rng, gradients = np.random.default_rng(2), set()
     plans = [tuple(range(7)), (0, 1, 2, 3, (4,), (5, 6)), ((0, 1, 2, 3, 4, 5, 6),),
              ((0,), 1, (2, (3, 4)), 5, (6,)), *[random_plan(rng, 0, 7) for _ in range(30)]]
@@ -92,7 +92,7 @@ def test_odd_parts():
         x.grad = None
         with Ledger().recording() as ledger, Meter().running() as meter:
             backward(ag.sum(run_plan(plan, parts, x)))
-        price, once = predict(plan, costs), sum(part.forward for part in costs.parts)
+        price, once = predict(plan, costs), sum(part.forward_flops for part in costs.parts)
         assert price.peak == ledger.peak, plan
         assert price.extra_flops == meter.total_flops("forward") - once - 24, plan   # the sum
         assert price.runs == tuple(map(calls.count, range(7))), plan
