@@ -115,7 +115,7 @@ def make_strategy(name: str, model: Module, mesh: Communicator | DeviceMesh,
     """
     if name not in STRATEGIES:
         raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(STRATEGIES)}")
-    if isinstance(mesh, DeviceMesh) and {"pp", "tp"} & mesh.shape.keys():
+    if isinstance(mesh, DeviceMesh) and set(mesh.axes) != {"dp"}:
         for option in options.keys() - set(ON_A_MESH):
             raise ValueError(f"{option} does not go with pp or tp: leave it out")
         return make_hybrid(model, mesh, data_parallel=name, **options)

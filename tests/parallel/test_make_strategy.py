@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, Activation, GPTConfig
 from minipar.optim import SGD
+from minipar.parallel.hybrid import Hybrid
 from minipar.parallel.strategies import STRATEGIES, make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import fully_shard
+from minipar.parallel.zero.zero1 import ZeRO1
 
 
 def refused(size: int, match: str, build) -> None:
@@ -45,6 +48,28 @@ def test_what_does_not_exist_or_fit_is_refused():
             lambda comm: fully_shard(Activation("relu").initialize(0), comm))
     refused(2, "no microbatches",
             lambda comm: make_strategy("ddp", mlp(), comm).forward_backward([]))
+
+
+def test_on_a_mesh_the_axes_decide():
+    """Data parallelism over dp alone; a Hybrid where there is pp or tp."""
+    def body(comm):
+        kinds = [type(make_strategy("zero1", MLP([4, 6, 5, 3]).initialize(0), mesh, **options))
+                 for mesh, options in ((comm, {"bucket_mb": 1}), (DeviceMesh(comm, dp=2), {}),
+                                       (DeviceMesh(comm, tp=2), {}),
+                                       (DeviceMesh(comm, pp=2), {"schedule": "gpipe"}))]
+        assert kinds == [ZeRO1, ZeRO1, Hybrid, Hybrid]
+    Cluster(2).run(body)
+
+
+def test_options_go_with_some_strategies_and_axes():
+    refused(2, "bucket_mb goes with ddp or zero1 or zero2, not with fsdp",
+            lambda comm: make_strategy("fsdp", mlp(), comm, bucket_mb=1))
+    refused(2, "schedule goes with a mesh with pp or tp, not with ddp",
+            lambda comm: make_strategy("ddp", mlp(), comm, schedule="1f1b"))
+    refused(2, "bucket_mb does not go with pp or tp: leave it out",
+            lambda comm: make_strategy("ddp", mlp(), DeviceMesh(comm, pp=2), bucket_mb=1))
+    refused(2, "has the axes pp, dp and tp, not cp",
+            lambda comm: make_strategy("ddp", mlp(), DeviceMesh(comm, cp=2)))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
