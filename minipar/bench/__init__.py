@@ -1,5 +1,12 @@
 """What `minipar bench` measures, against PyTorch and hand-written NumPy.
 
-Each measurement runs in a fresh process with one thread per rank; what is compared runs there in
-turn, interleaved, and medians are compared.  PyTorch's rows appear where torch can be imported.
+    runner                                          every measurement by name, each in a new process
+    timing                                          rows, interleaved steps, medians
+    gpt, mlp, memory                                a training step in one process
+    data_parallel, tensor_parallel, pipeline        a training step on two MPI ranks
+    bubbles, collectives, simulators                a part of it
+    peers/                                          the same in PyTorch and in NumPy by hand
+
+Competitors run in the same process in turn, with one thread per rank; medians are compared.
+PyTorch's rows appear if it can be imported.
 """

@@ -10,7 +10,7 @@ What each name measures is in minipar/bench.
 import argparse
 from pathlib import Path
 
-from ..bench.table import NAMES, measure_all, settings, work
+from ..bench.runner import MEASUREMENTS, measure_all, settings, work
 from ..bench.timing import Row
 from ..launcher import UsageError
 from .tables import Output, Shown, Table
@@ -19,7 +19,7 @@ from .tables import Output, Shown, Table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("names", nargs="*", metavar="NAME",
-                        help=f"measurements (all): {', '.join(NAMES)}")
+                        help=f"measurements (all): {', '.join(MEASUREMENTS)}")
     parser.add_argument("--rounds", type=int, default=20, help="repetitions (20)")
     parser.add_argument("--quick", action="store_true", help="few repetitions: a rough look")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for pictures (of bubbles)")
@@ -30,8 +30,9 @@ def main(options: argparse.Namespace, output: Output) -> None:
     """Measure and print the table.  Raises UsageError."""
     num_rounds = 4 if options.quick else options.rounds
     for name in options.names:
-        if name not in NAMES:
-            raise UsageError(f"there is no measurement {name!r}: choose from {', '.join(NAMES)}")
+        if name not in MEASUREMENTS:
+            raise UsageError(f"there is no measurement {name!r}: choose from "
+                             f"{', '.join(MEASUREMENTS)}")
     if num_rounds < 1:
         raise UsageError(f"--rounds takes a positive whole number, not {num_rounds}")
     if options.worker:                  # a process that the command started
@@ -39,7 +40,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
         return
     table = Table.of(f"medians of {num_rounds} interleaved rounds, float32, one thread per rank",
                      "what", "minipar", "against", "ratio", "target")
-    warnings, names = [], options.names or NAMES
+    warnings, names = [], options.names or list(MEASUREMENTS)
     with output.console.status(f"measuring {names[0]}") as status:
         for i, (_, rows, warning) in enumerate(measure_all(names, num_rounds, options.out)):
             for row in rows:

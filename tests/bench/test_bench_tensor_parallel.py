@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Meter
-from minipar.bench import table, tensor_parallel
+from minipar.bench import runner, tensor_parallel
 from minipar.bench.gpt import make_batch
-from minipar.bench.schedules import SECONDS, _row
+from minipar.bench.simulators import SECONDS, schedule_row
 from minipar.bench.tensor_parallel import Silent, make_model
 from minipar.comm import Cluster
 
@@ -36,10 +36,10 @@ def test_rows():
 
 
 def test_schedules_are_timed():
-    row = _row("1f1b", 1, 4, 8)
+    row = schedule_row("1f1b", 1, 4, 8)
     assert "64 actions" in row.ours and 0 < row.ratio * SECONDS < 5 and row.met
 
 
 def test_every_name_has_a_measurement():
-    for name in table.NAMES:
-        assert callable(table.module_of(name).measure)
+    for name in runner.MEASUREMENTS:
+        assert callable(runner.function_of(name))

@@ -1,15 +1,16 @@
-"""Runs the measurements, each in processes of its own, and prints them as one table."""
+"""Every measurement by name, and the runner: each measurement runs in processes of its own."""
 
-import importlib
 import importlib.util
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -18,54 +19,72 @@ from ..environment import find_mpirun, mpirun_environment, num_cores
 from ..launcher import UsageError, launch
 from .timing import Row
 
-NAMES = ("gpt", "gpt-stock-malloc", "mlp", "data-parallel", "data-parallel-peers", "pipeline",
-         "bubbles", "tensor-parallel", "schedules", "memory", "simulated", "collectives-2",
-         "collectives-4")
-RANKS = {"data-parallel": 2, "data-parallel-peers": 2, "pipeline": 2, "bubbles": 2,
-         "tensor-parallel": 2, "collectives-2": 2, "collectives-4": 4}  # of MPI; else none
-MODULES = {"gpt-stock-malloc": "gpt", "collectives-2": "collectives",
-           "collectives-4": "collectives", "data-parallel-peers": "peers.data_parallel"}
+
+class Measurement(NamedTuple):
+    """The module whose `measure` makes the rows, on MPI ranks (0: one process) with `options`."""
+
+    module: str
+    num_ranks: int = 0
+    options: Mapping[str, str] = {}
 
 
-def module_of(name: str) -> ModuleType:
-    """Where `measure` is, which makes its rows."""
-    return importlib.import_module(f".{MODULES.get(name, name.replace('-', '_'))}", __package__)
+MEASUREMENTS = {
+    "gpt": Measurement("gpt"),
+    "gpt-stock-malloc": Measurement("gpt", options={"malloc": "stock"}),
+    "mlp": Measurement("mlp"),
+    "data-parallel": Measurement("data_parallel", 2),
+    "data-parallel-peers": Measurement("peers.data_parallel", 2),
+    "pipeline": Measurement("pipeline", 2),
+    "bubbles": Measurement("bubbles", 2),
+    "tensor-parallel": Measurement("tensor_parallel", 2),
+    "schedules": Measurement("simulators", options={"what": "schedules"}),
+    "memory": Measurement("memory"),
+    "simulated": Measurement("simulators", options={"what": "cluster"}),
+    "collectives-2": Measurement("collectives", 2),
+    "collectives-4": Measurement("collectives", 4),
+}
+
+
+def function_of(name: str) -> Callable[..., list[Row]]:
+    """The function that measures `name`: of a communicator, if it needs ranks, and the rounds."""
+    found = MEASUREMENTS[name]
+    return partial(import_module(f".{found.module}", __package__).measure, **found.options)
 
 
 def work(name: str, num_rounds: int, out: Path | None) -> None:
-    """In a process of its own: measure; write the share of a core it had, and the rows, as JSON."""
+    """Measure in this process; print the share of a core that it had, and the rows, as JSON."""
     wall, cpu = time.perf_counter(), time.process_time()
-    module = module_of(name)
-    more = {"out": out} if name == "bubbles" else {}
-    if name in RANKS:
-        rows = launch(lambda comm: module.measure(comm, num_rounds, **more)
-                      if comm.size == RANKS[name] else [])
-    elif name == "gpt-stock-malloc":
-        rows = module.measure(num_rounds, "stock")
+    measure_rows, num_ranks = function_of(name), MEASUREMENTS[name].num_ranks
+    if name == "bubbles":
+        measure_rows = partial(measure_rows, out=out)
+    if num_ranks:
+        rows = launch(lambda comm: measure_rows(comm, num_rounds)
+                      if comm.size == num_ranks else [])
     else:
-        rows = module.measure(num_rounds)
+        rows = measure_rows(num_rounds)
     if rows:                        # of several ranks only the first has some
         share = (time.process_time() - cpu) / (time.perf_counter() - wall)
         print(json.dumps([share, [asdict(row) for row in rows]]), flush=True)
 
 
 def measure(name: str, num_rounds: int, out: Path | None) -> tuple[float, list[Row]]:
-    """Start the process, or the ranks, that measure `name`; one thread each.
+    """Start the process, or the ranks, that measure `name`, with one thread each.
 
-    Returns (the share of a core that it had, the rows).
+    Returns (the share of a core that it had, the rows).  Raises UsageError if it fails.
     """
     command = [sys.executable, "-m", "minipar", "bench", name, "--worker",
                "--rounds", str(num_rounds)]
     if out is not None:
         command += ["--out", str(out)]
-    if name in RANKS:
+    num_ranks = MEASUREMENTS[name].num_ranks
+    if num_ranks:
         mpirun = find_mpirun()
         if mpirun is None or importlib.util.find_spec("mpi4py") is None:
-            return 1.0, [Row(f"{name} on {RANKS[name]} ranks", "needs MPI: pip install '.[mpi]'")]
-        command = [mpirun, "-n", str(RANKS[name]), *command]
+            return 1.0, [Row(f"{name} on {num_ranks} ranks", "needs MPI: pip install '.[mpi]'")]
+        command = [mpirun, "-n", str(num_ranks), *command]
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    # Four ranks on two cores: we have MPICH sleep while it waits, which helps whoever computes and
-    # makes messages, ours and its own, five times as slow. Here nobody computes.
+    # Elsewhere MPICH sleeps while it waits: ranks that compute then have the cores, but messages
+    # take five times as long.  Here no rank computes while others wait.
     settings = {**one_thread, "MPIR_CVAR_ENABLE_HEAVY_YIELD": "0"}
     done = subprocess.run(command, env={**mpirun_environment(), **settings},
                           stdout=subprocess.PIPE, text=True)
@@ -78,17 +97,17 @@ def measure(name: str, num_rounds: int, out: Path | None) -> tuple[float, list[R
 
 def measure_all(names: Sequence[str], num_rounds: int, out: Path | None
                 ) -> Iterator[tuple[str, list[Row], str]]:
-    """(a name, its rows, a warning or "") for each measurement, as it is done."""
+    """Yield (name, rows, a warning or "") after each measurement."""
     for name in names:
         share, rows = measure(name, num_rounds, out)
-        # Where PyTorch's ranks wait for each other they sleep, in some groups 5 % of the time.
-        is_disturbed = share < 0.90 * min(1.0, num_cores() / RANKS.get(name, 1))
+        # PyTorch's ranks sleep while they wait for each other, in some groups 5 % of the time.
+        is_disturbed = share < 0.90 * min(1.0, num_cores() / max(1, MEASUREMENTS[name].num_ranks))
         yield name, rows, (f"{name}: had only {share:.0%} of a core; other programs were "
                            "running, so measure again") if is_disturbed else ""
 
 
 def settings() -> str:
-    """What the figures depend on, in a few lines."""
+    """The versions and settings that the figures depend on, in a few lines."""
     blas = next((f"{info['internal_api']} {info['version']}, {info['architecture']} kernels"
                  for info in threadpool_info() if info["user_api"] == "blas"
                  and "architecture" in info), "unknown")
