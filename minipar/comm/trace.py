@@ -1,20 +1,20 @@
-"""What happened, when, on which rank: a list of messages and a list of computations.
+"""The trace of a run: a list of messages and a list of computations, with their times.
 
 A message is recorded once, by its sender:  (source, dest, bytes, label, posted, start, end)
 A span is time that a rank computed:        (rank, name, start, end)
 
-`posted` is when the sender began, `start` when both ranks had, `end` when the bytes were there (on
-real ranks: when the receiver saw that they were).  A real sender knows nothing of its receiver's
-times, so a real receiver records its half as well:
+`posted` is when the sender began, `start` when both ranks had begun, `end` when the bytes had
+arrived (on real ranks: when the receiver noticed).  A real sender does not know the times of its
+receiver, so a real receiver records its half as well:
 
     a receive                               (source, dest, bytes, label, posted, end)
 
-`Trace.merged` of all ranks gives each message the times of both.  (Real ranks read the machine's
-clock.  Between machines clocks differ by a constant that no trace knows.)
+`Trace.merged` of all ranks gives each message the times of both.  (Real ranks read the clock of
+their machine.  The clocks of two machines differ by an unknown constant.)
 
-In all other time a rank waited, or did what no operation reports.  Beside them, if asked for, each
-rank's *program* is kept, what it did in its order and without times, so that the run can be played
-again on other links (`replay.py`):
+In all other time a rank waited, or did work that it did not report.  On request a trace also keeps
+each rank's *program*: its actions in order, without times.  With it the run can be replayed on
+other links (`replay.py`):
 
     ("send", group, tag, dest, bytes)           ("recv", group, tag, source, bytes)
     ("wait", number of the send or receive)     ("compute", name, seconds)
@@ -22,22 +22,22 @@ again on other links (`replay.py`):
     ("split", group, color, key, new group)     ("poll",)     ("world", group where it began)
     ("shared", bytes)           an all-reduce in shared memory, which has no messages
 
-A group is a communicator's number on that rank, which all others in these lines are numbers in.
+In programs `group` is the communicator's number on that rank, and ranks are numbers in it.
+Elsewhere ranks are world numbers.  Times are seconds of the rank's own clock.
 
-Ranks are world numbers, times seconds of the rank's own clock.
-The label of a message is the collective that sent it; "control" marks bookkeeping (token counts,
-traces), which the formulas leave out.
+The label of a message is the collective that sent it.  "control" marks bookkeeping (token counts,
+traces), which the formulas do not count.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-POLL = ("poll",)        # asked whether something is done: what follows depends on the time
+POLL = ("poll",)        # asked whether a request is done: what follows depends on the time
 
 
 class Message(NamedTuple):
-    """One message; see the module's docstring."""
+    """A message; its fields are explained at the head of this file."""
 
     source: int
     dest: int
@@ -49,7 +49,7 @@ class Message(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Time that a rank computed; see the module's docstring."""
+    """A time in which a rank computed."""
 
     rank: int
     name: str
@@ -61,9 +61,8 @@ class Span(NamedTuple):
 class Trace:
     """The log of one rank, or of all of them together.
 
-    Events are appended as plain tuples (a named one takes eight times as long to make);
-    `select` and `named_spans` give their fields names.  Of the ranks in `programs` it also logs
-    the program.
+    Events are appended as plain tuples (a NamedTuple takes eight times as long to make); `select`
+    and `named_spans` give their fields names.  `programs` has the programs of ranks that log them.
     """
 
     messages: list[tuple] = field(default_factory=list)
@@ -72,7 +71,7 @@ class Trace:
     receives: list[tuple] = field(default_factory=list)
 
     def clear(self) -> None:
-        """Forget what happened so far."""
+        """Forget all events."""
         self.messages.clear()
         self.spans.clear()
         self.receives.clear()
@@ -97,7 +96,7 @@ class Trace:
         return len(self.select(rank, label))
 
     def first(self) -> float:
-        """When the first message or computation started; 0 if there is none."""
+        """The start of the first message or computation; 0 if there is none."""
         return min((event[-2] for event in (*self.messages, *self.spans)), default=0.0)
 
     def duration(self) -> float:
@@ -119,10 +118,10 @@ class Trace:
         return whole
 
     def join_halves(self) -> None:
-        """Give each message the times of its receive, which is then forgotten.
+        """Give each message the times of its receive; forget the receives.
 
-        Of receives from the same rank with the same label and size the first posted belongs to the
-        first sent, unless it ended before that was sent: then its message was not logged.
+        Among messages of the same ranks, label and size, the first receive belongs to the first
+        send.  A receive that ended before any of them was sent has no logged message.
         """
         if not self.receives:
             return

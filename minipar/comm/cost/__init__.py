@@ -1,14 +1,18 @@
-"""What a collective costs: exactly for any p and n (`predict`), or by the textbook (`textbook`).
+"""The cost of a collective: exact for any p and n (`predict`), or by the textbook (`textbook`).
 
     seconds = rounds · α + bytes · β + reduced · γ
 
 α is the latency of a message in seconds; β the seconds per byte of a link, 1 / bandwidth; γ the
 seconds per byte that a rank combines (Thakur, Rabenseifner & Gropp 2005, section 3).
 
-`choose` takes the least of them on a `Network`, whose links within and between nodes a simulated
-cluster knows, and `fit` finds on a real machine.  `predict` is derived apart from the collectives'
-code, from who talks to whom in each round, so that what is counted on the simulated cluster can be
-compared with it.
+`choose` returns the fastest algorithm on a `Network`, which has a link within nodes and a link
+between nodes.  A simulated cluster knows its links; on a real machine `measure` and `fit` find
+them.  `predict` is written independently of the collectives' code, as the messages of each round,
+so that tests compare it with the messages counted on the simulated cluster.
+
+    model, schedules, predict, textbook     what a collective costs
+    network, choose, auto                   which algorithm "auto" takes
+    measure, fit, calibration               the same, measured on a real machine
 """
 
 from ..collectives.all_reduce import BLOCK_BYTES

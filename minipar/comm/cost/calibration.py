@@ -1,13 +1,13 @@
-"""What is known of the real machine: its links, and which algorithm was fastest from what size on.
+"""The calibration of a real machine: its links, and the fastest algorithms for each size.
 
     table for 4 ranks on 1 node         all_reduce       0 B ─▶ recursive_doubling, tree, ring
                                                    120 000 B ─▶ ring, rabenseifner, …
 
 `minipar calibrate` measures it (measure.py) and keeps it in a file of the user's cache folder, one
-for each host and MPI.  Rank 0 reads the file when the world is made and gives it to all, so that
-all ranks choose alike.  A measured table comes before the model: it also knows what the model
-leaves out, such as caches.  Of each size it ranks all algorithms, fastest first; one that does not
-exist or cannot run is passed over.
+for each host and MPI.  When the world is made, rank 0 reads the file and sends it to all, so that
+all ranks choose alike.  A measured table is preferred to the model, since it includes effects that
+the model ignores, such as caches.  For each size it ranks all algorithms, the fastest first; those
+that do not exist or cannot run are skipped.
 """
 
 import json
@@ -25,11 +25,11 @@ from ..simulated.topology import Link
 
 FORMAT = 1      # of the file; another one is not read
 
-Rows = tuple[tuple[int, tuple[str, ...]], ...]      # (from so many bytes on, fastest first)
+Rows = tuple[tuple[int, tuple[str, ...]], ...]      # (first number of bytes, fastest first)
 
 
 class Table(NamedTuple):
-    """What `num_ranks` ranks on `num_nodes` nodes measured, by operation."""
+    """The measurements of `num_ranks` ranks on `num_nodes` nodes: rows by operation."""
 
     num_ranks: int
     num_nodes: int
@@ -47,9 +47,9 @@ class Calibration:
 
     def ranking(self, operation: str, num_bytes: int, num_ranks: int,
                 num_nodes: int) -> tuple[str, ...]:
-        """The algorithms from the fastest on, measured with the most ranks that are no more.
+        """The algorithms, the fastest first, by the table with the most ranks up to `num_ranks`.
 
-        Empty where nobody measured on as many nodes.
+        Empty without a table for as many nodes.
         """
         known = [table for table in self.tables + BUILT_IN.tables if operation in table.rows
                  and table.num_nodes == num_nodes and table.num_ranks <= num_ranks]
@@ -59,7 +59,7 @@ class Calibration:
         return [names for start, names in rows if start <= num_bytes][-1]
 
     def with_tables(self, *tables: Table) -> "Calibration":
-        """With these, a later one in place of an earlier one for as many ranks and nodes."""
+        """A copy with further tables; one for the same ranks and nodes is replaced."""
         by_place = {table[:2]: table for table in tables}
         return Calibration(self.within, self.between, self.combining, tuple(by_place.values()))
 
@@ -70,8 +70,8 @@ class Calibration:
                            "combining": self.combining, "tables": tables}, indent=1)
 
 
-# Measured with MPICH 5.0 on two cores of an AMD Zen 5, with 2 and 4 ranks; it stands for every
-# machine that was not calibrated.  Between nodes: a guess at 10 Gbit Ethernet.
+# Measured with MPICH 5.0 on two cores of an AMD Zen 5, with 2 and 4 ranks; used on machines that
+# were not calibrated.  The link between nodes is a guess for 10 Gbit Ethernet.
 BUILT_IN = Calibration(Link(5e-6, 7.5e9), Link(3e-5, 1.2e9), 2e10, (
     Table(2, 1, {"all_reduce": ((0, ("recursive_doubling",)),
                                 (128 << 10, ("blocked_ring", "recursive_doubling")),
@@ -114,14 +114,14 @@ def _rows(rows: list) -> Rows:
 
 
 def file_of(MPI: Any) -> Path:
-    """Where the calibration of this host and this MPI library is kept."""
+    """The file for the calibration of this host and this MPI library."""
     library = MPI.Get_library_version().split("\n")[0].strip("\0 ")
     name = re.sub(r"[^\w.]+", "-", f"{platform.node()} {library}").strip("-").lower()
     return cache_folder() / f"calibration-{name}.json"
 
 
 def read(path: Path) -> tuple[Calibration | None, str]:
-    """(what the file says, "" or what is wrong with it in one line); None if there is none."""
+    """(the calibration in the file or None, a line about what is wrong with it or "")."""
     try:
         return from_json(path.read_text(encoding="utf-8")), ""
     except FileNotFoundError:
@@ -132,12 +132,12 @@ def read(path: Path) -> tuple[Calibration | None, str]:
 
 
 def write(path: Path, calibration: Calibration) -> None:
-    """Write it, whole or not at all."""
+    """Write the file atomically."""
     replace_file(path, lambda file: file.write(calibration.as_json().encode()))
 
 
 def shared(mpi_comm: Any, MPI: Any) -> Calibration:
-    """What rank 0 finds in its file, on all ranks; BUILT_IN if there is no sound one."""
+    """Collective.  The calibration in rank 0's file, on all ranks; BUILT_IN without a sound one."""
     found = None
     if mpi_comm.Get_rank() == 0:
         found, problem = read(file_of(MPI))

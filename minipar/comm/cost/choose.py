@@ -4,14 +4,14 @@
                  ╲_____________╱_____ ring          few bytes while bytes · β does: where the lines
                       bytes ─▶  ▲                   cross, the choice changes
 
-Only its arguments count, so that all ranks choose the same one.
+The choice depends on the arguments alone, so that all ranks choose the same algorithm.
 """
 
 from collections.abc import Callable, Sequence
 
 from .network import UNKNOWN, Network, seconds_on
 
-CHOICES = {     # of equal ones "auto" takes the first
+CHOICES = {     # if several are equally fast, "auto" takes the first
     "barrier": ("dissemination", "tree"),
     "broadcast": ("binomial", "pipelined_chain", "scatter_all_gather"),
     "scatter": ("binomial", "linear"), "gather": ("binomial", "linear"),
@@ -25,7 +25,7 @@ CHOICES = {     # of equal ones "auto" takes the first
 
 
 def candidates(operation: str, network: Network) -> tuple[str, ...]:
-    """What there is to choose from; two more where several nodes have several ranks."""
+    """The algorithms to choose from; two more if several nodes have several ranks."""
     several = operation == "all_reduce" and len(network.runs) > 1 and max(network.runs) > 1
     return CHOICES[operation] + (("hierarchical", "torus") if several else ())
 
@@ -33,17 +33,17 @@ def candidates(operation: str, network: Network) -> tuple[str, ...]:
 def choose(operation: str, p: int, num_bytes: int, network: Network = UNKNOWN) -> str:
     """The candidate that takes the fewest seconds for `num_bytes` on `p` ranks joined by `network`.
 
-    Of equal ones the first.  Nothing but the arguments counts, so that all ranks choose the same.
+    If several are equally fast, the first of them.
     """
     return min(candidates(operation, network),
                key=lambda algorithm: seconds_on(operation, algorithm, p, num_bytes, network))
 
 
 def crossings(best: Callable[[int], str], sizes: Sequence[int]) -> list[tuple[int, str, str]]:
-    """Where best(num_bytes) changes between the first and the last of `sizes`.
+    """The sizes at which best(num_bytes) changes, between the first and the last of `sizes`.
 
-    [(the first number of bytes at which it is another, what it was, what it is), …], found by
-    bisection between neighbouring sizes.
+    [(first number of bytes of the new algorithm, the old one, the new one), …], found by bisection
+    between neighbouring sizes.
     """
     found = []
     for low, high in zip(sizes, sizes[1:]):

@@ -1,15 +1,15 @@
-"""The four numbers of a cost, and what they come to in seconds."""
+"""The four numbers of a cost, and the seconds that they amount to."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """What one collective takes.
+    """The cost of a collective.
 
-    `rounds`, `num_bytes` and `reduced` are on the critical path: the time that passes if each
-    message takes 1, if each byte sent takes 1, or if each byte combined takes 1, and all else
-    nothing.  (The three paths may differ.)  `messages` counts those of all ranks, empty ones too.
+    `rounds`, `num_bytes` and `reduced` are lengths of critical paths: the time that passes if only
+    messages take time (1 each), only bytes sent, or only bytes combined.  (The three paths may
+    differ.)  `messages` is the number of messages of all ranks, empty ones too.
     """
 
     rounds: float
@@ -31,9 +31,8 @@ Round = tuple[int, list[tuple[int, int, int]]]      # see `critical`
 def critical(rounds: Iterable[Round], num_ranks: int, itemsize: int) -> Cost:
     """The cost of rounds (times combined, [(source, dest, elements), …]).
 
-    In a round every rank sends at most one message and receives at most one, both at once; a
-    message begins when both its ends are ready, and its receiver combines all of its elements so
-    many times before it goes on.
+    In a round every rank sends and receives at most one message, both at once.  A message begins
+    when both its ranks are ready.  Its receiver then combines all elements `times combined` times.
     """
     by_round, by_size, by_work = ([0] * num_ranks for _ in range(3))
     messages = 0
@@ -56,7 +55,7 @@ def duration(rounds: Iterable[Round], num_ranks: int, combining: float,
              link_of: Callable[[int, int], tuple[float, float]]) -> float:
     """Seconds that rounds of bytes take where link_of(source, dest) is (latency, bandwidth).
 
-    What `critical` counts, on links that are not all alike.
+    As `critical`, but on links that differ.
     """
     clock = [0.0] * num_ranks
     for times_combined, transfers in rounds:

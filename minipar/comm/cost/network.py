@@ -1,4 +1,4 @@
-"""What "auto" reckons with: the links of a communicator, and seconds of an algorithm over them.
+"""The network of a communicator, and the seconds that an algorithm takes on it.
 
     node 0  [0]══[1]──────[2]══[3]  node 1        ══ within     ── between (slower)
 
@@ -7,10 +7,10 @@
     hierarchical            2 rounds ══ , 2 rounds ── of half the bytes, by one rank of each node
     torus                   2 rounds ══ of half the bytes, 2 rounds ── of a quarter, by all ranks
 
-Up to 64 ranks the rounds are gone through one by one, each message at the price of its link.  For
-more the closed forms decide.  Where all nodes have equally many ranks, and both numbers are powers
-of two, algorithms that talk to ranks 2^k away split cleanly into rounds within and rounds between
-nodes; of any other algorithm all rounds count as slow, which is at most too much.
+Up to 64 ranks the time is simulated round by round, each message on its own link.  For more ranks
+the closed forms of the textbook are used.  If all nodes have equally many ranks, and both numbers
+are powers of two, algorithms that send to ranks 2^k away have rounds within nodes and rounds
+between nodes.  For any other algorithm all rounds count as slow: an upper bound.
 """
 
 from collections.abc import Sequence
@@ -52,8 +52,7 @@ def runs_of(nodes: Sequence[int]) -> tuple[int, ...]:
 def network_of_cluster(cluster: Any, members: Sequence[int]) -> Network:
     """The network of `members`, world numbers, of a simulated cluster that runs.
 
-    Combining is free there: the cluster charges what is reported to it, and collectives report
-    messages only.
+    Combining is free there: collectives report only messages to the cluster, no computation.
     """
     common = Link(cluster.latency, cluster.bandwidth)
     within, between = cluster.links.slowest(members) if cluster.links else (common, common)
@@ -78,7 +77,7 @@ def seconds_on(operation: str, algorithm: str, p: int, num_bytes: int, network: 
                for cost, link in closed_parts(operation, algorithm, p, num_bytes, network))
 
 
-# Who talks to ranks 2^k away, in rounds that halve or double what is sent, or that send all of it.
+# Algorithms that send to ranks 2^k away: in rounds that halve or double the bytes, or send all.
 HALVING = {("all_reduce", "rabenseifner"), ("reduce", "rabenseifner"), ("scatter", "binomial"),
            ("reduce_scatter", "recursive_halving"), ("gather", "binomial")}
 SENDING_ALL = {("all_reduce", "recursive_doubling"), ("all_reduce", "tree"),
@@ -87,7 +86,7 @@ SENDING_ALL = {("all_reduce", "recursive_doubling"), ("all_reduce", "tree"),
 
 def closed_parts(operation: str, algorithm: str, p: int, num_bytes: float,
                  network: Network) -> list[tuple[Cost, Link]]:
-    """What the algorithm costs by the textbook, and over which link each part of that goes."""
+    """The textbook's cost of each part of the algorithm, with the link that it uses."""
     within, between, case = network.within, network.between, (operation, algorithm)
     runs = network.runs or (p,)
     num_nodes, largest = len(runs), max(runs)

@@ -1,6 +1,6 @@
 """The exact cost of each algorithm, from who sends how much to whom in each round.
 
-Written down apart from the collectives' code, from the pictures in its docstrings: a list of rounds
+Written independently of the collectives' code, from the pictures in its docstrings: lists of rounds
 (times combined, [(source, dest, elements), …]), which `critical` adds up.
 """
 
@@ -35,7 +35,7 @@ def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
               counts: Sequence | None = None, num_segments: int | None = None,
               node_sizes: Sequence[int] | None = None,
               block_bytes: int = BLOCK_BYTES) -> Iterable[Round]:
-    """Who sends how many elements to whom, round by round; see `predict`.
+    """The messages of each round, for the arguments of `predict`.
 
     `node_sizes` are the numbers of consecutive ranks that share a node, for hierarchical
     and torus.

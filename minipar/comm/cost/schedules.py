@@ -1,4 +1,4 @@
-"""Who sends how many elements to whom, round by round: (times combined, [(source, dest, size)])."""
+"""The messages of each round: (times combined, [(source, dest, number of elements)])."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -11,7 +11,7 @@ def cut(total: int, num_pieces: int) -> list[int]:
 
 
 def fill(total: int, length: int) -> list[int]:
-    """As many times `length` as go into the total, and what is left over."""
+    """`length` as often as it fits into the total, and the remainder."""
     return [min(length, total - start) for start in range(0, total, length)]
 
 
@@ -22,7 +22,7 @@ def dissemination(p: int) -> Iterator[Round]:
 
 
 def spread(p: int, n: int) -> Iterator[Round]:
-    """Everyone who has it tells one more."""
+    """Every rank that has the array sends it to one more."""
     for k in range((p - 1).bit_length()):
         yield 0, [(r, r + 2**k, n) for r in range(min(2**k, p - 2**k))]
 
@@ -73,7 +73,7 @@ def ring(pieces: list[int], first: int, times_combined: int) -> Iterator[Round]:
 
 
 def pairwise(pieces: list[int]) -> Iterator[Round]:
-    """In round t everyone gives the rank t further on its own piece."""
+    """In round t each rank sends the rank t further on that rank's piece."""
     p = len(pieces)
     for t in range(1, p):
         yield 1, [(r, (r + t) % p, pieces[(r + t) % p]) for r in range(p)]
@@ -90,9 +90,9 @@ def bruck_gather(pieces: list[int]) -> Iterator[Round]:
 
 
 def shifts(p: int, n: int, first: int, later: int) -> Iterator[Round]:
-    """In round k everyone gives to the rank 2^k further on, if there is one.
+    """In round k each rank sends to the rank 2^k further on, if there is one.
 
-    What comes is combined `first` times by a rank that received nothing yet, else `later` times.
+    A rank combines its first message `first` times, and the others `later` times.
     """
     for k in range((p - 1).bit_length()):
         arrivals = [(r, r + 2**k, n) for r in range(p - 2**k)]
@@ -100,14 +100,14 @@ def shifts(p: int, n: int, first: int, later: int) -> Iterator[Round]:
 
 
 def exchange(table: list) -> Iterator[Round]:
-    """In round t everyone gives the rank t further on what is for it."""
+    """In round t each rank sends the rank t further on its piece."""
     p = len(table)
     for t in range(1, p):
         yield 0, [(r, (r + t) % p, table[r][(r + t) % p]) for r in range(p)]
 
 
 def bruck_exchange(table: list) -> Iterator[Round]:
-    """In round k everything with bit k in its distance jumps 2^k, from where it has come to."""
+    """In round k each piece whose distance has bit k jumps from its present rank by 2^k."""
     p = len(table)
     for k in range((p - 1).bit_length()):
         load = [0] * p
@@ -146,7 +146,7 @@ def block(pieces: list[int], rank: int, k: int) -> int:
 
 
 def core_of(p: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """The 2^⌊log₂ p⌋ ranks that take part, and (who stands aside, who represents them)."""
+    """The 2^⌊log₂ p⌋ ranks of the core, and (each other rank, its partner in the core)."""
     extra = p - 2 ** (p.bit_length() - 1)
     pairs = [(2 * i + 1, 2 * i) for i in range(extra)]
     aside = {odd for odd, _ in pairs}
@@ -160,10 +160,10 @@ def renumber(rounds: Iterable[Round], ranks: Sequence[int]) -> Iterator[Round]:
 
 
 def folded(p: int, n: int, *stages: Callable, give_back: bool = True) -> Iterator[Round]:
-    """A vector of n among the core, after adding what those aside have.
+    """A vector of n reduced among the core, after the other ranks have added theirs.
 
-    Each stage is a function of the pieces that the core cuts it into.  With `give_back`, those
-    aside get the result in the end.
+    Each stage is a function of the pieces into which the core cuts the vector.  With `give_back`
+    the other ranks get the result in the end.
     """
     ranks, pairs = core_of(p)
     yield 1, [(odd, even, n) for odd, even in pairs]

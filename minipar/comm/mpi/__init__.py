@@ -1,1 +1,12 @@
-"""Communication between real MPI processes, through mpi4py."""
+"""Real ranks, through mpi4py: loaded only where there are some.
+
+    world.py                    all ranks of mpirun, or those of a communicator of mpi4py
+    communicator.py, request.py messages
+    progress.py                 non-blocking collectives
+    library.py                  loads MPI, after checking that launcher and library fit
+    watchdog.py, guardian.py    report ranks that are stuck, and ranks that died
+    builtin_collectives.py      algorithm="mpi": the library's own collectives
+    shared_memory.py, _window   algorithm="shared": an all-reduce without messages on a node
+
+Import `world.from_mpi`, or use `launch`.
+"""

@@ -1,4 +1,14 @@
-"""The simulated cluster: any number of ranks in one process, in virtual time."""
+"""The simulated cluster: any number of ranks in one process, in virtual time.
+
+    cluster.py, rank.py, communicator.py    ranks are greenlets, a message is two requests
+    progress.py                             non-blocking collectives
+    topology.py, faults.py                  links that differ; slow and lost ranks
+    deadlock.py, mismatch.py                the reports: who waits for what, who called what
+    replay.py                               the same messages on another cluster
+    copy_stream.py                          copies between device and host
+
+Start with `Cluster(4).run(main)`.
+"""
 
 from .cluster import Cluster
 from .communicator import SimulatedCommunicator

@@ -1,15 +1,15 @@
-"""What goes wrong on a simulated cluster: ranks that compute slowly, ranks that are lost.
+"""Faults of a simulated cluster: ranks that compute slowly, and ranks that are lost.
 
     Cluster(4, faults=Faults(slow={2: 1.5}, lost={3: 0.5}))
 
 Rank 2 takes 1.5 times as long over everything it computes (a *straggler*).  Rank 3 is lost at
-0.5 s of virtual time, as if its machine had lost power.  The job then ends as one under `mpirun`
-does: every other rank that is still running gets a RankLost at the line where it waits (its
-`finally` blocks run, and can communicate no more), and so does whoever called `Cluster.run`.  The
-sentence names the lost rank, and what each of the others was doing.
+0.5 s of virtual time, as if its machine had lost power.  The job then ends as under `mpirun`: every
+other rank that is still running gets a RankLost at the line where it waits.  Its `finally` blocks
+run, but can no longer communicate.  The caller of `Cluster.run` gets the same RankLost, which names
+the lost rank, and what each other rank was doing.
 
-The loss is one event among those that the ranks make: at its time in the cluster's heap a greenlet
-of its own runs, and ends the run.  So faults cost nothing until they happen.
+The loss is an event in the cluster's heap, like those of the ranks: at its time a greenlet of its
+own runs, and ends the run.  So faults cost nothing until they happen.
 """
 
 from contextlib import suppress
@@ -23,7 +23,7 @@ from .deadlock import Closed, describe_waits
 
 
 class RankLost(RuntimeError):
-    """A rank is gone; `rank` is its number in the world."""
+    """A rank was lost; `rank` is its world number."""
 
     def __init__(self, rank: int, sentence: str):
         super().__init__(sentence)
@@ -38,7 +38,7 @@ class Faults:
     lost: dict[int, float] = field(default_factory=dict)
 
     def begin(self, cluster: Any) -> None:
-        """At the start of a run: slow the slow ranks, put the losses into the queue of events."""
+        """Begin a run: set the slowness of ranks, and put the losses into the queue of events."""
         for rank in (*self.slow, *self.lost):
             if not 0 <= rank < cluster.num_ranks:
                 raise ValueError(f"a fault of rank {rank}: the cluster has ranks 0 … "
@@ -53,10 +53,7 @@ class Faults:
 
 
 def lose(cluster: Any, number: int, when: float) -> None:
-    """Rank `number` is lost now, at `when`: end the others, then the run.
-
-    Nothing happens if it had finished before.
-    """
+    """End the run, because rank `number` is lost at `when`; do nothing if it has finished."""
     lost = cluster.ranks[number]
     if lost.greenlet.dead and lost.clock < when:
         return
@@ -66,12 +63,12 @@ def lose(cluster: Any, number: int, when: float) -> None:
                             "virtual time, and the run ended", *waits])
     cluster.sends = cluster.recvs = cluster.splits = cluster.calls = Closed()
     for rank in cluster.ranks:
-        if rank.trace is not None:          # who ran ahead of the others did so in vain
+        if rank.trace is not None:          # events after the loss did not happen
             rank.trace.messages[:] = [m for m in rank.trace.messages if m[-1] <= when]
             rank.trace.spans[:] = [(*span[:-1], min(span[-1], when))
                                    for span in rank.trace.spans if span[-2] < when]
     for rank in others:
-        rank.greenlet.parent = getcurrent()         # it ends here, not in the loop of the cluster
+        rank.greenlet.parent = getcurrent()         # so that it ends here
         with suppress(RankLost, RuntimeError):
             rank.greenlet.throw(RankLost(number, sentence))
     raise RankLost(number, sentence)

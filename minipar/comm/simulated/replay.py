@@ -45,7 +45,7 @@ def replay(trace: Trace, cluster: Cluster, compute: float = 1.0) -> float:
     if the trace has no programs, or other ranks than the cluster, if it began after a communicator
     that it uses was made, or if the program went by what was done first (Works, `test`,
     `wait_any`): elsewhere it might go another way.
-    Raises Deadlock where the run, played so far, goes on for nobody, as the trace of a hung one.
+    Raises Deadlock if no rank can continue, as with the trace of a run that hung.
     """
     if not trace.programs:
         raise ValueError('the trace has no programs to play: make it by Cluster(n, '

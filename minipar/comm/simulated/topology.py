@@ -1,4 +1,4 @@
-"""Links that are not all alike: fast within a node, slow between nodes, a little late at random.
+"""Links that differ: fast within a node, slow between nodes, with random delays.
 
     node 0  [0]══[1]──────[2]══[3]  node 1        ══ within: 1 µs, 100 GB/s
                                                   ── between: 10 µs, 10 GB/s
@@ -6,9 +6,9 @@
     cluster = Cluster(nodes=2, devices_per_node=2,
                       links=Links(within=Link(1e-6, 1e11), between=Link(1e-5, 1e10)))
 
-A message of n bytes over a link takes latency + n / bandwidth, and one more delay, drawn anew for
-each message from an exponential distribution, where `delay` says its mean.  Delays come from a
-generator seeded by (seed, source, dest): the same seed gives the same run, whatever else changes.
+A message of n bytes over a link takes latency + n / bandwidth.  If `delay` is given, each message
+takes a random time more, drawn from an exponential distribution with this mean.  The generator of
+each link is seeded by (seed, source, dest), so the same seed gives the same run.
 """
 
 import random
@@ -24,7 +24,7 @@ class Link(NamedTuple):
     bandwidth: float
 
     def worse(self, other: "Link") -> "Link":
-        """The longer latency and the lower bandwidth of both."""
+        """The higher latency and the lower bandwidth of both."""
         return Link(max(self.latency, other.latency), min(self.bandwidth, other.bandwidth))
 
 
@@ -43,7 +43,7 @@ class Links:
     seed: int = 0
 
     def begin(self, cluster: Any) -> None:
-        """At the start of a run."""
+        """Begin a run on `cluster`, whose latency and bandwidth are the defaults."""
         common = Link(cluster.latency, cluster.bandwidth)
         self._within, self._between = self.within or common, self.between or common
         self._per_node = cluster.devices_per_node
@@ -57,9 +57,9 @@ class Links:
         return self._within if near else self._between
 
     def slowest(self, members: Iterable[int]) -> tuple[Link, Link]:
-        """(within a node, between nodes): as slow as the slowest link among ranks `members`.
+        """(within a node, between nodes): the slowest links among the world ranks `members`.
 
-        Mean random delays are part of the latency.
+        Their latency includes the mean of the random delays.
         """
         here, found = set(members), [self._within, self._between]
         for (source, dest), link in self.special.items():
@@ -70,7 +70,7 @@ class Links:
         return within, between
 
     def carry(self, source: int, dest: int, num_bytes: int, start: float) -> tuple[float, float]:
-        """(when both ports are free again, when a message that begins at `start` is there)."""
+        """(time when both ports are free again, time when the message has arrived)."""
         link = self.find(source, dest)
         free = start + num_bytes / link.bandwidth
         if not self.delay:
