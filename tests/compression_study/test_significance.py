@@ -1,4 +1,4 @@
-"""How the study judges: errors as rare as it says, more found with more seeds, no lucky winners."""
+"""Verdicts of the study: errors as rare as promised, more findings with more seeds."""
 
 import math
 

@@ -198,7 +198,8 @@ def stages_on_paper(policy, cuts):
     for stage, (start, stop) in enumerate(zip([0, *cuts], [*cuts, len(parts)])):
         last = stop == len(parts)
         steps = list(run_steps(policy(parts[start:stop]),
-                               ChainProfile(costs.parts[start:stop], costs.loss_bytes if last else 0)))
+                               ChainProfile(costs.parts[start:stop],
+                                            costs.loss_bytes if last else 0)))
         (kept[stage],) = [step.live for step in steps if step.kind == LOSS]
         most[stage] = max(step.live for step in steps)
     return kept, most

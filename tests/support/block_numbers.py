@@ -12,7 +12,7 @@ CODECS = pytest.mark.parametrize("codec", [EIGHT, FOUR], ids=["int8", "int4"])
 
 
 def draw(p: int, n: int, seed: int = 0) -> np.ndarray:
-    """What each rank has, of sizes that differ from number to number by a thousand times."""
+    """The numbers of each rank; their sizes differ by a factor of up to a thousand."""
     random = np.random.default_rng(seed)
     return (random.standard_normal((p, n)) * 10.0**random.uniform(-3, 0, n)).astype(np.float32)
 

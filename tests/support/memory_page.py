@@ -44,7 +44,7 @@ def layers() -> Iterator[str]:
 
 
 def parts() -> Iterator[str]:
-    """What one layer on one rank keeps, by what."""
+    """The bytes that one layer keeps on one rank, by kind of array."""
     yield "| kept | minipar | paper | why |"
     yield "| --- | --- | --- | --- |"
     for name, size in layer_activations(CONFIG, BATCH, itemsize=2).items():
@@ -66,7 +66,7 @@ def peaks() -> Iterator[str]:
 
 
 def page() -> str:
-    """The page with its tables made anew."""
+    """The page with its tables recomputed."""
     text = PAGE.read_text()
     for name, lines in (("layers", layers()), ("parts", parts()), ("peaks", peaks())):
         before, rest = text.split(f"<!-- {name} -->\n")

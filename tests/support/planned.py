@@ -19,7 +19,7 @@ KINDS = ("gpt", "selective gpt", "relu", "gelu", "tanh")
 
 
 class Counted(NamedTuple):
-    """What one step counted, and its gradients."""
+    """The counts of one step, and its gradients."""
 
     peak: int
     forward: int        # FLOPs
@@ -48,7 +48,7 @@ def batch_of(kind, dtype=np.float32):
 
 @cache
 def costs_of(kind, dtype=np.float32, dropout=0.1, shapes_only=False):
-    """What its parts cost."""
+    """The profile of its parts."""
     x, targets = batch_of(kind, dtype)
     model = model_of(kind, dtype, dropout, ShapeArray((), dtype) if shapes_only else None)
     if shapes_only:

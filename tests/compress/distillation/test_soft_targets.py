@@ -60,7 +60,7 @@ def test_large_logits_stay_finite():
 
 
 def test_t_squared_keeps_the_gradient_s_size():
-    """Where logits are small beside T: (q - p) / T times T² is z - z' (of mean 0) over classes."""
+    """For logits small compared with T, (q - p) / T times T² is z - z' (of mean 0) over classes."""
     z, t = leaf(LOGITS[:, 0]), TEACHER[:, 0]
     soft_cross_entropy(z, t, np.zeros(2, int), 1e4).backward()
     centred = [x - x.mean(-1, keepdims=True) for x in (z.data, t)]

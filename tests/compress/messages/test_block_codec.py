@@ -1,4 +1,4 @@
-"""Blocks of small integers: lengths, errors of half a step, and what is not finite."""
+"""Blocks of small integers: lengths, errors of half a step, and infinities."""
 
 import numpy as np
 import pytest

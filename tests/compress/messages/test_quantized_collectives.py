@@ -59,7 +59,7 @@ def test_reduce_scatter_and_all_gather(world, counts):
         assert sums.all_gather(comm, every[0][mine].copy(), lengths, whole) is whole
         assert (np.abs(whole - every[0]) <= half_steps(every[0], EIGHT, lengths)).all()
         assert not ranks_that_differ(comm, whole.tobytes())
-        assert sums.feedback.residuals == {}                # nobody said whose these are
+        assert sums.feedback.residuals == {}                # no key was given
     world.run(body)
 
 

@@ -1,4 +1,4 @@
-"""Which weights go: by magnitude, at random, by gradient, 2 of 4; the same on every mesh."""
+"""Pruned weights: by magnitude, at random, by gradient, 2 of 4; the same on every mesh."""
 
 import numpy as np
 import pytest
@@ -193,7 +193,7 @@ def test_a_threshold_is_agreed_on_in_so_many_bytes(world):
 
 
 def traced(comm, call):
-    """What this rank sends in call()."""
+    """The bytes that this rank sends in call()."""
     comm.start_trace()
     call()
     return comm.stop_trace()

@@ -31,7 +31,7 @@ def new(kind):
     return model
 
 
-# With its column alone masked a neuron goes on saying act(bias); or nobody listens to it.
+# A neuron with only its column masked outputs act(bias); or no layer uses its output.
 PARTS = {"all": lambda name: True, "columns": lambda name: name.endswith("weight"),
          "columns alone": lambda name: name.endswith(("c_fc.weight", "c_attn.weight", "0.weight")),
          "rows alone": lambda name: name.endswith(("c_proj.weight", "2.weight", "3.weight"))}

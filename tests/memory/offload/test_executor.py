@@ -36,7 +36,7 @@ ROWS = 3.0
 
 @cache
 def costs_with_loss(kind):
-    """What the parts cost, the loss being the last."""
+    """The profile of the parts; the loss is the last."""
     model, (x, targets) = model_of(kind), batch_of(kind)
     with training_step(1, 2, range(3)):
         return profile_parts(parts_and_loss(model, targets, ROWS), x,
@@ -63,7 +63,7 @@ def executed(kind, decisions, machine):
 
 
 def check(kind, decisions, machine):
-    """What is predicted is what happens, on every lane."""
+    """Every lane runs as predicted."""
     costs = costs_with_loss(kind)
     seconds, peak, spans, gradients = executed(kind, decisions, machine)
     assert (pytest.approx(seconds, rel=1e-12), peak) == step_cost(decisions, costs, machine)

@@ -74,7 +74,7 @@ def test_copies_are_counted_and_begin_ahead_of_their_use(ahead):
 
 
 def saved_by(function, *arrays, **options):
-    """What it makes of what an operation saves: the OffloadActivations, and the result."""
+    """Save an array with OffloadActivations: the offload, and the result of packing."""
     offload = OffloadActivations(MappedFile().empty, **options)
     inputs = [Tensor(array, requires_grad=True) for array in arrays]
     with offload.recording():

@@ -1,4 +1,4 @@
-"""What a plan is predicted to cost is what ledger and meter count, byte for byte."""
+"""The predicted cost of a plan equals the counts of ledger and meter, byte for byte."""
 
 from functools import cache, partial
 
