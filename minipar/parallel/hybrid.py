@@ -8,19 +8,19 @@
     └────────┴────────┘    └────────┴────────┘
        tp 0     tp 1          tp 0     tp 1
 
-Each axis is a strategy of its own and knows nothing of the others: `parallelize` changes what a
-layer does, a `Pipeline` cuts the changed model into stages, and when the schedule has run, each
-rank sums the gradients of its parameters over the ranks that have the same ones: those of dp.
-With FSDP these have shards instead, and gather and reduce while it runs (fsdp_pipeline.py).
+Each axis is a strategy of its own and knows nothing of the others.  `parallelize` makes the layers
+tensor-parallel, and a `Pipeline` cuts that model into stages.  When the schedule has run, the dp
+ranks of each stage, which have the same parameters, sum their gradients (`OVER_DP`).  With FSDP
+they have shards instead, and gather and reduce while the schedule runs (fsdp_pipeline.py).
 
     g(parameter) = Σ over dp  Σ over microbatches  dL/dparameter,    L = Σ losses / targets of all
 
-Nobody divides again.  Targets and losses are counted once: on the last stage, by tp rank 0.  The
+No rank divides again.  Targets and losses are counted once: on the last stage, by tp rank 0.  The
 norm of all gradients is a sum over pp, over tp where parameters are cut, and over dp where ZeRO or
-FSDP has cut the sums.  Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020 (ZeRO).
+FSDP shards the gradients.  Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
@@ -35,22 +35,87 @@ from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
 from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
-from .pipeline.fsdp_pipeline import MENDED, FullyShardedPipeline
+from .pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH, FullyShardedPipeline
 from .pipeline.stage_shards import StageShard
 from .pipeline.stage_slab import StageSlab
-from .pipeline.stages import AT_ONCE
+from .pipeline.stages import NEEDS_ALL_STAGES
 from .strategy import Microbatch, Strategy
 from .tensor.apply import parallelize
 from .wire import UNCOMPRESSED, Wire
 
 AXES = ("pp", "dp", "tp")
-DATA_PARALLEL = ("ddp", "zero1", "fsdp")
+
+
+class AllReduceOverDP:
+    """ddp: the dp ranks of a stage sum its gradients, and each keeps all of them.
+
+    Base of the other ways.  `slabs` are what this rank optimizes of `stage_slabs`.
+    """
+
+    pipeline_class: type[Pipeline] = Pipeline
+    at_once: str | None = None          # why a rank must not call backward without its dp ranks
+
+    def __init__(self, pipeline: Pipeline, dp: Communicator,
+                 comm_of: Callable[[StageSlab], Communicator], wire: Wire, gather_wire: Wire):
+        self.pipeline, self.dp, self.comm_of, self.wire = pipeline, dp, comm_of, wire
+        self.shard(gather_wire)
+
+    def shard(self, gather_wire: Wire) -> None:
+        """Set `stage_slabs`, this rank's parameters, and `slabs`."""
+        self.stage_slabs = self.slabs = self.pipeline.slabs
+
+    def reduce(self) -> None:
+        """Sum over dp the gradients of a batch, which the schedule has computed."""
+        for slab in self.stage_slabs:
+            self.wire.all_reduce(self.dp, slab.grad, key=slab)
+
+    def gather(self) -> None:
+        """Give each dp rank the parameters that the optimizer has updated elsewhere."""
+
+
+class ShardedStatesOverDP(AllReduceOverDP):
+    """zero1: each dp rank optimizes one piece of a slab, and all gather the parameters."""
+
+    def shard(self, gather_wire: Wire) -> None:
+        """Cut each slab into pieces."""
+        self.stage_slabs = self.pipeline.slabs
+        self.slabs = [StageShard(slab, self.dp, self.comm_of(slab)) for slab in self.stage_slabs]
+
+    def reduce(self) -> None:
+        """Sum this rank's piece of the gradients over dp."""
+        for slab, shard in zip(self.stage_slabs, self.slabs):
+            self.wire.reduce_scatter(self.dp, slab.grad, shard.counts, key=slab)
+            shard.has_grad = True
+
+    def gather(self) -> None:
+        """Gather the pieces of the parameters."""
+        for slab, shard in zip(self.stage_slabs, self.slabs):
+            all_gather(self.dp, shard.data, counts=shard.counts, out=slab.data)
+
+
+class FullyShardedOverDP(AllReduceOverDP):
+    """fsdp: each dp rank keeps shards, which the pipeline gathers and reduces as it runs."""
+
+    pipeline_class = FullyShardedPipeline
+    at_once = NEEDS_WHOLE_BATCH
+
+    def shard(self, gather_wire: Wire) -> None:
+        """Cut the parameters of the pipeline into shards."""
+        self.pipeline.shard(self.dp, self.comm_of, self.wire, gather_wire)
+        self.stage_slabs = self.slabs = self.pipeline.slabs
+
+    def reduce(self) -> None:
+        """Do nothing: the gradients were reduced during the schedule."""
+
+
+OVER_DP = {"ddp": AllReduceOverDP, "zero1": ShardedStatesOverDP, "fsdp": FullyShardedOverDP}
+DATA_PARALLEL = tuple(OVER_DP)
 
 
 class Hybrid(Strategy):
-    """Trains `model` on a mesh; see `make_hybrid`.  A batch is all microbatches at once.
+    """A strategy that trains `model` on a mesh, all microbatches at once; see `make_hybrid`.
 
-    `pipeline` is what runs the schedule; after a batch it has `intervals` and `most_in_flight`.
+    `pipeline` runs the schedule; after a batch it has `intervals` and `most_in_flight`.
     """
 
     def __init__(self, model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
@@ -59,53 +124,50 @@ class Hybrid(Strategy):
                  scatter_gather: bool = False, wire: Wire = UNCOMPRESSED,
                  gather_wire: Wire = UNCOMPRESSED, activation_format: Format | None = None):
         super().__init__(model, mesh.comm, wire)
-        self.mesh, self.pp, self.dp, self.tp = mesh, *(along(mesh, axis) for axis in AXES)
+        self.mesh = mesh
+        self.pp, self.dp, self.tp = (along(mesh, axis) for axis in AXES)
         if self.tp.size > 1:
             parallelize(model, self.tp, sequence_parallel, message_format=activation_format)
         schedule_for = partial(make_schedule, schedule, self.pp.size, virtual_stages=virtual_stages)
-        kind = FullyShardedPipeline if data_parallel == "fsdp" else Pipeline
-        self.pipeline = kind(model, self.pp, schedule_for, cuts, activation_format)
+        way = OVER_DP[data_parallel]
+        self.pipeline = way.pipeline_class(model, self.pp, schedule_for, cuts, activation_format)
         if scatter_gather:
             send_pieces(self.pipeline, self.tp)
         for slab in self.pipeline.slabs:
             slab.comm = along(mesh, *(("pp", "tp") if slab.tp else ("pp",)))
             broadcast(self.dp, slab.data, out=slab.data)
-        self.data_parallel, self.can_accumulate = data_parallel, self.pipeline.can_accumulate
-        if data_parallel == "fsdp":
-            self.pipeline.shard(self.dp, self._all_parts, wire, gather_wire)
-        self.stage_slabs = self.slabs = self.pipeline.slabs
-        if data_parallel == "zero1":
-            self.slabs = [StageShard(slab, self.dp, self._all_parts(slab))
-                          for slab in self.stage_slabs]
+        self.can_accumulate = self.pipeline.can_accumulate
+        self.over_dp = way(self.pipeline, self.dp, self._all_parts, wire, gather_wire)
+        self.slabs = self.over_dp.slabs
 
     def _all_parts(self, slab: StageSlab) -> Communicator:
         """The ranks that have the other parts of a slab that is cut over dp."""
         return along(self.mesh, *(AXES if slab.tp else AXES[:2]))
 
     def forward_context(self) -> AbstractContextManager:
-        """See Strategy.  Raises ValueError where a batch is computed as a whole: with pp or fsdp.
-        """
-        if self.pp.size > 1 or self.data_parallel == "fsdp":
-            raise ValueError(AT_ONCE if self.pp.size > 1 else MENDED)
+        """Context for a loss; raises ValueError with pp or fsdp, which need the whole batch."""
+        at_once = NEEDS_ALL_STAGES if self.pp.size > 1 else self.over_dp.at_once
+        if at_once:
+            raise ValueError(at_once)
         return super().forward_context()
 
     def backward(self, loss: Tensor) -> None:
-        """See Strategy, and `forward`."""
+        """Compute and reduce the gradients of `loss`; see `forward_context`."""
         with self.forward_context():
             super().backward(loss)
 
     def rows(self, num_rows: int) -> range:
-        """See Strategy: ranks that differ along dp are given different rows."""
+        """The rows of this rank's place along dp; its pp and tp ranks process the same ones."""
         return range(*chunk_bounds(num_rows, self.dp.size)[self.dp.rank])
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
-        """See Strategy: the last stage counts, by one of its tp ranks, which all have the same."""
+        """The number of targets on tp rank 0 of the last stage, and 0 on the other ranks."""
         return self.pipeline.count_targets(microbatches) if self.tp.rank == 0 else 0
 
     def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
-            step: int = 0) -> float:
-        """See Strategy.  Raises ValueError if the gradients of an earlier step are still there."""
-        if self._is_reduced and any(slab.has_grad for slab in self.stage_slabs):
+                  step: int = 0) -> float:
+        """Run the schedule and reduce; raises ValueError unless earlier gradients were zeroed."""
+        if self._is_reduced and any(slab.has_grad for slab in self.over_dp.stage_slabs):
             raise ValueError("these gradients were reduced already, and would be again: call "
                              "zero_grad() first, or add up microbatches inside no_sync()")
         with nullcontext() if self.is_synchronizing else self.pipeline.no_sync():
@@ -115,37 +177,30 @@ class Hybrid(Strategy):
 
     def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
                        step: int = 0) -> float:
-        """See Strategy: a batch of one microbatch."""
+        """Forward and backward of a batch of one microbatch; this rank's share of the loss."""
         return self.run_batch([batch], num_targets, seed, step)
 
     def after_backward(self) -> None:
-        """See Strategy: sum over dp what the schedule, and tied weights over pp, have summed."""
-        for slab, shard in zip(self.stage_slabs, self.slabs):
-            if self.data_parallel == "ddp":
-                self.wire.all_reduce(self.dp, slab.grad, key=slab)
-            elif self.data_parallel == "zero1":
-                self.wire.reduce_scatter(self.dp, slab.grad, shard.counts, key=slab)
-                shard.has_grad = True
+        """Reduce the gradients over dp; the schedule has summed those of tied weights over pp."""
+        self.over_dp.reduce()
 
     def update(self, optimizer: Optimizer) -> None:
-        """See Strategy: with ZeRO-1, on this rank's piece, which all then get."""
+        """Step, and let the dp ranks gather the parameters that others have updated."""
         self.pipeline.update(optimizer)
-        if self.data_parallel == "zero1":
-            for slab, shard in zip(self.stage_slabs, self.slabs):
-                all_gather(self.dp, shard.data, counts=shard.counts, out=slab.data)
+        self.over_dp.gather()
 
 
 def along(mesh: DeviceMesh, *axes: str) -> Communicator:
-    """The ranks along those of the axes that the mesh has: perhaps this one alone."""
+    """The ranks along those of the axes that the mesh has; this rank alone if it has none."""
     here = tuple(axis for axis in axes if axis in mesh.shape)
     return mesh[here] if here else mesh.comm.split(mesh.comm.rank)
 
 
 def send_pieces(pipeline: Pipeline, tp: Communicator) -> None:
-    """Let each tp rank send its piece, 1/t, of what all of them have, and the next stage gather.
+    """Let each tp rank send 1/t of the activation, and the tp ranks of the next stage gather it.
 
-    The same in backward: split and all-gather are each other's.  Narayanan et al. 2021, section
-    4.1 ("scatter/gather").
+    Backward does the same with gradients: split and all-gather are conjugates.  Narayanan et al.
+    2021, section 4.1 ("scatter/gather").
     """
     for stage, parts in enumerate(pipeline.stages):
         if stage:
@@ -160,21 +215,22 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
                 scatter_gather: bool = False, wire: Wire = UNCOMPRESSED,
                 gather_wire: Wire = UNCOMPRESSED,
                 activation_format: Format | None = None) -> Hybrid:
-    """A strategy for the axes pp, dp and tp of `mesh`, those that it has, on which all ranks agree.
+    """A strategy for the axes pp, dp and tp of `mesh`, as far as it has them.  Collective.
 
-    `model` is a plain GPT or MLP with its numbers.  Over pp it is cut into stages, at `cuts` (see
-    Staged), and trained by `schedule` (see make_schedule); over tp by `parallelize`, with
-    `sequence_parallel` if it is a GPT; over dp gradients are summed, and with "zero1" the states of
-    the optimizer are sharded, with "fsdp" parameters and gradients too.  With `scatter_gather` each
-    tp rank sends a piece of what a GPT's stages exchange, and gathers; under sequence parallelism
-    it has only a piece in any case.  `wire` encodes gradients over dp (a tied embedding's sum over
-    stages stays as it is), `gather_wire` the weights that fsdp gathers; activations travel as codes
-    of `activation_format`.  Raises ValueError for what does not exist or does not go together.
+    `model` is a plain GPT or MLP, initialized.  Over pp it is cut into stages, at `cuts` (see
+    Staged), and trained by `schedule` (see make_schedule).  Over tp `parallelize` splits its layers,
+    with `sequence_parallel` if it is a GPT.  Over dp gradients are summed; "zero1" shards the
+    optimizer's states too, "fsdp" also gradients and parameters.
+
+    With `scatter_gather` each tp rank sends a piece of the activations between a GPT's stages.
+    `wire` encodes gradients over dp, `gather_wire` the weights that fsdp gathers, and
+    `activation_format` the activations.  The gradient of a tied embedding is summed over its stages
+    in full.  Raises ValueError for options that do not exist or do not go together.
     """
     others = [axis for axis in mesh.axes if axis not in AXES]
     if others:
         raise ValueError(f"a mesh for this has the axes pp, dp and tp, not {', '.join(others)}")
-    if data_parallel not in DATA_PARALLEL:
+    if data_parallel not in OVER_DP:
         raise ValueError(f"{data_parallel} does not go with pp or tp: choose fsdp, which shards "
                          "gradients and parameters too, or ddp or zero1")
     if gather_wire is not UNCOMPRESSED and data_parallel != "fsdp":

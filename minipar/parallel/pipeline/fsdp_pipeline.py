@@ -43,7 +43,7 @@ from .executor import Pipeline
 from .stage_shards import StageRuns
 from .stage_slab import StageSlab
 
-MENDED = ("beside pp and tp, fsdp gathers and reduces while a whole batch is computed: give its "
+NEEDS_WHOLE_BATCH = ("beside pp and tp, fsdp gathers and reduces while a whole batch is computed: give its "
           "microbatches to strategy.forward_backward(microbatches), instead of calling "
           "model.loss and strategy.backward")
 Users = tuple[tuple[int, int], ...]     # the (stage, part) of this rank that use a parameter
@@ -84,7 +84,7 @@ class FullyShardedPipeline(Pipeline):
         """Gather these units when they are used, and reduce the gradients of each stage's."""
         for unit in units.values():
             unshard_before_use([module for _, module in self.model.named_modules()], unit)
-        self.prefetcher = Prefetcher(list(units.values()), dp, self._poll, remedy=MENDED)
+        self.prefetcher = Prefetcher(list(units.values()), dp, self._poll, remedy=NEEDS_WHOLE_BATCH)
         runs = [(key, run) for key, unit in units.items() for run in unit.runs]
         self.reducer = GradientReducer([run.shard for _, run in runs],
                                        [run.gradient for _, run in runs], dp.split(0), wire=wire)

@@ -24,7 +24,7 @@ from ..strategy import Microbatch, Strategy
 from .schedule.actions import Placement
 from .stage_slab import StageSlab
 
-AT_ONCE = ("the stages of a pipeline compute a batch together, each of them in its turn: give its "
+NEEDS_ALL_STAGES = ("the stages of a pipeline compute a batch together, each of them in its turn: give its "
            "microbatches to strategy.forward_backward(microbatches), instead of calling "
            "model.loss and strategy.backward")
 
@@ -103,17 +103,17 @@ class Staged(Strategy):
         model.slabs = []
         for parameter, ranks in ranks_of.items():
             if rank not in ranks:
-                parameter.data = Unmaterialized(parameter.shape, parameter.dtype, AT_ONCE)
+                parameter.data = Unmaterialized(parameter.shape, parameter.dtype, NEEDS_ALL_STAGES)
                 parameter.slot.grad_buffer = parameter.slot.grad = None
         self._summed = False
 
     def forward_context(self) -> AbstractContextManager:
         """Raise ValueError: a rank alone cannot compute a loss; forward_backward does."""
-        raise ValueError(AT_ONCE)
+        raise ValueError(NEEDS_ALL_STAGES)
 
     def backward(self, loss: Tensor) -> None:
         """Raise ValueError: a rank alone cannot compute a loss; forward_backward does."""
-        raise ValueError(AT_ONCE)
+        raise ValueError(NEEDS_ALL_STAGES)
 
     def rows(self, num_rows: int) -> range:
         """All rows: every rank is given the whole batch."""
