@@ -218,7 +218,7 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
     """A strategy for the axes pp, dp and tp of `mesh`, as far as it has them.  Collective.
 
     `model` is a plain GPT or MLP, initialized.  Over pp it is cut into stages, at `cuts` (see
-    Staged), and trained by `schedule` (see make_schedule).  Over tp `parallelize` splits its layers,
+    Staged), and trained by `schedule` (see make_schedule).  Over tp `parallelize` splits layers,
     with `sequence_parallel` if it is a GPT.  Over dp gradients are summed; "zero1" shards the
     optimizer's states too, "fsdp" also gradients and parameters.
 

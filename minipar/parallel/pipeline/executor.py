@@ -1,15 +1,14 @@
 """The executor of pipelines: a loop over one rank's row of a schedule.
 
-    1F0      wait for x, compute y, send it          the activation of stage 0, for stage 2
-    1B0      wait for dy, compute dx, send it        the gradient from stage 2, for stage 0
-    1I0 1W0  the same in halves: dx first, the gradients of the weights when the schedule says
+    1F0      receive x, compute y, send it           x from stage 0, y for stage 2
+    1B0      receive dy, compute dx, send it         dy from stage 2, dx for stage 0
+    1I0 1W0  the same in halves: dx first, the weights' gradients when the schedule says
 
-No action says when to send or receive: that follows from what it needs and gives (p2p.py).
-The same for 1F1B alone, to be read first: `one_f_one_b.py` of the folder above.
+`train` runs every schedule with it.  Read `one_f_one_b.py` first, which does the same for 1F1B
+alone.  No action says when to send or receive: that follows from its dependencies (p2p.py).
 
-No part of the loss is divided by the number of microbatches: the last stage divides each by the
-number of targets of the whole batch, and gradients add up.  Huang et al. 2019; Narayanan et al.
-2021.
+The last stage divides the loss of each microbatch by the number of targets of the whole batch, not
+by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayanan et al. 2021.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,17 +32,17 @@ from .schedule.timeline import Interval, Timeline
 from .schedule.validate import find_fault
 from .stages import Staged
 
-AHEAD = 2               # receives are begun so many actions before they are needed
+AHEAD = 2               # receives are posted this many actions before they are needed
 
 
 class Pipeline(Staged):
-    """Trains `model` by any schedule; a strategy, whose batch is all microbatches at once.
+    """A strategy that trains `model` by any schedule, all microbatches at once.
 
     `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages, which do not
     depend on the number: `partial(make_schedule, "1f1b", comm.size)`, or `lambda m: yours`.  See
-    Staged for `cuts`.  After a batch `intervals` are what this rank did and when, `most_in_flight`
-    how many microbatches' activations it held at most (each stage's counted).  Activations are sent
-    as codes of `activation_format`, if given.
+    Staged for `cuts`.  Activations are sent as codes of `activation_format`, if given.  After a
+    batch `intervals` are this rank's actions with their times, and `most_in_flight` is the largest
+    number of microbatches in flight, each stage's counted.
     """
 
     def __init__(self, model: Module, comm: Communicator,
@@ -58,7 +57,7 @@ class Pipeline(Staged):
         self._plans: dict[int, tuple[list[Action], dict[Op, str]]] = {}
 
     def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
-        """This rank's row, and what each message is called: as the action that sends it.
+        """This rank's row, and the label of each message: the action that sends it.
 
         Raises ValueError for a schedule that would not work, saying why.
         """
@@ -78,8 +77,8 @@ class Pipeline(Staged):
         return self._plans[num_microbatches]
 
     def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
-            step: int = 0) -> float:
-        """See Strategy."""
+                  step: int = 0) -> float:
+        """Run the schedule on all microbatches; this rank's share of the loss."""
         row, names = self.plan(len(microbatches))
         self.check_fresh()
         run = BatchRun(self, names, microbatches, num_targets, seed, step)
@@ -90,20 +89,20 @@ class Pipeline(Staged):
 
     def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
                        step: int = 0) -> float:
-        """See Strategy: a batch of one microbatch."""
+        """Forward and backward of a batch of one microbatch; this rank's share of the loss."""
         return self.run_batch([batch], num_targets, seed, step)
 
     def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
-        """Context in which gradients of a stage's weights come, from the graph behind `y`.
+        """Context in which the gradients of a stage's weights are computed, from the graph of `y`.
 
-        Made before that graph is walked, and entered, perhaps later, when the gradients come.
+        It is made before backward walks that graph, and entered for B, or later for W.
         """
         return nullcontext()
 
     def timeline(self, trace: Trace | None = None) -> Timeline | None:
-        """What all ranks did in the last batch, on rank 0, None elsewhere; all must call it.
+        """The timeline of the last batch on rank 0, None on the others.  Collective.
 
-        With this rank's trace of the batch, messages too.  Ranks are those of `comm`.
+        It has messages too if each rank passes its trace of the batch.  Ranks are those of `comm`.
         """
         rows = gather_object(self.comm, self.intervals)
         whole = None if trace is None else gather_trace(self.comm, trace)
@@ -127,14 +126,15 @@ class BatchRun:
                                  [batch.inputs.shape for batch in microbatches],
                                  pipeline.slabs[0].data)
         self.num_targets, self.seed, self.step, self.loss = num_targets, seed, step, 0.0
-        self.kept: dict[tuple[int, int], Any] = {}      # of each microbatch in flight on a stage
+        self.kept: dict[tuple[int, int], Any] = {}      # for each microbatch in flight on a stage
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
 
     def run(self, row: Sequence[Action]) -> None:
-        """Do all actions of the row, and wait until all that was sent has arrived."""
-        do = {FORWARD: self.forward, BACKWARD: self.backward, INPUT: self.input,
-              WEIGHT: self.weight}
+        """Do all actions of the row, and wait until all sends have arrived."""
+        do: dict[str, Callable[[Action, Array | None], Array | None]] = {
+            FORWARD: self.forward, BACKWARD: self.backward, INPUT: self.input,
+            WEIGHT: self.weight}
         for position, action in enumerate(row):
             for later in row[position:position + AHEAD + 1]:
                 self.messages.post_recv(later)
@@ -151,7 +151,7 @@ class BatchRun:
         self.messages.finish()
 
     def forward(self, action: Action, x: Array | None) -> Array:
-        """y of a stage; the last one makes the loss of it."""
+        """The output y of a stage; the last stage returns the loss."""
         pipeline, (_, stage, i), batch = self.pipeline, action, self.batches[action.microbatch]
         x = Tensor(x, requires_grad=True) if stage else batch.inputs
         with training_step(self.seed, self.step, batch.samples):
@@ -160,19 +160,19 @@ class BatchRun:
                 y = pipeline.model.criterion(y, batch.targets, self.num_targets)
                 self.loss += float(y.data)
         out, y.data = y.data, np.broadcast_to(np.zeros_like(y.data, shape=()), y.shape)
-        self.kept[stage, i] = x, y              # without y's numbers, which no derivative needs
+        self.kept[stage, i] = x, y              # without y's values: no derivative needs them
         self.most_in_flight = max(self.most_in_flight, len(self.kept))
         return out
 
     def backward(self, action: Action, grad: Array | None) -> Array | None:
-        """dx from dy; the gradients of the weights are added up on the way."""
+        """dx from dy; adds the weights' gradients on the way."""
         x, y = self.kept.pop(action[1:])
         with self.pipeline.reducing(action.stage, y):
             backward(y, grad, poll=self.poll)
         return x.grad if action.stage else None
 
     def input(self, action: Action, grad: Array | None) -> Array | None:
-        """dx alone: what else there is to do of backward is kept for `weight`."""
+        """dx from dy; the rest of backward is kept for `weight`."""
         x, y = self.kept[action[1:]]
         reducing = self.pipeline.reducing(action.stage, y)      # while there is a graph to look at
         rest = backward(y, grad, defer_weights=True, poll=self.poll)
@@ -180,12 +180,12 @@ class BatchRun:
         return x.grad if action.stage else None
 
     def weight(self, action: Action, _: None) -> None:
-        """The gradients of the weights."""
+        """Add the weights' gradients, which `input` left."""
         rest, reducing = self.kept.pop(action[1:])
         with reducing:
             rest()
 
     def poll(self) -> None:
-        """Let whatever is under way go on."""
+        """Advance pending messages, of the pipeline and of collectives."""
         self.pipeline._poll()
         self.messages.poll()

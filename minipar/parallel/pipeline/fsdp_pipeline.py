@@ -4,25 +4,24 @@
     gathered          a b c   a b c   c b a   a b c   c b a       units: the parts of the stage
     reduced                           c b a           c b a       their gradients, when whole
 
-A unit is what one part of the chain has; a weight that several parts of a rank use is one of its
-own.  Under tp a unit has two runs, of the parameters that are cut and of those that are not.  Who
-uses a unit calls for it, and two are there at a time, whatever action they are used by: from the
-second batch on the next one is gathered ahead, also from one action to the next.
+A unit has the parameters of one part of the chain; a weight that several parts of a rank use is a
+unit of its own.  Under tp a unit has two runs: the parameters that are split over tp, and those
+that are not.  A module gathers its unit before it runs, and two units are gathered at a time.
+From the second batch on the next unit is prefetched, also across the boundary between two actions.
 
-A gradient is reduced as soon as a microbatch's B, or W, has made it whole, so that gradients take
-Ψ/dp as parameters and states do, and no stage ever has all of its own whole.  That is what FSDP
-does with microbatches alone, too, and costs their number m times as much: a rank of a stage of Ψ
-parameters sends at most
+A gradient is reduced as soon as a microbatch's B, or W, has completed it.  So gradients take Ψ/dp,
+as parameters and states do, and no stage ever holds all of its own gradients whole.  The price is
+that messages grow with m: a rank of a stage of Ψ parameters sends at most
 
     3 m Ψ (dp-1)/dp        instead of    (2 m + 1) Ψ (dp-1)/dp
 
-elements over dp: gathered for F, gathered for B or I, reduced.  The second is for who adds up whole
-gradients, Ψ of them, until the last microbatch, as PyTorch's pipelines do (which then keep weights
-gathered after a backward, too, and send even less).  Who has that memory may take ZeRO-1, which
-gathers nothing again: 2Ψ(dp-1)/dp.
+elements over dp: gathers for F, gathers for B or I, and reductions.  The second count is that of
+pipelines which add up whole gradients, Ψ of them, until the last microbatch, as PyTorch's do.
+(They also keep weights gathered after a backward, and send even less.)  With memory for whole
+weights and gradients, ZeRO-1 sends only 2Ψ(dp-1)/dp.
 
-All dp ranks of a stage do the same actions in the same order, and so gather and reduce in the same
-order: nobody can wait for somebody who waits for them.  Zhao et al., arXiv 2304.11277, section 7.
+All dp ranks of a stage do the same actions in the same order.  So they gather and reduce in the
+same order, and no two ranks can wait for each other.  Zhao et al., arXiv 2304.11277, section 7.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,29 +35,31 @@ from ...optim import Optimizer
 from ..data.order import OrderedLauncher
 from ..strategy import Microbatch
 from ..wire import UNCOMPRESSED, Wire
-from ..zero.fsdp_unit import FSDPUnit, unshard_before_use
+from ..zero.fsdp_unit import FlatRun, FSDPUnit, unshard_before_use
 from ..zero.prefetch import Prefetcher
 from ..zero.reducer import GradientReducer
 from .executor import Pipeline
 from .stage_shards import StageRuns
 from .stage_slab import StageSlab
 
-NEEDS_WHOLE_BATCH = ("beside pp and tp, fsdp gathers and reduces while a whole batch is computed: give its "
-          "microbatches to strategy.forward_backward(microbatches), instead of calling "
-          "model.loss and strategy.backward")
+NEEDS_WHOLE_BATCH = (
+    "beside pp and tp, fsdp gathers and reduces while a whole batch is computed: give its "
+    "microbatches to strategy.forward_backward(microbatches), instead of calling "
+    "model.loss and strategy.backward")
 Users = tuple[tuple[int, int], ...]     # the (stage, part) of this rank that use a parameter
 
 
 class FullyShardedPipeline(Pipeline):
-    """A Pipeline whose slabs `shard` cuts over dp; before that it is one."""
+    """A Pipeline whose parameters are sharded over dp, once `shard` was called."""
 
     can_accumulate = False
 
     def shard(self, dp: Communicator, comm_of: Callable[[StageSlab], Communicator],
               wire: Wire = UNCOMPRESSED, gather_wire: Wire = UNCOMPRESSED) -> None:
-        """Keep this rank's pieces, alone of `dp`; parts of a slab are summed over comm_of(slab)."""
-        users, units = self._users(), {}
-        shared = [slab for _, slab in self.shared]      # to be cut alike on all that have them
+        """Keep only this rank's shards over `dp`; a norm is summed over comm_of(slab)."""
+        users = self._users()
+        units: dict[Users, list[FlatRun]] = {}
+        shared = [slab for _, slab in self.shared]      # cut alike on all their ranks
         cut: dict[StageSlab, StageRuns] = {}
         for slab in self.slabs:
             keys = [(users[p], i if slab in shared else 0) for i, p in enumerate(slab.parameters)]
@@ -81,7 +82,7 @@ class FullyShardedPipeline(Pipeline):
         return users
 
     def _watch(self, units: dict[Users, FSDPUnit], dp: Communicator, wire: Wire) -> None:
-        """Gather these units when they are used, and reduce the gradients of each stage's."""
+        """Gather these units before their use, and reduce each stage's gradients."""
         for unit in units.values():
             unshard_before_use([module for _, module in self.model.named_modules()], unit)
         self.prefetcher = Prefetcher(list(units.values()), dp, self._poll, remedy=NEEDS_WHOLE_BATCH)
@@ -92,19 +93,19 @@ class FullyShardedPipeline(Pipeline):
         for stage in {stage for key in units for stage, _ in key}:
             first = {i: min(part for s, part in key if s == stage)      # whose backward is last
                      for i, (key, _) in enumerate(runs) if stage in {s for s, _ in key}}
-            order = sorted(first, key=first.get, reverse=True)
+            order = sorted(first, key=lambda i: first[i], reverse=True)
             self.orders[stage] = OrderedLauncher([runs[i][1].shard.parameters for i in order],
                                          lambda n, order=order: self.reducer.launch(order[n]))
 
     def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
-            step: int = 0) -> float:
-        """See Strategy.  Raises RuntimeError unless all ranks of dp used the same units."""
+                  step: int = 0) -> float:
+        """Run the schedule; raises RuntimeError unless all ranks of dp used the same units."""
         self.prefetcher.start_step()
         with self.prefetcher.during("both"):
             return super().run_batch(microbatches, num_targets, seed, step)
 
     def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
-        """See Pipeline: a gradient that becomes whole in it is reduced."""
+        """Context in which each gradient of a stage is reduced as soon as it is complete."""
         order = self.orders[stage]
         order.before_backward(y)
         return self._in_order(order, order.postpone())
@@ -116,14 +117,13 @@ class FullyShardedPipeline(Pipeline):
         order.after_backward()
 
     def after_backward(self) -> None:
-        """See Strategy: wait for the last reduction; what several stages have is summed in pieces.
-        """
+        """Wait for the last reduction, then sum the shards of tied weights over their stages."""
         self.reducer.wait()
         self.prefetcher.check_uses()
         self.prefetcher.finish_step()
         super().after_backward()
 
     def update(self, optimizer: Optimizer) -> None:
-        """See Strategy."""
+        """Step, and drop the weights that an evaluation gathered before."""
         super().update(optimizer)
         self.prefetcher.reshard()           # weights that an evaluation gathered are outdated

@@ -24,9 +24,10 @@ from ..strategy import Microbatch, Strategy
 from .schedule.actions import Placement
 from .stage_slab import StageSlab
 
-NEEDS_ALL_STAGES = ("the stages of a pipeline compute a batch together, each of them in its turn: give its "
-           "microbatches to strategy.forward_backward(microbatches), instead of calling "
-           "model.loss and strategy.backward")
+NEEDS_ALL_STAGES = (
+    "the stages of a pipeline compute a batch together, each of them in its turn: give its "
+    "microbatches to strategy.forward_backward(microbatches), instead of calling "
+    "model.loss and strategy.backward")
 
 
 def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
