@@ -153,7 +153,7 @@ def main(comm: Communicator) -> None:
     lesson.takeaway("Both take the same steps. With one driver all bytes pass through rank 0, and "
                     "all threads share one GIL. With one process for each device a ring carries "
                     "less than 4n bytes through any rank.")
-    lesson.exercises("data_parallel_finish", questions=[
+    lesson.exercises("data_parallel_after_backward", questions=[
         "The root also computes the loss and steps alone. What do the others do meanwhile, and "
         "how large a part of the step is that for a large vocabulary?",
         "Replace the loops of the five exchanges with binomial trees: how does the root's traffic "

@@ -109,7 +109,7 @@ def main(comm: Communicator) -> None:
     lesson.takeaway("Whatever all ranks replicate is stored p − 1 times too often: ZeRO shards it. "
                     "For optimizer states that costs no extra traffic, and for gradients none as "
                     "long as a step has one microbatch.")
-    lesson.exercises("shard_overlap", "zero_publish", "passing_gradient_take", questions=[
+    lesson.exercises("shard_overlap", "gather_parameters", "transient_gradient_take", questions=[
         "A ZeRO-1 that all-reduces the gradients, steps on its piece and broadcasts the updates "
         "sends 3 Ψ. Which third was unnecessary?",
         "Raise BUCKET_MB to 25: how do ZeRO-2's peak and its advantage over ZeRO-1 change?",

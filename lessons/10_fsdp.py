@@ -122,7 +122,7 @@ def main(comm: Communicator) -> None:
         STATES, PSI))
     lesson.takeaway("Gather a unit just before its use, prefetch the next one meanwhile, free it "
                     "just after: memory 16 Ψ/p plus two units, for half as much traffic again.")
-    lesson.exercises("fsdp_make_room", "fsdp_expected", questions=[
+    lesson.exercises("fsdp_reshard_others", "fsdp_predict_next", questions=[
         "Make lm_head a separate unit. Predict the peak first: whose gradient stays longest now?",
         "Without prefetch the peak is the same. Why? What would be lost if it were lower?",
         "From which p on do two gathered blocks outweigh the shards, 16 Ψ/p?",

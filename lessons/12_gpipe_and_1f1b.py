@@ -61,7 +61,7 @@ def main(comm: Communicator) -> None:
         Row(f"{TITLES[name]}: loss", expected_loss, seen.loss),
         Row(f"{TITLES[name]}: difference of a gradient from one process", 1e-12,
             distance(gradients(strategy), expected), "", "≤"),
-        Row(f"{TITLES[name]}: sent, 2 m b h over each of p − 1 boundaries",
+        Row(f"{TITLES[name]}: sent, 2 m b d over each of p − 1 boundaries",
             2 * M * ROWS * WIDTH * (p - 1) * FLOAT, seen.sent, "B"))], "equal")
     lesson.say("They differ in the activations that wait for their backward. Rank 0 keeps the "
                "most.")

@@ -24,7 +24,7 @@ class Learner:
         return status, said.out + said.err
 
     def write(self, name, body):
-        """What an editor does: other lines in the place of the body."""
+        """Replace the body of an exercise's function in its file, as an editor would."""
         exercise = catalog.load(self.tree)[name]
         path = self.tree / exercise.file
         text = path.read_text()

@@ -72,7 +72,7 @@ def test_each_group_is_launched_once_and_early():
 
 
 def reached(model, num_layers):
-    """A loss that uses the last so many layers of the model."""
+    """A loss that uses only the last `num_layers` layers of the model."""
     x = Tensor(np.ones((1, 2), np.float32))
     for layer in list(model)[-num_layers:]:
         x = layer(x)

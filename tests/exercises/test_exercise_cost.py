@@ -15,7 +15,7 @@ ALL_REDUCES = ("ring", "recursive_doubling", "rabenseifner")
 
 
 def simulated_seconds(operation, algorithm, p, num_bytes, **links):
-    """What the simulated cluster's clock says."""
+    """The time on the simulated cluster's clock."""
     n = num_bytes // 8
     return Cluster(p, **links).run(lambda comm: operation(comm, np.ones(n), algorithm=algorithm))[1]
 

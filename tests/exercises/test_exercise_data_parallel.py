@@ -1,4 +1,4 @@
-"""Exercises data_parallel_finish, nearest_by_bits and global_grad_norm."""
+"""Exercises data_parallel_after_backward, nearest_by_bits and global_grad_norm."""
 
 import numpy as np
 import pytest

@@ -111,7 +111,7 @@ OUTPUTS = [Output(5, (6, 11)), Output(2, (6, 12)), Output(2, (4, 6, 6), True)]
 
 
 def test_messages_hold_each_number_once():
-    """Whoever puts the messages of a student together has its rows, and nothing twice."""
+    """A student's messages together make up its rows, without overlap."""
     arrays = [np.arange(5 * 66).reshape(5, 6, 11), np.arange(5 * 72).reshape(5, 6, 12),
               np.arange(5 * 144).reshape(5, 4, 6, 6)]
     shares = {0: (0, 2), 4: (2, 5)}

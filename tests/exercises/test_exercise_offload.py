@@ -1,4 +1,4 @@
-"""Exercises of offloading: offload_leaves, offload_next_ones and offload_unpack."""
+"""Exercises of offloading: should_offload, prefetch_candidates and offload_unpack."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Exercises affine_encode, affine_fit, zero_points, straight_through and gptq_columns."""
+"""Exercises affine_encode, calculate_qparams, zero_points, straight_through and gptq_columns."""
 
 import numpy as np
 

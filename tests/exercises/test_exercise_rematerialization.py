@@ -1,4 +1,4 @@
-"""Exercises of rematerialization: run_plan, compute_again, every_k, cheapest and revolve."""
+"""Exercises run_plan, recompute_segment, uniform_segments, cheapest and revolve."""
 
 from functools import partial
 

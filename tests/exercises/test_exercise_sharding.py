@@ -1,5 +1,5 @@
-"""Exercises of ZeRO and FSDP: shard_overlap, zero_publish, passing_gradient_take, fsdp_make_room
-and fsdp_expected, on the simulated cluster."""
+"""Exercises shard_overlap, gather_parameters, transient_gradient_take, fsdp_reshard_others and
+fsdp_predict_next, on the simulated cluster."""
 
 import gc
 import weakref
@@ -99,7 +99,7 @@ def passing():
 
     def whole() -> np.ndarray:
         if gradient.flat is None:
-            gradient.flat = np.full(8, np.nan)          # of a new array nobody knows what is in it
+            gradient.flat = np.full(8, np.nan)          # a new array has arbitrary values
         return gradient.flat
     gradient.whole = whole
     return gradient

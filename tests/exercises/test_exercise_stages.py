@@ -1,4 +1,4 @@
-"""Exercises of stages: cut_evenly, col2im, pipeline_post and pipeline_shared, simulated."""
+"""Exercises of stages: cut_evenly, col2im, pipeline_post_recv and pipeline_shared, simulated."""
 
 from functools import partial
 from itertools import combinations, pairwise

@@ -1,4 +1,4 @@
-"""What `start` and `restore` do to files: only what they must, and all of it or nothing."""
+"""`start` and `restore` change only the function's lines, and all of them or none."""
 
 import ast
 import os

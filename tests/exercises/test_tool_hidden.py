@@ -1,4 +1,4 @@
-"""What would be the answer is hidden: other functions, and formulas in docstrings."""
+"""`start` hides what would be the answer: other functions, and formulas in comments."""
 
 import pytest
 
@@ -88,7 +88,8 @@ def test_a_mutant_must_not_fail_by_what_is_hidden(learner):
 @pytest.mark.parametrize("name, answer", [
     ("softmax_backward", "g - Σ g y"), ("matmul_backward", "g bᵀ"), ("matmul_backward", "xᵀ g"),
     ("layer_norm_backward", "mean(d u)"), ("layer_norm_backward", "Σ g u"),
-    ("straight_through", "dx = g inside"), ("lane_after", "e ← max"), ("row_linear", "added once"),
+    ("straight_through", "dx = g inside"),
+    ("advance_lane", "e ← max"), ("row_linear", "added once"),
     ("zero_points", "K z y"), ("in_flight", "needs it while it runs"),
     ("stochastic_rounding", "probability d"),
     ("one_f_one_b", "zip(forwards"), ("ring_all_reduce", "sendrecv(known")])

@@ -22,7 +22,7 @@ RIGHT = "y = ctx.saved[0]()\nreturn [y * (g - row_dot(g, y))]"
 
 
 def points(learner, *argv):
-    """What `list` counts."""
+    """The points that `list` counts."""
     return int(learner("list", *argv)[1].rstrip().split("\n")[-1].split(" of ")[0])
 
 
@@ -45,7 +45,7 @@ def test_the_reference_brought_back_by_hand_is_not_passed(learner):
 
 
 def test_what_everybody_would_write_is_passed(learner):
-    """One statement, and the reference's: nobody could write another one."""
+    """One statement, and the reference's: every right body is equal to it."""
     learner("start", "shared_weight")
     learner.write("shared_weight", "return copy_to(weight, self.tp)")
     assert learner("check", "shared_weight")[0] == 0

@@ -1,4 +1,4 @@
-"""What lessons say that their own tables do not assert."""
+"""Statements of lessons that their own tables do not assert."""
 
 import importlib
 import runpy

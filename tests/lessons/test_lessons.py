@@ -104,7 +104,7 @@ def test_lesson_runs_alone(lesson, tmp_path):
 @pytest.mark.parametrize("num_ranks", [1, 4])
 def test_lesson_on_other_worlds(lesson, num_ranks, tmp_path):
     done = run(lesson, "--ranks", num_ranks, "--out", tmp_path)
-    if done.returncode == 2:                    # a lesson about messages needs somebody to talk to
+    if done.returncode == 2:                    # a lesson about messages needs several ranks
         assert re.match(r"minipar: this lesson needs at least \d+ ranks, not 1", last_line(done))
         assert num_ranks == 1
     else:
