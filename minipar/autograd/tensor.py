@@ -54,7 +54,8 @@ class Node:
 
     def __init__(self, function: Any, ctx: Any, edges: list["Edge | None"], has_data: bool):
         self.function, self.ctx, self.edges = function, ctx, edges
-        self.weight_only: bool = not has_data and all(edge is None or edge.weight_only for edge in edges)
+        self.weight_only: bool = not has_data and all(
+            edge is None or edge.weight_only for edge in edges)
 
 
 Edge = Node | GradientSlot

@@ -9,8 +9,8 @@ No iterator has a position: a run resumes at any step.
 
 from .batches import Batch, Batches, TextBatches, shard_range
 from .tasks import Digits, SyntheticSequence, digits, synthetic_sequence
-from .text import CharacterVocabulary, Text, documentation_text, load_text, read_text
+from .text import CharacterVocabulary, TextDataset, documentation_text, load_text, read_text
 
-__all__ = ["Batch", "Batches", "CharacterVocabulary", "Digits", "SyntheticSequence", "Text",
-           "TextBatches", "digits", "documentation_text", "load_text", "read_text", "shard_range",
-           "synthetic_sequence"]
+__all__ = ["Batch", "Batches", "CharacterVocabulary", "Digits", "SyntheticSequence",
+           "TextBatches", "TextDataset", "digits", "documentation_text", "load_text", "read_text",
+           "shard_range", "synthetic_sequence"]

@@ -95,7 +95,7 @@ class CharacterVocabulary:
         return self._codes[ids.astype(np.int64)].tobytes().decode("utf-32-le", "surrogatepass")
 
 
-class Text:
+class TextDataset:
     """A text as token ids, one for each character, and batches to train a language model on."""
 
     def __init__(self, text: str):
@@ -130,6 +130,6 @@ class Text:
             yield batches.batch(step).select(mine)
 
 
-def load_text(name: str | Path) -> Text:
+def load_text(name: str | Path) -> TextDataset:
     """Load Python's own documentation ("docs"), or the text file of that path."""
-    return Text(documentation_text() if name == "docs" else read_text(name))
+    return TextDataset(documentation_text() if name == "docs" else read_text(name))
