@@ -45,8 +45,7 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
 
 
 class Walk:
-    """One walk over the graph below `root`: how many gradients each edge waits for, and their sums.
-    """
+    """One walk over the graph below `root`, with the sums of gradients that are not complete."""
 
     def __init__(self, root: Edge, poll: Callable[[], None] | None = None):
         self.num_pending = count_consumers(root)
@@ -69,8 +68,7 @@ class Walk:
                 self.complete(edge, ready, weights)
 
     def accumulate(self, edge: Edge, grad: Gradient) -> Edge:
-        """Add a gradient, computed now if it is a function, to those of its edge; return the edge.
-        """
+        """Add a gradient, or the result of the function that computes it; return the edge."""
         if callable(grad):
             grad = record_allocation("temporaries", grad())
         if isinstance(edge, GradientSlot):

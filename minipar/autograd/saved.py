@@ -44,7 +44,7 @@ def saved_tensors_hooks(pack: Callable[[Array], Any], unpack: Callable[[Any], Ar
     """Context in which `pack(array)` is kept for every saved array; backward gets `unpack` of it.
 
     Nested hooks compose: the innermost packs first and unpacks last.  With nested=False, the hooks
-    of the contexts around this one see nothing of what is saved here.
+    of the contexts around this one see no array that is saved here.
     """
     outer, inner = _hooks.get(), (pack, unpack)
     if outer is not None and nested:

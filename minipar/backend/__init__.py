@@ -4,7 +4,7 @@
     allocation.py     who makes the arrays that live long, and who is told of memory
     views.py          the storage behind a view
     malloc.py         a setting of the C library
-    mapped_file.py    arrays in a file, of which only what is in use is resident
+    mapped_file.py    arrays in a file; only the pages in use are in memory
     copy_stream.py    copies between memories, beside what a GPU computes
     shape_array.py    arrays without numbers (their views in shape_layout.py, NumPy's functions of
                       them in shape_rules.py)

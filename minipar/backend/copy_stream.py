@@ -1,4 +1,4 @@
-"""Copies between a device's memory and the host's, beside what is being computed.
+"""Copies between a device's memory and the host's, beside the computation.
 
     compute      ▓▓ h.0 ▓▓▓▓ h.1 ▓▓▓▓ h.2 ▓▓
     copy stream       ░░░ 0 ░░░░░░ 1 ░░░░░░

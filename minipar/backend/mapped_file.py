@@ -1,4 +1,4 @@
-"""Arrays in a file that is mapped page by page, of which only what is in use is resident.
+"""Arrays in a file that is mapped page by page: only the pages in use are in memory.
 
     array   [ page | page | page ]      written and read like any other
                ╎      ╎      ╎          `page_out`: the process lets go of its pages,

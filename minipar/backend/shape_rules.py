@@ -178,7 +178,7 @@ def _take(a, indices, axis=None, out=None, mode="raise"):
 
 
 def _along_axis(shape: Shape, ids: Shape, axis: int | None) -> Shape:
-    """The shape of what is taken along `axis` by `ids`: theirs, other axes broadcasting."""
+    """The shape of the elements that `ids` take along `axis`: theirs, other axes broadcasting."""
     if axis is None:
         shape, axis = (math.prod(shape),), 0
     if len(shape) != len(ids):

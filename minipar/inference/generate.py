@@ -1,6 +1,6 @@
 """Generation: draw the next token from the model's distribution, append it, repeat.
 
-The whole context is run again for every token.
+The model runs on the whole context again for each token.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
              seed: int = 0) -> Iterator[int]:
     """Yield `num_tokens` tokens that follow `prompt` (t,), integer ids, at least one.
 
-    Logits are divided by `temperature` before softmax: 0 takes the likeliest token, 1 samples what
-    the model learned, more is wilder.
+    Logits are divided by `temperature` before softmax: 0 takes the likeliest token, 1 samples
+    from the model's distribution, more is more random.
     """
     if not len(prompt) or temperature < 0:
         raise ValueError("generation needs a prompt of at least one token and a temperature >= 0, "

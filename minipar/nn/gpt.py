@@ -156,12 +156,12 @@ class GPT(Module):
         return self.head(x)
 
     def logits(self, ids: Array) -> Tensor:
-        """The output for ids (b, t)."""
+        """The logits (b, t, V) of ids (b, t)."""
         return self(ids)
 
     def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None,
                   ignore_index: int | None = None) -> Tensor:
-        """The loss of these logits."""
+        """Cross-entropy of targets (b, t) under logits (b, t, V)."""
         ignored = self.ignore_index if ignore_index is None else ignore_index
         return ag.cross_entropy(logits, targets, num_targets, ignored)
 

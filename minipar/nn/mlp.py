@@ -37,7 +37,7 @@ class MLP(Sequential):
         return self(Tensor(x))
 
     def criterion(self, logits: Tensor, labels: Array, num_targets: float | None = None) -> Tensor:
-        """The loss of these logits."""
+        """Cross-entropy of the labels (batch,) under logits (batch, classes)."""
         return cross_entropy(logits, labels, num_targets, self.ignore_index)
 
     def loss(self, x: Array, labels: Array, num_targets: float | None = None) -> Tensor:

@@ -33,7 +33,7 @@ class Span(NamedTuple):
     weight_decay: float
     lr_scale: float
 
-    def of(self, array: Array) -> Array:
+    def view(self, array: Array) -> Array:
         """The span's elements of an array (n,)."""
         return array[self.start:self.stop]
 

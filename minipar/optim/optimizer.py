@@ -105,15 +105,15 @@ class Optimizer:
             if spans[0][:2] != (0, p.shape[0]):
                 decayed[...] = 0
             for span in spans:
-                np.multiply(span.of(here), span.weight_decay, out=span.of(decayed))
+                np.multiply(span.view(here), span.weight_decay, out=span.view(decayed))
             g = np.add(decayed, g, out=decayed)
         step = self.update(g, scratch, *states)
         for span in spans:
             if span.lr_scale != 1:
-                step_here = span.of(step)
+                step_here = span.view(step)
                 step_here *= span.lr_scale
             if self.decoupled:
-                p_here = span.of(here)
+                p_here = span.view(here)
                 p_here *= 1 - self.lr * span.lr_scale * span.weight_decay
         here -= step
         if here is not p:

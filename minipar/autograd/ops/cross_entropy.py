@@ -32,7 +32,7 @@ class CrossEntropy(Function):
         targets = targets.reshape(d.shape[0], 1)
         counts = targets != ignore_index
         if not (is_host(counts) and counts.all()):
-            d = np.where(counts, d, 0)      # what is ignored may be anything, NaN too
+            d = np.where(counts, d, 0)      # ignored rows may hold anything, NaN too
         d = d - np.max(d, axis=-1, keepdims=True)
         targets = np.where(counts, targets, 0)
         check_ids(targets, d.shape[1], "targets")
