@@ -20,7 +20,7 @@ KEPT = ".exercises"
 
 
 class Workspace:
-    """The exercises of the work tree `root`.  Raises ExerciseError if it is no source checkout."""
+    """The exercises of the work tree `root`.  Raises ExerciseError if it is not a checkout."""
 
     def __init__(self, root: Path):
         self.root = root

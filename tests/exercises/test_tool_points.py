@@ -1,8 +1,7 @@
 """Points are earned by writing a function that passes, and in no other way that is easy.
 
-Each attack here was tried on the tool by somebody.  A function runs in the process of its tests,
-so one that goes looking through that process can still make them say anything: that is for a
-grader to prevent, which runs the two apart.
+People tried each of these attacks on the tool.  A function runs in the process of its tests, so one
+that searches that process can still change their results.  A grader must run the two separately.
 """
 
 import os
@@ -199,7 +198,7 @@ def test_nothing_outlives_the_runner(tmp_path, parent, status):
 
 
 def is_gone(process, seconds=5):
-    """Whether a process ends (as a zombie whom nobody buries, perhaps) within so many seconds."""
+    """Whether a process ends (as a zombie perhaps still unreaped) within `seconds`."""
     deadline, stat = time.monotonic() + seconds, Path(f"/proc/{process}/stat")
     while time.monotonic() < deadline:
         try:
