@@ -1,7 +1,6 @@
-"""Let pytest run the tests marked `mpi` on real ranks; forget what was measured on this machine.
+"""Load the plugin that runs `mpi` tests on real ranks; ignore what was measured on this machine.
 
-One BLAS thread, also for simulated ranks: threads that wait for tiny products take the cores of
-the other processes.
+Every process has one BLAS thread: threads that wait for tiny products take the cores of others.
 """
 
 import gc
@@ -14,6 +13,6 @@ pytest_plugins = ["minipar.testing.plugin"]
 
 
 def pytest_collection_finish() -> None:
-    """What exists by now stays: the garbage collector need not walk through thousands of tests."""
+    """Let the garbage collector skip the thousands of collected tests."""
     gc.collect()
     gc.freeze()

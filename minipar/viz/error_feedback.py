@@ -36,7 +36,7 @@ def draw_error_feedback(path: str | Path, arrived: Mapping[str, Sequence[float]]
                   label=name)
     left.set_title(f"the sum of {small}" if small else "a small number", fontsize=9, loc="left")
     left.set_xlabel("step")
-    left.set_ylabel("sum of the received values")
+    left.set_ylabel("what arrived, added up")
     left.legend(edgecolor="none", fontsize=8.5)
     rows = range(len(excess))
     right.axvspan(-1, 1, color=LIGHT, label="± 1 %")
