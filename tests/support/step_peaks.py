@@ -28,7 +28,8 @@ WAYS = {"float32": lambda model: model,
 def peaks_of(way: str, kind: type[Ledger], config: GPTConfig = CONFIG) -> tuple[int, int]:
     """(bytes that a ledger of this kind counts, that Python's allocator had) at the peak of a step.
 
-    It is the second of two steps, when the optimizer has its states; Python's own memory is left out.
+    It is the second of two steps, when the optimizer has its states.  Python's own memory is left
+    out.
     """
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, ROWS, config.context))
     gc.collect()
