@@ -38,19 +38,19 @@ def times(rows: Rows, name: str, field: str) -> float:
 
 def paragraph(subject: Subject, rows: Rows) -> str:
     """The findings on one subject."""
-    said = [f"{subject.name}: dense has {quality_of(subject, rows['dense'])}"
+    sentences = [f"{subject.name}: dense has {quality_of(subject, rows['dense'])}"
             + (f" {subject.quality}." if subject.more_is_better else f" {subject.quality} "
                "(less is better).")]
     if len(rows["dense"]) < 2:
-        return " ".join([*said, "With one seed nothing can be told from noise."])
-    return " ".join([*said, *_qualities(subject, rows), *_seconds(rows)])
+        return " ".join([*sentences, "With one seed nothing can be told from noise."])
+    return " ".join([*sentences, *_qualities(subject, rows), *_seconds(rows)])
 
 
 def _qualities(subject: Subject, rows: Rows) -> list[str]:
     def compared(name: str, other: str) -> str:
         judged = verdict(gain(subject, rows, name, other), subject.step)
         return {1: "better than", 0: "not told apart from", -1: "worse than"}[judged] + f" {other}"
-    said = ["The same model trained on for as many steps as the pruned ones is "
+    sentences = ["The same model trained on for as many steps as the pruned ones is "
             f"{compared(TUNED, 'dense')}; what was trained on is compared with it, all else with "
             "dense."]
     gains = {row.name: gain(subject, rows, row.name, row.reference) for row in FILES}
@@ -58,14 +58,15 @@ def _qualities(subject: Subject, rows: Rows) -> list[str]:
         names = [f"{name} ({_signed(subject, values)})" for name, values in gains.items()
                  if verdict(values, subject.step) == value]
         if names:
-            said.append(f"{text}: {'; '.join(names)}.")
+            sentences.append(f"{text}: {'; '.join(names)}.")
     fine = sorted(not_worse(gains, subject.margin, subject.step),
                   key=lambda name: times(rows, name, "num_bytes"))
-    said.append(f"Not worse by {_amount(subject, subject.margin)}: {'; '.join(fine) or 'none'}.")
+    margin = _amount(subject, subject.margin)
+    sentences.append(f"Not worse by {margin}: {'; '.join(fine) or 'none'}.")
     if fine:
-        said.append(f"The smallest of these: {fine[0]}, "
+        sentences.append(f"The smallest of these: {fine[0]}, "
                     f"÷ {1 / times(rows, fine[0], 'num_bytes'):.1f}.")
-    return [*said, *(f"{name} is {compared(name, other)}." for name, other in PAIRS)]
+    return [*sentences, *(f"{name} is {compared(name, other)}." for name, other in PAIRS)]
 
 
 def _signed(subject: Subject, gains: np.ndarray) -> str:
@@ -84,16 +85,16 @@ def _seconds(rows: Rows) -> list[str]:
     logs = {row.name: np.log(np.divide(column(rows[row.name], "seconds"),
                                        column(rows["dense"], "seconds")))
             for row in ROWS if row.name != "dense"}
-    margin, said = np.log(SLOWER), []
+    margin, sentences = np.log(SLOWER), []
     slower = {name for name, values in logs.items() if verdict(values - margin) > 0}
     faster = {name for name, values in logs.items() if verdict(values + margin) < 0}
     for text, names in (("Slower", slower), ("Faster", faster)):
         listed = "; ".join(f"{name} (× {np.exp(logs[name].mean()):.2f})"
                            for name in sorted(names, key=lambda name: -logs[name].mean()))
-        said.append(f"{text} than dense by {SLOWER - 1:.0%}: {listed or 'none'}.")
+        sentences.append(f"{text} than dense by {SLOWER - 1:.0%}: {listed or 'none'}.")
     small = {name for name in logs if times(rows, name, "num_bytes") < 1 / SLOWER}
     idle = {name for name in small if verdict(logs[name] + margin) > 0}
-    return [*said, f"Rows with a smaller file: {len(small)}; faster by that much: "
+    return [*sentences, f"Rows with a smaller file: {len(small)}; faster by that much: "
                    f"{len(small & faster)}, not: {len(idle)}, "
                    f"undecided: {len(small - faster - idle)}."]
 

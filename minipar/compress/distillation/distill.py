@@ -67,10 +67,10 @@ def make_recipe(student: Module, teacher: Module, temperature: float = 2.0, alph
     if isinstance(student, GPT) != isinstance(teacher, GPT):
         raise ValueError(f"a {type(student).__name__} cannot learn from a {type(teacher).__name__}:"
                          " take two models of a kind")
-    ours, theirs = part_widths(student), part_widths(teacher)
-    if ours[-1] != theirs[-1]:
-        raise ValueError(f"the student tells {ours[-1]} classes apart, the teacher {theirs[-1]}: "
-                         "give both the same classes, so that their logits can be compared")
+    student_widths, teacher_widths = part_widths(student), part_widths(teacher)
+    if student_widths[-1] != teacher_widths[-1]:
+        raise ValueError(f"the student tells {student_widths[-1]} classes apart, the teacher "
+                         f"{teacher_widths[-1]}: give both the same classes, so that their logits can be compared")
     if isinstance(student, GPT) and student.config.context > teacher.config.context:
         raise ValueError(f"the teacher reads {teacher.config.context} tokens at once, the student "
                          f"{student.config.context}: give the student a shorter context")
@@ -83,7 +83,7 @@ def make_recipe(student: Module, teacher: Module, temperature: float = 2.0, alph
     if hidden and not (at[0] and at[1]):
         raise ValueError("a model without hidden layers has none to match: leave their weight 0")
     pairs = layer_pairs(len(at[0]), len(at[1]))
-    widths = [(ours[at[0][i]], theirs[at[1][j]]) for i, j in pairs]
+    widths = [(student_widths[at[0][i]], teacher_widths[at[1][j]]) for i, j in pairs]
     return Recipe(temperature, alpha, hidden, attention, kind, tuple(pairs), tuple(widths))
 
 
@@ -149,8 +149,8 @@ class Distillation(Module):
         self.student, self.teacher, self.recipe = student, teacher, recipe
         self.ignore_index = student.ignore_index
         self.projections = ModuleList([
-            Identity() if ours == theirs else Linear(ours, theirs, bias=False)
-            for ours, theirs in (recipe.widths if recipe.hidden else ())])
+            Identity() if width == target else Linear(width, target, bias=False)
+            for width, target in (recipe.widths if recipe.hidden else ())])
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """The student's modules under their own names, then the projections.

@@ -206,7 +206,7 @@ class AnnouncedBatches:
     def __init__(self, batches: Any, teacher: ParallelTeacher, steps: range,
                  num_microbatches: int = 1):
         self.batches, self.teacher, self.steps = batches, teacher, iter(steps)
-        self.num_microbatches, self.told = num_microbatches, -1
+        self.num_microbatches, self.last_announced = num_microbatches, -1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.batches, name)
@@ -218,12 +218,12 @@ class AnnouncedBatches:
             self.teacher.finish()
             return False
         self.teacher.announce(self.batches.batch(step)[0], self.num_microbatches)
-        self.told = step
+        self.last_announced = step
         return True
 
     def batch(self, step: int) -> tuple:
         """The batch of a step, after announcing it and the next one."""
-        while self.told <= step and self.announce_next():
+        while self.last_announced <= step and self.announce_next():
             pass
         return self.batches.batch(step)
 

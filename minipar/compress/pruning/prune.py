@@ -65,11 +65,12 @@ def _together(group: dict[str, tuple[Parameter, np.ndarray]], amount: float, mas
         counted.append(np.full(score.size, counts(parameter, mesh)))
         num_places += size
     comm: Communicator | None = None if mesh is None else mesh.comm
-    gone = mark_k_smallest(np.concatenate(keys), np.concatenate(places), round(amount * num_places),
-                    num_places, comm, np.concatenate(counted))
+    removed = mark_k_smallest(np.concatenate(keys), np.concatenate(places),
+                              round(amount * num_places), num_places, comm,
+                              np.concatenate(counted))
     ends = np.cumsum([key.size for key in keys])
     found = {name: ~part.reshape(score.shape) for (name, (_, score)), part
-             in zip(group.items(), np.split(gone, ends[:-1]))}
+             in zip(group.items(), np.split(removed, ends[:-1]))}
     if masks is not None:               # may have dropped more than the amount
         found = {name: mask & masks.local(group[name][0]) for name, mask in found.items()}
     return found

@@ -20,7 +20,7 @@ from ...checkpoint import Checkpoint, CheckpointError
 from ...nn import Module
 from ..load import Arrays, register
 
-KIND = "pruned"         # in description["compression"], which lists what was done to a model
+KIND = "pruned"         # in description["compression"], the list of compression steps
 
 
 def pack_masked(arrays: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray]) -> Arrays:

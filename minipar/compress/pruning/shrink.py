@@ -19,9 +19,9 @@ from .structured import Units, dead_units, masked_value, units_of
 Values = dict[str, np.ndarray]
 
 
-def remove_units(values: Mapping[str, np.ndarray], units: Units, gone: np.ndarray,
+def remove_units(values: Mapping[str, np.ndarray], units: Units, removed: np.ndarray,
                  fold: bool = True) -> Values:
-    """`values`, arrays by parameter name, without the dead units marked in `gone` (units,) bool.
+    """`values`, arrays by parameter name, without the dead units marked in `removed` (units,) bool.
 
     With `fold`, their constant outputs go into the bias of the next layer.  Do not fold the states
     of an optimizer.
@@ -29,9 +29,9 @@ def remove_units(values: Mapping[str, np.ndarray], units: Units, gone: np.ndarra
     first, second, bias = (f"{units.first}.weight", f"{units.second}.weight",
                            f"{units.first}.bias")
     values = dict(values)
-    columns, rows = units.columns[gone].ravel(), units.rows[gone].ravel()
+    columns, rows = units.columns[removed].ravel(), units.rows[removed].ravel()
     if fold:
-        constant = units.act(Tensor(values[bias][units.values[gone].ravel()])).data
+        constant = units.act(Tensor(values[bias][units.values[removed].ravel()])).data
         values[f"{units.second}.bias"] = (values[f"{units.second}.bias"]
                                           + constant @ values[second][rows])
     values[first] = np.delete(values[first], columns, axis=1)
@@ -47,13 +47,13 @@ def removable(model: Module) -> list[tuple[Units, np.ndarray]]:
     blocks have the same sizes.
     """
     found = [(units, dead_units(model, units)) for units in units_of(model)]
-    most = {kind: min(int(gone.sum()) for units, gone in found if units.kind == kind)
+    most = {kind: min(int(removed.sum()) for units, removed in found if units.kind == kind)
             for kind in {units.kind for units, _ in found}}
     result = []
-    for units, gone in found:
-        number = min(most[units.kind] if isinstance(model, GPT) else int(gone.sum()),
+    for units, removed in found:
+        number = min(most[units.kind] if isinstance(model, GPT) else int(removed.sum()),
                      len(units) - 1)
-        result.append((units, gone & (np.cumsum(gone) <= number)))
+        result.append((units, removed & (np.cumsum(removed) <= number)))
     return result
 
 
@@ -84,10 +84,10 @@ def shrink(model: MLP | GPT, *others: Mapping[str, np.ndarray]) -> tuple[MLP | G
     returned with the model.
     """
     values, cut, counts = used_values(model), [dict(other) for other in others], {}
-    for units, gone in removable(model):
-        values = remove_units(values, units, gone)
-        cut = [remove_units(other, units, gone, fold=False) for other in cut]
-        counts[units.kind, units.first] = len(units) - int(gone.sum())
+    for units, removed in removable(model):
+        values = remove_units(values, units, removed)
+        cut = [remove_units(other, units, removed, fold=False) for other in cut]
+        counts[units.kind, units.first] = len(units) - int(removed.sum())
     return _with(smaller_model(model, counts), values), cut
 
 

@@ -129,10 +129,10 @@ def unit_masks(model: Module, amount: float, kinds: tuple[str, ...] = ("neurons"
         if units.kind not in kinds:
             continue
         number = min(round(amount * len(units)), len(units) - 1)
-        gone = np.argsort(sortable_keys(score(model, units)), kind="stable")[:number]
-        mask(f"{units.first}.weight")[:, units.columns[gone].ravel()] = False
-        mask(f"{units.first}.bias")[units.columns[gone].ravel()] = False
-        mask(f"{units.second}.weight")[units.rows[gone].ravel()] = False
+        removed = np.argsort(sortable_keys(score(model, units)), kind="stable")[:number]
+        mask(f"{units.first}.weight")[:, units.columns[removed].ravel()] = False
+        mask(f"{units.first}.bias")[units.columns[removed].ravel()] = False
+        mask(f"{units.second}.weight")[units.rows[removed].ravel()] = False
     return masks
 
 

@@ -10,7 +10,7 @@ is better in each of them.
 *Memory.*  In the backward of part i, all later parts are finished.  The bytes alive, of which no
 forward needs more, are
 
-    what the parts before i hold + what is copied in for the `ahead` parts before i + what i needs
+    held by the parts before i + copied in for the `ahead` parts before i + needed by part i
 
 *Time.*  No copy crosses from forward to backward: everything is copied out before backward needs
 it.  And backward is a forward played from its end: there a copy *ends* before the part needs it, as
