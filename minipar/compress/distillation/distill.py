@@ -70,7 +70,8 @@ def make_recipe(student: Module, teacher: Module, temperature: float = 2.0, alph
     student_widths, teacher_widths = part_widths(student), part_widths(teacher)
     if student_widths[-1] != teacher_widths[-1]:
         raise ValueError(f"the student tells {student_widths[-1]} classes apart, the teacher "
-                         f"{teacher_widths[-1]}: give both the same classes, so that their logits can be compared")
+                         f"{teacher_widths[-1]}: give both the same classes, so that their logits "
+                         "can be compared")
     if isinstance(student, GPT) and student.config.context > teacher.config.context:
         raise ValueError(f"the teacher reads {teacher.config.context} tokens at once, the student "
                          f"{student.config.context}: give the student a shorter context")
