@@ -1,4 +1,4 @@
-"""The one place that reads environment variables and asks the machine what it has.
+"""The environment: the only file that reads environment variables and inspects the machine.
 
 Everything here works before NumPy or MPI is imported, so that a wrong set-up is found before it
 can hang.
@@ -25,7 +25,7 @@ SHARED_MEMORY = "/dev/shm"
 
 @dataclass(frozen=True)
 class Launched:
-    """What the launcher that started this process says of it."""
+    """A process started by a launcher: its rank, and the sizes of its world and of its machine."""
 
     launcher: str           # "openmpi", "mpich" or "srun"
     size: int
@@ -37,7 +37,7 @@ class Launched:
 
 
 def launched() -> Launched | None:
-    """Who started this process and as which rank; None when it runs alone, without `mpirun`."""
+    """The launcher and rank of this process; None if it runs alone, without `mpirun`."""
     step = _step_of_slurm()
     for launcher, size, rank, local_size in _LAUNCHERS:
         if os.environ.get(size, "").isdigit():
@@ -51,8 +51,8 @@ def launched() -> Launched | None:
 
 
 def _step_of_slurm() -> Launched | None:
-    """This process as one of several tasks of an `srun`; a batch script is none, nor is what runs
-    in an allocation without `srun`."""
+    """This process as one of several tasks of an `srun`; None in a batch script, or without `srun`.
+    """
     size, rank = os.environ.get("SLURM_STEP_NUM_TASKS", ""), os.environ.get("SLURM_PROCID", "")
     if not size.isdigit() or not rank.isdigit() or int(size) < 2:
         return None
@@ -65,7 +65,7 @@ def _step_of_slurm() -> Launched | None:
 
 
 def speaks_pmix_only() -> bool:
-    """Whether whoever started this process offers PMIx, and no older way for ranks to meet."""
+    """Whether the launcher of this process offers only PMIx for ranks to find each other."""
     return "PMIX_RANK" in os.environ and "PMI_RANK" not in os.environ
 
 
@@ -77,13 +77,13 @@ def cores() -> list[int]:
 
 
 def is_interactive() -> bool:
-    """Whether somebody types into this Python: a prompt, `python -i`, IPython, a notebook."""
+    """Whether Python runs interactively: a prompt, `python -i`, IPython, a notebook."""
     return (hasattr(sys, "ps1") or bool(sys.flags.interactive)
             or hasattr(builtins, "__IPYTHON__"))
 
 
 def num_cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     return len(cores())
 
 
@@ -93,15 +93,17 @@ def shows_stores_in_order() -> bool:
 
 
 def free_shared_memory() -> int | None:
-    """Bytes that may still be put into /dev/shm, where the ranks of a machine share memory; 0 if
-    it cannot be written to, None where there is no such folder."""
+    """Free bytes in /dev/shm, where the ranks of a machine share memory.
+
+    0 if it cannot be written to, None without such a folder.
+    """
     if not os.path.isdir(SHARED_MEMORY):
         return None
     return shutil.disk_usage(SHARED_MEMORY).free if os.access(SHARED_MEMORY, os.W_OK) else 0
 
 
 def blas_threads() -> int:
-    """Threads for one rank's matrix products: the user's OMP_NUM_THREADS, or its share of cores."""
+    """Threads for a rank's matrix products: OMP_NUM_THREADS if set, else its share of the cores."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
@@ -127,19 +129,19 @@ def wait_limit() -> float:
 
 
 def test_limits() -> tuple[float, float]:
-    """Seconds that a test may take on real ranks; seconds that ranks may stay after one failed."""
+    """(seconds for a test on real ranks, seconds for the other ranks after one has failed)."""
     return _seconds("MINIPAR_TEST_TIMEOUT", 60), _seconds("MINIPAR_TEST_GRACE", 3)
 
 
 def cache_folder() -> Path:
-    """Where what was found out about this machine is kept for the next run."""
+    """The folder for what later runs reuse, such as the calibration of this machine."""
     if os.environ.get("MINIPAR_CACHE"):
         return Path(os.environ["MINIPAR_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "minipar"
 
 
 def find_mpirun() -> str | None:
-    """The `mpirun` that belongs to this Python: the environment's own before the one on PATH."""
+    """The `mpirun` that belongs to this Python: that of its environment, else the one on PATH."""
     for name in ("mpirun", "mpiexec"):
         beside = Path(sys.executable).parent / name     # not resolved: that would leave a venv
         if beside.exists():
@@ -148,7 +150,7 @@ def find_mpirun() -> str | None:
 
 
 def minipar_command(words: str, num_ranks: int = 0) -> str:
-    """`python -m minipar WORDS` as one types it here, under `mpirun` if there is `num_ranks`.
+    """`python -m minipar WORDS` as the user would type it, under `mpirun` if `num_ranks` is given.
 
     It starts the Python that runs now, whether or not its environment is active:
     `.venv/bin/mpirun -n 4 .venv/bin/python -m minipar calibrate`.
@@ -159,7 +161,8 @@ def minipar_command(words: str, num_ranks: int = 0) -> str:
 
 
 def _typed(program: str) -> str:
-    """How one types the path of a program: its name if PATH leads to it, else from this folder."""
+    """The path of a program as the user would type it: its name if on PATH, else from this folder.
+    """
     name, path = os.path.basename(program), os.path.abspath(program)
     if os.path.abspath(shutil.which(name) or "") == path:
         return name
@@ -168,7 +171,7 @@ def _typed(program: str) -> str:
 
 
 def launcher_terminal() -> str | None:
-    """The terminal that the `mpirun` which started this process prints to, as a path.
+    """The path of the terminal to which this process's `mpirun` prints.
 
     A rank's own output is a pipe; Linux tells where that of its ancestors goes.  None if it goes
     elsewhere, or on other systems.
@@ -187,7 +190,7 @@ def launcher_terminal() -> str | None:
 
 
 def mpirun_environment() -> dict[str, str]:
-    """The environment in which to start `mpirun` from Python, whichever MPI it is.
+    """The environment in which to start `mpirun` from Python, for any MPI.
 
     A launcher's own variables are left out, so that a process which is itself a rank can start
     another world; Open MPI is told that root and more ranks than cores are meant.
