@@ -28,7 +28,7 @@ STATES, GRADIENTS, PARAMETERS = "optimizer states", "gradients", "parameters"
 
 
 class PaperCost(NamedTuple):
-    """What a strategy sends and keeps, by its paper, as facts from which the formulas follow.
+    """The cost of a strategy by its paper, as three facts from which the formulas follow.
 
     An all-reduce of Ψ gradients is a reduce-scatter and an all-gather, of Ψ(p-1)/p elements each.
     Every strategy does both: once for a batch, or again for each microbatch.

@@ -82,7 +82,7 @@ class Strategy:
         self._is_reduced = False
 
     def has_gradients(self) -> bool:
-        """Whether a parameter of the model has a gradient on this rank."""
+        """True if a parameter of the model has a gradient on this rank."""
         return any(parameter.grad is not None for parameter in self.model.parameters())
 
     def rows(self, num_rows: int) -> range:

@@ -71,7 +71,8 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
     """
     if loss.edge is None:
         raise TypeError("this loss has no graph to check: nothing in it needs a gradient")
-    names = {parameter.edge: name for name, parameter in parameters.items()}
+    names = {parameter.edge: name for name, parameter in parameters.items()
+             if parameter.edge is not None}
     types: dict[Edge, str] = {}
     for edge in topological_order(loss.edge):
         if isinstance(edge, GradientSlot):

@@ -1,4 +1,4 @@
-"""Activation memory by formula: what a transformer layer keeps for backward, on each rank.
+"""Activation memory by formula: bytes that a transformer layer keeps for backward, on each rank.
 
 b samples of t tokens, width d, h heads, p ranks; numbers of elements, masks of 1 byte apart:
 
@@ -11,13 +11,14 @@ b samples of t tokens, width d, h heads, p ranks; numbers of elements, masks of 
     slope of gelu              4btd      1/p         1/p           8    (there its input)
     dropout's masks, bytes     2btd      whole       1/p           2
 
-So minipar keeps 16 btd elements where the paper has (34 - 2)/2 = 16, and differs in three places:
-an element has 4 bytes (NumPy computes no faster in fewer); the causal half of the probabilities
-that a block of queries cannot see is not kept; and attention's dropout keeps its mask, but not the
-probabilities after it, which are one multiplication away (5 bytes in the paper: 2 + 1 + 2).
+minipar keeps 16 btd elements, and the paper's 34 bytes are (34 - 2)/2 = 16 elements too.  Three
+things differ.  An element has 4 bytes, since NumPy computes no faster in fewer.  The causal half of
+the probabilities that a block of queries cannot see is not kept.  And attention's dropout keeps its
+mask, but not the probabilities after it, which are one multiplication away (5 bytes in the paper:
+2 + 1 + 2).
 
-Selective rematerialization drops the probabilities and their mask, full keeps the input of a layer
-alone.  Korthikanti et al. 2022 (arXiv 2205.05198), section 4, table 2.
+Selective rematerialization drops the probabilities and their mask; full rematerialization keeps
+only the input of a layer.  Korthikanti et al. 2022 (arXiv 2205.05198), section 4, table 2.
 """
 
 from ..autograd.ops.attention import QUERIES
@@ -79,8 +80,10 @@ def paper_layer_bytes(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
 
 
 def gpt_activations(config: GPTConfig, batch: int, itemsize: int = 4) -> int:
-    """Bytes that wait for backward in one process: all layers, token ids (8 bytes each), the mask
-    of the embedding's dropout, the final norm, what the head takes, the gradient of the logits.
+    """Bytes that wait for backward in one process.
+
+    They are those of all layers, the token ids (8 bytes each), the mask of the embedding's dropout,
+    the final norm, the input of the head, and the gradient of the logits.
     """
     n, d = batch * config.context, config.width
     ends = itemsize * (2 * n * d + n + n * config.vocab_size) + 8 * n

@@ -49,9 +49,10 @@ CASES = {
 }
 NO_ROOM = "keeps no whole gradient that could add up: it reduces after every backward; " \
           "leave no_sync() out"
-OTHER_WEIGHTS = "used other weights than rank 0, but sharded weights are gathered by all ranks " \
-                "together: use the same on every rank (times 0, where not wanted), or put them " \
-                "into one unit of FSDP, or choose ddp, zero1 or zero2"
+OTHER_WEIGHTS = "used different weights than rank 0 in this step. Sharded weights are gathered " \
+                "by all ranks together, so every rank must use the same ones in the same order. " \
+                "Multiply an unwanted branch by 0, put both branches into one FSDP unit, or use " \
+                "ddp, zero1 or zero2."
 
 
 def data_parallel_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:

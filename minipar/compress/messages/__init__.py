@@ -4,5 +4,5 @@
     error_feedback.py          the rounding error of a message is added to the next one
     quantized_collectives.py   QuantizedWire: all-reduce, reduce-scatter and all-gather of codes
 
-`reduce_in(strategy, QuantizedWire())` makes a strategy send its gradients this way.
+`make_strategy("ddp", model, comm, wire=QuantizedWire())` sends gradients this way.
 """

@@ -67,10 +67,10 @@ class Bucketed(Strategy):
 
     def _launch(self, i: int) -> None:
         bucket = self.buckets[i]
-        for parameter in bucket.parameters:     # a parameter that was not used counts as 0
-            if parameter.grad is None:
-                parameter.slot.grad = parameter.slot.grad_buffer()
-                parameter.slot.grad[...] = 0
+        for slot in (parameter.slot for parameter in bucket.parameters):
+            if slot.grad is None and slot.grad_buffer is not None:
+                slot.grad = slot.grad_buffer()
+                slot.grad[...] = 0              # a parameter that was not used counts as 0
         self.works.append(self.start_reduction(bucket))
 
 

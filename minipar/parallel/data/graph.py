@@ -37,10 +37,10 @@ def check_uses(names: Sequence[str], comm: Communicator) -> None:
     """
     different = ranks_that_differ(comm, hashlib.sha256("\n".join(names).encode()).digest())
     if different:
-        raise RuntimeError(f"ranks {different} used other weights than rank 0, but sharded weights "
-                           "are gathered by all ranks together: use the same on every rank (times "
-                           "0, where not wanted), or put them into one unit of FSDP, or choose "
-                           "ddp, zero1 or zero2")
+        raise RuntimeError(f"ranks {different} used different weights than rank 0 in this step. "
+                           "Sharded weights are gathered by all ranks together, so every rank must "
+                           "use the same ones in the same order. Multiply an unwanted branch by 0, "
+                           "put both branches into one FSDP unit, or use ddp, zero1 or zero2.")
 
 
 def ranks_that_differ(comm: Communicator, digest: bytes) -> str:

@@ -159,11 +159,11 @@ def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = Fa
 
 def _split_mlp(model: MLP, split: TensorSplit) -> None:
     modules = list(model)
-    layers = [i for i, module in enumerate(modules) if isinstance(module, Linear)]
-    for first, second in zip(layers[::2], layers[1::2]):
-        width = modules[first].weight.shape[1]
-        split_columns(modules[first], split)
-        split_rows(modules[second], split)
+    layers = [(i, module) for i, module in enumerate(modules) if isinstance(module, Linear)]
+    for (first, columns), (second, rows) in zip(layers[::2], layers[1::2]):
+        width = columns.weight.shape[1]
+        split_columns(columns, split)
+        split_rows(rows, split)
         for module in modules[first:second]:
             if isinstance(module, Dropout):
                 retype(module, PartialDropout, tp=split.tp, total=width)

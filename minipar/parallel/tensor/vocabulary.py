@@ -74,7 +74,7 @@ class VocabularyCrossEntropy(Function):
         here = counts & (targets >= start) & (targets < stop)
         own = np.where(here, targets - start, 0)
         d -= all_reduce(comm, np.max(d, axis=-1, keepdims=True), "max", "ring")
-        mine = np.where(here, np.take_along_axis(d, own, axis=-1), 0)      # what is not may be -inf
+        mine = np.where(here, np.take_along_axis(d, own, axis=-1), 0)      # elsewhere d may be -inf
         at_target = all_reduce(comm, mine, "sum", "ring")
         np.exp(d, out=d)
         total = all_reduce(comm, row_sum(d), "sum", "ring")

@@ -87,8 +87,9 @@ class ShardedParameters:
     def _note(self, array: Array) -> Any:
         owner = storage(array)
         leaf = self._gathered.get(id(owner))
-        return array if leaf is None else self._gather_again(leaf, owner.size,
-                                                             view_spec(array, owner))
+        place = view_spec(array, owner)
+        return array if leaf is None or place is None else self._gather_again(leaf, owner.size,
+                                                                              place)
 
     def _gather_again(self, leaf: Tensor, size: int, place: ViewSpec) -> Callable[[], Array]:
         def gather() -> Array:

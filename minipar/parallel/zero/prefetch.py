@@ -95,7 +95,7 @@ class Prefetcher:
             self.phase = None
 
     def use(self, unit: FSDPUnit) -> None:
-        """Unshard `unit`, reshard what is not needed, and begin to unshard the next unit."""
+        """Unshard `unit`, reshard the units that are not needed, begin to unshard the next."""
         self.poll()
         if unit is self.current and unit.unsharded is not None:
             return

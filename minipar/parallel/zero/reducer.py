@@ -52,10 +52,10 @@ class TransientGradient:
 
     def take(self) -> Array:
         """The flat array, zeros where no gradient arrived; this object forgets it."""
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                parameter.slot.grad_buffer()[...] = 0
-            parameter.slot.grad = None
+        for slot in (parameter.slot for parameter in self.parameters):
+            if slot.grad is None and slot.grad_buffer is not None:
+                slot.grad_buffer()[...] = 0
+            slot.grad = None
         flat, self.flat = self.flat, None
         return flat
 

@@ -30,7 +30,7 @@ def test_ranks_that_miss_different_parameters(world, name):
 def test_weights_that_only_some_ranks_gather_are_refused(world, name, apart):
     """Sizes are equal here: without the check the ranks would mix up left and right, silently."""
     def body(comm):
-        with pytest.raises(RuntimeError, match="used other weights than rank 0.*on every rank"):
+        with pytest.raises(RuntimeError, match="different weights than rank 0.*every rank must"):
             train_picky(comm, name, comm.size, apart)
     world.run(body)
 
