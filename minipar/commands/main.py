@@ -57,7 +57,8 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"minipar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        inner = commands.add_parser(name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}.")
+        sentence = f"{command.help[0].upper()}{command.help[1:]}."
+        inner = commands.add_parser(name, help=command.help, description=sentence)
         module_of(command).add_arguments(inner)
         add_json(inner)
     commands.add_parser("exercise", help="course exercises: list, start, check, hint",

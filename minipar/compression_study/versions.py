@@ -54,7 +54,7 @@ def num_steps(subject: Subject) -> int:
     return FROM_START * subject.steps + FINE_TUNED * subject.more
 
 
-class TaskWithModel:
+class TaskWithModel(Task):
     """The batches of `task`, with the model that `build` makes."""
 
     def __init__(self, task: Task, build: Callable[[], Module]):

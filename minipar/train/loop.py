@@ -88,7 +88,8 @@ def begin(comm: Communicator, config: TrainConfig, task: Task,
         origin = Origin() if config.run.resume is None else load_checkpoint(config, task)
     array = device_array(config, comm)
     with explained(memory.ledger), memory.recording(), memory.building():
-        model = narrow_model(config, task.build())
+        model = task.build()
+        narrow_model(config, task.trained_part(model))
         try:
             origin.fill(model, config, array)
             plans = rematerialize_model(config, model, comm)

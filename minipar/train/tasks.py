@@ -39,6 +39,10 @@ class Task(Protocol):
     def build(self) -> Module:
         """A new model, without numbers."""
 
+    def trained_part(self, model: Module) -> Module:
+        """The part of a model that computes in the precision of the run: by default all."""
+        return model
+
     def describe(self) -> dict:
         """The entries of a checkpoint's description that say which model and data it is of."""
 
@@ -55,7 +59,7 @@ class Task(Protocol):
         """A quick score, and one line on it."""
 
 
-class LanguageTask:
+class LanguageTask(Task):
     """Predict the next character of a text, or the next token of the synthetic language.
 
     The vocabulary comes from a checkpoint, and then the text is read when it is needed; or else
@@ -138,9 +142,9 @@ class LanguageTask:
     def summary(self, model: GPT) -> tuple[Score, str]:
         score = self.score(model, 4)
         text = f"validation loss {score.nats:.3f} nats = {score.bits:.2f} bits per {self.target}"
-        if self.optimal_loss is not None:
-            text += f" (the best possible is {self.optimal_loss:.3f} nats)"
-        return score, text
+        best = self.optimal_loss
+        known = "" if best is None else f" (the best possible is {best:.3f} nats)"
+        return score, text + known
 
     def _prompt(self) -> np.ndarray:
         prompt = self.config.run.prompt.replace("\\n", "\n")
@@ -161,7 +165,7 @@ class LanguageTask:
         return self.vocabulary.decode(np.array(list(tokens), np.int64))
 
 
-class DigitsTask:
+class DigitsTask(Task):
     """Recognize handwritten digits with an MLP."""
 
     target, targets_per_sample = "image", 1

@@ -68,6 +68,10 @@ class DistillationTask:
         """The student, in a module that asks the teacher."""
         return Distillation(self.task.build(), self.teacher, self.recipe)
 
+    def trained_part(self, model: Distillation) -> Module:
+        """The student alone: the teacher stays as it is."""
+        return model.student
+
     def describe(self) -> dict:
         """Those of the student's task."""
         return self.task.describe()

@@ -1,6 +1,5 @@
 """The precision of a run: `minipar train --precision fp16 --reduce-dtype int8`."""
 
-from ...compress.distillation.distill import Distillation
 from ...compress.messages.block_codec import BlockCodec
 from ...compress.messages.quantized_collectives import QuantizedWire
 from ...launcher import UsageError
@@ -52,10 +51,9 @@ def check_precision(config: TrainConfig) -> None:
 
 
 def narrow_model(config: TrainConfig, model: Module) -> Module:
-    """Let the model, or a student in it, compute in the configured precision; return it."""
+    """Let the model compute in the configured precision; return it."""
     if config.precision.compute != "fp32":
-        inner = model.student if isinstance(model, Distillation) else model
-        set_precision(inner, precision_preset(config.precision.compute, inner))
+        set_precision(model, precision_preset(config.precision.compute, model))
     return model
 
 
