@@ -3,7 +3,7 @@
     mpirun -n 4 python -m minipar calibrate
 
 It fits the links, times every algorithm of every operation that has several, prints both beside
-the model, and keeps the result for the runs to come (comm/calibration.py).
+the model, and keeps the result for the runs to come (comm/cost/calibration.py).
 """
 
 import argparse
