@@ -28,7 +28,8 @@ def chain_of(rng, length):
     for part in random_costs(rng, length).parts:
         part = part._replace(backward_flops=int(rng.integers(0, 30)))
         if rng.random() < 0.1:
-            part = part._replace(saved_bytes=(0, 0), most=(0, 0), saves=0, saves_output=0, again=0)
+            part = part._replace(saved_bytes=(0, 0), peak_bytes=(0, 0), num_saved=0, saves_output=0,
+                                 recompute_flops=0)
         parts.append(part)
     return ChainProfile(tuple(parts))
 
