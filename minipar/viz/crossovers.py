@@ -1,8 +1,8 @@
-"""Crossover curves: seconds over bytes for each algorithm, and where another one becomes fastest.
+"""Seconds over bytes for each algorithm, and the crossovers where another one becomes fastest.
 
-    seconds      ╲    ╱ doubling        lines: the model      dots: by the clock
+    seconds      ╲    ╱ doubling        lines: the model      dots: measured
       (log)   ___╲╱_____ ring
-                  ┊                     dotted: from here on another one is fastest
+                  ┊                     dashed: another one becomes fastest here
               bytes (log) ─▶
 
 Both axes are logarithmic, so a term that decides is a straight line.
@@ -25,7 +25,10 @@ Points = Sequence[tuple[float, float]]              # (bytes, seconds)
 
 
 class CostCurves(NamedTuple):
-    """One panel: lines and dots by algorithm, and [(bytes, who is fastest from there on), …]."""
+    """One panel: lines and dots by algorithm.
+
+    `crossings` are (bytes, the algorithm that is fastest from there on).
+    """
 
     title: str
     lines: Mapping[str, Points]
@@ -50,8 +53,8 @@ def draw_crossovers(panels: Sequence[CostCurves], path: str | Path, title: str =
     for axes in grid[len(panels):]:
         axes.set_visible(False)
     looks = {"the model": {"color": DARK},
-             "by the clock": {"color": DARK, "marker": "o", "linestyle": ":"},
-             "from here on another is fastest": {"color": BLACK, "linestyle": "--"}}
+             "measured": {"color": DARK, "marker": "o", "linestyle": ":"},
+             "another becomes fastest here": {"color": BLACK, "linestyle": "--"}}
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     legend_below(figure, handles, 3)
     return save(figure, path)
