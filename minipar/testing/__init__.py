@@ -9,6 +9,8 @@
     watchdog       a thread of each rank that ends a test which hangs
     status_board   the files in which the processes of a job read of each other
     reports        the reports of all ranks, merged into one
+
+A test file imports `worlds` alone; tests/conftest.py loads the plugin.
 """
 
 from minipar.testing.worlds import worlds
