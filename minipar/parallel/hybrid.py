@@ -193,7 +193,9 @@ class Hybrid(Strategy):
 def along(mesh: DeviceMesh, *axes: str) -> Communicator:
     """The ranks along those of the axes that the mesh has; this rank alone if it has none."""
     here = tuple(axis for axis in axes if axis in mesh.shape)
-    return mesh[here] if here else mesh.comm.split(mesh.comm.rank)
+    found = mesh[here] if here else mesh.comm.split(mesh.comm.rank)
+    assert found is not None        # every rank gave split a color
+    return found
 
 
 def send_pieces(pipeline: Pipeline, tp: Communicator) -> None:

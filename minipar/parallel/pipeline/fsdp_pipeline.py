@@ -26,6 +26,7 @@ same order, and no two ranks can wait for each other.  Zhao et al., arXiv 2304.1
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import pairwise
 
 from ...autograd import Tensor
@@ -87,15 +88,20 @@ class FullyShardedPipeline(Pipeline):
             unshard_before_use([module for _, module in self.model.named_modules()], unit)
         self.prefetcher = Prefetcher(list(units.values()), dp, self._poll, remedy=NEEDS_WHOLE_BATCH)
         runs = [(key, run) for key, unit in units.items() for run in unit.runs]
+        comm = dp.split(0)              # of its own, so that its messages are not mixed up
+        assert comm is not None
         self.reducer = GradientReducer([run.shard for _, run in runs],
-                                       [run.gradient for _, run in runs], dp.split(0), wire=wire)
+                                       [run.gradient for _, run in runs], comm, wire=wire)
         self.orders: dict[int, OrderedLauncher] = {}
         for stage in {stage for key in units for stage, _ in key}:
             first = {i: min(part for s, part in key if s == stage)      # whose backward is last
                      for i, (key, _) in enumerate(runs) if stage in {s for s, _ in key}}
             order = sorted(first, key=lambda i: first[i], reverse=True)
             self.orders[stage] = OrderedLauncher([runs[i][1].shard.parameters for i in order],
-                                         lambda n, order=order: self.reducer.launch(order[n]))
+                                                 partial(self._launch, order))
+
+    def _launch(self, order: Sequence[int], number: int) -> None:
+        self.reducer.launch(order[number])
 
     def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
                   step: int = 0) -> float:
