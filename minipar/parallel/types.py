@@ -78,7 +78,8 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
         if isinstance(edge, GradientSlot):
             types[edge] = "V" if names.get(edge) in varying else "I"
         else:
-            table = names.get(edge.edges[TABLE[edge.function]]) if edge.function in TABLE else None
+            weight = edge.edges[TABLE[edge.function]] if edge.function in TABLE else None
+            table = names.get(weight) if weight is not None else None
             by_rows = table is not None and table in varying and _cut_by_rows(parameters[table])
             types[edge] = _type_of(edge, types, names, comm, data, by_rows)
     kind = types[loss.edge]

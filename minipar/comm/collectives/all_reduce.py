@@ -26,7 +26,7 @@ from .reduce_scatter import ring as ring_reduce_scatter
 BLOCK_BYTES = 4 << 20       # of a blocked ring: with all ranks' temporaries it stays in the cache
 
 
-def ring(comm: Communicator, flat: Array, op: str) -> None:
+def ring(comm: Communicator, flat: Array, op: str | Combine) -> None:
     """2(p - 1) rounds, 2n(p-1)/p bytes: a reduce-scatter, then an all-gather, on the same ring.
 
         chunks     0 1 2 3         first each rank gets its own chunk reduced,
@@ -40,12 +40,12 @@ def ring(comm: Communicator, flat: Array, op: str) -> None:
     ring_all_gather(comm, chunks)
 
 
-def all_reduce(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto",
+def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algorithm: str = "auto",
                out: Array | None = None) -> Array:
     """Collective.  The reduction of `array` over all ranks, of its shape and dtype, on every rank.
 
-    `op` is sum, prod, max or min.  The result is written into `out`, if given, which may be `array`
-    itself; otherwise `array` is not changed.
+    `op` is sum, prod, max, min or a function.  The result is written into `out`, if given, which
+    may be `array` itself; otherwise `array` is not changed.
     """
     find_operator(op, array.dtype)
     reduce = find_algorithm(comm, "all_reduce", ALGORITHMS, algorithm, array.nbytes)
@@ -71,7 +71,8 @@ def agree_on_sum(comm: Communicator, number: float) -> float:
         return float(all_reduce(comm, np.array([number], dtype=np.float64), algorithm="ring")[0])
 
 
-def blocked_ring(comm: Communicator, flat: Array, op: str, block_bytes: int = BLOCK_BYTES) -> None:
+def blocked_ring(comm: Communicator, flat: Array, op: str | Combine,
+                 block_bytes: int = BLOCK_BYTES) -> None:
     """⌈n/B⌉ · 2(p - 1) rounds, 2n(p-1)/p bytes: the ring on one block of B bytes after another.
 
         flat     ▓▓▓▓░░░░░░░░        reduce-scatter and all-gather of the first block,
@@ -86,7 +87,7 @@ def blocked_ring(comm: Communicator, flat: Array, op: str, block_bytes: int = BL
         ring(comm, flat[start:start + length], op)
 
 
-def recursive_doubling(comm: Communicator, flat: Array, op: str) -> None:
+def recursive_doubling(comm: Communicator, flat: Array, op: str | Combine) -> None:
     """log₂ p rounds of n bytes: swap sums with a rank twice as far away, and add.
 
         round 0   0 ◀─▶ 1   2 ◀─▶ 3             each has the sum of 2 ranks,
@@ -107,7 +108,7 @@ def recursive_doubling(comm: Communicator, flat: Array, op: str) -> None:
     among_power_of_two(comm, flat, arrived, combine, swap)
 
 
-def rabenseifner(comm: Communicator, flat: Array, op: str) -> None:
+def rabenseifner(comm: Communicator, flat: Array, op: str | Combine) -> None:
     """2·log₂ p rounds, 2n(p-1)/p bytes: a reduce-scatter by halving, an all-gather by doubling.
 
         halving    0: Σa · · ·        1: · Σb · ·       2: · · Σc ·       3: · · · Σd
@@ -144,7 +145,7 @@ def among_power_of_two(comm: Communicator, flat: Array, arrived: Array, combine:
         comm.send(flat, partner)
 
 
-def tree(comm: Communicator, flat: Array, op: str) -> None:
+def tree(comm: Communicator, flat: Array, op: str | Combine) -> None:
     """2⌈log₂ p⌉ rounds of n bytes: a binomial reduce to rank 0, a binomial broadcast from it.
 
         0 ◀─ 1   2 ◀─ 3,   0 ◀─ 2          and back          0 ─▶ 1,   0 ─▶ 2   1 ─▶ 3
@@ -155,7 +156,7 @@ def tree(comm: Communicator, flat: Array, op: str) -> None:
     binomial_broadcast(comm, flat, 0)
 
 
-def hierarchical(comm: Communicator, flat: Array, op: str,
+def hierarchical(comm: Communicator, flat: Array, op: str | Combine,
                  ranks_per_node: int | None = None) -> None:
     """Reduce within each node, all-reduce between the nodes' first ranks, broadcast within.
 
@@ -175,7 +176,8 @@ def hierarchical(comm: Communicator, flat: Array, op: str,
     binomial_broadcast(local, flat, 0)
 
 
-def torus(comm: Communicator, flat: Array, op: str, ranks_per_node: int | None = None) -> None:
+def torus(comm: Communicator, flat: Array, op: str | Combine,
+          ranks_per_node: int | None = None) -> None:
     """Reduce-scatter within each node, all-reduce piece by piece between nodes, all-gather within.
 
         node 0   0 ══ 1 ══ 2    1. reduce-scatter ══ within nodes: rank i has piece i of its node's

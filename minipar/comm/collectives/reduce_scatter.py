@@ -36,14 +36,14 @@ def ring(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
         combine(mine, arrived, out=mine)
 
 
-def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str = "sum",
+def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Combine = "sum",
                    algorithm: str = "auto", counts: Sequence[int] | None = None,
                    out: Array | None = None, in_place: bool = False) -> Array:
     """Collective.  Rank r's piece, along `dim`, of the reduction of `array` over all ranks.
 
-    `op` is sum, prod, max or min.  Pieces have the lengths `counts`, or are cut by `chunk_bounds`.
-    The result is written into `out`, if given: an array of the piece's shape, or a contiguous one
-    of as many elements, such as a slice of a flat buffer.  `array` is not changed, unless it shares
+    `op` is sum, prod, max, min or a function.  Pieces have the lengths `counts`, or are cut by
+    `chunk_bounds`.  The result is written into `out`, if given: an array of the piece's shape, or a
+    contiguous one of as many elements, such as a slice of a flat buffer.  `array` is not changed, unless it shares
     memory with `out`.  With `in_place` the result is a view of `array`, whose other pieces are
     lost; raises ValueError unless `array` is contiguous and `dim` is 0.
     """
