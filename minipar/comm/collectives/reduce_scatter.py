@@ -41,11 +41,11 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
                    out: Array | None = None, in_place: bool = False) -> Array:
     """Collective.  Rank r's piece, along `dim`, of the reduction of `array` over all ranks.
 
-    `op` is sum, prod, max, min or a function.  Pieces have the lengths `counts`, or are cut by
-    `chunk_bounds`.  The result is written into `out`, if given: an array of the piece's shape, or a
-    contiguous one of as many elements, such as a slice of a flat buffer.  `array` is not changed, unless it shares
-    memory with `out`.  With `in_place` the result is a view of `array`, whose other pieces are
-    lost; raises ValueError unless `array` is contiguous and `dim` is 0.
+    `op` is sum, prod, max, min or a function. Pieces have the lengths `counts`, or are cut by
+    `chunk_bounds`. The result is written into `out`, if given: an array of the piece's shape, or a
+    contiguous one of as many elements, such as a slice of a flat buffer. `array` is not changed,
+    unless it shares memory with `out`. With `in_place` the result is a view of `array`, whose other
+    pieces are lost; raises ValueError unless `array` is contiguous and `dim` is 0.
     """
     if in_place and (dim or not getattr(array, "flags", None) or not array.flags.c_contiguous):
         raise ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
