@@ -1,4 +1,4 @@
-"""The exact cost of each algorithm, from who sends how much to whom in each round.
+"""The exact cost of each algorithm, from the messages of each round.
 
 Written independently of the collectives' code, from the pictures in its docstrings: lists of rounds
 (times combined, [(source, dest, elements), …]), which `critical` adds up.
