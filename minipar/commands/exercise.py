@@ -85,9 +85,11 @@ def _parser() -> _Parser:
         if name in ("list", "check"):
             add_json(command)
         if name == "hint":
-            command.add_argument("number", metavar="N", type=int, nargs="?", default=1)
+            command.add_argument("number", metavar="N", type=int, nargs="?", default=1,
+                                 help="which hint: 1 is gentle, the last nearly the answer")
         if name == "prove":
-            command.add_argument("names", metavar="NAME", nargs="*")
+            command.add_argument("names", metavar="NAME", nargs="*",
+                                 help="prove these only (default: all exercises)")
     return parser
 
 
