@@ -19,3 +19,10 @@ def test_every_room_imports_from_floors_below_its_own():
 def test_rooms_import_few_others():
     graph = rooms.imports()
     assert sum(map(len, graph.values())) <= 125
+
+
+def test_a_folder_holds_at_most_12_files():
+    folders = [folder for folder in rooms.PACKAGE.rglob("*") if folder.is_dir()]
+    full = {str(folder.relative_to(rooms.ROOT)): number for folder in folders
+            if (number := len(list(folder.glob("*.py")))) > 12 and folder.name != "viz"}
+    assert not full
