@@ -159,7 +159,7 @@ def too_early(comm: Communicator, one: Run) -> int:
 
 
 def one_clock(comm: Communicator) -> bool:
-    """Whether all ranks share a clock: real ranks on several machines do not."""
+    """True if all ranks share a clock: real ranks on several machines do not."""
     nodes = {comm.node_of(rank) for rank in range(comm.size)}
     return comm.is_simulated or len(nodes) == 1
 

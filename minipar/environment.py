@@ -65,7 +65,7 @@ def _step_of_slurm() -> Launched | None:
 
 
 def speaks_pmix_only() -> bool:
-    """Whether the launcher of this process offers only PMIx for ranks to find each other."""
+    """True if the launcher of this process offers only PMIx for ranks to find each other."""
     return "PMIX_RANK" in os.environ and "PMI_RANK" not in os.environ
 
 
@@ -77,7 +77,7 @@ def cores() -> list[int]:
 
 
 def is_interactive() -> bool:
-    """Whether Python runs interactively: a prompt, `python -i`, IPython, a notebook."""
+    """True if Python runs interactively: a prompt, `python -i`, IPython, a notebook."""
     return (hasattr(sys, "ps1") or bool(sys.flags.interactive)
             or hasattr(builtins, "__IPYTHON__"))
 
@@ -88,7 +88,7 @@ def num_cores() -> int:
 
 
 def shows_stores_in_order() -> bool:
-    """Whether other cores see what one core writes in the order in which it was written."""
+    """True if other cores see what one core writes in the order in which it was written."""
     return platform.machine() in ("x86_64", "AMD64")
 
 

@@ -186,7 +186,7 @@ def _interrupt_once(number: int, frame: Any) -> None:
 
 
 def _all_arrive(comm: "MPICommunicator", seconds: float) -> bool:
-    """Whether every rank arrives here within `seconds`."""
+    """True if every rank arrives here within `seconds`."""
     arriving, deadline = comm.mpi_comm.Ibarrier(), time.monotonic() + seconds
     while not (arrived := arriving.Test()) and time.monotonic() < deadline:
         time.sleep(0.01)

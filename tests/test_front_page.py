@@ -18,7 +18,7 @@ PROGRAM = re.search(r"```python\n(import minipar as mp\n.*?)```", README.read_te
 
 
 def losses(strategy: str, num_ranks: int, capsys) -> list[float]:
-    """What the program prints on simulated ranks, with this strategy in the place of ZeRO-1."""
+    """The losses that the program prints on simulated ranks, with this strategy."""
     names: dict = {}
     body = PROGRAM.replace('"zero1"', repr(strategy)).replace("mp.launch(main)", "")
     exec(compile(body, "program", "exec"), names)

@@ -40,7 +40,7 @@ def no_grad() -> AbstractContextManager[None]:
 
 
 def is_recording() -> bool:
-    """Whether operations are recorded for a backward in this context."""
+    """True if operations are recorded for a backward in this context."""
     return _grad_enabled.get()
 
 

@@ -18,12 +18,12 @@ _HOST = (np.ndarray, np.generic, int, float, bool)
 
 
 def is_host(array: Array) -> bool:
-    """Whether NumPy itself owns the numbers, so that Python code may look at them."""
+    """True if NumPy itself owns the numbers, so that Python code may look at them."""
     return isinstance(array, _HOST)
 
 
 def is_gpu(array: Array) -> bool:
-    """Whether the numbers live on a CUDA device (a CuPy array)."""
+    """True if the numbers live on a CUDA device (a CuPy array)."""
     return hasattr(array, "__cuda_array_interface__")
 
 

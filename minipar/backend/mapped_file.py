@@ -118,7 +118,7 @@ def _give_back(spare: list, place: tuple[_Chunk, int], num_bytes: int) -> None:
 
 
 def is_mapped(array: Array) -> bool:
-    """Whether the array is in a MappedFile."""
+    """True if the array is in a MappedFile."""
     return isinstance(getattr(storage(array), "base", None), _Chunk)
 
 

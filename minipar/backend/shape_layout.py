@@ -50,7 +50,7 @@ def in_order(shape: Shape, itemsize: int) -> Layout:
 
 
 def flags(layout: Layout, itemsize: int) -> Flags:
-    """Whether the elements lie one after the other, last axis first or first axis first."""
+    """True if the elements lie one after the other, last axis first or first axis first."""
     def follow(axes: list[tuple[int, int]]) -> bool:
         step = itemsize
         for n, stride in axes:

@@ -21,7 +21,7 @@ from .shape_layout import Shape, broadcast_shapes
 
 
 def is_shape_only(array: Any) -> bool:
-    """Whether `array` is a ShapeArray: it can make others like itself."""
+    """True if `array` is a ShapeArray: it can make others like itself."""
     return hasattr(array, "new_array")
 
 

@@ -33,7 +33,7 @@ class Request(Protocol):
         """Block until it is done."""
 
     def test(self) -> bool:
-        """Whether it is done, without blocking."""
+        """True if it is done, without blocking."""
         ...
 
     def peek(self) -> bool:

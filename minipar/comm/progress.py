@@ -48,7 +48,7 @@ class ProgressEngine(ABC):
             self.me.engine = None
 
     def is_inside(self) -> bool:
-        """Whether the caller runs inside one of the Works."""
+        """True if the caller runs inside one of the Works."""
         here = getcurrent()
         return any(work.greenlet is here for work in self.running)
 

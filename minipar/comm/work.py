@@ -53,7 +53,7 @@ class Work:
         self.greenlet.switch()
 
     def test(self) -> bool:
-        """Whether it is done; advances all Works of this rank as far as they can go now."""
+        """True if it is done; advances all Works of this rank as far as they can go now."""
         if not self.done:
             self.engine.poll()
         return self.done

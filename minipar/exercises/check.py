@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the points are earned."""
+        """True if the points are earned."""
         return self.outcome is not None and self.outcome.passed
 
 

@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether at least one test ran and all of them passed."""
+        """True if at least one test ran and all of them passed."""
         return self.num_passed > 0 and not self.failures
 
 

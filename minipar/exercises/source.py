@@ -44,7 +44,7 @@ def body_nodes(function: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def same_body(a: ast.FunctionDef, b: ast.FunctionDef) -> bool:
-    """Whether two bodies are the same apart from comments and layout."""
+    """True if two bodies are the same apart from comments and layout."""
     return [ast.dump(n) for n in body_nodes(a)] == [ast.dump(n) for n in body_nodes(b)]
 
 

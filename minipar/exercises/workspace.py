@@ -44,7 +44,7 @@ class Workspace:
         return self.root / KEPT / f"{exercise.name}{hidden}.{what}.py"
 
     def is_started(self, exercise: Exercise) -> bool:
-        """Whether the function in the work tree is the learner's."""
+        """True if the function in the work tree is the learner's."""
         return self.kept(exercise, "reference").exists()
 
     def started(self) -> list[Exercise]:

@@ -91,5 +91,5 @@ class Parameter(Tensor):
 
     @property
     def initialized(self) -> bool:
-        """Whether this parameter has numbers, not only a shape."""
+        """True if this parameter has numbers, not only a shape."""
         return not isinstance(self.data, Unmaterialized)

@@ -66,7 +66,7 @@ class FlatBuffer(Protocol):
 
     @property
     def is_copy(self) -> bool:
-        """Whether another rank counts these parameters in a norm."""
+        """True if another rank counts these parameters in a norm."""
 
     def zero_grad(self) -> None:
         """Forget the gradients: the next backward writes instead of adding."""

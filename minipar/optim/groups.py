@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
 
 def is_vector(segment: Segment) -> bool:
-    """Whether a parameter has at most one axis: a bias, or the gain of a norm."""
+    """True if a parameter has at most one axis: a bias, or the gain of a norm."""
     return len(segment.global_shape) < 2
 
 

@@ -69,7 +69,7 @@ class LossScaler:
 
     @property
     def can_shrink(self) -> bool:
-        """Whether a smaller scale may prevent an overflow: it is dynamic, and above 1.
+        """True if a smaller scale may prevent an overflow: it is dynamic, and above 1.
 
         At 1 nothing is scaled: activations, or the gradients themselves, overflow.
         """

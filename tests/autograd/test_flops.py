@@ -49,7 +49,7 @@ def check(function, inputs) -> None:
 
 
 def check_with(function, inputs, wanted: str) -> set[str]:
-    """Which operations reported what they perform."""
+    """The operations that reported the FLOPs they perform."""
     found = reported_and_performed(function, inputs)
     for name, phase, reported, performed in found:
         assert reported == performed, f"{name} {phase}, {wanted}"

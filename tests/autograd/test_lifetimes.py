@@ -1,4 +1,4 @@
-"""What is freed, and when: by weak references, with the garbage collector switched off."""
+"""Arrays are freed as early as promised: by weak references, with the garbage collector switched off."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""What the operations compute, against the plainest code for it (gradcheck cannot see that)."""
+"""The values of all operations, against the plainest code for it (gradcheck cannot see that)."""
 
 import math
 from itertools import product

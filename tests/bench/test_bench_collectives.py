@@ -1,4 +1,4 @@
-"""What the benchmark compares is the same collective on both sides."""
+"""The benchmark compares the same collective on both sides."""
 
 import numpy as np
 import pytest

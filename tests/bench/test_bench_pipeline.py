@@ -1,4 +1,4 @@
-"""What the benchmark of pipelines compares is the same work, and predicts is the formula."""
+"""The benchmark of pipelines compares the same work, and its prediction is the formula."""
 
 from functools import partial
 

@@ -21,7 +21,7 @@ def run(capsys, *words) -> str:
 
 
 def numbers(output: str) -> dict:
-    """What the table says: {what: (predicted, counted, equal or ≠)}."""
+    """The rows of the table: {what: (predicted, counted, equal or ≠)}."""
     rows = [[cell.strip() for cell in line.split("│")[1:-1]]
             for line in output.splitlines() if line.startswith("│")]
     return {what: cells for what, *cells in rows}

@@ -44,7 +44,7 @@ PACKAGE = Path(minipar.__file__).parent
 
 
 def test_argparse_stays_at_the_edge():
-    """What travels through the rest is a configuration, never a Namespace."""
+    """All other code gets a configuration, never a Namespace."""
     users = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
              if "argparse" in path.read_text()}
     assert {name for name in users if not name.startswith("commands/")} == {"train/flags.py"}

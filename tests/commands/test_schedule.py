@@ -14,7 +14,7 @@ def run(capsys, *words) -> str:
 
 
 def numbers(output: str) -> dict:
-    """What the table says: {what: (predicted, simulated)}."""
+    """The rows of the table: {what: (predicted, simulated)}."""
     rows = [[cell.strip() for cell in line.split("│")[1:-1]]
             for line in output.splitlines() if line.startswith("│")]
     return {what: tuple(cells) for what, *cells in rows}

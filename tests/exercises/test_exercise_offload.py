@@ -92,7 +92,7 @@ class Tape(CopyStream):
 
 
 def came_back(ahead, count):
-    """What the lane in was asked for, while arrays are asked for in reverse order."""
+    """The requests to the lane that copies in, while arrays are asked for in reverse order."""
     tape = []
     offload = make(ahead=ahead, back=Tape("in", tape))
     items = pack(offload, count)

@@ -68,7 +68,7 @@ def test_what_is_owed_is_of_the_gradient_not_of_the_scaled_one():
 
 
 def summed(counts: list[int], feedback: bool = False, num_steps: int = 1):
-    """What the ranks have in every step, and what reduce_scatter makes of it.
+    """The inputs of all ranks in every step, and the results of reduce_scatter.
 
     The latter by rank: (sum of the pieces of all steps, bytes sent, whether a piece is in `flat`).
     """

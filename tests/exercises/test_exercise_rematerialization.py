@@ -59,7 +59,7 @@ def test_segments_are_computed_again_the_last_one_first(plan, again):
 
 
 def two_layers(weights, x):
-    """What is to be computed again: it ends with a product that backward does not need."""
+    """A function to be recomputed: it ends with a product that backward does not need."""
     return ag.linear(ag.gelu(ag.linear(x, weights[0])), weights[1])
 
 

@@ -15,7 +15,7 @@ SIZES = [(1, 3, 2), (2, 2, 2), (2, 4, 3), (2, 5, 2), (3, 7, 2), (4, 8, 2), (4, 1
 
 
 def held(row):
-    """How many microbatches' activations there are after each action, each stage's counted."""
+    """The number of microbatches in flight after each action, each stage's counted."""
     counts = [0]
     for action in row:
         counts.append(counts[-1] + (1 if action.kind == "F" else -1))

@@ -198,7 +198,7 @@ def test_nothing_outlives_the_runner(tmp_path, parent, status):
 
 
 def is_gone(process, seconds=5):
-    """Whether a process ends (as a zombie perhaps still unreaped) within `seconds`."""
+    """True if a process ends (as a zombie perhaps still unreaped) within `seconds`."""
     deadline, stat = time.monotonic() + seconds, Path(f"/proc/{process}/stat")
     while time.monotonic() < deadline:
         try:

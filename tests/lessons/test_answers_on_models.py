@@ -30,7 +30,7 @@ from support import mesh_step
 
 
 def lesson(number: str) -> dict:
-    """What a lesson's file defines."""
+    """The names that a lesson's file defines."""
     (file,) = (ROOT / "lessons").glob(f"{number}_*.py")
     return runpy.run_path(str(file))
 

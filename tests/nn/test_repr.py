@@ -1,4 +1,4 @@
-"""What a model shows of itself at a prompt."""
+"""The repr of models, modules and tensors."""
 
 from minipar.nn import GPT, MLP, GPTConfig, Module
 

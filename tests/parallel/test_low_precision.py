@@ -98,7 +98,7 @@ def test_what_no_strategy_can_do_is_refused():
 
 
 def roundings(model, precision):
-    """How many operations of the longest way from a weight to the loss round their result."""
+    """The number of operations of the longest way from a weight to the loss round their result."""
     loss = build(model, precision).loss(*batch(model, 0, np.arange(ROWS))[:2])
     depth = {}
     for edge in topological_order(loss.edge):

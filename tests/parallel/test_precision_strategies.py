@@ -54,7 +54,7 @@ def on_pipeline(schedule):
 @pytest.mark.parametrize("precision", SLOW_FP16)
 @pytest.mark.parametrize("schedule", [pytest.param("1f1b", marks=pytest.mark.slow), "zb_h1"])
 def test_a_pipeline_is_bitwise_one_process_and_sends_half_the_bytes(world, schedule, precision):
-    """What is sent between stages has been rounded already: nothing is lost in 2 bytes."""
+    """Activations between stages are rounded already: 2 bytes lose nothing."""
     expected = alone("gpt", precision, parts=4)
     wire = FLOAT16 if precision == "fp16" else BFLOAT16
 

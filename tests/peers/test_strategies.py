@@ -31,7 +31,7 @@ BLOCK, ROOT_UNIT = 872, {True: 160, False: 256}         # elements; the root's b
 
 
 def pytorch(strategy, tied, tmp_path):
-    """What torch_ranks.py says."""
+    """The output of torch_ranks.py."""
     job = json.dumps({"strategy": strategy, "config": {**CONFIG, "tied": tied},
                       "ids": IDS.tolist(), "lr": RATE, "bucket_mb": BUCKET_MB})
     ranks = [subprocess.Popen(
@@ -80,7 +80,7 @@ def compare(theirs, losses, state):
 
 
 def sent(trace, label):
-    """How many messages of how many elements one rank sent under that label."""
+    """The sizes of the messages that one rank sent under that label, and their numbers."""
     return Counter(m.num_bytes // 8 for m in trace.select(label=label))
 
 

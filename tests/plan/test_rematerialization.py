@@ -1,4 +1,4 @@
-"""What rematerialization costs beside each strategy: counted, and equal to what is on paper."""
+"""The cost of rematerialization beside each strategy: counted, and equal to what is on paper."""
 
 import numpy as np
 import pytest

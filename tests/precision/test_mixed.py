@@ -129,7 +129,7 @@ def test_fp8_keeps_one_byte_of_what_enters_a_product():
 
 
 def test_no_copy_of_a_weight_is_kept():
-    """What a product saves of a rounded weight is its master, which is there anyway."""
+    """For a rounded weight a product saves its master, which exists anyway."""
     model = MLP([40, 50, 60])
     set_precision(model, BF16).initialize(0)
     ledger = Ledger(model.parameters())

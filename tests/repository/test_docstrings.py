@@ -24,7 +24,7 @@ def docstrings(file: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def loses_its_drawing(text: str, place: int) -> bool:
-    """Whether cleaning takes more indentation away than the docstring's own."""
+    """True if cleaning takes more indentation away than the docstring's own."""
     below = [line for line in text.split("\n")[1:] if line.strip()]
     drawn = [line for line in below if line.startswith(" " * (place + LEVEL))]
     cleaned = inspect.cleandoc(text).split("\n")[1:]

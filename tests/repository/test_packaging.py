@@ -1,4 +1,4 @@
-"""What is installed: minima that are declared (make test-minima tries them), a whole sdist."""
+"""The installed package: minima that are declared (make test-minima tries them), a whole sdist."""
 
 import re
 import shutil

@@ -112,7 +112,7 @@ def test_lines_of_code_are_counted(tmp_path):
 
 
 def check(command: list[str], **options) -> None:
-    """What a program of the spine runs is read; what else it loads is listed."""
+    """The spine lists what its programs run, and names what else they load."""
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=120, **options)
     assert done.returncode == 0, done.stderr
     strategies, world, loaded = parts()

@@ -21,7 +21,7 @@ FEW_CODES = [f for f in ALL if f.bits <= 8]
 
 
 def name(fmt) -> str:
-    """How a test of this format is called."""
+    """The name of a test of this format."""
     return fmt.name
 
 

@@ -227,7 +227,7 @@ def check(world, name: str, case: Case, **options: bool) -> None:
 
 
 def compare(comm, name: str, found: dict, alone: dict) -> None:
-    """What strategy `name` found on this rank equals what a single process found, to 1e-10."""
+    """Assert that strategy `name` gives on this rank what one process gives, to 1e-10."""
     if name == "dp" and comm.rank:              # only rank 0 has gradients and states
         found = {key: value for key, value in found.items()
                  if not key.startswith("gradient") and "/" not in key}

@@ -1,4 +1,4 @@
-"""What the composition matrix is made of: cells that are tests.
+"""The cells of the composition matrix, which are tests.
 
     Proven(check)               check(world) passes
     Refused(check, sentence)    check(world) raises an error that says the sentence

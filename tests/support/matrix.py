@@ -158,7 +158,7 @@ def page() -> str:
 
 
 def text_of(cell: Proven | Refused | None, refusals: list[str]) -> str:
-    """What the page says of a cell; a new sentence is added to `refusals`."""
+    """The page's entry for a cell; a new sentence is added to `refusals`."""
     if not isinstance(cell, Refused):
         return "**proven**" if cell else ""
     if cell.sentence not in refusals:

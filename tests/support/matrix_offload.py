@@ -115,7 +115,7 @@ def _runs(comm: Any, column: str) -> Callable[[str], dict]:
 
 
 def pairs() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
-    """What saves memory, two at a time."""
+    """Pairs of methods that save memory."""
     for row in EACH_ROWS:
         for column in EACH_COLUMNS:
             if row != column:

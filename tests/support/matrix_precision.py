@@ -36,7 +36,7 @@ def model_of(name: str) -> str:
 
 
 def splits(name: str) -> bool:
-    """Whether ranks have the same rows, cut into microbatches, and not each its own."""
+    """True if ranks have the same rows, cut into microbatches, and not each its own."""
     return name in PIPELINES or name in HYBRIDS
 
 

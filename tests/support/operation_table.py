@@ -45,7 +45,7 @@ def all_given(p: int, n: int, dtype, op: str) -> tuple[list, list]:
 
 def expected(operation: str, p: int, rank: int, n: int, dtype=np.int64, op: str = "sum",
              root: int = 0, inputs=None):
-    """What NumPy says that `call` gives on `rank`; `inputs` are other vectors, of all ranks."""
+    """The result of `call` on `rank` by NumPy; `inputs` are other vectors, of all ranks."""
     inputs, reduced = all_given(p, n, dtype, op) if inputs is None else (
         inputs, list(accumulate(inputs, partial(OPERATORS[op], dtype=dtype))))
 

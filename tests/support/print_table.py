@@ -30,7 +30,7 @@ REDUCING = ("reduce", "all_reduce", "reduce_scatter", "scan", "exscan")
 
 
 class Cell(NamedTuple):
-    """What came out for one operation, algorithm and number of ranks; None: not asked."""
+    """The outcome for one operation, algorithm and number of ranks; None if not asked."""
 
     integers: bool
     floats: bool
@@ -38,7 +38,7 @@ class Cell(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return self.integers and self.floats and self.cost is not False
 
 
@@ -48,7 +48,7 @@ def lengths(operation: str, p: int) -> list[int]:
 
 
 def is_equal(results: Iterable, ranks: Iterable[int], operation: str, p: int, n: int) -> bool:
-    """Whether integers are NumPy's on these ranks."""
+    """True if integers are NumPy's on these ranks."""
     try:
         for rank, result in zip(ranks, results):
             check(result, operation, p, rank, n)
@@ -62,7 +62,7 @@ def given_floats(rank: int, n: int) -> np.ndarray:
 
 
 def is_close(result: np.ndarray | None, operation: str, p: int, rank: int, n: int) -> bool:
-    """Whether a result on `given_floats` is right: p·eps of Σ|x| where there are sums."""
+    """True if a result on `given_floats` is right: p·eps of Σ|x| where there are sums."""
     inputs = [given_floats(r, n) for r in range(p)]
     right = expected(operation, p, rank, n, np.float64, inputs=inputs)
     if right is None or result is None:

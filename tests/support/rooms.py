@@ -40,7 +40,7 @@ def layers(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def first_line(room: str) -> str:
-    """What a room's docstring says first."""
+    """The first line of a room's docstring."""
     place = PACKAGE / room / "__init__.py"
     text = (place if place.exists() else PACKAGE / f"{room}.py").read_text(encoding="utf-8")
     return re.match(r'"""(.*?)(?:"""|\n)', text)[1].rstrip()

@@ -74,7 +74,7 @@ class Sandbox:
         return process.returncode, output
 
     def lines(self, name: str) -> list[str]:
-        """What the tests noted under this name."""
+        """The lines that the tests noted under this name."""
         path = self.folder / name
         return path.read_text().splitlines() if path.exists() else []
 
@@ -94,6 +94,6 @@ def counts(output: str) -> dict[str, int]:
 
 
 def section(output: str, test: str) -> str:
-    """What pytest printed about one failed test."""
+    """The text that pytest printed about one failed test."""
     return re.split(r"^_{3,} .* _{3,}$|^={3,} .* ={3,}$",
                     output.split(f"_ {test} _", 1)[1].split("\n", 1)[1], flags=re.MULTILINE)[0]

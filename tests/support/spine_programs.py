@@ -31,7 +31,7 @@ def note(frame: Any, event: str, _: Any) -> None:
 
 
 def is_importing(frame: Any) -> bool:
-    """Whether a module's body is under way, of which this is a part."""
+    """True if a module's body is under way, of which this is a part."""
     while frame is not None:
         if frame.f_code.co_name == "<module>" and frame.f_code.co_filename != __file__:
             return True

@@ -166,7 +166,7 @@ def owner_of(values: np.ndarray) -> np.ndarray:
 
 
 def wrap(result):
-    """What a computation on the device returns."""
+    """The result of a computation on the device."""
     if isinstance(result, np.ndarray):
         return StrictArray(result)
     if isinstance(result, np.generic):
@@ -202,7 +202,7 @@ class Device:
 
 
 class CUDARuntimeError(RuntimeError):
-    """What CuPy raises where the driver does not do as it is told."""
+    """CuPy's error where the driver refuses a request."""
 
 
 @contextmanager

@@ -29,7 +29,7 @@ OPTIMIZERS = {"sgd": lambda slabs: SGD(slabs, lr=0.3, momentum=0.9),
 
 
 def inputs_of(model, step):
-    """What model.loss takes."""
+    """The arguments of model.loss."""
     if isinstance(model, MLP):
         return IMAGES[step], TARGETS[step][:, 0]
     return IDS[step], TARGETS[step]

@@ -15,7 +15,7 @@ from tests.train.test_train import parse
 
 
 def by_hand(config) -> tuple[list[float], np.ndarray]:
-    """What `minipar train` says it does: on one process, with nothing of its loop."""
+    """`minipar train` written by hand: on one process, with nothing of its loop."""
     task = make_task(config)
     run, chosen = config.run, config.optimizer
     model = task.build().initialize(run.seed, np.float64)

@@ -107,7 +107,7 @@ def test_the_page_s_schedules_times_and_figures_are_python_s(page, tmp_path):
 
 
 def shown(dom, **case):
-    """Whether the picture is that of the case: boxes where and as wide as the times say."""
+    """True if the picture is that of the case: boxes where and as wide as the times say."""
     _, timeline, _, _ = python(**case)
     assert {box.rsplit(" ", 2)[0] for box in dom.boxes} == {
         f"{i.rank} {i.kind} {i.stage} {i.microbatch}" for i in timeline.intervals}

@@ -57,7 +57,7 @@ def refused_by_srun(world: Launched, how: str) -> str:
 
 
 def has_wheel(package: str) -> bool:
-    """Whether this MPI is installed as a Python package, which mpi4py prefers to any other."""
+    """True if this MPI is installed as a Python package, which mpi4py prefers to any other."""
     try:
         return bool(importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:

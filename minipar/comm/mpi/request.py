@@ -11,7 +11,7 @@ from .library import import_mpi
 
 
 def lies_ready(array: Array) -> bool:
-    """Whether MPI can read or write this array in place."""
+    """True if MPI can read or write this array in place."""
     return type(array) is np.ndarray and array.flags.c_contiguous
 
 
@@ -68,7 +68,7 @@ class MPIRequest:
             self._ask(self.request.Wait)
 
     def test(self) -> bool:
-        """Whether it is done."""
+        """True if it is done."""
         if self.comm.me.actions and self.comm.me.actions[-1] != POLL:
             self.comm.me.log(*POLL)
         return self.peek()

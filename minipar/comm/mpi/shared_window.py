@@ -104,7 +104,7 @@ class NodeMemory:
 
 
 def can_share(comm: Any) -> bool:
-    """Whether the ranks of `comm` can share memory.
+    """True if the ranks of `comm` can share memory.
 
     Not inside a Work, which must not block; not in a Subgroup, which cannot make a window without
     the other ranks; and only on a processor that shows stores in order.

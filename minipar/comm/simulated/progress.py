@@ -115,7 +115,7 @@ class PausingRank:
         self.me.compute_until(time)
 
     def asks_again(self) -> bool:
-        """Whether this rank asked before at this very time."""
+        """True if this rank asked before at this very time."""
         return self.me.asks_again()
 
     @property

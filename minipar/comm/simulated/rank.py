@@ -92,7 +92,7 @@ class Rank:
             self.give_way()
 
     def asks_again(self) -> bool:
-        """Whether this rank asked before at this very time.
+        """True if this rank asked before at this very time.
 
         Then it must wait, since virtual time does not pass for a rank that only asks.
         """
@@ -135,7 +135,7 @@ class SimulatedRequest:
             self.rank.clock = self.done
 
     def test(self) -> bool:
-        """Whether it is done.  If asked twice at one virtual time, it waits first."""
+        """True if it is done.  If asked twice at one virtual time, it waits first."""
         rank = self.rank
         if rank.actions is not None:
             rank.actions.append(POLL)
@@ -147,7 +147,7 @@ class SimulatedRequest:
         return self.peek()
 
     def peek(self) -> bool:
-        """Whether it is done; no virtual time passes."""
+        """True if it is done; no virtual time passes."""
         return self.done is not None and self.done <= self.rank.clock
 
 

@@ -104,7 +104,7 @@ class P2P:
             self.sends.append(self.comm.isend(array, dest, self.tag(op)))
 
     def has_header(self, op: Op) -> bool:
-        """Whether a header with the spec precedes the array.
+        """True if a header with the spec precedes the array.
 
         It does for activations in a batch in which a shape of inputs occurs for the first time.
         Sender and receiver agree on that, in whatever order they reach their messages.

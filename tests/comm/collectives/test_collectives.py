@@ -23,7 +23,7 @@ LAYOUTS = {"plain": lambda a: a, "fortran": np.asfortranarray, "backwards": lamb
 
 
 def inputs(size: int, shape: tuple, dtype: str = "float64") -> np.ndarray:
-    """What each rank gives, known to all: (size, *shape), of numbers around 1."""
+    """The arrays of all ranks, known to each: (size, *shape), of numbers around 1."""
     rng = np.random.default_rng(size)
     if dtype.startswith("float"):
         return rng.uniform(0.5, 1.5, (size, *shape)).astype(dtype)

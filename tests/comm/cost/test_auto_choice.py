@@ -1,4 +1,4 @@
-"""What "auto" takes: the fastest on the links there are, and the same on all ranks."""
+""""auto" takes the fastest algorithm on the given links, the same on all ranks."""
 
 from math import inf
 
@@ -87,7 +87,7 @@ def test_random_delays_are_part_of_the_latency():
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "rabenseifner", "tree",
                                        "hierarchical", "torus"])
 def test_closed_forms_and_rounds_agree(algorithm):
-    """Where more ranks than MOST_BY_ROUNDS are priced by closed forms."""
+    """Closed forms give the cost of more ranks than MOST_BY_ROUNDS."""
     network = Network(FAST, Link(2e-5, 5e9), 3e10, (8,) * 8)
     closed = sum(seconds(cost, *link, network.combining)
                  for cost, link in closed_parts("all_reduce", algorithm, 64, 1 << 16, network))

@@ -1,4 +1,4 @@
-"""What collectives cost: bytes, messages and rounds, counted exactly, for any p and any n.
+"""The costs of collectives: bytes, messages and rounds, counted exactly, for any p and any n.
 
 The formulas are derived here from the definition of each algorithm, not from its code.  c_r is the
 length of chunk r of np.array_split, so they hold also where p does not divide n.

@@ -1,4 +1,4 @@
-"""What happens to the other ranks when one fails, and what each rank has for itself."""
+"""One rank fails, and the others end with a report; each rank's state is its own."""
 
 import contextvars
 import gc

@@ -20,7 +20,7 @@ def at(marker: str) -> str:
 
 
 def report(main, num_ranks: int = 2, **options) -> str:
-    """What a run is refused with."""
+    """The sentence that refuses a run."""
     with pytest.raises(CollectiveMismatch) as error:
         Cluster(num_ranks, **options).run(main)
     return str(error.value)

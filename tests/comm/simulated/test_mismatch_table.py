@@ -22,7 +22,7 @@ def at(marker: str) -> str:
 
 
 def report(main, num_ranks: int = 2, **options) -> str:
-    """What a run is refused with."""
+    """The sentence that refuses a run."""
     with pytest.raises(CollectiveMismatch) as error:
         Cluster(num_ranks, **options).run(main)
     return str(error.value)
@@ -35,7 +35,7 @@ def prepare(operation: str, comm, shape=(30,), dtype=np.float32, **options):
 
 
 def mutations(operation: str, algorithm: str, p: int) -> dict[str, list[dict]]:
-    """What one rank may do otherwise, by the argument: options of `prepare`."""
+    """The ways in which one rank may differ, by argument: options of `prepare`."""
     others = [name for name in [*ALGORITHMS[operation], "auto"] if name != algorithm]
     found = {"algorithm": [{"algorithm": name} for name in others]}
     if operation == "barrier":

@@ -1,4 +1,4 @@
-"""What tensor-parallel stages send to each other: all of it, split tokens, or pieces of it."""
+"""Tensor-parallel stages send each other all of an activation, split tokens, or pieces of it."""
 
 import re
 

@@ -83,7 +83,7 @@ def test_a_group_goes_through_all_stages_of_a_rank_before_the_next():
 
 
 def test_groups_smaller_than_the_ranks_could_hang():
-    """What the rule forbids: in this order, 1F1B with groups of 1, the ranks wait in a circle."""
+    """The rule forbids this order:, 1F1B with groups of 1, the ranks wait in a circle."""
     with pytest.raises(ValueError, match="takes groups of 4 to 8 microbatches, not of 1"):
         interleaved(4, 8, 2, group_size=1)
     with pytest.raises(ValueError, match="takes groups of 4 to 8 microbatches, not of 9"):

@@ -200,7 +200,7 @@ def test_a_large_one_is_made_validated_and_simulated():
 
 
 def test_a_schedule_with_several_faults_is_played_without_any_of_them():
-    """What every rank can do before something of its own is wrong."""
+    """The actions that each rank completes before one of its own is wrong."""
     schedule, placement = make_schedule("1f1b", 3, 2)
     schedule[0][1] = Action("F", 9, 1)                      # no such stage, the first fault
     schedule[1].insert(1, Action("X", 1, 0))                # no such kind

@@ -34,7 +34,7 @@ def test_with_fewer_no_order_at_all_is_faster(p, m):
 
 
 def some_order_ends_within(p, m, seconds):
-    """Whether there is an order that holds at most 2p microbatches a rank: all are tried.
+    """True if there is an order that holds at most 2p microbatches a rank: all are tried.
 
     A stage takes microbatches in their order, which costs nothing: they are alike.
     """
@@ -56,7 +56,7 @@ def following(state, p, m):
 
 
 def can(kind, rank, state, p, m):
-    """Whether the rank could do its next one of this kind."""
+    """True if the rank could do its next one of this kind."""
     own, last = state[rank], rank == p - 1
     if kind == W:
         return own[W] < own[I_UP] + own[I_DOWN]

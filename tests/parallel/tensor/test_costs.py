@@ -1,4 +1,4 @@
-"""What tensor and sequence parallelism cost: messages and activations, counted exactly."""
+"""The costs of tensor and sequence parallelism: messages and activations, counted exactly."""
 
 import numpy as np
 import pytest
