@@ -1,4 +1,4 @@
-"""Arrays are freed as early as promised: by weak references, with the garbage collector switched off."""
+"""Arrays are freed as early as promised: by weak references, with the garbage collector off."""
 
 import gc
 import weakref
