@@ -63,7 +63,7 @@ def draw_tradeoff(axes: Axes, best: Points, rules: Mapping[str, Points], counted
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(-0.07, HIGHEST)
     axes.set_xlabel(f"activations at the peak, in {unit}")
-    axes.set_ylabel("computed again, in forwards")
+    axes.set_ylabel("recomputed, in forwards")
     axes.set_title("What a byte less costs", loc="left", fontsize=10.5)
     axes.legend(frameon=False, fontsize=9, loc="upper right")
     _tidy(axes)

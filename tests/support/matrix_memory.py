@@ -1,4 +1,4 @@
-"""The composition matrix, memory: what is computed again, beside every strategy."""
+"""The composition matrix, memory: what is recomputed, beside every strategy."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from tests.support.cells import Matrix, Proven, Refused
 OTHERS = ("fsdp no prefetch", "pp 2 × dp 2 sequence")     # a variant; refused in any case
 ROWS = {name: "" for name in [*STRATEGIES, *PIPELINES, *HYBRIDS] if name not in OTHERS}
 REMATS = {
-    "selective": "attention's probabilities are computed again",
+    "selective": "attention's probabilities are recomputed",
     "full": "every block is",
     "nested": "segments inside segments are, to the last part",
     "optimal": "by the best plan within so many bytes, the same on all ranks that have to agree",

@@ -22,7 +22,7 @@ COLUMNS = {
     "activations": "what is saved for backward waits in a file",
     "optimizer": "its states wait there",
     "parameters": "shards of parameters and gradients do",
-    "activations, full": "and every block is computed again, from an input that waited there",
+    "activations, full": "and every block is recomputed, from an input that waited there",
 }
 QUICK = {("fsdp", "parameters"), ("zb_v", "activations, full")}
 ONLY_FSDP = "--offload parameters moves the shards of fsdp, unit by unit: add --strategy fsdp"

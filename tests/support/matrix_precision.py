@@ -17,9 +17,9 @@ COLUMNS = {
     "bf16": "what one process computes in this precision; beside tp, but for the rounding of sums",
     "fp16": "the same, with a scaled loss",
     "fp8": "the same, factors of products in 8 bits (beside tp only as far as bf16 shows it)",
-    "bf16, nested": "and segments inside segments computed again: the same to the last bit",
-    "fp16, full": "and every block computed again: the same to the last bit",
-    "fp8, selective": "and attention computed again: the same to the last bit",
+    "bf16, nested": "and segments inside segments recomputed: the same to the last bit",
+    "fp16, full": "and every block recomputed: the same to the last bit",
+    "fp8, selective": "and attention recomputed: the same to the last bit",
 }
 QUICK = {("fsdp", "fp8, selective"), ("zb_h1", "fp16, full")}
 

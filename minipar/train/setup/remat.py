@@ -114,7 +114,7 @@ def too_small(config: TrainConfig, least: int, num_shares: int) -> UsageError:
     sharing = (f" of a rank, which has {num_shares} microbatches in flight,"
                if num_shares > 1 else "")
     return UsageError(f"--remat {config.memory.remat}: the activations{sharing} take "
-                      f"{least:,} bytes, whatever is computed again: give as "
+                      f"{least:,} bytes, however much is recomputed: give as "
                       "much, or a smaller --batch")
 
 
