@@ -13,9 +13,9 @@ MISTAKES = {
     "every:0": "not 'every:0'",
     "every": "not 'every'",
     "optimal:3XB": "'3XB' is no number of bytes: write 64MB",
-    "optimal:1KB": " bytes, whatever is computed again: give as much, or a smaller --batch",
+    "optimal:1KB": " bytes, however much is recomputed: give as much, or a smaller --batch",
     "optimal:1KB --mesh pp=2 --layers 6": "a rank, which has 2 microbatches in flight, take ",
-    "optimal:1KB --mesh tp=2": "whatever is computed again: give as much",
+    "optimal:1KB --mesh tp=2": "however much is recomputed: give as much",
     "selective --data digits": "choose full, every:2, sqrt",
 }
 
