@@ -29,9 +29,9 @@ from minipar.parallel.pipeline import (
     find_fault,
     gpipe,
     make_schedule,
-    one_f_one_b,
     simulate,
 )
+from minipar.parallel.pipeline.schedule import one_f_one_b
 from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.pipeline.schedule.simulate import FREE_LINK
 from minipar.parallel.strategy import Microbatch

@@ -64,9 +64,10 @@ def main(comm: Communicator) -> None:
     prices = {name: predict(plan, costs) for name, plan in plans.items()}
 
     lesson.say(f"Now a GPT of {CONFIG.num_layers} blocks, with dropout. The input of a block has "
-               f"{in_bytes(block.input)}, and the block saves {in_bytes(block.tape[0])}, "
-               f"{block.tape[0] / block.input:.0f} times as much. The cost of each plan, predicted "
-               "before it runs, and counted by a ledger and a meter, on each rank:")
+               f"{in_bytes(block.input_bytes)}, and the block saves "
+               f"{in_bytes(block.saved_bytes[0])}, "
+               f"{block.saved_bytes[0] / block.input_bytes:.0f} times as much. The cost of each "
+               "plan, predicted before it runs, and counted by a ledger and a meter, on each rank:")
     lesson.table([row for name, price in prices.items() for row in (
         Row(f"{name}: peak", price.peak, runs[name].peak, "B"),
         Row("… recomputed", price.extra_flops, runs[name].forward - runs[NONE].forward,

@@ -28,7 +28,6 @@ from .schedule import (
     loop_placement,
     looped_breadth_first,
     make_schedule,
-    one_f_one_b,
     placement_of,
     simulate,
     simulate_until,
@@ -40,5 +39,5 @@ from .schedule import (
 
 __all__ = ["FREE_LINK", "SCHEDULES", "Action", "Fault", "Interval", "Placement", "Schedule",
            "Timeline", "Times", "find_fault", "from_csv", "gpipe", "interleaved", "loop_placement",
-           "looped_breadth_first", "make_schedule", "one_f_one_b", "placement_of", "simulate",
+           "looped_breadth_first", "make_schedule", "placement_of", "simulate",
            "simulate_until", "to_csv", "v_placement", "zb_h1", "zb_v"]

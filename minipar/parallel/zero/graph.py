@@ -87,7 +87,7 @@ class ShardedParameters:
     def _note(self, array: Array) -> Any:
         owner = storage(array)
         leaf = self._gathered.get(id(owner))
-        place = view_spec(array, owner)
+        place = None if leaf is None else view_spec(array, owner)
         return array if leaf is None or place is None else self._gather_again(leaf, owner.size,
                                                                               place)
 

@@ -12,8 +12,9 @@ from minipar.memory.ledger import Ledger
 from minipar.nn import GPT
 from minipar.nn.chain import chain
 from minipar.optim import SGD
-from minipar.parallel.pipeline import Times, find_fault, one_f_one_b, simulate
+from minipar.parallel.pipeline import Times, find_fault, simulate
 from minipar.parallel.pipeline.one_f_one_b import OneFOneB
+from minipar.parallel.pipeline.schedule import one_f_one_b
 from minipar.parallel.pipeline.schedule.actions import one_f_one_b_row
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
