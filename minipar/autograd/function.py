@@ -104,8 +104,8 @@ class Function:
         """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
         arrays = [x.data if isinstance(x, Tensor) else x for x in inputs]
         record = _grad_enabled.get()
-        edges = [x.edge if record and isinstance(x, Tensor) else None for x in inputs]
-        ctx = Context([edge is not None for edge in edges])
+        targets = [x.grad_target if record and isinstance(x, Tensor) else None for x in inputs]
+        ctx = Context([target is not None for target in targets])
         meter = current_meter() if cls.metered else None
         try:
             dtype = _common_dtype(arrays)
@@ -120,8 +120,8 @@ class Function:
             meter.stop(start, cls.__name__, "forward", forward_flops, (*arrays, out.data))
         ctx.stop_if_requested()
         if any(ctx.needs_grad):
-            has_data = any(isinstance(x, Tensor) and x.edge is None for x in inputs)
-            out.edge = Node(cls, ctx, edges, has_data)
+            has_data = any(isinstance(x, Tensor) and x.grad_target is None for x in inputs)
+            out.grad_target = Node(cls, ctx, targets, has_data)
         hook = _operation_hook.get() if cls.metered and out.dtype.kind == "f" else None
         return hook(out) if hook else out
 

@@ -2,48 +2,48 @@
 
 from collections.abc import Iterator
 
-from .tensor import Edge, GradientSlot, Tensor
+from .tensor import GradientSlot, GradTarget, Tensor
 
 
-def count_consumers(root: Edge) -> dict[Edge, int]:
+def count_consumers(root: GradTarget) -> dict[GradTarget, int]:
     """The number of gradients that each node and slot below `root` will receive.
 
     Raises RuntimeError if backward freed the graph.
     """
     num_consumers, stack = {root: 1}, [root]
     while stack:
-        edge = stack.pop()
-        if isinstance(edge, GradientSlot):
+        target = stack.pop()
+        if isinstance(target, GradientSlot):
             continue
-        if edge.edges is None:
+        if target.inputs is None:
             raise RuntimeError("backward() went through this graph before and freed it: run the "
                                "forward again, or add the losses and call backward() once")
-        for target in edge.edges:
-            if target is None:
+        for below in target.inputs:
+            if below is None:
                 continue
-            if target not in num_consumers:
-                num_consumers[target] = 0
-                stack.append(target)
-            num_consumers[target] += 1
+            if below not in num_consumers:
+                num_consumers[below] = 0
+                stack.append(below)
+            num_consumers[below] += 1
     return num_consumers
 
 
 def reachable_slots(root: Tensor) -> set[GradientSlot]:
     """The slots of all leaves that backward from `root` brings a gradient to."""
-    edges = () if root.edge is None else count_consumers(root.edge)
-    return {edge for edge in edges if isinstance(edge, GradientSlot)}
+    targets = () if root.grad_target is None else count_consumers(root.grad_target)
+    return {target for target in targets if isinstance(target, GradientSlot)}
 
 
-def topological_order(root: Edge) -> Iterator[Edge]:
+def topological_order(root: GradTarget) -> Iterator[GradTarget]:
     """Every node and leaf below `root` once, each after its inputs."""
     done, stack = set(), [(root, False)]
     while stack:
-        edge, inputs_done = stack.pop()
-        if edge in done:
+        target, inputs_done = stack.pop()
+        if target in done:
             continue
-        if inputs_done or isinstance(edge, GradientSlot):
-            done.add(edge)
-            yield edge
+        if inputs_done or isinstance(target, GradientSlot):
+            done.add(target)
+            yield target
         else:
-            stack.append((edge, True))
-            stack.extend((e, False) for e in reversed(edge.edges) if e is not None)
+            stack.append((target, True))
+            stack.extend((below, False) for below in reversed(target.inputs) if below is not None)

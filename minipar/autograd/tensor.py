@@ -1,9 +1,10 @@
 """The parts of the graph: Tensors outside, and behind them nodes and gradient slots.
 
-    Tensor ──edge──▶ Node ──edges──▶ Node ──edges──▶ GradientSlot ◀──edge── Tensor (a leaf)
+    Tensor ─grad_target─▶ Node ─inputs─▶ Node ─inputs─▶ GradientSlot ◀─grad_target─ Tensor (a leaf)
 
-Edges lead backwards, from a result to its inputs, and never to a Tensor.  So an activation that no
-operation saved, or a weight that was gathered for one use, is freed as soon as the model drops it.
+A gradient takes these arrows backwards, from a result to its inputs.  None leads to a Tensor: so an
+activation that no operation saved, or a weight that was gathered for one use, is freed as soon as
+the model drops it.  `ops/operators.py` gives Tensor its operators and `backward`.
 """
 
 from collections.abc import Callable
@@ -44,21 +45,24 @@ class GradientSlot:
 
 
 class Node:
-    """One call of a Function.  `edges` lead to the makers of its inputs; None: no gradient needed.
+    """One call of a Function: PyTorch's `grad_fn`.
+
+    `inputs`, PyTorch's `next_functions`: for each input, the node that made it or the slot of a
+    leaf; None where no gradient is needed.
 
     `weight_only`: computed from parameters and constants alone (a cast, a mask, a gather), not from
     data.  Tensors that need no gradient are data; plain arrays and numbers are constants.
     """
 
-    __slots__ = ("function", "ctx", "edges", "weight_only", "__weakref__")
+    __slots__ = ("function", "ctx", "inputs", "weight_only", "__weakref__")
 
-    def __init__(self, function: Any, ctx: Any, edges: list["Edge | None"], has_data: bool):
-        self.function, self.ctx, self.edges = function, ctx, edges
+    def __init__(self, function: Any, ctx: Any, inputs: list["GradTarget | None"], has_data: bool):
+        self.function, self.ctx, self.inputs = function, ctx, inputs
         self.weight_only: bool = not has_data and all(
-            edge is None or edge.weight_only for edge in edges)
+            target is None or target.weight_only for target in inputs)
 
 
-Edge = Node | GradientSlot
+GradTarget = Node | GradientSlot        # where a gradient goes: on through a node, or into a slot
 
 
 class Tensor(TensorMethods):
@@ -67,31 +71,32 @@ class Tensor(TensorMethods):
     Raises TypeError for a leaf of integers that asks for a gradient.
     """
 
-    __slots__ = ("data", "edge", "__weakref__")
+    __slots__ = ("data", "grad_target", "__weakref__")
     __array_ufunc__ = None      # array * tensor: NumPy steps back and asks Tensor.__rmul__
 
     def __init__(self, data: Any, requires_grad: bool = False):
         self.data: Array = data if hasattr(data, "dtype") else np.asarray(data)
-        self.edge: Edge | None = None       # the destination of this tensor's gradient
+        self.grad_target: GradTarget | None = None      # where this tensor's gradient goes
         if requires_grad:
             if self.data.dtype.kind != "f":
                 raise TypeError(f"a gradient needs floating-point numbers, not {self.data.dtype}: "
                                 "convert with Tensor(data.astype(np.float32), requires_grad=True)")
-            self.edge = GradientSlot()
+            self.grad_target = GradientSlot()
 
     shape = property(lambda self: self.data.shape)
     ndim = property(lambda self: self.data.ndim)
     size = property(lambda self: self.data.size)
     dtype = property(lambda self: self.data.dtype)
-    requires_grad = property(lambda self: self.edge is not None)
+    requires_grad = property(lambda self: self.grad_target is not None)
 
     @property
     def slot(self) -> GradientSlot:
         """The gradient slot of a leaf.  Raises AttributeError for the result of an operation."""
-        if isinstance(self.edge, GradientSlot):
-            return self.edge
+        if isinstance(self.grad_target, GradientSlot):
+            return self.grad_target
+        made = "was made by an operation" if self.grad_target else "asks for none"
         raise AttributeError("only a leaf with requires_grad=True has a gradient; this tensor "
-                             + ("was made by an operation" if self.edge else "asks for none"))
+                             + made)
 
     @property
     def grad(self) -> Array | None:
@@ -121,5 +126,6 @@ class Tensor(TensorMethods):
         return bool(self.data)
 
     def __repr__(self) -> str:
-        made = f", made by {self.edge.function.__name__}" if isinstance(self.edge, Node) else ""
+        node = self.grad_target
+        made = f", made by {node.function.__name__}" if isinstance(node, Node) else ""
         return f"Tensor({self.data!r}{made})"

@@ -31,7 +31,7 @@ from ..autograd.ops import elementwise as ew
 from ..autograd.ops import movement as mv
 from ..autograd.ops.matmul import Linear
 from ..autograd.ops.reductions import Sum
-from ..autograd.tensor import Edge, GradientSlot, Node
+from ..autograd.tensor import GradientSlot, GradTarget, Node
 from ..comm import Communicator
 from ..nn import Parameter
 from . import conjugate as pairs
@@ -69,39 +69,39 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
     a batch.  Raises TypeError, naming the operation and the mend, where the gradients of such a
     program would be wrong, and for a loss without a graph.
     """
-    if loss.edge is None:
+    if loss.grad_target is None:
         raise TypeError("this loss has no graph to check: nothing in it needs a gradient")
-    names = {parameter.edge: name for name, parameter in parameters.items()
-             if parameter.edge is not None}
-    types: dict[Edge, str] = {}
-    for edge in topological_order(loss.edge):
-        if isinstance(edge, GradientSlot):
-            types[edge] = "V" if names.get(edge) in varying else "I"
+    names = {parameter.grad_target: name for name, parameter in parameters.items()
+             if parameter.grad_target is not None}
+    types: dict[GradTarget, str] = {}
+    for target in topological_order(loss.grad_target):
+        if isinstance(target, GradientSlot):
+            types[target] = "V" if names.get(target) in varying else "I"
         else:
-            weight = edge.edges[TABLE[edge.function]] if edge.function in TABLE else None
+            weight = target.inputs[TABLE[target.function]] if target.function in TABLE else None
             table = names.get(weight) if weight is not None else None
             by_rows = table is not None and table in varying and _cut_by_rows(parameters[table])
-            types[edge] = _type_of(edge, types, names, comm, data, by_rows)
-    kind = types[loss.edge]
+            types[target] = _type_of(target, types, names, comm, data, by_rows)
+    kind = types[loss.grad_target]
     if kind == "R":
         raise TypeError(f"the loss is R, {MEANING['R']}: its gradients would be {comm.size} times "
                         "too large: gather_from instead of all_gather, reduce_from before the loss")
     return kind
 
 
-def _type_of(node: Node, types: Mapping[Edge, str], names: Mapping[Edge, str], comm: Communicator,
-             data: str, by_rows: bool) -> str:
+def _type_of(node: Node, types: Mapping[GradTarget, str], names: Mapping[GradTarget, str],
+             comm: Communicator, data: str, by_rows: bool) -> str:
     operation, name = node.function, node.function.__name__
-    inputs = [edge for edge in node.edges if edge is not None]
-    kinds = [types[edge] for edge in inputs]
+    inputs = [target for target in node.inputs if target is not None]
+    kinds = [types[target] for target in inputs]
 
     def describe(kind: str) -> str:
         place = kinds.index(kind)
         if place == len(inputs):
             return f"the data is {kind}, {MEANING[kind]}"
-        edge = inputs[place]
-        made = names.get(edge) or (f"the result of {edge.function.__name__}"
-                                   if isinstance(edge, Node) else "a leaf")
+        target = inputs[place]
+        made = names.get(target) or (f"the result of {target.function.__name__}"
+                                     if isinstance(target, Node) else "a leaf")
         return f"{made} is {kind}, {MEANING[kind]}"
 
     if operation in COLLECTIVES and node.ctx.comm is comm:
@@ -116,7 +116,7 @@ def _type_of(node: Node, types: Mapping[Edge, str], names: Mapping[Edge, str], c
             raise TypeError(f"{name} before the sum: {describe('P')}: reduce_from or "
                             "reduce_scatter it first")
         return "P"
-    if data == "V" and not node.weight_only and all(edge.weight_only for edge in inputs):
+    if data == "V" and not node.weight_only and all(target.weight_only for target in inputs):
         kinds.append(data)                          # the other input is data
     if "I" in kinds and set(kinds) != {"I"}:
         other = "V" if "V" in kinds else "R"

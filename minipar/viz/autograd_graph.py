@@ -37,21 +37,23 @@ class Node(NamedTuple):
 
 def graph_nodes(root: Any, names: Mapping[str, Any]) -> list[Node]:
     """The boxes behind the Tensor `root`, each after its inputs; `names` are Tensors by name."""
-    made_by = {id(t.edge): f"{name} {_shape(t.data)}".strip()
-               for name, t in names.items() if t.edge}
+    made_by = {id(t.grad_target): f"{name} {_shape(t.data)}".strip()
+               for name, t in names.items() if t.grad_target}
     called = {id(t.data): name for name, t in names.items()}
-    seen = {id(_owner(t.data)) for t in names.values() if _is_leaf(t.edge) and t.edge.weight_only}
+    seen = {id(_owner(t.data)) for t in names.values()
+            if _is_leaf(t.grad_target) and t.grad_target.weight_only}
     boxes, index = [], {}
-    for edge in topological_order(root.edge):
-        index[id(edge)] = len(boxes)
-        out = made_by.get(id(edge), "")
-        if _is_leaf(edge):
+    for target in topological_order(root.grad_target):
+        index[id(target)] = len(boxes)
+        out = made_by.get(id(target), "")
+        if _is_leaf(target):
             boxes.append(Node(out or "leaf", True, [], out, [], 0))
             continue
-        arrays = [saved() for saved in edge.ctx.saved if saved.item is not None]
+        arrays = [saved() for saved in target.ctx.saved if saved.item is not None]
         new = {id(owner): owner.nbytes for owner in map(_owner, arrays) if id(owner) not in seen}
         seen |= set(new)
-        boxes.append(Node(edge.function.__name__, False, [index[id(e)] for e in edge.edges if e],
+        boxes.append(Node(target.function.__name__, False,
+                         [index[id(below)] for below in target.inputs if below],
                          out, [called.get(id(a), _shape(a)) for a in arrays],
                          sum(new.values())))
     return boxes
@@ -68,8 +70,8 @@ def _owner(array: Any) -> Any:
     return array
 
 
-def _is_leaf(edge: Any) -> bool:
-    return edge is not None and not hasattr(edge, "edges")
+def _is_leaf(target: Any) -> bool:
+    return target is not None and not hasattr(target, "inputs")
 
 
 def draw_autograd_graph(root: Any, names: Mapping[str, Any], path: str | Path,

@@ -171,7 +171,7 @@ def test_nothing_of_a_training_step_stays_alive():
 
 def test_a_graph_that_is_never_walked_is_freed_too():
     y = ag.gelu(ag.linear(t(4, 5), t(5, 6)))
-    node = weakref.ref(y.edge)
+    node = weakref.ref(y.grad_target)
     del y
     assert node() is None
 

@@ -116,7 +116,7 @@ def test_no_grad_records_and_saves_nothing():
     log = []
     with logging_hooks(log), no_grad():
         y = ag.gelu(ag.linear(t(4, 5), t(5, 6))) * t(6)
-    assert log == [] and y.edge is None and not y.requires_grad
+    assert log == [] and y.grad_target is None and not y.requires_grad
     with pytest.raises(ZeroDivisionError), no_grad():
         raise ZeroDivisionError
     assert ag.exp(t(3)).requires_grad

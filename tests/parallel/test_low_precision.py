@@ -101,11 +101,11 @@ def roundings(model, precision):
     """The number of operations of the longest way from a weight to the loss round their result."""
     loss = build(model, precision).loss(*batch(model, 0, np.arange(ROWS))[:2])
     depth = {}
-    for edge in topological_order(loss.edge):
-        below = max((depth[e] for e in getattr(edge, "edges", None) or () if e is not None),
+    for target in topological_order(loss.grad_target):
+        below = max((depth[e] for e in getattr(target, "inputs", None) or () if e is not None),
                     default=0)
-        depth[edge] = below + (isinstance(edge, Node) and edge.function is Round)
-    return depth[loss.edge]
+        depth[target] = below + (isinstance(target, Node) and target.function is Round)
+    return depth[loss.grad_target]
 
 
 @worlds(2, mpi=(2, 4))

@@ -55,7 +55,7 @@ def test_sharded_parameters_pass():
     """ZeRO-3's idea: a weight that is gathered for one use."""
     def body(comm):
         shard = Tensor(np.ones((4 // comm.size, 3)))
-        shard.edge = GradientSlot(weight_only=True)
+        shard.grad_target = GradientSlot(weight_only=True)
         x = Tensor(np.full((2, 4), comm.rank + 1.0))
         loss = ag.linear(x, pairs.all_gather(shard, comm)).sum()
         return check_types(loss, comm, {"shard": shard}, {"shard"}, data="V")

@@ -104,7 +104,7 @@ def test_fp8_brings_a_saved_gain_back_in_bfloat16():
     gain, _ = norm.parameters()
     gain.data[...] = np.random.default_rng(1).standard_normal(8)
     y = norm(Tensor(np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32), True))
-    _, _, saved = y.edge.edges[0].ctx.saved                 # behind the rounding of the result
+    _, _, saved = y.grad_target.inputs[0].ctx.saved      # behind the rounding of the result
     assert not is_on(BFLOAT16, gain.data)
     np.testing.assert_array_equal(saved(), BFLOAT16.round(gain.data))
 
@@ -166,8 +166,8 @@ def test_the_innermost_pattern_decides_and_names_that_do_not_exist_are_refused()
     model(np.zeros((1, 4), int))
 
     def formats(name):
-        edge = seen[name].edge
-        return edge.ctx.formats if edge.function is Round else None
+        target = seen[name].grad_target
+        return target.ctx.formats if target.function is Round else None
     assert formats("h.0.attn.c_attn") == (BFLOAT16, BFLOAT16)
     assert formats("h.1.mlp.c_fc") == (FLOAT16, FLOAT16)
     assert formats("h.1.attn.c_attn") == (BFLOAT16, BFLOAT16)
@@ -205,7 +205,7 @@ def test_small_gradients_vanish_in_float16_unless_the_loss_is_scaled():
 def test_rounding_keeps_no_array_and_a_rounded_one_is_not_rounded_again():
     x = Tensor(np.ones((2, 2), np.float32) / 3, requires_grad=True)
     y = round_to(x, FLOAT16, BFLOAT16)
-    assert not y.edge.ctx.saved and round_to(y, FLOAT16, BFLOAT16) is y
+    assert not y.grad_target.ctx.saved and round_to(y, FLOAT16, BFLOAT16) is y
     assert round_to(y, BFLOAT16, BFLOAT16) is not y
     with no_grad():
         assert is_on(FLOAT16, round_to(x, FLOAT16, FLOAT16).data)

@@ -31,7 +31,7 @@ class Round(Function):
 
 def round_to(x: Tensor, there: Format, back: Format) -> Tensor:
     """x rounded to `there`, its gradient to `back`; x itself if it was made so."""
-    node = x.edge
+    node = x.grad_target
     if isinstance(node, Node) and node.function is Round and node.ctx.formats == (there, back):
         return x
     return Round.apply(x, there=there, back=back)

@@ -107,11 +107,11 @@ def _measure(part: Callable, x: Any, parameters: Sequence[Parameter]) -> tuple[P
         backward = 0
         for node in backward_order(y):
             if node.function.metered:
-                backward += sum(flops for flops, edge in zip(node.ctx.backward_flops, node.edges)
-                                if edge is not None)
+                backward += sum(flops for flops, target in zip(node.ctx.backward_flops, node.inputs)
+                                if target is not None)
             for saved in node.ctx.saved:
                 saved()                         # a segment inside the part recomputes here
-            node.ctx = node.edges = saved = None
+            node.ctx = node.inputs = saved = None
     again = _flops_until(saves, part, x) if saves else 0
     cost = PartProfile(ledger.input, tape, ledger.most, saves, int(saves_output), forward, again,
                     meter.total_flops("forward") - forward, backward)
@@ -136,14 +136,14 @@ def _flops_until(num_saves: int, part: Callable, x: Any) -> int:
 
 def backward_order(y: Tensor) -> Iterator[Node]:
     """The nodes behind y in the order in which backward visits them."""
-    if y.edge is None:
+    if y.grad_target is None:
         return
-    num_pending, ready = count_consumers(y.edge), [y.edge]
+    num_pending, ready = count_consumers(y.grad_target), [y.grad_target]
     while ready:
-        edge = ready.pop()
-        num_pending[edge] -= 1
-        if isinstance(edge, GradientSlot) or num_pending[edge]:
+        target = ready.pop()
+        num_pending[target] -= 1
+        if isinstance(target, GradientSlot) or num_pending[target]:
             continue
-        edges = [target for target in edge.edges if target is not None]
-        ready += sorted(edges, key=lambda target: target.weight_only)    # weight gradients first
-        yield edge
+        inputs = [below for below in target.inputs if below is not None]
+        ready += sorted(inputs, key=lambda below: below.weight_only)    # weight gradients first
+        yield target

@@ -57,7 +57,7 @@ class ShardedParameters:
         data = whole.reshape(size)[slice(*bounds[comm.rank])].copy()
         record_allocation("parameters", data)
         leaf, grad = Tensor(data), allocate_zeros("gradients", data)
-        leaf.edge = GradientSlot(weight_only=True)
+        leaf.grad_target = GradientSlot(weight_only=True)
         leaf.slot.grad_buffer = lambda: grad
         parameter.data, parameter.slot.grad_buffer = Unmaterialized(shape, parameter.dtype), None
         self.slabs.append(LeafShard(leaf, layout, comm, bounds, grad))
