@@ -1,13 +1,13 @@
 """Checkpoints: the state of a training run, or a model, in one file.
 
-    store.py        save and load: one .npz with its description, replaced in one step
-    archive.py      the arrays of an .npz, whose sizes are checked against the file
+    file_format.py  the format, save, load: one .npz with its description, replaced in one step
+    npz_reader.py   the arrays of an .npz, whose sizes are checked against the file
     rules.py        rules for the values of a description
 
 Checkpoints of models, with all that a description may say, are in train/model_checkpoints.py.
 """
 
-from .store import (
+from .file_format import (
     FORMAT,
     NEWEST,
     PREVIOUS,

@@ -1,4 +1,4 @@
-"""Checkpoints: one .npz of arrays, with its description inside; never half a file, never a pickle.
+"""The file format of checkpoints: one .npz of arrays with its description inside, always whole.
 
     out/checkpoint.npz             model/<parameter>, optimizer/<state>/<parameter>, description
     out/checkpoint.previous.npz    the one before
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..atomic_files import draft_name, replace_files
-from .archive import read_arrays
+from .npz_reader import read_arrays
 
 FORMAT = "minipar checkpoint 1"
 NEWEST, PREVIOUS, READABLE = "checkpoint.npz", "checkpoint.previous.npz", "checkpoint.json"

@@ -1,4 +1,4 @@
-"""The arrays of an .npz, read without belief in what it says of itself.
+"""Read the arrays of an .npz, after comparing every claimed size with the bytes of the file.
 
     zip member   │ \\x93NUMPY, {'descr': '<f4', 'shape': (50257, 768), …} │ 154,389,504 bytes │
                    └ a header may claim any shape: it is compared with the bytes that are there
