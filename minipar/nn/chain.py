@@ -8,8 +8,9 @@ parts may use one weight, as embed and head do if they are tied.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..autograd import Tensor
 from .gpt import GPT
@@ -17,7 +18,8 @@ from .module import Module, Sequential
 from .parameter import Parameter
 
 
-class ChainPart(NamedTuple):
+@dataclass(frozen=True)
+class ChainPart:
     """One step of a model's forward; `modules` are those whose parameters it uses.
 
     The first part of a model takes an array, each other part the output of the part before.
@@ -69,6 +71,6 @@ def _(model: Sequential) -> list[ChainPart]:
             runs.append([])
         runs[-1].append(module)
     parts = [ChainPart(f"layer {i}", Sequential(*run), run) for i, run in enumerate(runs)]
-    first = parts[0]._replace(
-        apply=lambda x: parts[0].apply(x if isinstance(x, Tensor) else Tensor(x)))
+    first = replace(
+        parts[0], apply=lambda x: parts[0].apply(x if isinstance(x, Tensor) else Tensor(x)))
     return [first, *parts[1:]]

@@ -37,7 +37,7 @@ from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
 from .pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH, FullyShardedPipeline
 from .pipeline.stage_shards import StageShard
-from .pipeline.stage_slab import StageSlab
+from .pipeline.stage_slab import StageBuffer, StageSlab
 from .pipeline.stages import NEEDS_ALL_STAGES
 from .strategy import Microbatch, Strategy
 from .tensor.apply import parallelize
@@ -49,7 +49,7 @@ AXES = ("pp", "dp", "tp")
 class AllReduceOverDP:
     """ddp: the dp ranks of a stage sum its gradients, and each keeps all of them.
 
-    Base of the other ways.  `slabs` are what this rank optimizes of `stage_slabs`.
+    Base of the other ways.  `slabs` are what this rank optimizes of the pipeline's.
     """
 
     pipeline_class: type[Pipeline] = Pipeline
@@ -61,12 +61,12 @@ class AllReduceOverDP:
         self.shard(gather_wire)
 
     def shard(self, gather_wire: Wire) -> None:
-        """Set `stage_slabs`, this rank's parameters, and `slabs`."""
-        self.stage_slabs = self.slabs = self.pipeline.slabs
+        """Set `slabs`, cutting the pipeline's if need be."""
+        self.slabs: Sequence[StageBuffer] = self.pipeline.slabs
 
     def reduce(self) -> None:
         """Sum over dp the gradients of a batch, which the schedule has computed."""
-        for slab in self.stage_slabs:
+        for slab in self.pipeline.stage_slabs:
             self.wire.all_reduce(self.dp, slab.grad, key=slab)
 
     def gather(self) -> None:
@@ -76,20 +76,21 @@ class AllReduceOverDP:
 class ShardedStatesOverDP(AllReduceOverDP):
     """zero1: each dp rank optimizes one piece of a slab, and all gather the parameters."""
 
+    slabs: list[StageShard]
+
     def shard(self, gather_wire: Wire) -> None:
         """Cut each slab into pieces."""
-        self.stage_slabs = self.pipeline.slabs
-        self.slabs = [StageShard(slab, self.dp, self.comm_of(slab)) for slab in self.stage_slabs]
+        self.slabs = [StageShard(s, self.dp, self.comm_of(s)) for s in self.pipeline.stage_slabs]
 
     def reduce(self) -> None:
         """Sum this rank's piece of the gradients over dp."""
-        for slab, shard in zip(self.stage_slabs, self.slabs):
+        for slab, shard in zip(self.pipeline.stage_slabs, self.slabs):
             self.wire.reduce_scatter(self.dp, slab.grad, shard.counts, key=slab)
             shard.has_grad = True
 
     def gather(self) -> None:
         """Gather the pieces of the parameters."""
-        for slab, shard in zip(self.stage_slabs, self.slabs):
+        for slab, shard in zip(self.pipeline.stage_slabs, self.slabs):
             all_gather(self.dp, shard.data, counts=shard.counts, out=slab.data)
 
 
@@ -97,12 +98,13 @@ class FullyShardedOverDP(AllReduceOverDP):
     """fsdp: each dp rank keeps shards, which the pipeline gathers and reduces as it runs."""
 
     pipeline_class = FullyShardedPipeline
+    pipeline: FullyShardedPipeline
     at_once = NEEDS_WHOLE_BATCH
 
     def shard(self, gather_wire: Wire) -> None:
         """Cut the parameters of the pipeline into shards."""
         self.pipeline.shard(self.dp, self.comm_of, self.wire, gather_wire)
-        self.stage_slabs = self.slabs = self.pipeline.slabs
+        self.slabs = self.pipeline.slabs
 
     def reduce(self) -> None:
         """Do nothing: the gradients were reduced during the schedule."""
@@ -133,7 +135,7 @@ class Hybrid(Strategy):
         self.pipeline = way.pipeline_class(model, self.pp, schedule_for, cuts, activation_format)
         if scatter_gather:
             send_pieces(self.pipeline, self.tp)
-        for slab in self.pipeline.slabs:
+        for slab in self.pipeline.stage_slabs:
             slab.comm = along(mesh, *(("pp", "tp") if slab.tp else ("pp",)))
             broadcast(self.dp, slab.data, out=slab.data)
         self.can_accumulate = self.pipeline.can_accumulate
@@ -167,7 +169,7 @@ class Hybrid(Strategy):
     def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
                   step: int = 0) -> float:
         """Run the schedule and reduce; raises ValueError unless earlier gradients were zeroed."""
-        if self._is_reduced and any(slab.has_grad for slab in self.over_dp.stage_slabs):
+        if self._is_reduced and any(slab.has_grad for slab in self.pipeline.slabs):
             raise ValueError("these gradients were reduced already, and would be again: call "
                              "zero_grad() first, or add up microbatches inside no_sync()")
         with nullcontext() if self.is_synchronizing else self.pipeline.no_sync():

@@ -175,7 +175,7 @@ class Split:
 
     __slots__ = ("arrived", "groups", "done")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.arrived: list[tuple] = []          # (key, rank, color, Rank)
         self.groups: dict = {}                  # color -> number of its group
         self.done: Any = None

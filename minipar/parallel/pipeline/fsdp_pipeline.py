@@ -41,7 +41,7 @@ from ..zero.prefetch import Prefetcher
 from ..zero.reducer import GradientReducer
 from .executor import Pipeline
 from .stage_shards import StageRuns
-from .stage_slab import StageSlab
+from .stage_slab import StageBuffer, StageSlab
 
 NEEDS_WHOLE_BATCH = (
     "beside pp and tp, fsdp gathers and reduces while a whole batch is computed: give its "
@@ -61,8 +61,8 @@ class FullyShardedPipeline(Pipeline):
         users = self._users()
         units: dict[Users, list[FlatRun]] = {}
         shared = [slab for _, slab in self.shared]      # cut alike on all their ranks
-        cut: dict[StageSlab, StageRuns] = {}
-        for slab in self.slabs:
+        cut: dict[StageBuffer, StageRuns] = {}
+        for slab in self.stage_slabs:
             keys = [(users[p], i if slab in shared else 0) for i, p in enumerate(slab.parameters)]
             cuts = [0, *(i for i in range(1, len(keys)) if keys[i] != keys[i - 1]), len(keys)]
             cut[slab] = StageRuns(slab, dp, comm_of(slab), list(pairwise(cuts)) if keys else [])

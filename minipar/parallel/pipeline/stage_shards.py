@@ -28,11 +28,7 @@ class ShardOfStage:
     slab: StageSlab
     dp: Communicator
     comm: Communicator
-
-    @property
-    def is_copy(self) -> bool:
-        """True if another stage counts it in norms."""
-        return self.slab.is_copy
+    is_copy: bool           # True: another stage counts it in norms
 
     def gather(self, values: Array) -> Array:
         """The `values` of all ranks of `dp`, an array as long as the slab."""
@@ -53,7 +49,7 @@ class StageShard(ShardOfStage, Shard):
         mine = slice(*bounds[dp.rank])
         super().__init__(slab.parameters, slab.segments, dp, bounds, slab.data[mine],
                          slab.grad[mine])
-        self.slab, self.dp, self.comm = slab, dp, comm
+        self.slab, self.dp, self.comm, self.is_copy = slab, dp, comm, slab.is_copy
 
     def gather(self, values: Array) -> Array:
         """The `values` of all ranks of `dp`, an array as long as the slab."""
@@ -68,7 +64,8 @@ class StageRuns(ShardOfStage):
 
     def __init__(self, slab: StageSlab, dp: Communicator, comm: Communicator,
                  cuts: Sequence[tuple[int, int]]):
-        self.slab, self.dp, self.comm, self.parameters = slab, dp, comm, slab.parameters
+        self.slab, self.dp, self.comm, self.is_copy = slab, dp, comm, slab.is_copy
+        self.parameters = slab.parameters
         spans = [(slab.segments[a].start, slab.segments[b - 1].stop) for a, b in cuts]
         bounds = [chunk_bounds(stop - start, dp.size) for start, stop in spans]
         size = sum(of[dp.rank][1] - of[dp.rank][0] for of in bounds)

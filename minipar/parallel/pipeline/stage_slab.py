@@ -8,16 +8,25 @@ The gradient norm counts a shared slab once, on the first rank that has it.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from ...backend import Array, to_host
 from ...comm import Communicator, collectives
 from ...nn import Parameter, Slab
-from ...nn.slab import Segment
+from ...nn.slab import FlatBuffer, Segment
 from ..shards import gather_parameter
 
 Row = Sequence[tuple[Segment, Parameter]]
+
+
+class StageBuffer(FlatBuffer, Protocol):
+    """A rank's parameters of its stages, and their gradients: a slab, or the shards of one."""
+
+    @property
+    def has_grad(self) -> bool:
+        """True after a backward, until `zero_grad`."""
 
 
 class StageSlab(Slab):

@@ -22,7 +22,7 @@ from ...nn.chain import chain
 from ...nn.parameter import Unmaterialized
 from ..strategy import Microbatch, Strategy
 from .schedule.actions import Placement
-from .stage_slab import StageSlab
+from .stage_slab import StageBuffer, StageSlab
 
 NEEDS_ALL_STAGES = (
     "the stages of a pipeline compute a batch together, each of them in its turn: give its "
@@ -83,8 +83,8 @@ class Staged(Strategy):
         if lost:
             raise ValueError(f"no part of the chain has {', '.join(lost)}: list the module of "
                              "every parameter in its ChainPart")
-        self.slabs: list[StageSlab] = []
-        self.shared: list[tuple[Communicator, StageSlab]] = []
+        self.stage_slabs: list[StageSlab] = []
+        shared: list[tuple[Communicator, StageSlab]] = []
         for slab in model.slabs:
             groups: dict[tuple[int, ...], list] = {(): []}      # by holders, if there are several
             for segment, parameter in zip(slab.segments, slab.parameters):
@@ -95,12 +95,15 @@ class Staged(Strategy):
                 layout = [[(segment, parameter) for segment, parameter in entries
                            if r in ranks_of[parameter]] for r in range(self.comm.size)]
                 is_copy = bool(holders) and rank != holders[0]
-                self.slabs.append(StageSlab(layout, is_copy, slab.data, self.comm,
-                                            slab.comm))
+                self.stage_slabs.append(StageSlab(layout, is_copy, slab.data, self.comm,
+                                                  slab.comm))
                 if holders:
                     comm = self.comm.split(0 if rank in holders else None)
                     if comm is not None:
-                        self.shared.append((comm, self.slabs[-1]))
+                        shared.append((comm, self.stage_slabs[-1]))
+        # what this rank optimizes and what it sums; FSDP puts shards in their place
+        self.slabs: Sequence[StageBuffer] = self.stage_slabs
+        self.shared: Sequence[tuple[Communicator, StageBuffer]] = shared
         model.slabs = []
         for parameter, ranks in ranks_of.items():
             if rank not in ranks:

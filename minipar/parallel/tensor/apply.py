@@ -123,7 +123,7 @@ class TensorParallelGPT(TensorParallel, GPT):
         return self.criterion(self.run(ids), targets, num_targets, ignore_index)
 
 
-def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = False,
+def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False,
                 gather_again: bool = False, message_format: Format | None = None) -> Module:
     """Cut `model` over the ranks of `tp`, which all call it; return it, changed.
 
@@ -149,7 +149,7 @@ def parallelize(model: MLP | GPT, tp: Communicator, sequence_parallel: bool = Fa
         parameter.replicated = (*parameter.replicated, AXIS)
     if isinstance(model, MLP):
         _split_mlp(model, split)
-    else:
+    elif isinstance(model, GPT):
         _split_gpt(model, split, gather_again)
     retype(model, TensorParallelMLP if isinstance(model, MLP) else TensorParallelGPT, split=split)
     if model.slabs:
