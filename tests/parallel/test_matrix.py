@@ -30,4 +30,4 @@ def test_cells_are_of_the_matrix():
 
 
 def test_the_page_is_up_to_date():
-    assert PAGE.read_text() == page(), "run: python tests/support/matrix.py"
+    assert PAGE.read_text() == page(), "run: python -m tests.support.matrix"

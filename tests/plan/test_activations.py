@@ -82,7 +82,7 @@ def test_unknown_names_are_refused():
 
 
 def test_the_page_s_tables_are_up_to_date():
-    assert memory_page.PAGE.read_text() == memory_page.page(), "run: python tests/memory/" \
-                                                               "memory_page.py"
+    assert memory_page.PAGE.read_text() == memory_page.page(), \
+        "run: python -m tests.support.memory_page"
     total = sum(size for size, _ in memory_page.PAPER.values()) * memory_page.WHOLE
     assert total == pytest.approx(paper_layer_bytes(memory_page.CONFIG, memory_page.BATCH))

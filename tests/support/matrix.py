@@ -1,6 +1,6 @@
 """The composition matrix: what goes with what.  Cells are tests, and the page is made of them.
 
-`test_matrix.py` runs every cell on simulated and on real ranks.  `python tests/support/matrix.py`
+`test_matrix.py` runs every cell on simulated and on real ranks.  `python -m tests.support.matrix`
 writes docs/pages/composition.md.
 """
 
@@ -136,7 +136,7 @@ MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_
 def page() -> str:
     """The matrices in Markdown."""
     lines = ["# What goes with what", "",
-             "Made of the tests by `python tests/support/matrix.py`.  **proven**: a test shows "
+             "Made of the tests by `python -m tests.support.matrix`.  **proven**: a test shows "
              "that the combination gives", "what one process gives, in float64 to 1e-10, on "
              "simulated and on real ranks.  *refused*: it raises an error, and",
              "a test reads its sentence.  An empty cell promises nothing.  (`make test-all` runs "

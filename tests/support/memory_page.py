@@ -1,4 +1,4 @@
-"""The tables of docs/pages/memory.md: `python tests/support/memory_page.py` writes them."""
+"""The tables of docs/pages/memory.md: `python -m tests.support.memory_page` writes them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Operation × algorithm × ranks: equal to NumPy, and counted = predicted.  A program.
 
-    python tests/support/print_table.py                     1 … 33 simulated ranks
-    mpirun -n 4 python tests/support/print_table.py         4 real ranks
+    python -m tests.support.print_table                     1 … 33 simulated ranks
+    mpirun -n 4 python -m tests.support.print_table         4 real ranks
 
     NumPy, integers     equal, exactly
     NumPy, float32      within p·eps of the sum of magnitudes; movers of data exactly
