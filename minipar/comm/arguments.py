@@ -8,9 +8,10 @@ import numpy as np
 from ..backend import Array
 from .communicator import Communicator
 
-OPERATORS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-NEED_REAL_RANKS = {"mpi", "shared"}     # algorithms that only an MPI communicator brings
 Combine = Callable[..., Array]          # combine(a, b, out=c): a ufunc, or a function like one
+OPERATORS: dict[str, Combine] = {"sum": np.add, "prod": np.multiply, "max": np.maximum,
+                                 "min": np.minimum}
+NEED_REAL_RANKS = {"mpi", "shared"}     # algorithms that only an MPI communicator brings
 
 
 def find_operator(op: str | Combine, dtype: np.dtype | None = None) -> Combine:
