@@ -66,6 +66,7 @@ test-minima:  ## all tests with the oldest versions that setup.cfg allows, in .v
 	@mkdir -p build && $(PYTHON) tests/minima.py > build/minima.txt
 	@PIP_CONSTRAINT=$(CURDIR)/build/minima.txt $(MAKE) --no-print-directory setup VENV=.venv-minima
 	.venv-minima/bin/python -m ruff check .
+	.venv-minima/bin/python -m mypy
 	.venv-minima/bin/python -m pytest $(XDIST)
 
 test-mpis:  ## the tests on real ranks with Debian's Open MPI and Debian's MPICH
@@ -99,8 +100,9 @@ lessons: $(READY)  ## run every lesson on four MPI ranks
 	@set -e; for lesson in lessons/[0-9]*.py; do echo "== $$lesson"; \
 	  $(MPIRUN) -n $(RANKS) $(PY) $$lesson; done
 
-lint: $(READY)  ## style
+lint: $(READY)  ## style and types
 	$(PY) -m ruff check .
+	$(PY) -m mypy
 
 bench: $(READY)  ## measure against PyTorch (if installed) and hand-written NumPy
 	$(PY) -m minipar bench
@@ -110,5 +112,6 @@ docs: $(READY)  ## build the site into site/
 	$(PY) -m mkdocs build --strict --quiet --config-file docs/mkdocs.yml
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .venv-minima .venv-openmpi .venv-mpich out site build .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-minima .venv-openmpi .venv-mpich out site build .pytest_cache \
+	  .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
