@@ -14,13 +14,14 @@ import mmap
 import os
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .allocation import record_allocation
-from .arrays import Array
+from .arrays import Array, cache_blocks
 from .views import storage
 
 PAGE = mmap.PAGESIZE
@@ -120,6 +121,19 @@ def _give_back(spare: list, place: tuple[_Chunk, int], num_bytes: int) -> None:
 def is_mapped(array: Array) -> bool:
     """True if the array is in a MappedFile."""
     return isinstance(getattr(storage(array), "base", None), _Chunk)
+
+
+def resident_blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """The `cache_blocks` of 1-D arrays; of those in a MappedFile, one block at a time is in memory.
+
+    The others stay where they are.
+    """
+    mapped, done = [array for array in arrays if is_mapped(array)], 0
+    for block in cache_blocks(*arrays):
+        yield block
+        done += block[0].shape[0]
+        if mapped:
+            page_out(*[array[:done] for array in mapped])       # all: neighbours come with a page
 
 
 def page_out(*arrays: Array) -> None:

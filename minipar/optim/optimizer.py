@@ -20,7 +20,7 @@ import numpy as np
 
 from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, cache_blocks, to_device_of
-from ..backend.mapped_file import is_mapped, page_out
+from ..backend.mapped_file import resident_blocks
 from ..nn.slab import FlatBuffer
 from .groups import ParameterGroup, Span, spans_of, within
 from .state import load_state_dict, state_dict
@@ -84,11 +84,8 @@ class Optimizer:
             start = meter.start() if meter else None
             grad = slab.complete_grad()
             arrays = slab.data, grad, *state.values()
-            mapped, done = [array for array in arrays if is_mapped(array)], 0
-            for spans_here, block in zip(spans, cache_blocks(*arrays)):
+            for block, spans_here in zip(resident_blocks(*arrays), spans):
                 self._update_block(spans_here, *block)
-                done += block[0].shape[0]
-                page_out(*[array[:done] for array in mapped])   # all: neighbours come with a page
             if meter:
                 meter.stop(start, type(self).__name__, "optimizer",
                            self.flops_per_parameter * slab.data.size, arrays)
