@@ -49,6 +49,17 @@ def test_questions_and_answers_go_together(kit, lesson):
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_the_lists_give_the_question_of_a_lesson(lesson):
+    first = " ".join(lesson.read_text(encoding="utf-8").split("\n", 1)[0].split())
+    question = first.split(". ", 1)[1]
+    number = lesson.name[:2]
+    assert (f"| [`{lesson.name}`](lessons/{lesson.name}) | {question} |\n"
+            in (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert (f"| {number} | {question} | [answers](answers/{number}.md) |\n"
+            in (PAGES / "course.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_the_page_of_a_lesson(lesson):
     """Its title is the lesson's; nothing but answers is folded; the course links to it."""
     text = (PAGES / "answers" / f"{lesson.name[:2]}.md").read_text(encoding="utf-8")

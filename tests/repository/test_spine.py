@@ -91,6 +91,8 @@ def test_it_fits_its_budgets():
     text = SPINE.read_text()
     assert f"At most {STRATEGIES} lines" in text and f"before line {FIRST_STRATEGY}." in text
     assert f"At most {WORLD} lines" in text
+    for page in "README.md", "docs/pages/design.md":
+        assert f"at most {STRATEGIES:,} lines" in (ROOT / page).read_text(), page
 
 
 def test_it_names_what_there_is_and_nothing_twice():
