@@ -102,8 +102,7 @@ class ParallelConfig:
     """The strategy, the mesh and the pipeline: the division of the work over ranks."""
 
     strategy: str = option(
-        "ddp", "dp: rank 0 drives; ddp: gradients are summed in buckets; zero1, zero2, zero3: "
-        "optimizer states, and gradients, and parameters are sharded; fsdp: all of them, by block",
+        "ddp", "; ".join(f"{name}: {entry.title}" for name, entry in STRATEGIES.items()),
         choices=tuple(STRATEGIES))
     accumulate: int = option(1, "add up the gradients of K microbatches in each step", least=1,
                              metavar="K")
