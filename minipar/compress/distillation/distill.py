@@ -170,7 +170,7 @@ class Distillation(Module):
     def logits(self, inputs: Array) -> Tensor:
         """Raise ValueError: the loss is not a function of the logits; use the student's."""
         raise ValueError("the loss of distillation is more than a function of the logits, which a "
-                         "strategy asked for: train with ddp, zero1, zero2, zero3 or fsdp")
+                         "strategy asked for: train with any strategy but dp")
 
     def loss(self, inputs: Array, targets: Array, num_targets: float | None = None) -> Tensor:
         """The weighted sum of the terms, in nats, over the targets that count, / `num_targets`."""
