@@ -1,0 +1,38 @@
+"""Every file that a docstring, a comment or a page names exists."""
+
+import re
+
+import pytest
+
+from tests.repository.test_layering import ROOT
+
+NAMED = re.compile(r"(?<![\w./*-])(?:[\w.-]+/)*[\w-]+\.(?:py|toml|cfg|cff)\b")
+NOT_OURS = {"program.py", "run.toml", "mappings.py", "contextlib.py", "lessons/NN_title.py",
+            "catalog/TOPIC.toml"}          # of users, of others, and patterns of names
+FOLDERS = [folder for folder in (ROOT, *ROOT.rglob("*")) if folder.is_dir()
+           and not {".git", ".venv", "site", "out"} & {*folder.relative_to(ROOT).parts[:1]}]
+PLACES = (ROOT / "minipar", ROOT / "lessons", ROOT / "docs")
+SOURCES = sorted(path for place in PLACES for path in place.rglob("*")
+                 if path.suffix in (".py", ".md", ".toml"))
+
+
+def exists(name: str) -> bool:
+    """True if some folder has a file of this name, or at this path."""
+    return any((folder / name).is_file() for folder in FOLDERS)
+
+
+@pytest.mark.parametrize("word, found", [
+    ("see `ddp.py`", ["ddp.py"]), ("no file.pyc", []),
+    ("minipar/parallel/wire.py:", ["minipar/parallel/wire.py"])])
+def test_names_are_found(word, found):
+    assert NAMED.findall(word) == found
+
+
+def test_every_file_that_is_named_exists():
+    missing = {}
+    for source in SOURCES:
+        names = {*NAMED.findall(source.read_text(encoding="utf-8"))}
+        gone = sorted(name for name in names - NOT_OURS if not exists(name))
+        if gone:
+            missing[str(source.relative_to(ROOT))] = gone
+    assert not missing
