@@ -166,21 +166,21 @@ class Hybrid(Strategy):
         """The number of targets on tp rank 0 of the last stage, and 0 on the other ranks."""
         return self.pipeline.count_targets(microbatches) if self.tp.rank == 0 else 0
 
-    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
         """Run the schedule and reduce; raises ValueError unless earlier gradients were zeroed."""
         if self._is_reduced and any(slab.has_grad for slab in self.pipeline.slabs):
             raise ValueError("these gradients were reduced already, and would be again: call "
                              "zero_grad() first, or add up microbatches inside no_sync()")
         with nullcontext() if self.is_synchronizing else self.pipeline.no_sync():
-            loss = self.pipeline.run_batch(microbatches, num_targets, seed, step)
+            loss = self.pipeline.run_batch(microbatches, loss_divisor, seed, step)
         self._synchronize()
         return loss if self.tp.rank == 0 else 0.0
 
-    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+    def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
         """Forward and backward of a batch of one microbatch; this rank's share of the loss."""
-        return self.run_batch([batch], num_targets, seed, step)
+        return self.run_batch([batch], loss_divisor, seed, step)
 
     def after_backward(self) -> None:
         """Reduce the gradients over dp; the schedule has summed those of tied weights over pp."""

@@ -12,7 +12,8 @@ A strategy overrides the steps at which it differs from training on one rank:
       run_batch                       all microbatches; a pipeline runs its schedule here
         run_microbatch                forward inside forward_context(), then backward(loss)
           before_backward             DDP: prepare to reduce buckets while backward runs
-          after_backward              DDP: wait until all buckets are reduced
+          after_backward              DDP: wait until all buckets are reduced;
+                                      pipelines: sum tied weights, once a batch
     step
       update                          ZeRO: step on a shard, then all-gather the parameters
 
@@ -142,7 +143,7 @@ class Strategy:
             self.is_synchronizing = before
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
-        """This rank's share of the number of targets: over all ranks the shares add up."""
+        """The targets this rank counts; every target is counted on exactly one rank."""
         return sum(count_targets(batch.targets, self.model.ignore_index) for batch in microbatches)
 
     def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0, step: int = 0,
@@ -157,21 +158,24 @@ class Strategy:
         loss = self.run_batch(microbatches, num_targets / scale, seed, step)
         return agree_on_sum(self.comm, loss) / scale
 
-    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
-        """Forward and backward of all microbatches; return this rank's share of the loss."""
+        """Forward and backward of all microbatches; return this rank's share of the loss.
+
+        Each loss is divided by `loss_divisor`, the global number of targets / loss scale.
+        """
         loss, last = 0.0, len(microbatches) - 1
         for i, batch in enumerate(microbatches):
             accumulates = self.can_accumulate and i < last
             with self.no_sync() if accumulates else nullcontext():
-                loss += self.run_microbatch(batch, num_targets, seed, step)
+                loss += self.run_microbatch(batch, loss_divisor, seed, step)
         return loss
 
-    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+    def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
         """Forward and backward of one microbatch; return this rank's share of the loss."""
         with training_step(seed, step, batch.samples), self.forward_context():
-            loss = self.model.loss(batch.inputs, batch.targets, num_targets)
+            loss = self.model.loss(batch.inputs, batch.targets, loss_divisor)
         self.backward(loss)
         return float(loss.data)
 

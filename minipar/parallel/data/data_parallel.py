@@ -47,7 +47,7 @@ class DataParallel(Strategy):
         self._send_parameters()
         return nullcontext()
 
-    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+    def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
         """Make the five exchanges; return the loss on rank 0, which has the gradients, else 0."""
         comm, is_root = self.comm, self.comm.rank == 0
@@ -63,7 +63,7 @@ class DataParallel(Strategy):
         loss, d_outputs = 0.0, outputs.data
         if is_root:
             leaf = Tensor(together, requires_grad=True)
-            total = cross_entropy(leaf, batch.targets, num_targets, self.model.ignore_index)
+            total = cross_entropy(leaf, batch.targets, loss_divisor, self.model.ignore_index)
             total.backward()
             loss, d_outputs = float(total.data), leaf.grad
         backward_from(outputs, self._scatter_rows("scatter output gradients", d_outputs, counts))

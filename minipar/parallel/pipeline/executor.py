@@ -76,21 +76,21 @@ class Pipeline(Staged):
             self._plans[num_microbatches] = schedule[self.comm.rank], names
         return self._plans[num_microbatches]
 
-    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
         """Run the schedule on all microbatches; this rank's share of the loss."""
         row, names = self.plan(len(microbatches))
         self.check_fresh()
-        run = BatchRun(self, names, microbatches, num_targets, seed, step)
+        run = BatchRun(self, names, microbatches, loss_divisor, seed, step)
         run.run(row)
         self.intervals, self.most_in_flight = run.intervals, run.most_in_flight
         self._synchronize()
         return run.loss
 
-    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+    def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
         """Forward and backward of a batch of one microbatch; this rank's share of the loss."""
-        return self.run_batch([batch], num_targets, seed, step)
+        return self.run_batch([batch], loss_divisor, seed, step)
 
     def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
         """Context in which the gradients of a stage's weights are computed, from the graph of `y`.
@@ -120,12 +120,12 @@ class BatchRun:
     """One batch on one rank."""
 
     def __init__(self, pipeline: Pipeline, names: dict[Op, str],
-                 microbatches: Sequence[Microbatch], num_targets: float, seed: int, step: int):
+                 microbatches: Sequence[Microbatch], loss_divisor: float, seed: int, step: int):
         self.pipeline, self.comm, self.batches = pipeline, pipeline.comm, microbatches
         self.messages = P2P(pipeline.comm, pipeline.placement, pipeline.specs, names,
                                  [batch.inputs.shape for batch in microbatches],
                                  pipeline.slabs[0].data)
-        self.num_targets, self.seed, self.step, self.loss = num_targets, seed, step, 0.0
+        self.loss_divisor, self.seed, self.step, self.loss = loss_divisor, seed, step, 0.0
         self.kept: dict[tuple[int, int], Any] = {}      # for each microbatch in flight on a stage
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
@@ -157,7 +157,7 @@ class BatchRun:
         with training_step(self.seed, self.step, batch.samples):
             y = pipeline.run_stage(stage, x)
             if stage == pipeline.num_stages - 1:
-                y = pipeline.model.criterion(y, batch.targets, self.num_targets)
+                y = pipeline.model.criterion(y, batch.targets, self.loss_divisor)
                 self.loss += float(y.data)
         out, y.data = y.data, np.broadcast_to(np.zeros_like(y.data, shape=()), y.shape)
         self.kept[stage, i] = x, y              # without y's values: no derivative needs them

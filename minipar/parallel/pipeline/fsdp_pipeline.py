@@ -103,12 +103,12 @@ class FullyShardedPipeline(Pipeline):
     def _launch(self, order: Sequence[int], number: int) -> None:
         self.reducer.launch(order[number])
 
-    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
         """Run the schedule; raises RuntimeError unless all ranks of dp used the same units."""
         self.prefetcher.start_step()
         with self.prefetcher.during("both"):
-            return super().run_batch(microbatches, num_targets, seed, step)
+            return super().run_batch(microbatches, loss_divisor, seed, step)
 
     def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
         """Context in which each gradient of a stage is reduced as soon as it is complete."""

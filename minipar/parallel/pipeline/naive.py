@@ -30,7 +30,7 @@ class NaiveModelParallel(Staged):
     def __init__(self, model: Module, comm: Communicator, cuts: Sequence[int] | None = None):
         super().__init__(model, comm, list(range(comm.size)), cuts)
 
-    def run_microbatch(self, batch: Microbatch, num_targets: float, seed: int = 0,
+    def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
         """Forward and backward of one microbatch; this rank's share of the loss."""
         rank = self.comm.rank
@@ -41,7 +41,7 @@ class NaiveModelParallel(Staged):
         with training_step(seed, step, batch.samples):
             y = self.run_stage(rank, x)
             if self.has_last:
-                y = self.model.criterion(y, batch.targets, num_targets)
+                y = self.model.criterion(y, batch.targets, loss_divisor)
         grad = None
         if not self.has_last:
             self._send(y.data, rank + 1)

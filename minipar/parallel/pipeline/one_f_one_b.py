@@ -53,11 +53,11 @@ class OneFOneB(Staged):
         super().__init__(model, comm, placement=[*range(comm.size)], cuts=cuts)
         self.width = width
 
-    def run_batch(self, microbatches: Sequence[Microbatch], num_targets: float, seed: int = 0,
+    def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
         """Forward and backward of all microbatches; this rank's share of the loss."""
         self.check_fresh()
-        batch = StageBatch(self, microbatches, num_targets, seed, step)
+        batch = StageBatch(self, microbatches, loss_divisor, seed, step)
         for kind, _, i in one_f_one_b_row(self.comm.rank, self.comm.size, len(microbatches)):
             do = batch.forward if kind == FORWARD else batch.backward
             do(i)
@@ -81,38 +81,38 @@ class PendingRecv(NamedTuple):
 class StageBatch:
     """One stage's work on one batch: its microbatches in flight, and its messages under way."""
 
-    def __init__(self, strategy: OneFOneB, microbatches: Sequence[Microbatch], num_targets: float,
+    def __init__(self, strategy: OneFOneB, microbatches: Sequence[Microbatch], loss_divisor: float,
                  seed: int, step: int):
         self.strategy, self.comm, self.microbatches = strategy, strategy.comm, microbatches
-        self.num_targets, self.seed, self.step, self.loss = num_targets, seed, step, 0.0
+        self.loss_divisor, self.seed, self.step, self.loss = loss_divisor, seed, step, 0.0
         self.before, self.after = self.comm.rank - 1, self.comm.rank + 1     # the neighbours
         self.is_first, self.is_last = self.before < 0, self.after == self.comm.size
         self.in_flight: dict[int, tuple[Tensor | Array, Tensor]] = {}   # input and output
-        self.activation = self.post_activation(0)
-        self.gradients: list[PendingRecv] = []
+        self.activation_recv = self.post_activation(0)
+        self.gradient_recvs: list[PendingRecv] = []
         self.sends: dict[int, Request] = {}         # the last one to each neighbour
 
     def forward(self, i: int) -> None:
         """Receive microbatch i's activation, compute this stage, send the result."""
         inputs, targets, samples = self.microbatches[i]
         x: Tensor | Array = inputs
-        if self.activation:
-            x = Tensor(self.activation.wait(), requires_grad=True)
-            self.activation = self.post_activation(i + 1)
+        if self.activation_recv:
+            x = Tensor(self.activation_recv.wait(), requires_grad=True)
+            self.activation_recv = self.post_activation(i + 1)
         with training_step(self.seed, self.step, samples):
             y = self.strategy.run_stage(self.comm.rank, x)
             if self.is_last:
-                y = self.strategy.model.criterion(y, targets, self.num_targets)
+                y = self.strategy.model.criterion(y, targets, self.loss_divisor)
                 self.loss += float(y.data)
         if not self.is_last:
             self.send(y.data, self.after)
-            self.gradients.append(self.post_recv(y.shape, self.after))
+            self.gradient_recvs.append(self.post_recv(y.shape, self.after))
         self.in_flight[i] = x, y
 
     def backward(self, i: int) -> None:
         """Receive the gradient of microbatch i's output, compute backward, send its input's."""
         x, y = self.in_flight.pop(i)
-        backward(y, None if self.is_last else self.gradients.pop(0).wait())
+        backward(y, None if self.is_last else self.gradient_recvs.pop(0).wait())
         if isinstance(x, Tensor):
             self.send(x.grad, self.before)
 
