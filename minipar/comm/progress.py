@@ -2,7 +2,7 @@
 
 A wait inside a Work pauses: it switches back to the greenlet that resumed the Work, that of the
 program.  When the program itself must wait, it waits for *any* of the requests that its Works or
-itself wait for.  How, differs: `simulated/progress.py`, `mpi/progress.py`.
+itself wait for.  The two worlds do this differently: `simulated/progress.py`, `mpi/progress.py`.
 """
 
 from abc import ABC, abstractmethod

@@ -14,7 +14,7 @@ advances its Works as well, so ranks may wait for several Works in any order.
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
 the same order.  The n-th Work of a communicator has messages of its own (a group number of its own
 on a simulated cluster, a range of tags under MPI), which never meet those of another Work or of the
-program.  Starting a Work sends nothing and does not block.
+program.  Making a Work needs no message; its first sends may leave at once; `start` never blocks.
 """
 
 import sys
