@@ -20,7 +20,7 @@ def assign_buckets(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int
     """The numbers of the parameters of each bucket; `sizes` in bytes, in the order of arrival.
 
     PyTorch's rule: the parameter that brings a bucket to its limit or above closes it.  The first
-    bucket has limits[0], the next limits[1], …, all further ones the last limit.
+    bucket of a slab has limits[0], the next limits[1], …, all further ones the last limit.
     """
     buckets: list[list[int]] = []
     num_bytes, is_full = 0, True
@@ -43,14 +43,15 @@ def bucket_limits(first_bucket_mb: float, bucket_mb: float) -> tuple[int, int]:
 
 
 class Bucket:
-    """Parameters `first` … `last` - 1 of a slab, its elements `start` … `stop` - 1.
+    """Parameters `first_parameter` … `stop_parameter` - 1 of a slab: one stretch of its elements.
 
-    `layout` are their segments, counted from the start of the bucket.
+    The elements are `start` … `stop` - 1 of the slab; `layout` are the parameters' segments,
+    counted from the start of the bucket.
     """
 
-    def __init__(self, slab: Slab, first: int, last: int):
-        segments = slab.segments[first:last]
-        self.slab, self.parameters = slab, slab.parameters[first:last]
+    def __init__(self, slab: Slab, first_parameter: int, stop_parameter: int):
+        segments = slab.segments[first_parameter:stop_parameter]
+        self.slab, self.parameters = slab, slab.parameters[first_parameter:stop_parameter]
         self.start, self.stop = segments[0].start, segments[-1].stop
         self.layout = relative(segments)
 
@@ -73,11 +74,16 @@ def relative(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def make_buckets(slabs: Sequence[Slab], limits: Sequence[int]) -> list[Bucket]:
-    """The slabs cut into buckets, in the order in which backward fills them."""
+    """The slabs cut into buckets, in the order in which backward fills them.
+
+    Each slab is cut by itself, so its first bucket has limits[0].
+    """
     buckets = []
     for slab in reversed(slabs):
         backwards = list(range(len(slab.parameters)))[::-1]
         sizes = [slab.parameters[i].data.nbytes for i in backwards]
         for members in assign_buckets(sizes, limits):
-            buckets.append(Bucket(slab, backwards[members[-1]], backwards[members[0]] + 1))
+            first_parameter = backwards[members[-1]]
+            stop_parameter = backwards[members[0]] + 1
+            buckets.append(Bucket(slab, first_parameter, stop_parameter))
     return buckets

@@ -37,7 +37,10 @@ class OrderedLauncher:
         self.num_launched = 0
 
     def postpone(self) -> Callable[[], None]:
-        """Let other backwards come first; the function that is returned begins this one."""
+        """Let other backwards come first; the function that is returned begins this one.
+
+        For a pipeline with FSDP: after a stage's forward, backwards of other microbatches come.
+        """
         missing, self.missing = self.missing, []
 
         def begin() -> None:
