@@ -2,9 +2,11 @@
 
     p = 3 stages, m = 4 microbatches; F forward, B backward, · waiting
 
-    stage 0   F0 F1 F2 ·  ·  B0 F3 B1 ·  B2 ·  B3      warm-up: min(p - s - 1, m) forwards
-    stage 1   ·  F0 F1 ·  B0 F2 B1 F3 B2 ·  B3 ·       steady:  one forward, one backward, …
-    stage 2   ·  ·  F0 B0 F1 B1 F2 B2 F3 B3 ·  ·       drain:   the backwards that are left
+    stage 0   F0 F1│F2 ·  ·  B0 F3 B1│·  B2 ·  B3     before │  warm-up: min(p - s - 1, m) forwards
+    stage 1   ·  F0│F1 ·  B0 F2 B1 F3 B2│·  B3 ·      between   steady:  pairs, one F and one B
+    stage 2   ·  · │F0 B0 F1 B1 F2 B2 F3 B3│·  ·      after │   drain:   the backwards that are left
+
+The first F after the warm-up opens the first pair: on stage 0, F2 … B0.
 
 Stage s runs p - s - 1 forwards ahead: exactly enough that the gradient of its first microbatch
 arrives when its first backward is due.  It never holds the activations of more than min(p - s, m)
@@ -37,7 +39,8 @@ from ...comm import Communicator, Request
 from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch
-from .schedule.actions import FORWARD, one_f_one_b_row
+from .schedule.actions import FORWARD
+from .schedule.one_f_one_b import one_f_one_b_row
 from .stages import Staged
 
 

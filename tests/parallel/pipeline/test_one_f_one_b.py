@@ -15,7 +15,7 @@ from minipar.optim import SGD
 from minipar.parallel.pipeline import Times, find_fault, simulate
 from minipar.parallel.pipeline.one_f_one_b import OneFOneB
 from minipar.parallel.pipeline.schedule import one_f_one_b
-from minipar.parallel.pipeline.schedule.actions import one_f_one_b_row
+from minipar.parallel.pipeline.schedule.one_f_one_b import one_f_one_b_row
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from minipar.testing.worlds import SimulatedWorld

@@ -1,17 +1,19 @@
 """Actions and rows: a schedule is a row of actions for each rank, plain data.
 
-    1F1B, 4 ranks, 8 microbatches              2F0: stage 2's forward of microbatch 0
+    1F1B, 4 ranks, 8 microbatches               2F0: stage 2's forward of microbatch 0
 
-    rank 0   0F0 0F1 0F2 0F3 0B0 0F4 0B1 …     A stage is a run of layers.  An action waits for its
-    rank 1   1F0 1F1 1F2 1B0 1F3 1B1 …         input and for nothing else: its rank starts the next
-    rank 2   2F0 2F1 2B0 2F2 2B1 …             action as soon as the one before is done and the
-    rank 3   3F0 3B0 3F1 3B1 …                 neighbouring stage has sent the input.
+    rank 0   0F0 0F1 0F2│0F3 0B0 0F4 0B1 …      A stage is a run of layers.  An action waits for its
+    rank 1   1F0 1F1│1F2 1B0 1F3 1B1 …          input and for nothing else: its rank starts the next
+    rank 2   2F0│2F1 2B0 2F2 2B1 …              action as soon as the one before is done and the
+    rank 3   │3F0 3B0 3F1 3B1 …                 neighbouring stage has sent the input.
+
+Before │ is the warm-up, forwards alone; the next F opens the first pair of a forward and a backward
+(one_f_one_b.py).
 
 B = I + W: the gradient of the stage's input, for which the stage before waits, and the gradient of
 its weights, for which no rank waits.  A schedule may do them apart (zero_bubble.py).
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"      # the kinds of actions
@@ -30,20 +32,3 @@ class Action(NamedTuple):
 
 Schedule = list[list[Action]]       # for each rank its row: the actions, in order
 Placement = list[int]               # for each stage its rank
-
-
-def one_f_one_b_row(stage: int, num_stages: int, num_microbatches: int) -> list[Action]:
-    """The actions of a stage under 1F1B, in order."""
-    microbatches = range(num_microbatches)
-    return alternate([Action(FORWARD, stage, i) for i in microbatches],
-                     [Action(BACKWARD, stage, i) for i in microbatches],
-                     ahead=num_stages - stage - 1)
-
-
-def alternate(forwards: Sequence[Action], backwards: Sequence[Action], ahead: int) -> list[Action]:
-    """The first `ahead` forwards, then a backward after every forward, then the last backwards."""
-    ahead = min(ahead, len(forwards))
-    row = [*forwards[:ahead]]
-    for pair in zip(forwards[ahead:], backwards):
-        row += pair
-    return row + [*backwards[len(forwards) - ahead:]]
