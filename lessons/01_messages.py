@@ -49,7 +49,7 @@ def ping_pong(comm: Communicator, num_bytes: int) -> float:
 def ring_of_sends(comm: Communicator, num_elements: int = 2000) -> None:
     """Send to the right, then receive from the left: no rank ever gets to its receive."""
     mine, theirs = np.full(num_elements, float(comm.rank)), np.empty(num_elements)
-    comm.work("compute", int(2e5 * (comm.rank + 1)), 0, 0.0)            # 2 µs, 4 µs, 6 µs
+    comm.report_compute("compute", int(2e5 * (comm.rank + 1)), 0, 0.0)            # 2 µs, 4 µs, 6 µs
     comm.send(mine, (comm.rank + 1) % comm.size)
     comm.recv(theirs, (comm.rank - 1) % comm.size)
 
@@ -57,7 +57,7 @@ def ring_of_sends(comm: Communicator, num_elements: int = 2000) -> None:
 def ring_of_sendrecvs(comm: Communicator, num_elements: int = 2000) -> None:
     """The same with both halves posted at once: it ends in whatever order the ranks arrive."""
     mine, theirs = np.full(num_elements, float(comm.rank)), np.empty(num_elements)
-    comm.work("compute", int(2e5 * (comm.rank + 1)), 0, 0.0)
+    comm.report_compute("compute", int(2e5 * (comm.rank + 1)), 0, 0.0)
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     comm.sendrecv(mine, right, theirs, left)
     assert np.all(theirs == left)

@@ -77,7 +77,7 @@ def time_of(algorithm: str, num_bytes: int) -> float:
 
 def arrive_late(comm: Communicator) -> float:
     """Virtual µs at which this rank leaves a barrier that rank r reaches after r · 10 µs."""
-    comm.work("compute", int(comm.rank * 1e-5 * Cluster(P).flops_per_second), 0, 0.0)
+    comm.report_compute("compute", int(comm.rank * 1e-5 * Cluster(P).flops_per_second), 0, 0.0)
     barrier(comm)
     return comm.now() * 1e6
 

@@ -75,12 +75,12 @@ def on_first_rank(comm: Communicator, write: Callable[[], Any]) -> Any:
 
 
 def metered(main: Callable[[Communicator], Any]) -> Callable[[Communicator], Any]:
-    """`main`, with every operation reported to `comm.work`."""
+    """`main`, with every operation reported by `comm.report_compute`."""
     def run(comm: Communicator) -> Any:
         def done(started: float, name: str, phase: str, flops: int, num_bytes: int) -> None:
             again = phase == "forward" and is_recomputing()
-            comm.work(f"{name} {'again' if again else phase}", flops, num_bytes,
-                      time.perf_counter() - started)
+            comm.report_compute(f"{name} {'again' if again else phase}", flops, num_bytes,
+                                time.perf_counter() - started)
         with Meter(time.perf_counter, done).running():
             return main(comm)
     return run

@@ -159,7 +159,7 @@ class Communicator(ABC):
         """Seconds on this rank's clock: virtual time on a simulated cluster, else wall time."""
 
     @abstractmethod
-    def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
+    def report_compute(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
         """Report a computation that took `seconds` of wall time.
 
         It is traced; on a simulated cluster it advances the virtual time.

@@ -55,9 +55,9 @@ class Subgroup(Communicator):
         """Seconds on this rank's clock."""
         return self.comm.now()
 
-    def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
+    def report_compute(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
         """Report a computation."""
-        self.comm.work(name, flops, num_bytes, seconds)
+        self.comm.report_compute(name, flops, num_bytes, seconds)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
         """The choice of the whole communicator."""

@@ -142,7 +142,7 @@ class Combining(np.ndarray):
 
     def __array_ufunc__(self, ufunc, method, *inputs, out, **options) -> np.ndarray:
         result = getattr(ufunc, method)(*map(np.asarray, inputs), out=np.asarray(out[0]), **options)
-        self.comm.work("combine", 0, result.nbytes, 0.0)
+        self.comm.report_compute("combine", 0, result.nbytes, 0.0)
         return out[0]
 
     def __array_function__(self, function, types, args, options):

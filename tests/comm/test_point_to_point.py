@@ -222,7 +222,7 @@ def test_a_peer_or_tag_that_does_not_exist_is_refused_by_every_call(world):
 def test_simulated_sizes_and_dtypes_must_agree_and_the_error_names_both(sent, wanted, first):
     def body(comm):
         if comm.rank == first:                  # the other one comes second, and finds it out
-            comm.work("a while", 0, 10**9, 0)
+            comm.report_compute("a while", 0, 10**9, 0)
         if comm.rank == 0:
             comm.send(sent, dest=1)
         else:

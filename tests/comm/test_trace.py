@@ -70,7 +70,7 @@ def test_tracing_can_be_switched_on_and_off(world):
         assert comm.trace is None
         comm.start_trace()
         all_reduce(part, np.ones(3), algorithm="ring")     # logged, on whichever communicator
-        comm.work("something", 3, 5, 0.0)
+        comm.report_compute("something", 3, 5, 0.0)
         assert comm.trace is part.trace
         trace = comm.stop_trace()
         assert comm.trace is None
@@ -98,7 +98,7 @@ def test_a_message_starts_when_both_ranks_have_begun(world):
                 request.wait()
         else:
             comm.recv(early, 0, tag=2)
-            comm.work("between", 10**6, 0, 1e-5)
+            comm.report_compute("between", 10**6, 0, 1e-5)
             before = comm.now()
             comm.recv(late, 0, tag=1)
         trace = comm.stop_trace()

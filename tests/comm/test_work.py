@@ -106,7 +106,7 @@ def seconds(comm_seconds: float, compute: float, num_polls: int) -> float:
     def main(comm):
         work = start(all_reduce, comm, np.ones(n, np.int8), algorithm="ring")
         for _ in range(num_polls):
-            comm.work("compute", int(compute / num_polls * 1e6), 0, 0.0)
+            comm.report_compute("compute", int(compute / num_polls * 1e6), 0, 0.0)
             progress(comm)
         assert (work.wait() == 4).all()
     cluster = Cluster(4, latency=0, bandwidth=n * 6 / 4 / comm_seconds, flops_per_second=1e6)
@@ -183,7 +183,7 @@ def test_finally_runs_when_the_run_ends_before_a_work():
 
 def test_computation_inside_a_work_takes_the_ranks_own_time():
     def main(comm):
-        start(lambda c: c.work("inside", 1000, 0, 0.0), comm).wait()
+        start(lambda c: c.report_compute("inside", 1000, 0, 0.0), comm).wait()
     assert Cluster(1, flops_per_second=1000).run(main)[1] == 1.0
 
 
@@ -198,7 +198,7 @@ def test_a_work_must_use_the_communicator_it_was_given():
 def test_wait_any_takes_messages_as_they_come(world):
     def body(comm):
         if comm.rank != 0:
-            comm.work("compute", comm.size - comm.rank, 0, 0.0)     # the last rank sends first
+            comm.report_compute("compute", comm.size - comm.rank, 0, 0.0)  # last rank sends first
             comm.send(np.array([comm.rank]), 0)
             return
         outs = [np.zeros(1, int) for _ in range(comm.size)]

@@ -35,7 +35,7 @@ def same_rounds(seconds, rounds, p):
 def test_barrier_lets_nobody_go_before_the_last_has_come(p):
     for late in range(p):
         def main(comm, late=late):
-            comm.work("late", 100 * (comm.rank == late), 0, 0.0)
+            comm.report_compute("late", 100 * (comm.rank == late), 0, 0.0)
             barrier(comm, "dissemination")
             return comm.now()
         times, _ = Cluster(p, latency=0.1, flops_per_second=1, eager=1).run(main)

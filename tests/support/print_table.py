@@ -75,7 +75,7 @@ def is_close(result: np.ndarray | None, operation: str, p: int, rank: int, n: in
 
 def timed_sum(a, b, out):
     """A sum that takes a simulated rank the time of its bytes."""
-    COMM.get().work("combine", 0, out.nbytes, 0.0)
+    COMM.get().report_compute("combine", 0, out.nbytes, 0.0)
     return np.add(a, b, out=out)
 
 

@@ -7,13 +7,13 @@ from minipar.comm.collectives import all_reduce, gather_trace
 
 def program(comm) -> None:
     """Compute, all-reduce, and two messages under way at once."""
-    comm.work("Linear forward", 10**6 * (comm.rank + 1), 0, 1e-6)
+    comm.report_compute("Linear forward", 10**6 * (comm.rank + 1), 0, 1e-6)
     all_reduce(comm, np.ones(1000), algorithm="ring")
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     incoming = [np.empty(10), np.empty(20)]
     requests = [comm.irecv(array, left, tag) for tag, array in enumerate(incoming)]
     requests += [comm.isend(np.ones(10 + 10 * tag), right, tag) for tag in (0, 1)]
-    comm.work("Linear backward", 10**6, 0, 1e-6)
+    comm.report_compute("Linear backward", 10**6, 0, 1e-6)
     for request in requests:
         request.wait()
 

@@ -10,7 +10,7 @@ from minipar.viz.space_time import BLOCKED, COMPUTING, TRANSFER, states
 
 def token_ring(comm):
     token = np.zeros(1000)
-    comm.work("compute", int(1e5), 0, 0.0)
+    comm.report_compute("compute", int(1e5), 0, 0.0)
     if comm.rank:
         comm.recv(token, comm.rank - 1)
     if comm.rank < comm.size - 1:

@@ -16,13 +16,13 @@ SIGNATURE = {".png": b"\x89PNG", ".svg": b"<?xml"}
 @pytest.fixture
 def trace():
     def main(comm):
-        comm.work("Linear forward", int(1e6) * (comm.rank + 1), 0, 0.0)
-        comm.work("Gelu forward", int(1e6), 0, 0.0)
-        comm.work("Linear backward", int(2e6), 0, 0.0)
-        comm.work("Linear weights", int(2e6), 0, 0.0)
+        comm.report_compute("Linear forward", int(1e6) * (comm.rank + 1), 0, 0.0)
+        comm.report_compute("Gelu forward", int(1e6), 0, 0.0)
+        comm.report_compute("Linear backward", int(2e6), 0, 0.0)
+        comm.report_compute("Linear weights", int(2e6), 0, 0.0)
         all_reduce(comm, np.ones(1000))
         broadcast(comm, np.ones(10))
-        comm.work("AdamW optimizer", int(1e6), 0, 0.0)
+        comm.report_compute("AdamW optimizer", int(1e6), 0, 0.0)
     cluster = Cluster(4, trace=True)
     cluster.run(main)
     return cluster.trace

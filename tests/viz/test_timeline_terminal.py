@@ -103,7 +103,7 @@ def test_the_axis_has_round_times_at_their_places():
 
 def test_nothing_took_time():
     cluster = Cluster(2, latency=0, bandwidth=float("inf"), trace=True)
-    cluster.run(lambda comm: comm.work("x", 0, 0, 0.0))
+    cluster.run(lambda comm: comm.report_compute("x", 0, 0, 0.0))
     assert timeline_in_terminal(cluster.trace, 40).plain.startswith("rank 0")
 
 

@@ -54,14 +54,14 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
     elif out is not array:
         check_out(out, array, array.shape)
     in_place = out.flags.c_contiguous if hasattr(out, "flags") else True
-    work = out if in_place else np.empty_like(array, order="C")
-    if work is not array:
-        work[...] = array
+    buffer = out if in_place else np.empty_like(array, order="C")
+    if buffer is not array:
+        buffer[...] = array
     if comm.size > 1:
         with comm.collective("all_reduce", array, op=op, algorithm=algorithm):
-            reduce(comm, work.reshape(work.size), op)
-    if work is not out:
-        out[...] = work
+            reduce(comm, buffer.reshape(buffer.size), op)
+    if buffer is not out:
+        out[...] = buffer
     return out
 
 

@@ -123,10 +123,10 @@ def best_num_segments(p: int, num_bytes: float, latency: float = LATENCY,
 @contextmanager
 def flattened(array: Array) -> Iterator[Array]:
     """Context: a contiguous vector of the elements of `array`; changes are written back."""
-    work = array if array.flags.c_contiguous else array.copy()
-    yield work.reshape(work.size)
-    if work is not array:
-        array[...] = work
+    buffer = array if array.flags.c_contiguous else array.copy()
+    yield buffer.reshape(buffer.size)
+    if buffer is not array:
+        array[...] = buffer
 
 
 ALGORITHMS = {"binomial": binomial, "chain": chain, "pipelined_chain": pipelined_chain,

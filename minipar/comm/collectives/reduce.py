@@ -75,8 +75,8 @@ def reduce(comm: Communicator, array: Array, op: str = "sum", root: int = 0,
     combine = find_operator(op, array.dtype)
     collect = find_algorithm(comm, "reduce", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
-    work = np.empty_like(array, order="C")
-    work[...] = array
+    buffer = np.empty_like(array, order="C")
+    buffer[...] = array
     with comm.collective("reduce", array, op=op, root=root, algorithm=algorithm):
-        collect(rooted(comm, root), work.reshape(work.size), combine)
-    return deliver(work, out) if comm.rank == root else None
+        collect(rooted(comm, root), buffer.reshape(buffer.size), combine)
+    return deliver(buffer, out) if comm.rank == root else None

@@ -55,11 +55,11 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
     bounds = piece_bounds(array.shape[dim], comm.size, counts)
     start, stop = bounds[comm.rank]
     place = fit_out(out, array, with_length(array.shape, dim, stop - start))
-    work = array if in_place else np.moveaxis(array, dim, 0).copy()     # contiguous
+    buffer = array if in_place else np.moveaxis(array, dim, 0).copy()     # contiguous
     with comm.collective("reduce_scatter", array, op=op, dim=dim % array.ndim,
                          counts=counts, algorithm=algorithm):
-        reduce(comm, [work[start:stop] for start, stop in bounds], combine)
-    piece = deliver(np.moveaxis(work[start:stop], 0, dim), place)
+        reduce(comm, [buffer[start:stop] for start, stop in bounds], combine)
+    piece = deliver(np.moveaxis(buffer[start:stop], 0, dim), place)
     return piece if out is None else out
 
 

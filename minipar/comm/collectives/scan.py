@@ -72,11 +72,11 @@ def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "au
     combine = find_operator(op, array.dtype)
     run = find_algorithm(comm, "scan", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
-    work = np.empty_like(array, order="C")
-    work[...] = array
+    buffer = np.empty_like(array, order="C")
+    buffer[...] = array
     with comm.collective("scan", array, op=op, algorithm=algorithm):
-        run(comm, work.reshape(work.size), None, combine)
-    return deliver(work, out)
+        run(comm, buffer.reshape(buffer.size), None, combine)
+    return deliver(buffer, out)
 
 
 def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "auto",
@@ -90,11 +90,11 @@ def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "
     combine = find_operator(op, array.dtype)
     run = find_algorithm(comm, "scan", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
-    work, before = np.empty_like(array, order="C"), np.empty_like(array, order="C")
-    work[...] = array
+    buffer, before = np.empty_like(array, order="C"), np.empty_like(array, order="C")
+    buffer[...] = array
     before[...] = neutral(op, array.dtype)
     with comm.collective("exscan", array, op=op, algorithm=algorithm):
-        run(comm, work.reshape(work.size), before.reshape(before.size), combine)
+        run(comm, buffer.reshape(buffer.size), before.reshape(before.size), combine)
     return deliver(before, out)
 
 

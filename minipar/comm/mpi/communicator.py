@@ -137,7 +137,7 @@ class MPICommunicator(Communicator):
         """Seconds of the machine's monotonic clock."""
         return time.perf_counter()
 
-    def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
+    def report_compute(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
         """Trace a computation."""
         if self.trace is not None:
             end = time.perf_counter()

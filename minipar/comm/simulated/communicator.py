@@ -66,7 +66,7 @@ class SimulatedCommunicator(Communicator):
         """Virtual seconds."""
         return self.me.clock
 
-    def work(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
+    def report_compute(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
         """Advance this rank's clock by what the work takes on the cluster's device."""
         cluster = self.cluster
         if cluster.clock == "model":

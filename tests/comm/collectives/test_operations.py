@@ -105,7 +105,7 @@ def test_floats_are_within_p_eps_and_the_same_bits_under_any_delay(operation, al
            "scan": scan, "exscan": exscan}[operation]
 
     def body(comm, delays):
-        comm.work("delay", 0, int(delays[comm.rank]), 0.0)
+        comm.report_compute("delay", 0, int(delays[comm.rank]), 0.0)
         return run(comm, inputs[comm.rank], algorithm=algorithm)
 
     seen = set()

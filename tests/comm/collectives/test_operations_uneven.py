@@ -187,7 +187,7 @@ def test_exscan_gives_rank_0_what_changes_nothing(op, dtype, first, algorithm):
 @algorithms("barrier")
 def test_nobody_leaves_a_barrier_before_the_last_has_come(algorithm):
     def body(comm):
-        comm.work("late", 0, 100 * (comm.rank == 3), 0.0)
+        comm.report_compute("late", 0, 100 * (comm.rank == 3), 0.0)
         barrier(comm, algorithm)
         return comm.now()
     for p in (4, 5, 7, 8):

@@ -15,7 +15,7 @@ from minipar.comm.work import start
 def steps(comm, num_steps: int = 10) -> int:
     """A tenth of a second of computation and an all-reduce, again and again."""
     for _ in range(num_steps):
-        comm.work("compute", 100, 0, 0.0)
+        comm.report_compute("compute", 100, 0, 0.0)
         all_reduce(comm, np.ones(16))
     return comm.rank
 
@@ -72,7 +72,7 @@ def test_a_rank_that_finished_before_is_not_lost():
 
 def test_a_loss_while_a_rank_computes_without_a_message():
     def main(comm):
-        comm.work("long", 10_000, 0, 0.0)
+        comm.report_compute("long", 10_000, 0, 0.0)
     cluster = cluster_with(lost={2: 3.0})
     with pytest.raises(RankLost, match="rank 2 of 4 was lost at 3 s"):
         cluster.run(main)
@@ -87,7 +87,7 @@ def test_the_first_of_several_losses_ends_the_run():
 def test_a_lost_rank_ends_works_too_and_the_cluster_can_run_again():
     def main(comm):
         work = start(all_reduce, comm, np.ones(1000))
-        comm.work("compute", 100 * (1 + comm.rank), 0, 0.0)
+        comm.report_compute("compute", 100 * (1 + comm.rank), 0, 0.0)
         return work.wait()[0]
     cluster = cluster_with(lost={3: 0.15})
     for _ in range(2):

@@ -19,7 +19,7 @@ SLOW = {"latency": 3e-4, "bandwidth": 1e6}
 def mixed(comm):
     """Collectives, splits, overlap, tags, a straggler: everything whose order is fixed."""
     x = np.arange(37.0) + comm.rank
-    comm.work("forward", 10**6 * (1 + comm.rank % 3), 0, 0.0)
+    comm.report_compute("forward", 10**6 * (1 + comm.rank % 3), 0, 0.0)
     all_reduce(comm, x)
     row = comm.split(comm.rank % 2, key=-comm.rank)
     all_gather(row, x)
@@ -28,7 +28,7 @@ def mixed(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     sending = comm.isend(np.ones(1000), right, tag=3)
     receiving = comm.irecv(out, left, tag=3)
-    comm.work("backward", 10**7, 0, 0.0)
+    comm.report_compute("backward", 10**7, 0, 0.0)
     receiving.wait()
     sending.wait()
     broadcast(comm, x, root=comm.size - 1)
@@ -71,7 +71,7 @@ def test_rounds_and_bytes_are_replays_on_extreme_links():
 
 
 def test_computation_can_be_scaled():
-    trace, _ = traced(3, lambda comm: comm.work("x", 10**6, 0, 0.0))
+    trace, _ = traced(3, lambda comm: comm.report_compute("x", 10**6, 0, 0.0))
     assert replay(trace, Cluster(3), compute=2.5) == 2.5 * 1e-5
     assert replay(trace, Cluster(3), compute=0) == 0.0
 
@@ -123,7 +123,7 @@ def test_programs_are_logged_only_when_asked_for(world):
     def body(comm):
         comm.start_trace()
         all_reduce(comm, np.ones(8))
-        comm.work("something", 3, 5, 0.0)
+        comm.report_compute("something", 3, 5, 0.0)
         trace = comm.stop_trace()
         assert trace.programs == {} and trace.spans
         with pytest.raises(ValueError, match=r'^the trace has no programs .* trace="replay"\) or '

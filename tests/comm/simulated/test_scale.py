@@ -55,7 +55,7 @@ def test_hierarchical_on_16384_ranks():
 def test_16384_ranks_with_a_straggler_delays_and_a_loss():
     def main(comm):
         for _ in range(3):
-            comm.work("compute", 10**9, 0, 0.0)
+            comm.report_compute("compute", 10**9, 0, 0.0)
             all_reduce(comm, np.ones(4), algorithm="recursive_doubling")
     cluster = Cluster(1 << 14, flops_per_second=1e9, links=Links(FAST, SLOW, delay=1e-6, seed=1),
                       faults=Faults(slow={5: 2.0}, lost={4711: 3.5}))

@@ -45,7 +45,7 @@ def test_a_message_without_bytes_takes_the_latency():
 def test_it_starts_when_both_are_there(late):
     def main(comm):
         if comm.rank == late:
-            comm.work("something", 0, 0, seconds=10.0)
+            comm.report_compute("something", 0, 0, seconds=10.0)
         if comm.rank == 0:
             comm.send(np.zeros(1), dest=1)
         else:
@@ -101,7 +101,7 @@ def test_a_request_is_done_when_its_time_has_come():
             request = comm.irecv(np.zeros(1), source=1)
             comm.send(np.zeros(0), dest=2)                      # until 1 s; the other needs 2 s
             assert not request.test()
-            comm.work("something", 0, 0, seconds=1.0)
+            comm.report_compute("something", 0, 0, seconds=1.0)
             assert request.test() and comm.now() == 2.0
             request.wait()
             assert comm.now() == 2.0
@@ -139,8 +139,8 @@ def test_a_symmetric_send_is_unsafe_at_any_size_unless_it_is_eager():
 
 def test_work_takes_model_time_or_wall_time():
     def main(comm):
-        comm.work("by FLOPs", 32, 8, seconds=100.0)             # 32 / 16, 8 / 4
-        comm.work("by bytes", 16, 8, seconds=100.0)
+        comm.report_compute("by FLOPs", 32, 8, seconds=100.0)             # 32 / 16, 8 / 4
+        comm.report_compute("by bytes", 16, 8, seconds=100.0)
         return comm.now()
     device = {"flops_per_second": 16.0, "memory_bandwidth": 4.0}
     model, wall = Cluster(1, **device, trace=True), Cluster(1, **device, clock="wall")
@@ -151,7 +151,7 @@ def test_work_takes_model_time_or_wall_time():
 
 def test_split_is_a_meeting():
     def main(comm):
-        comm.work("something", 0, 0, seconds=float(comm.rank))
+        comm.report_compute("something", 0, 0, seconds=float(comm.rank))
         assert comm.split(0).now() == 2.0
     assert clocks(3, main, clock="wall") == [2.0, 2.0, 2.0]
 
@@ -159,7 +159,7 @@ def test_split_is_a_meeting():
 def test_the_trace_tells_all_of_it():
     def main(comm):
         if comm.rank == 0:
-            comm.work("something", 0, 0, seconds=3.0)
+            comm.report_compute("something", 0, 0, seconds=3.0)
             with comm.labelled("greeting"):
                 comm.send(np.zeros(4), dest=1)
         else:
@@ -172,7 +172,7 @@ def test_the_trace_tells_all_of_it():
 
 def test_two_runs_are_one_and_the_same():
     def main(comm):
-        comm.work("something", 1000 * comm.rank**2, 0, seconds=0.0)
+        comm.report_compute("something", 1000 * comm.rank**2, 0, seconds=0.0)
         half = comm.split(comm.rank % 2, -comm.rank)
         return all_reduce(half, np.arange(17.0) * comm.rank).tolist(), comm.now()
     first, second = Cluster(7, trace=True), Cluster(7, trace=True)

@@ -47,7 +47,7 @@ def train(comm, staleness: int = 0, num_steps: int = STEPS, seconds=lambda rank,
     pull(comm, weights)
     for step in range(num_steps):
         grad = gradient(weights, step, rows)
-        comm.work("compute", seconds(comm.rank, step), 0, 0.0)
+        comm.report_compute("compute", seconds(comm.rank, step), 0, 0.0)
         push(comm, grad)
         pull(comm, weights)
     return weights

@@ -150,7 +150,7 @@ def run_on_cluster(schedule, placement, times, cluster, num_bytes):
         for action in row:
             if action in arrays:
                 arrays[action].wait()
-            comm.work(str(action), int(times.of(action.kind) * 1e6), 0, 0.0)
+            comm.report_compute(str(action), int(times.of(action.kind) * 1e6), 0, 0.0)
             other = action.stage + (1 if action.kind == "F" else -1)
             if action.kind != "W" and 0 <= other <= last and placement[other] != comm.rank:
                 sends.append(comm.isend(np.zeros(num_bytes, np.uint8), placement[other],
