@@ -79,7 +79,7 @@ class Communicator(ABC):
     size: int
     world_rank: int
     is_simulated: bool
-    me: Any                     # what all communicators of this rank share
+    rank_state: Any             # what all communicators of this rank share
     group: int = 0              # number of this communicator among those of this rank
     label: str = ""             # the collective that messages sent now belong to (`labelled`)
     num_works: int = 0          # non-blocking collectives started so far
@@ -179,16 +179,16 @@ class Communicator(ABC):
     @property
     def trace(self) -> "Trace | None":
         """The log of this rank's events on all its communicators; None while not tracing."""
-        return self.me.trace
+        return self.rank_state.trace
 
     def start_trace(self, replay: bool = False) -> None:
         """Log this rank's messages and computations from now on; with `replay` its program too."""
-        self.me.start_trace(self.group, replay)
+        self.rank_state.start_trace(self.group, replay)
 
     def stop_trace(self) -> "Trace":
         """Stop logging; return the log."""
-        trace = self.me.trace
-        self.me.log_to(None)
+        trace = self.rank_state.trace
+        self.rank_state.log_to(None)
         return trace
 
     def labelled(self, label: str) -> Labelled:

@@ -20,13 +20,13 @@ def pause() -> None:
 
 
 class ProgressEngine(ABC):
-    """The Works under way on one rank; `me` is the state that its communicators share.
+    """The Works under way on one rank; `rank_state` is the state that its communicators share.
 
-    `me.engine` is None while there are none, so that programs without Works pay nothing.
+    `rank_state.engine` is None while there are none, so that programs without Works pay nothing.
     """
 
-    def __init__(self, me: Any):
-        self.me = me
+    def __init__(self, rank_state: Any):
+        self.rank_state = rank_state
         self.running: list[Any] = []
 
     @abstractmethod
@@ -45,7 +45,7 @@ class ProgressEngine(ABC):
         """Forget a Work that is done."""
         self.running.remove(work)
         if not self.running:
-            self.me.engine = None
+            self.rank_state.engine = None
 
     def is_inside(self) -> bool:
         """True if the caller runs inside one of the Works."""

@@ -20,7 +20,8 @@ class Subgroup(Communicator):
     def __init__(self, comm: Communicator, members: Sequence[int]):
         self.comm, self.members = comm, members
         self.rank, self.size = members.index(comm.rank), len(members)
-        self.world_rank, self.is_simulated, self.me = comm.world_rank, comm.is_simulated, comm.me
+        self.world_rank, self.is_simulated = comm.world_rank, comm.is_simulated
+        self.rank_state = comm.rank_state
         self.own_algorithms = comm.own_algorithms
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> Request:

@@ -72,21 +72,21 @@ def start(function: Callable, comm: Communicator, *args: Any, **options: Any) ->
 
     Its arrays must not be touched before `wait` returns.  All ranks of `comm` must start the same.
     """
-    engine = comm.me.engine
+    engine = comm.rank_state.engine
     if engine is not None and engine.is_inside():
         raise RuntimeError("a Work cannot start another: call the function itself, it will yield")
     if engine is None:
-        engine = comm.me.engine = comm.make_progress_engine()
+        engine = comm.rank_state.engine = comm.make_progress_engine()
     comm.num_works += 1
     channel = engine.communicator(comm)
     channel.label, channel.started = comm.label, source_line(sys._getframe())
-    work = Work(engine, channel.me, lambda: function(channel, *args, **options))
+    work = Work(engine, channel.rank_state, lambda: function(channel, *args, **options))
     work.resume()
     return work
 
 
 def progress(comm: Communicator) -> None:
     """Advance all Works of this rank as far as they can go now, without blocking."""
-    engine = comm.me.engine
+    engine = comm.rank_state.engine
     if engine is not None and not engine.is_inside():
         engine.poll()

@@ -36,7 +36,7 @@ class Ranks:
     def __init__(self, config: pytest.Config, mpi: Any):
         self.config = config
         self.mpi = mpi                              # mpi4py.MPI
-        self.guardian = world_communicator().me.guardian    # names the rank that died
+        self.guardian = world_communicator().rank_state.guardian    # names the rank that died
         self.rank, self.size = mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size
         events = config.getoption("--mpi-events")
         self.has_parent = events is not None

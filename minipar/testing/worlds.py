@@ -43,13 +43,14 @@ class MPIWorld:
         """
         from minipar.comm.mpi.world import world_communicator
         job = world_communicator()
-        made_before = len(job.me.splits)
+        made_before = len(job.rank_state.splits)
         # A new communicator for each run: unread messages of a failed test never reach it.
         comm = job.split(0 if job.rank < self.size else None)
         if comm is None:
             return []
         result = body(comm)
-        for made in job.me.splits[made_before:]:    # the body's too: MPICH has room for 2048
+        # Those of the body, too: MPICH has room for 2048.
+        for made in job.rank_state.splits[made_before:]:
             made.free()
         return [result]
 

@@ -18,7 +18,7 @@ def test_the_result_is_that_of_the_blocking_function(world):
             work.test()
         blocking = all_reduce(comm, mine)       # at the same time, with messages of its own
         np.testing.assert_array_equal(work.wait(), blocking)
-        assert work.test() and comm.me.engine is None
+        assert work.test() and comm.rank_state.engine is None
     world.run(body)
 
 
@@ -75,7 +75,7 @@ def test_an_error_surfaces_in_wait(world):
             work.wait()
         with pytest.raises(ValueError, match="algorithm"):
             start(all_reduce, comm, np.ones(3), algorithm="none").wait()
-        assert comm.me.engine is None
+        assert comm.rank_state.engine is None
     world.run(body)
 
 

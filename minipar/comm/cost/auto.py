@@ -28,7 +28,7 @@ def network_of(comm: Any) -> Network:
         comm = comm.comm
     if comm.is_simulated:
         return network_of_cluster(comm.cluster, comm.cluster.groups[comm.group])
-    known = comm.me.calibration or BUILT_IN
+    known = comm.rank_state.calibration or BUILT_IN
     return Network(known.within, known.between, known.combining,
                    runs_of([comm.node_of(rank) for rank in range(comm.size)]))
 
@@ -44,8 +44,8 @@ def measured_choice(comm: Any) -> Choose:
     """The fastest measured algorithm, else the cost model's: the chooser of real ranks."""
     network, p = network_of(comm), comm.size
     return lru_cache(MOST_KEPT)(lambda operation, num_bytes: pick(
-        comm.me.calibration or BUILT_IN, p, network, {*algorithms_of(comm, operation)}, operation,
-        num_bytes))
+        comm.rank_state.calibration or BUILT_IN, p, network, {*algorithms_of(comm, operation)},
+        operation, num_bytes))
 
 
 def algorithms_of(comm: Communicator, operation: str) -> list[str]:

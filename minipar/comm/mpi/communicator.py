@@ -73,16 +73,17 @@ class MPICommunicator(Communicator):
     is_simulated = False
     memory: Any = None      # what its ranks share on this node (shared_window.py)
 
-    def __init__(self, mpi_comm: Any, MPI: Any, me: Process, members: list[int],
+    def __init__(self, mpi_comm: Any, MPI: Any, rank_state: Process, members: list[int],
                  chooser: Chooser | None = None,
                  own_algorithms: Mapping[tuple[str, str], OwnAlgorithm] | None = None,
                  first_tag: int = 0):
-        self.mpi_comm, self.MPI, self.me, self.members = mpi_comm, MPI, me, members
-        self.first_tag, self.group = first_tag, me.num_groups
-        me.num_groups += 1
+        self.mpi_comm, self.MPI, self.members, self.rank_state = mpi_comm, MPI, members, rank_state
+        self.first_tag, self.group = first_tag, rank_state.num_groups
+        rank_state.num_groups += 1
         self.chooser, self.own_algorithms = chooser, own_algorithms or {}
         self.choice: Choose | None = None       # what the chooser returned
-        self.rank, self.size, self.world_rank = mpi_comm.Get_rank(), mpi_comm.Get_size(), me.number
+        self.rank, self.size = mpi_comm.Get_rank(), len(members)
+        self.world_rank = rank_state.number
 
     def with_tags(self, number: int) -> "MPICommunicator":
         """The same ranks, with tags of its own: messages of another `number` never meet these."""
@@ -91,13 +92,13 @@ class MPICommunicator(Communicator):
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")
-        return MPICommunicator(self.mpi_comm, self.MPI, self.me, self.members, self.chooser,
+        return MPICommunicator(self.mpi_comm, self.MPI, self.rank_state, self.members, self.chooser,
                                self.own_algorithms, NUM_TAGS * (1 + number % num_ranges))
 
     def make_progress_engine(self) -> Any:
         """An engine for the Works of this rank."""
         from .progress import MPIProgressEngine
-        return MPIProgressEngine(self.me)
+        return MPIProgressEngine(self.rank_state)
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
         """The choice of the chooser; None without one."""
@@ -110,7 +111,8 @@ class MPICommunicator(Communicator):
     def wait_any(self, requests: Sequence[Request | None]) -> int:
         """Block until one of the requests is done; return its index."""
         live = some_of(requests)
-        with self.me.watchdog.watching(live[0][1].description, ()):    # any peer may be missing
+        # No peer is given: any of them may be missing.
+        with self.rank_state.watchdog.watching(live[0][1].description, ()):
             while True:
                 for i, request in live:
                     if request.test():
@@ -119,15 +121,15 @@ class MPICommunicator(Communicator):
 
     def free(self) -> None:
         """Collective.  Free the communicator in the MPI library; it cannot be used afterwards."""
-        if self in self.me.splits:
-            self.me.splits.remove(self)
+        if self in self.rank_state.splits:
+            self.rank_state.splits.remove(self)
         if self.memory is not None:
             self.memory.free()
         self.mpi_comm.Free()
 
     def node_of(self, rank: int) -> int:
         """The number of the node of `rank`."""
-        return self.me.nodes[self.members[rank]]
+        return self.rank_state.nodes[self.members[rank]]
 
     def world_rank_of(self, rank: int) -> int:
         """The number of `rank` in the whole world."""
@@ -142,7 +144,7 @@ class MPICommunicator(Communicator):
         if self.trace is not None:
             end = time.perf_counter()
             self.trace.spans.append((self.world_rank, name, end - seconds, end))
-            self.me.log("compute", name, seconds)
+            self.rank_state.log("compute", name, seconds)
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> MPIRequest:
         """Begin to send `array`, through a host buffer if it is on a GPU or has gaps."""
@@ -151,7 +153,7 @@ class MPICommunicator(Communicator):
         buffer = np.ascontiguousarray(to_host(array))
         request = self.mpi_comm.Isend([buffer, self.MPI.BYTE], dest, tag + self.first_tag)
         description = ("send to", dest, tag, buffer.nbytes, self.label)
-        number = self.me.log("send", self.group, tag, dest, buffer.nbytes)
+        number = self.rank_state.log("send", self.group, tag, dest, buffer.nbytes)
         return MPIRequest(self, request, description, buffer=buffer, number=number)
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> MPIRequest:
@@ -163,12 +165,12 @@ class MPICommunicator(Communicator):
         buffer = out if lies_ready(out) else np.empty(out.shape, out.dtype)
         request = self.mpi_comm.Irecv([buffer, self.MPI.BYTE], source, tag + self.first_tag)
         description = ("receive from", source, tag, buffer.nbytes, self.label)
-        number = self.me.log("recv", self.group, tag, source, buffer.nbytes)
+        number = self.rank_state.log("recv", self.group, tag, source, buffer.nbytes)
         return MPIRequest(self, request, description, out, buffer, number)
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """Exchange: one call of the library, if there is no copy, no trace and no Work."""
-        me = self.me
+        me = self.rank_state
         if (me.trace is not None or me.engine is not None or not lies_ready(array)
                 or not lies_ready(out)):
             Communicator.sendrecv(self, array, dest, out, source, tag)
@@ -195,15 +197,16 @@ class MPICommunicator(Communicator):
         """Collective.  A communicator of the ranks with this rank's `color`."""
         no_color = self.MPI.UNDEFINED if color is None else color
         waiting = ("split", None, None, 0, self.label)
-        with self.me.watchdog.watching(waiting, self.members):
+        with self.rank_state.watchdog.watching(waiting, self.members):
             part = self.mpi_comm.Split(no_color, self.rank if key is None else key)
             if color is None:
-                self.me.log("split", self.group, None, key, None)
+                self.rank_state.log("split", self.group, None, key, None)
                 return None
             members = part.allgather(self.world_rank)
-        comm = MPICommunicator(part, self.MPI, self.me, members, self.chooser, self.own_algorithms)
-        self.me.splits.append(comm)
-        self.me.log("split", self.group, color, key, comm.group)
+        comm = MPICommunicator(part, self.MPI, self.rank_state, members, self.chooser,
+                               self.own_algorithms)
+        self.rank_state.splits.append(comm)
+        self.rank_state.log("split", self.group, color, key, comm.group)
         return comm
 
 

@@ -18,8 +18,8 @@ class MPIProgressEngine(ProgressEngine):
 
     alone = False           # whether the only Work may block the process
 
-    def __init__(self, me: Any):
-        super().__init__(me)
+    def __init__(self, rank_state: Any):
+        super().__init__(rank_state)
         self.standing_at: dict = {}     # greenlet of a Work -> the request that it waits for
 
     def communicator(self, comm: Any) -> Any:
@@ -32,7 +32,7 @@ class MPIProgressEngine(ProgressEngine):
 
     def finish(self, work: Any) -> None:
         """Block until `work` is done: inside MPI if it is the only one, else polling."""
-        watchdog, seen = self.me.watchdog, None
+        watchdog, seen = self.rank_state.watchdog, None
         watchdog.program = sys._getframe()
         try:
             while not work.done:
@@ -55,7 +55,7 @@ class MPIProgressEngine(ProgressEngine):
                 request.block() if self.alone else pause()
             del self.standing_at[here]
             return
-        with self.me.watchdog.watching(request.description, request.peers):
+        with self.rank_state.watchdog.watching(request.description, request.peers):
             while not request.test():
                 self.resume_all()
                 time.sleep(0)

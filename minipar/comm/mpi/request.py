@@ -53,8 +53,8 @@ class MPIRequest:
 
     def wait(self) -> None:
         """Block until it is done.  Raises ValueError if the message has another size."""
-        self.comm.me.log("wait", self.number)
-        engine = self.comm.me.engine
+        self.comm.rank_state.log("wait", self.number)
+        engine = self.comm.rank_state.engine
         if engine is None:
             self.block()
         else:                           # this wait advances the Works of this rank
@@ -64,13 +64,13 @@ class MPIRequest:
         """Wait inside MPI."""
         if self.done:
             return
-        with self.comm.me.watchdog.watching(self.description, self.peers):
+        with self.comm.rank_state.watchdog.watching(self.description, self.peers):
             self._ask(self.request.Wait)
 
     def test(self) -> bool:
         """True if it is done."""
-        if self.comm.me.actions and self.comm.me.actions[-1] != POLL:
-            self.comm.me.log(*POLL)
+        if self.comm.rank_state.actions and self.comm.rank_state.actions[-1] != POLL:
+            self.comm.rank_state.log(*POLL)
         return self.peek()
 
     def peek(self) -> bool:
@@ -78,7 +78,7 @@ class MPIRequest:
         return self.done or self._ask(self.request.Test)
 
     def _ask(self, question: Any) -> bool:
-        status = self.comm.me.status
+        status = self.comm.rank_state.status
         try:
             answer = question(status)
         except self.comm.MPI.Exception as error:

@@ -52,7 +52,7 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
     if comm.trace is not None:
         comm.trace.spans.append((comm.world_rank, "all_reduce in shared memory", began,
                                  time.perf_counter()))
-        comm.me.log("shared", flat.nbytes)
+        comm.rank_state.log("shared", flat.nbytes)
 
 
 def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine: Combine) -> None:

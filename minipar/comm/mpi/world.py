@@ -35,7 +35,7 @@ def from_mpi(mpi_comm: Any) -> MPICommunicator:
         raise TypeError(f"from_mpi takes an intracommunicator of mpi4py, such as MPI.COMM_WORLD or "
                         f"what its Split returns, not {mpi_comm!r}")
     comm = connect(mpi_comm, MPI, measured_choice, {**BUILTIN, **SHARED})
-    comm.me.calibration = calibration.shared(comm.mpi_comm, MPI)
+    comm.rank_state.calibration = calibration.shared(comm.mpi_comm, MPI)
     return comm
 
 

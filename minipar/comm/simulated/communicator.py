@@ -17,7 +17,7 @@ class SimulatedCommunicator(Communicator):
     started = "an unknown line"     # of a Work: the line of the program that started it
 
     def __init__(self, cluster: Any, me: Rank, rank: int, group: int):
-        self.cluster, self.me, self.rank, self.group = cluster, me, rank, group
+        self.cluster, self.rank_state, self.rank, self.group = cluster, me, rank, group
         self.size = len(cluster.groups[group])
         self.world_rank = me.number
         self._num_calls, self.label = 0, ""     # set here: found faster than on the class
@@ -36,7 +36,7 @@ class SimulatedCommunicator(Communicator):
     def make_progress_engine(self) -> Any:
         """An engine for the Works of this rank."""
         from .progress import SimulatedProgressEngine
-        return SimulatedProgressEngine(self.me)
+        return SimulatedProgressEngine(self.rank_state)
 
     def wait_any(self, requests: Sequence[Request | None]) -> int:
         """Block until one of the requests is done; return the index of the earliest."""
@@ -64,7 +64,7 @@ class SimulatedCommunicator(Communicator):
 
     def now(self) -> float:
         """Virtual seconds."""
-        return self.me.clock
+        return self.rank_state.clock
 
     def report_compute(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
         """Advance this rank's clock by what the work takes on the cluster's device."""
@@ -75,7 +75,7 @@ class SimulatedCommunicator(Communicator):
 
     def spend(self, name: str, seconds: float) -> None:
         """Compute for `seconds`, longer on a slow rank."""
-        me, start = self.me, self.me.clock
+        me, start = self.rank_state, self.rank_state.clock
         end = min(start + seconds * me.slowness, me.lost_at)
         if me.trace is not None:
             me.trace.spans.append((me.number, name, start, end))
@@ -89,7 +89,7 @@ class SimulatedCommunicator(Communicator):
             self.check_peer(dest, "dest")
         if tag:
             self.check_tag(tag)
-        cluster, me = self.cluster, self.me
+        cluster, me = self.cluster, self.rank_state
         send = SimulatedRequest(me, array, self.label)
         if cluster.eager and array.nbytes < cluster.eager:
             send.array, send.done = array.copy(), me.clock
@@ -116,7 +116,7 @@ class SimulatedCommunicator(Communicator):
             self.check_peer(source, "source")
         if tag:
             self.check_tag(tag)
-        cluster, me = self.cluster, self.me
+        cluster, me = self.cluster, self.rank_state
         recv = SimulatedRequest(me, out, self.label)
         key = (self.group, source, self.rank, tag)
         if me.actions is not None:
@@ -137,7 +137,7 @@ class SimulatedCommunicator(Communicator):
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """Exchange.  Most messages go this way, so it avoids work: a half that finds its other half
         waiting needs no request."""
-        cluster, me = self.cluster, self.me
+        cluster, me = self.cluster, self.rank_state
         if me.actions is not None or cluster.eager:
             self.sendrecv_in_parts(array, dest, out, source, tag)
             return
@@ -182,7 +182,7 @@ class SimulatedCommunicator(Communicator):
     def sendrecv_in_parts(self, array: Array, dest: int, out: Array, source: int,
                           tag: int) -> None:
         """`sendrecv` for eager messages, and for programs: one entry in place of four."""
-        me, actions = self.me, self.me.actions
+        me, actions = self.rank_state, self.rank_state.actions
         if actions is not None:
             actions.append(("sendrecv", self.group, tag, dest, array.nbytes, source, out.nbytes))
         me.actions = None
@@ -213,14 +213,14 @@ class SimulatedCommunicator(Communicator):
         if calls.differ:
             if all_here:                    # the run ends now; else when no rank can go on
                 cluster.ready.clear()
-            self.me.block(calls)
+            self.rank_state.block(calls)
         elif all_here:
             del cluster.calls[key]
 
     def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":
         """Collective.  A communicator of the ranks with this rank's `color`."""
         self.collective("split")
-        cluster, me = self.cluster, self.me
+        cluster, me = self.cluster, self.rank_state
         split = cluster.splits.setdefault((self.group, self._num_calls), Split())
         split.arrived.append((self.rank if key is None else key, self.rank, color, me))
         if len(split.arrived) == self.size:

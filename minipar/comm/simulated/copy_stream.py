@@ -61,7 +61,7 @@ class SimulatedCopyStream(CopyStream):
             if other is copy:
                 break
         if copy.end > self.comm.now():
-            self.comm.me.compute_until(copy.end)
+            self.comm.rank_state.compute_until(copy.end)
         self.release_finished()
 
     def release_finished(self) -> None:
@@ -76,7 +76,7 @@ class SimulatedCopyStream(CopyStream):
 
     def _begin(self, copy: Copy) -> None:
         if copy.end is None:
-            me, start = self.comm.me, max(self.free, self.comm.now())
+            me, start = self.comm.rank_state, max(self.free, self.comm.now())
             copy.end = self.free = (start + self.link.latency
                                     + copy.source.nbytes / self.link.bandwidth)
             if me.trace is not None:

@@ -18,14 +18,14 @@ class SimulatedProgressEngine(ProgressEngine):
 
     def communicator(self, comm: Any) -> Any:
         """`comm` with messages of its own, whose waits pause."""
-        return comm.channel(PausingRank(self.me), comm.num_works)
+        return comm.channel(PausingRank(self.rank_state), comm.num_works)
 
     def poll(self) -> None:
         """Advance the Works by all that has happened so far.
 
         Asked twice at the same virtual time, wait for the next event.
         """
-        me = self.me
+        me = self.rank_state
         if me.asks_again():
             self.sleep(None)
         else:
@@ -47,11 +47,11 @@ class SimulatedProgressEngine(ProgressEngine):
             self.sleep(waiting)
             self.resume_all()
         if waiting.done is None:
-            self.me.block(waiting)
+            self.rank_state.block(waiting)
 
     def sleep(self, waiting: Any) -> None:
         """Sleep until `waiting`, or what any Work waits for, is done; set the rank's clock."""
-        me = self.me
+        me = self.rank_state
         known = [t for t in (work.rank.ready_at() for work in self.running) if t is not None]
         for work in self.running:
             work.rank.waiting = work.rank.waiting_for
@@ -86,7 +86,7 @@ class PausingRank:
     """
 
     def __init__(self, me: Any):
-        self.me, self.number, self.greenlet = me, me.number, me.greenlet
+        self.rank_state, self.number, self.greenlet = me, me.number, me.greenlet
         self.waiting: Any = None        # while the rank sleeps: the request that may wake it
         self.waiting_for: Any = None    # what the Work waits for: a request or split …
         self.until: float | None = None     # … or a time
@@ -106,37 +106,37 @@ class PausingRank:
 
     def give_way(self) -> None:
         """Pause until the other ranks have caught up."""
-        self.until = self.me.clock
+        self.until = self.rank_state.clock
         pause()
         self.until = None
 
     def compute_until(self, time: float) -> None:
         """Spend the rank's own time."""
-        self.me.compute_until(time)
+        self.rank_state.compute_until(time)
 
     def asks_again(self) -> bool:
         """True if this rank asked before at this very time."""
-        return self.me.asks_again()
+        return self.rank_state.asks_again()
 
     @property
     def clock(self) -> float:
         """The clock of the rank itself."""
-        return self.me.clock
+        return self.rank_state.clock
 
     @clock.setter
     def clock(self, time: float) -> None:
         self.until = time
-        while self.me.clock < time:
+        while self.rank_state.clock < time:
             pause()
         self.until = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.me, name)           # trace, messages, ready, hub
+        return getattr(self.rank_state, name)           # trace, messages, ready, hub
 
-    port_in = property(lambda self: self.me.port_in,
-                       lambda self, time: setattr(self.me, "port_in", time))
-    port_out = property(lambda self: self.me.port_out,
-                        lambda self, time: setattr(self.me, "port_out", time))
+    port_in = property(lambda self: self.rank_state.port_in,
+                       lambda self, time: setattr(self.rank_state, "port_in", time))
+    port_out = property(lambda self: self.rank_state.port_out,
+                        lambda self, time: setattr(self.rank_state, "port_out", time))
 
 
 def wait_any(live: Sequence[tuple[int, Any]]) -> int:

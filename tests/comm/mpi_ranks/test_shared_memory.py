@@ -74,7 +74,7 @@ def test_layouts_and_out(world):
 @pytest.mark.parametrize("nodes", [[0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1], [0, 1, 2, 3]])
 def test_the_ring_between_nodes(world, nodes):
     def body(comm):
-        known, comm.me.nodes = comm.me.nodes, nodes
+        known, comm.rank_state.nodes = comm.rank_state.nodes, nodes
         try:
             comm.start_trace()
             for n in LENGTHS:
@@ -82,7 +82,7 @@ def test_the_ring_between_nodes(world, nodes):
                 assert np.array_equal(result, reduced(4, n))
             trace = comm.stop_trace()
         finally:
-            comm.me.nodes = known
+            comm.rank_state.nodes = known
         inside = nodes[:comm.rank].count(nodes[comm.rank])          # its number on its node
         lanes = min(nodes.count(node) for node in nodes)
         assert (trace.num_sent() > 0) == (inside < lanes)
