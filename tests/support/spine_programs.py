@@ -129,9 +129,9 @@ def simulated() -> None:
 
 def mpi() -> int:
     """On two real ranks; return this rank's number."""
+    from mpi4py import MPI
+
     from minipar.comm.mpi.communicator import connect
-    from minipar.comm.mpi.library import import_mpi
-    MPI = import_mpi()
     comm = connect(MPI.COMM_WORLD, MPI)
     noting(talk)(comm)
     return comm.rank

@@ -48,7 +48,7 @@ def watched(operation: str, run: Callable[..., None]) -> Callable[..., None]:
         whole = whole_of(comm)
         waiting = (f"take part in MPI's own {operation}", None, None, 0, "")
         peers = whole.members if operation in ALL_MEET else ()
-        with whole.rank_state.watchdog.watching(waiting, peers):
+        with whole.rank_state.wait_for(waiting, peers):
             run(comm, *args)
     return watched_run
 

@@ -2,12 +2,13 @@
 
 Messages are plain bytes, so every dtype travels; an array that is not contiguous, or lives on a
 GPU, is staged through a host buffer; sizes are compared, dtypes are not (the simulated cluster
-compares both).  Every wait for a message is watched (`watchdog.py`): none is endless.
+compares both).  Every wait for a message is announced (`process.py`), and watched
+(`watchdog.py`): none is endless.
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,46 +22,8 @@ from ..communicator import (
     Request,
     some_of,
 )
-from ..trace import Trace
-from .guardian import Guardian
-from .library import forget_shared_memory
+from .process import Process
 from .request import MPIRequest, check_size, explain, lies_ready
-from .watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from ..cost.calibration import Calibration
-
-
-class Process:
-    """The state that all communicators of one process share."""
-
-    def __init__(self, MPI: Any, rank: int, size: int, guardian: Guardian):
-        self.number, self.guardian = rank, guardian
-        self.watchdog = Watchdog(MPI, rank, size, guardian)
-        self.status = MPI.Status()          # of the message that ended last
-        self.nodes = [0] * size             # the node of each rank of the world
-        self.calibration: Calibration | None = None     # of the machine; the same on all ranks
-        self.engine: Any = None             # runs non-blocking collectives, if any (see work.py)
-        self.num_groups = 0                 # how many communicators this process made
-        self.splits: list[MPICommunicator] = []     # made by split() and not yet freed
-        self.trace: Trace | None = None
-        self.actions: list[tuple] | None = None
-
-    def start_trace(self, group: int, replay: bool) -> None:
-        """Log from now on; with `replay` also the program, which begins in `group`."""
-        self.log_to(Trace(programs={self.number: [("world", group)]} if replay else {}))
-
-    def log_to(self, trace: Trace | None) -> None:
-        """Log events to `trace` from now on; to nothing, if it is None."""
-        self.trace = trace
-        self.actions = trace.programs.get(self.number) if trace is not None else None
-
-    def log(self, *action) -> int | None:
-        """Add to the program, if it is logged; return the number of the action."""
-        if self.actions is None:
-            return None
-        self.actions.append(action)
-        return len(self.actions) - 1
 
 
 class MPICommunicator(Communicator):
@@ -112,7 +75,7 @@ class MPICommunicator(Communicator):
         """Block until one of the requests is done; return its index."""
         live = some_of(requests)
         # No peer is given: any of them may be missing.
-        with self.rank_state.watchdog.watching(live[0][1].description, ()):
+        with self.rank_state.wait_for(live[0][1].description, ()):
             while True:
                 for i, request in live:
                     if request.test():
@@ -182,7 +145,7 @@ class MPICommunicator(Communicator):
             self.check_tag(tag)
         # A new tuple, by which the watchdog recognizes this wait.
         description = "receive from", source, tag, out.nbytes, self.label
-        me.watchdog.waiting = description, (self.members[dest], self.members[source])
+        me.waiting = description, (self.members[dest], self.members[source])
         BYTE, status, tag = self.MPI.BYTE, me.status, tag + self.first_tag
         try:
             self.mpi_comm.Sendrecv([array, BYTE], dest, tag, [out, BYTE], source, tag, status)
@@ -190,14 +153,14 @@ class MPICommunicator(Communicator):
             explain(error, description)
             raise
         finally:
-            me.watchdog.waiting = None
+            me.waiting = None
         check_size(status.Get_count(BYTE), description)
 
     def split(self, color: int | None, key: int | None = None) -> "MPICommunicator | None":
         """Collective.  A communicator of the ranks with this rank's `color`."""
         no_color = self.MPI.UNDEFINED if color is None else color
         waiting = ("split", None, None, 0, self.label)
-        with self.rank_state.watchdog.watching(waiting, self.members):
+        with self.rank_state.wait_for(waiting, self.members):
             part = self.mpi_comm.Split(no_color, self.rank if key is None else key)
             if color is None:
                 self.rank_state.log("split", self.group, None, key, None)
@@ -211,15 +174,19 @@ class MPICommunicator(Communicator):
 
 
 def connect(mpi_comm: Any, MPI: Any, chooser: Chooser | None = None,
-            own_algorithms: Mapping[tuple[str, str], OwnAlgorithm] | None = None
-            ) -> MPICommunicator:
-    """Collective.  A communicator of the ranks of `mpi_comm`, which become a world of their own."""
+            own_algorithms: Mapping[tuple[str, str], OwnAlgorithm] | None = None,
+            watch: Callable[[Process, Any], None] | None = None) -> MPICommunicator:
+    """Collective.  A communicator of the ranks of `mpi_comm`, which become a world of their own.
+
+    `watch` is called with the process and the mpi4py communicator of its node: see `world.py`.
+    """
     comm = mpi_comm.Dup()           # our messages never meet those of other libraries
     rank, size = comm.Get_rank(), comm.Get_size()
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)            # the ranks that share memory with us
-    me = Process(MPI, rank, size, Guardian(node, rank, size))
-    forget_shared_memory()
+    process = Process(MPI, rank, size)
+    if watch is not None:
+        watch(process, node)
     first = comm.allgather(node.allreduce(rank, MPI.MIN))   # of each rank: the least of its node
-    me.nodes = [sorted(set(first)).index(least) for least in first]
+    process.nodes = [sorted(set(first)).index(least) for least in first]
     node.Free()
-    return MPICommunicator(comm, MPI, me, list(range(size)), chooser, own_algorithms)
+    return MPICommunicator(comm, MPI, process, list(range(size)), chooser, own_algorithms)

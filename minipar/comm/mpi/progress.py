@@ -32,19 +32,19 @@ class MPIProgressEngine(ProgressEngine):
 
     def finish(self, work: Any) -> None:
         """Block until `work` is done: inside MPI if it is the only one, else polling."""
-        watchdog, seen = self.rank_state.watchdog, None
-        watchdog.program = sys._getframe()
+        process, seen = self.rank_state, None
+        process.program = sys._getframe()
         try:
             while not work.done:
                 self.alone = self.running == [work]
                 self.resume_all()
                 request = self.standing_at.get(work.greenlet)
                 if request not in (seen, None):     # another wait: the watchdog starts afresh
-                    seen, watchdog.waiting = request, (request.description, request.peers)
+                    seen, process.waiting = request, (request.description, request.peers)
                 if not self.alone:
                     time.sleep(0)       # another process may need this core
         finally:
-            self.alone, watchdog.waiting, watchdog.program = False, None, None
+            self.alone, process.waiting, process.program = False, None, None
 
     def wait(self, request: Any) -> None:
         """Block until `request` is done; called by MPIRequest.wait while there are Works."""
@@ -55,7 +55,7 @@ class MPIProgressEngine(ProgressEngine):
                 request.block() if self.alone else pause()
             del self.standing_at[here]
             return
-        with self.rank_state.watchdog.watching(request.description, request.peers):
+        with self.rank_state.wait_for(request.description, request.peers):
             while not request.test():
                 self.resume_all()
                 time.sleep(0)

@@ -64,7 +64,7 @@ class MPIRequest:
         """Wait inside MPI."""
         if self.done:
             return
-        with self.comm.rank_state.watchdog.watching(self.description, self.peers):
+        with self.comm.rank_state.wait_for(self.description, self.peers):
             self._ask(self.request.Wait)
 
     def test(self) -> bool:

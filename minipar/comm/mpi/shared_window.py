@@ -50,7 +50,7 @@ class NodeMemory:
         self.comm, self.count, self.num_uses = comm, 0, 0
         MPI = comm.MPI
         what = "make a shared window", None, None, 0, comm.label
-        with comm.rank_state.watchdog.watching(what, comm.members):
+        with comm.rank_state.wait_for(what, comm.members):
             node = comm.mpi_comm.Split(comm.node, comm.rank)
             self.window = MPI.Win.Allocate_shared(LINE + NUM_TRAYS * TRAY, 1, comm=node)
             self.parts = [self.window.Shared_query(k)[0] for k in range(len(self.ranks))]
@@ -81,7 +81,7 @@ class NodeMemory:
     def _wait_for(self, k: int, flag: memoryview, count: int) -> None:
         me = self.comm.rank_state
         what = f"meet rank {self.ranks[k]}", None, None, 0, self.comm.label
-        me.watchdog.waiting = what, [self.comm.members[self.ranks[k]]]
+        me.waiting = what, [self.comm.members[self.ranks[k]]]
         looks = 0
         while flag[0] < count:
             looks += 1
@@ -94,7 +94,7 @@ class NodeMemory:
                 yield_core()
             else:
                 time.sleep(1e-6)            # the kernel makes about 60 microseconds of it
-        me.watchdog.waiting = None
+        me.waiting = None
 
     def free(self) -> None:
         """Collective on the node.  Free the memory."""

@@ -8,61 +8,31 @@ waits for one that has left the program reports it after 2 s.  After the limit (
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from types import FrameType
 from typing import Any
 
 from ...environment import wait_limit
 from ..communicator import source_line
 from .guardian import Guardian
 from .library import abort
+from .process import Process
 
 GRACE = 2.0     # seconds in which messages of a rank that has left may still arrive
 
 
-class Watching:
-    """Context of one wait.  A class of its own: a generator would take longer than a message."""
-
-    __slots__ = ("watchdog", "description", "peers")
-
-    def __init__(self, watchdog: "Watchdog", description: tuple, peers: Sequence[int]):
-        self.watchdog, self.description, self.peers = watchdog, description, peers
-
-    def __enter__(self) -> None:
-        self.watchdog.waiting = self.description, self.peers
-
-    def __exit__(self, *error: object) -> None:
-        self.watchdog.waiting = None
-
-
 class Watchdog:
-    """Watches this process's rank, which sets `waiting` when a wait begins and ends.
+    """Watches a process, whose `waiting` says what it waits for; made by `world.py`."""
 
-    `waiting` is the current wait, (description, peers): a new tuple for each wait, by which the
-    thread recognizes the one that it saw last time.  So no wait needs to read the clock.
-    """
-
-    def __init__(self, MPI: Any, rank: int, size: int, guardian: Guardian):
-        self.MPI, self.rank, self.size, self.limit = MPI, rank, size, wait_limit()
-        self.guardian = guardian
-        self.waiting: tuple[tuple, Sequence[int]] | None = None
+    def __init__(self, MPI: Any, process: Process, guardian: Guardian):
+        self.MPI, self.process, self.guardian, self.limit = MPI, process, guardian, wait_limit()
         self.main_thread = threading.get_ident()
-        self.program: FrameType | None = None       # of a wait for a Work: the program's frame
         threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
-
-    def watching(self, description: tuple, peers: Sequence[int]) -> Watching:
-        """Context of one wait; description is (kind, peer, tag, bytes, label).
-
-        `peers` are the world numbers of the ranks that it needs.
-        """
-        return Watching(self, description, peers)
 
     def _watch(self) -> None:
         seen, since = None, 0.0         # the wait seen last time, and when it was first seen
         alone = None                    # the wait for a rank that had left, seen last time
         while True:
             time.sleep(min(1.0, self.limit / 4))
-            waiting, now = self.waiting, time.monotonic()
+            waiting, now = self.process.waiting, time.monotonic()
             if waiting is not seen:
                 seen, since = waiting, now
             if waiting is None:
@@ -81,9 +51,10 @@ class Watchdog:
                 abort(self.MPI, 1)
 
     def _report(self, description: tuple, sentence: str) -> None:
+        process = self.process
         kind, peer, tag, num_bytes, label = description
-        where = source_line(self.program or sys._current_frames().get(self.main_thread))
+        where = source_line(process.program or sys._current_frames().get(self.main_thread))
         whom = "" if peer is None else f" rank {peer} (tag {tag}, {num_bytes} bytes)"
         what = f"{kind}{whom}{' in ' + label if label else ''} at {where}"
-        print(f"minipar: rank {self.rank} of {self.size} {sentence.format(what)}",
+        print(f"minipar: rank {process.number} of {len(process.nodes)} {sentence.format(what)}",
               file=sys.stderr, flush=True)

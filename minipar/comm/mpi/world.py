@@ -17,8 +17,11 @@ from ..cost import calibration
 from ..cost.auto import measured_choice
 from .builtin_collectives import BUILTIN
 from .communicator import MPICommunicator, connect
-from .library import import_mpi
+from .guardian import Guardian
+from .library import forget_shared_memory, import_mpi
+from .process import Process
 from .shared_memory import SHARED
+from .watchdog import Watchdog
 
 
 def from_mpi(mpi_comm: Any) -> MPICommunicator:
@@ -34,9 +37,16 @@ def from_mpi(mpi_comm: Any) -> MPICommunicator:
     if not isinstance(mpi_comm, MPI.Intracomm) or mpi_comm == MPI.COMM_NULL:
         raise TypeError(f"from_mpi takes an intracommunicator of mpi4py, such as MPI.COMM_WORLD or "
                         f"what its Split returns, not {mpi_comm!r}")
-    comm = connect(mpi_comm, MPI, measured_choice, {**BUILTIN, **SHARED})
+    comm = connect(mpi_comm, MPI, measured_choice, {**BUILTIN, **SHARED}, watch)
     comm.rank_state.calibration = calibration.shared(comm.mpi_comm, MPI)
     return comm
+
+
+def watch(process: Process, node: Any) -> None:
+    """Collective on the node.  Have this process watched: its waits, and its death."""
+    process.guardian = Guardian(node, process.number, len(process.nodes))
+    forget_shared_memory()
+    Watchdog(import_mpi(), process, process.guardian)
 
 
 @functools.cache

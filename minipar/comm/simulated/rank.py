@@ -8,7 +8,8 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from ...backend import Array
-from ..trace import POLL, Trace
+from ..rank_state import RankState
+from ..trace import POLL
 
 
 def count_ranks(num_ranks: int | None, nodes: int | None,
@@ -27,15 +28,11 @@ def count_ranks(num_ranks: int | None, nodes: int | None,
     return num_ranks, devices_per_node
 
 
-class Rank:
-    """The state that all communicators of one rank share."""
+class Rank(RankState):
+    """The state that all communicators of one simulated rank share."""
 
-    __slots__ = ("number", "clock", "port_out", "port_in", "greenlet", "hub", "ready", "waiting",
-                 "engine", "asked", "slowness", "lost_at", "trace", "messages", "actions")
-
-    def __init__(self, number: int, trace: Trace | None):
-        self.number = number
-        self.log_to(trace)
+    __slots__ = ("clock", "port_out", "port_in", "greenlet", "hub", "ready", "waiting", "asked",
+                 "slowness", "lost_at")
 
     def begin(self, hub: greenlet, ready: list) -> None:
         """Begin a run; `ready` is the heap of all ranks that can continue."""
@@ -44,7 +41,7 @@ class Rank:
         self.hub, self.ready = hub, ready
         self.greenlet: Any = None
         self.waiting: Any = None        # the request, split or calls waited for; None: computing
-        self.engine: Any = None         # runs non-blocking collectives, if any (see work.py)
+        self.engine = None
         self.asked = -1.0               # when this rank last asked whether a request is done
         if self.trace is not None:
             self.trace.clear()
@@ -58,16 +55,6 @@ class Rank:
             with suppress(Exception):           # the cause of the end is already on its way
                 self.greenlet.throw()
         self.greenlet = self.waiting = None     # no cycles: the arrays are freed at once
-
-    def start_trace(self, group: int, replay: bool) -> None:
-        """Log from now on; with `replay` also the program, which begins in `group`."""
-        self.log_to(Trace(programs={self.number: [("world", group)]} if replay else {}))
-
-    def log_to(self, trace: Trace | None) -> None:
-        """Log events to `trace` from now on; to nothing, if it is None."""
-        self.trace = trace
-        self.messages = trace.messages if trace is not None else None
-        self.actions = trace.programs.get(self.number) if trace is not None else None
 
     def block(self, waiting: Any) -> None:
         """Switch to the rank that is next in virtual time, until this one is made ready."""

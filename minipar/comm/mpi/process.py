@@ -1,0 +1,53 @@
+"""The process of a real rank: what its communicators share, and what it waits for now."""
+
+from collections.abc import Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ..rank_state import RankState
+
+if TYPE_CHECKING:
+    from ..cost.calibration import Calibration
+    from .communicator import MPICommunicator
+    from .guardian import Guardian
+
+
+class Waiting:
+    """Context of one wait.  A class of its own: a generator would take longer than a message."""
+
+    __slots__ = ("process", "description", "peers")
+
+    def __init__(self, process: "Process", description: tuple, peers: Sequence[int]):
+        self.process, self.description, self.peers = process, description, peers
+
+    def __enter__(self) -> None:
+        self.process.waiting = self.description, self.peers
+
+    def __exit__(self, *error: object) -> None:
+        self.process.waiting = None
+
+
+class Process(RankState):
+    """The state that all communicators of one process share.
+
+    `waiting` is the current wait, (description, peers): a new tuple for each wait, by which the
+    watchdog's thread recognizes the one that it saw last time.  So no wait needs to read the clock.
+    """
+
+    def __init__(self, MPI: Any, rank: int, size: int):
+        super().__init__(rank)
+        self.status = MPI.Status()          # of the message that ended last
+        self.nodes = [0] * size             # the node of each rank of the world
+        self.waiting: tuple[tuple, Sequence[int]] | None = None
+        self.program: FrameType | None = None   # of a wait for a Work: the program's frame
+        self.guardian: Guardian | None = None   # reports this rank if it dies
+        self.calibration: Calibration | None = None     # of the machine; the same on all ranks
+        self.num_groups = 0                 # how many communicators this process made
+        self.splits: list[MPICommunicator] = []     # made by split() and not yet freed
+
+    def wait_for(self, description: tuple, peers: Sequence[int]) -> Waiting:
+        """Context of one wait; description is (kind, peer, tag, bytes, label).
+
+        `peers` are the world numbers of the ranks that it needs.
+        """
+        return Waiting(self, description, peers)
