@@ -2,6 +2,7 @@
 
     world.py                    all ranks of mpirun, or those of a communicator of mpi4py
     communicator.py, request.py messages
+    process.py                  what the communicators of a process share, what it waits for
     progress.py                 non-blocking collectives
     library.py                  loads MPI, after checking that launcher and library fit
     watchdog.py, guardian.py    report ranks that are stuck, and ranks that died
