@@ -21,7 +21,7 @@ from support.kit import Lesson, Row, number
 from minipar.autograd import Meter
 from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Communicator
-from minipar.comm.collectives import agree_on_sum
+from minipar.comm.collectives import sum_over_ranks
 from minipar.data import shard_range
 from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
@@ -128,7 +128,7 @@ def main(comm: Communicator) -> None:
         Row("activations on this rank", gpt_activations(SMALL, len(mine)), kept, "B"),
         *rows_of("this rank", SMALL, size, len(mine), counted),
         Row("FLOPs of all ranks, against 6 Ψ D", 6 * size * 16 * SMALL.context,
-            int(agree_on_sum(comm, sum(counted.values()))), rule="≈"),
+            int(sum_over_ranks(comm, sum(counted.values()))), rule="≈"),
     ], f"Ψ = {size:,} parameters, p = {comm.size}")
     lesson.say("More ranks divide the *compute* and the activations. This is data parallelism, and "
                "it leaves 16 Ψ bytes of *memory* on every rank; ZeRO shards those, too. (The rule "

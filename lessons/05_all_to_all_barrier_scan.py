@@ -24,7 +24,7 @@ from support.kit import Lesson, Row
 from support.measuring import counted, crossing, path_of, rounds_of, seconds, simulated
 
 from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import agree_on_sum, all_to_all, barrier, exscan, scan
+from minipar.comm.collectives import all_to_all, barrier, exscan, scan, sum_over_ranks
 from minipar.comm.cost import predict
 from minipar.launcher import launch
 from minipar.viz import draw_permutations, record_rounds, write_rounds_page
@@ -57,7 +57,7 @@ def count(comm: Communicator) -> list[Row]:
     p, rows = comm.size, []
     for operation, algorithm in WAYS:
         trace, wrong = counted(comm, partial(run, comm, operation, algorithm))
-        all_wrong = int(agree_on_sum(comm, wrong))
+        all_wrong = int(sum_over_ranks(comm, wrong))
         if comm.rank == 0:
             cost = predict(operation, algorithm, p, 0 if operation == "barrier" else p * PIECE)
             name = f"{operation.replace('_', '-')}, {algorithm.replace('_', ' ')}"

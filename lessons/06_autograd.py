@@ -14,7 +14,7 @@ from support.kit import Lesson, Row
 from minipar import autograd as ag
 from minipar.autograd import Tensor, gradcheck
 from minipar.comm import Communicator
-from minipar.comm.collectives import agree_on_sum
+from minipar.comm.collectives import sum_over_ranks
 from minipar.data import shard_range
 from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
@@ -93,7 +93,7 @@ def gradients(config: GPTConfig, ids: np.ndarray, comm: Communicator | None = No
 
 def total(comm: Communicator, count: int) -> int:
     """The sum of a count over the ranks."""
-    return int(agree_on_sum(comm, count))
+    return int(sum_over_ranks(comm, count))
 
 
 def recurrent_bytes(comm: Communicator, graph: bool) -> int:

@@ -23,7 +23,7 @@ from support.measuring import thread_slowdown
 from support.observed_step import ring
 
 from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import agree_on_sum, all_gather, chunk_bounds
+from minipar.comm.collectives import all_gather, chunk_bounds, sum_over_ranks
 from minipar.comm.trace import Trace
 from minipar.launcher import launch, simulate
 from minipar.nn import GPT, GPTConfig
@@ -136,7 +136,7 @@ def main(comm: Communicator) -> None:
         exchanges, ring = predict(p, num_rows)
         for label, size in (exchanges if name == "DataParallel" else {"all_reduce": ring}).items():
             rows.append(Row(f"{name}: {label.replace('_', '-')}, all ranks", size,
-                            int(agree_on_sum(comm, trace.bytes_sent(label=label))), "B"))
+                            int(sum_over_ranks(comm, trace.bytes_sent(label=label))), "B"))
     n = 8 * GPT(CONFIG).num_parameters()
     rows += [Row("DataParallel, through rank 0: 2 (p−1) n + samples",
                  sum(exchanges.values()), through["DataParallel"][0], "B"),

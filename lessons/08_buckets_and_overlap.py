@@ -15,7 +15,7 @@ from support.kit import Lesson, Row
 from support.observed_step import ring
 
 from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import agree_on_sum
+from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.cost import predict
 from minipar.comm.trace import Trace
 from minipar.launcher import launch, simulate
@@ -63,16 +63,16 @@ def count_messages(lesson: Lesson) -> None:
         messages = sum(predict("all_reduce", "ring", p, run.stop - run.start).messages
                        for run in strategy.buckets)
         rows += [Row(f"{name_of(strategy)}: bytes of all ranks, 2 (p−1) n", total,
-                     int(agree_on_sum(comm, trace.bytes_sent())), "B"),
+                     int(sum_over_ranks(comm, trace.bytes_sent())), "B"),
                  Row("    messages: 2 p (p−1) a bucket", messages,
-                     int(agree_on_sum(comm, trace.num_sent())))]
+                     int(sum_over_ranks(comm, trace.num_sent())))]
     grads = []
     for batches in ([Microbatch(*map(np.concatenate, zip(*parts)))], parts):
         for slab in strategy.slabs:
             slab.zero_grad()
         comm.start_trace()
         strategy.forward_backward(batches)
-        sent = int(agree_on_sum(comm, comm.stop_trace().bytes_sent()))
+        sent = int(sum_over_ranks(comm, comm.stop_trace().bytes_sent()))
         grads.append(strategy.slabs[0].complete_grad().copy())
     lesson.table([
         *rows, Row("4 microbatches, 3 of them inside no_sync: bytes", total, sent, "B"),

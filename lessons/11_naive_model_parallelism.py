@@ -31,7 +31,7 @@ from support.two_columns import CLASSES, MEETING, SIZE, TwoColumns, loss_in_colu
 
 from minipar.autograd import backward
 from minipar.comm import Communicator, Trace
-from minipar.comm.collectives import agree_on_sum, gather_trace
+from minipar.comm.collectives import gather_trace, sum_over_ranks
 from minipar.launcher import launch
 from minipar.nn import MLP, Module
 from minipar.parallel.pipeline.naive import NaiveModelParallel
@@ -64,7 +64,7 @@ def main(comm: Communicator) -> None:
     lesson.table([
         Row("loss", expected_loss, seen.loss),
         Row("gradients: largest difference from one process", 1e-12, away, "", AT_MOST),
-        Row("parameters on all ranks together", whole, round(agree_on_sum(comm, held)), ""),
+        Row("parameters on all ranks together", whole, round(sum_over_ranks(comm, held)), ""),
         Row("sent: an activation and a gradient over each of p − 1 cuts",
             2 * (p - 1) * ROWS * WIDTH * FLOAT, seen.sent, "B"),
         Row("utilization: at most 1/p, less with messages", 1 / p, seen.busy, "", AT_MOST)],

@@ -29,7 +29,7 @@ from support.pipeline_runs import (
 )
 
 from minipar.comm import Communicator
-from minipar.comm.collectives import agree_on_sum
+from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import launch
 from minipar.nn import MLP
@@ -155,7 +155,7 @@ def too_early(comm: Communicator, one: Run) -> int:
         found = sum(done[need] > i.start for i in one.timeline.intervals
                     for need in needs(i.action, one.strategy.num_stages))
     assert [i.action for i in one.strategy.intervals] == one.strategy.plan(2 * comm.size)[0]
-    return int(agree_on_sum(comm, found))
+    return int(sum_over_ranks(comm, found))
 
 
 def one_clock(comm: Communicator) -> bool:

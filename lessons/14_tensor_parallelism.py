@@ -20,7 +20,7 @@ from support.measuring import counted
 
 from minipar.autograd import Tensor
 from minipar.comm import Communicator
-from minipar.comm.collectives import agree_on_sum, all_reduce, chunk_bounds
+from minipar.comm.collectives import all_reduce, chunk_bounds, sum_over_ranks
 from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.tensor.apply import parallelize
@@ -88,7 +88,7 @@ def count(comm: Communicator, num_layers: int) -> tuple[int, int]:
     model = parallelize(GPT(config(comm.size, num_layers)), comm).initialize(dtype=np.float64)
     trace, _ = counted(comm, lambda: model.loss(IDS[:, :-1], IDS[:, 1:]).backward())
     sent = trace.num_sent(label="all_reduce") // (2 * (comm.size - 1) * comm.size)
-    return int(agree_on_sum(comm, sent)), int(agree_on_sum(comm, trace.bytes_sent()))
+    return int(sum_over_ranks(comm, sent)), int(sum_over_ranks(comm, trace.bytes_sent()))
 
 
 def main(comm: Communicator) -> None:
@@ -110,7 +110,7 @@ def main(comm: Communicator) -> None:
         Row("… bytes of the loss and the ends: 2(p−1)(2 b·t·d + 3 b·t)",
             2 * (p - 1) * (2 * n + 3 * SIZE * B * T), bytes2 - 2 * (bytes3 - bytes2), "B"),
         Row("parameters: Σ of the split + the replicated, once", whole,
-            int(agree_on_sum(comm, cut)) + kept),
+            int(sum_over_ranks(comm, cut)) + kept),
     ], f"p = {p}: GPT of 2 layers, {2 * p} heads, b·t·d = {B} · {T} · {d}, float64")
     lesson.say("The other all-reduces: g of the embedding, whose words are split too, and f of the "
                "head. For the loss the ranks all-reduce three numbers a token (maximum, target's "

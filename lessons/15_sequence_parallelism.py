@@ -19,7 +19,7 @@ from support.kit import Lesson, Row
 from support.measuring import counted
 
 from minipar.comm import Communicator
-from minipar.comm.collectives import agree_on_sum, all_reduce
+from minipar.comm.collectives import all_reduce, sum_over_ranks
 from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
@@ -69,7 +69,7 @@ def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:
     """(bytes kept, bytes sent by label) of one layer: three layers minus two."""
     (kept3, trace3, _), (kept2, trace2, _) = run(comm, mode, 3), run(comm, mode, 2)
     return kept3 - kept2, {
-        label: int(agree_on_sum(comm, trace3.bytes_sent(label=label)
+        label: int(sum_over_ranks(comm, trace3.bytes_sent(label=label)
                                 - trace2.bytes_sent(label=label)))
         for label in ("all_reduce", "all_gather", "reduce_scatter")}
 

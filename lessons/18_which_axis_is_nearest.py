@@ -23,7 +23,7 @@ from support.kit import Lesson, Row, number
 from support.mesh_step import Step, predicted, step
 
 from minipar.comm import Cluster, Communicator, Trace
-from minipar.comm.collectives import agree_on_sum
+from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.simulated.topology import Link, Links
 from minipar.comm.traffic import Traffic, between_nodes, bytes_by_axis
 from minipar.launcher import launch, simulate
@@ -65,7 +65,7 @@ def every_mesh(lesson: Lesson, comm: Communicator, alone: Step) -> None:
     for pp, dp in ((pp, dp) for pp in (1, 2, 4, 8) for dp in (1, 2, 4, 8) if p % (pp * dp) == 0):
         sizes = {"pp": pp, "dp": dp, "tp": p // (pp * dp)}
         found = step(comm, sizes, data_parallel="zero1")
-        sent, update = ({axis: int(agree_on_sum(comm, sum(links.values()))) for axis, links in
+        sent, update = ({axis: int(sum_over_ranks(comm, sum(links.values()))) for axis, links in
                          bytes_by_axis(trace, found.mesh).items()}
                         for trace in (found.trace, found.update))
         halves = predicted(**sizes, sums=1)

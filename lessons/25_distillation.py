@@ -32,7 +32,7 @@ from support.teacher import (
 
 from minipar.autograd import Tensor, no_grad, softmax
 from minipar.comm import Communicator
-from minipar.comm.collectives import agree_on_sum, chunk_bounds
+from minipar.comm.collectives import chunk_bounds, sum_over_ranks
 from minipar.compress.distillation.soft_targets import soft_cross_entropy
 from minipar.compress.distillation.teacher_parallel import LABEL, AnnouncedBatches, ParallelTeacher
 from minipar.launcher import launch
@@ -105,7 +105,7 @@ def elsewhere(comm: Communicator, lesson: Lesson, teacher: Module, expected: lis
         else:
             losses = fit(own, model, announced, SHORT, 1e-2)
             off = float(np.max(np.abs(np.subtract(losses, expected[:SHORT]))))
-        sent = agree_on_sum(comm, comm.stop_trace().bytes_sent(label=LABEL))
+        sent = sum_over_ranks(comm, comm.stop_trace().bytes_sent(label=LABEL))
         rows += [Row(f"sent, teacher {where}", FLOAT * int(told), int(sent), "B"),
                  Row("     loss − that of a teacher on every rank", 1e-10, off, "", "≤")]
     lesson.say(f"Now the teacher is split over {p - half} of {p} ranks, and the others train the "

@@ -8,7 +8,7 @@ import numpy as np
 
 from minipar.backend import Array
 from minipar.comm import Communicator
-from minipar.comm.collectives import agree_on_sum, all_reduce
+from minipar.comm.collectives import all_reduce, sum_over_ranks
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Module
@@ -66,4 +66,4 @@ def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Commu
 
 def total(comm: Communicator, count: int) -> int:
     """The sum of a count over the ranks."""
-    return int(agree_on_sum(comm, count))
+    return int(sum_over_ranks(comm, count))

@@ -10,7 +10,7 @@ import numpy as np
 
 from minipar.autograd import backward
 from minipar.comm import Cluster, Communicator, Trace
-from minipar.comm.collectives import agree_on_sum, all_reduce
+from minipar.comm.collectives import all_reduce, sum_over_ranks
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import Module
@@ -38,8 +38,8 @@ def observe(comm: Communicator, batch: Callable[[], float]) -> Observed:
     spans = trace.named_spans()
     ends = np.array([-min(s.start for s in spans), max(s.end for s in spans)], float)
     seconds = float(np.sum(all_reduce(comm, ends, "max")))
-    worked = agree_on_sum(comm, sum(s.end - s.start for s in spans))
-    return Observed(trace, loss, round(agree_on_sum(comm, trace.bytes_sent())), seconds,
+    worked = sum_over_ranks(comm, sum(s.end - s.start for s in spans))
+    return Observed(trace, loss, round(sum_over_ranks(comm, trace.bytes_sent())), seconds,
                     worked / seconds / comm.size)
 
 
@@ -143,4 +143,4 @@ def typical(timeline: Timeline) -> Times:
 
 def from_rank_0(comm: Communicator, value: float | None) -> float:
     """Rank 0's number, on every rank."""
-    return agree_on_sum(comm, 0.0 if value is None else value)
+    return sum_over_ranks(comm, 0.0 if value is None else value)

@@ -10,14 +10,14 @@ gradients are computed before dx, so that their reduction can start early.
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 
 import numpy as np
 
 from ..backend import Array, record_allocation
+from .errors import no_initial_gradient, wrong_gradients
 from .graph import count_consumers
-from .meter import Meter, current_meter
+from .meter import current_meter
 from .tensor import GradientSlot, GradTarget, Node, Tensor
 
 Gradient = Array | Callable[[], Array]          # a gradient, or the function that computes it
@@ -33,13 +33,12 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
     pipelines.  `poll` is called between operations, to advance messages.  Raises RuntimeError if
     nothing needs a gradient, or if the graph was walked before.
     """
-    target, grad = initial_gradient(root, grad)
-    walk = Walk(target, poll)
+    first, walk = (root.grad_target, initial_gradient(root, grad)), Walk(root.grad_target, poll)
     if not defer_weights:
-        walk.run([(target, grad)])
+        walk.run([first])
         return None
     deferred: Gradients = []
-    walk.run([(target, grad)], deferred)
+    walk.run([first], deferred)
     deferred.reverse()              # run takes from the end: now the first that was deferred
     return lambda: walk.run(deferred)
 
@@ -91,65 +90,22 @@ class Walk:
             for hook in target.ready_hooks:
                 hook(target)
             return
-        grads = run_backward(target, self.accumulated.pop(target), self.meter)
+        grad, function = self.accumulated.pop(target), target.function
+        grads = function.backward(target.ctx, grad) if self.meter is None or not function.metered \
+            else self.meter.backward(target, grad)
         found = [(to, grad) for to, grad in zip(target.inputs, grads) if to is not None]
+        if len(grads) != len(target.inputs) or any(grad is None for _, grad in found):
+            raise wrong_gradients(target, grads)
         target.ctx = target.inputs = None
         ready += [pair for pair in found if not pair[0].weight_only]
         weight_grads += [pair for pair in found if pair[0].weight_only]
 
 
-def run_backward(node: Node, grad: Array, meter: Meter | None) -> Sequence[Gradient | None]:
-    """The gradients of the inputs of `node`; `meter`, if there is one, is told of the work."""
-    function = node.function
-    if meter is None or not function.metered:
-        grads = function.backward(node.ctx, grad)
-    else:
-        grads = run_metered(node, grad, meter)
-    if len(grads) != len(node.inputs):
-        raise RuntimeError(f"{function.__name__}.backward returned {len(grads)} gradients for "
-                           f"{len(node.inputs)} inputs")
-    for i, target in enumerate(node.inputs):
-        if target is not None and grads[i] is None:
-            raise RuntimeError(f"{function.__name__}.backward returned None for input {i}, which "
-                               "needs a gradient")
-    return grads
-
-
-def run_metered(node: Node, grad: Array, meter: Meter) -> Sequence[Gradient | None]:
-    """`node`'s backward; reports what it computed at once, and later what its functions compute."""
-    name, flops = node.function.__name__, node.ctx.backward_flops
-    if flops is None:
-        raise RuntimeError(f"a meter is running, but none ran when {name} was computed: let it run "
-                           "during the forward too")
-    start = meter.start()
-    grads = node.function.backward(node.ctx, grad)
-    done = [i for i, (target, result) in enumerate(zip(node.inputs, grads))
-            if target is not None and not callable(result)]
-    meter.stop(start, name, "backward", sum(flops[i] for i in done),
-               (grad, *[grads[i] for i in done]) if done else ())
-
-    def metered(pullback: Callable[[], Array], phase: str, num_flops: int) -> Array:
-        start = meter.start()
-        result = pullback()
-        meter.stop(start, name, phase, num_flops, (grad, result))
-        return result
-
-    return [partial(metered, result, "weights" if target.weight_only else "backward", flops[i])
-            if target is not None and callable(result) else result
-            for i, (target, result) in enumerate(zip(node.inputs, grads))]
-
-
-def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Array]:
-    """The target and the gradient that backward starts from: `grad`, or 1 for a single number."""
-    if root.grad_target is None:
-        raise RuntimeError("backward() from a tensor that depends on nothing with "
-                           "requires_grad=True (or that was made under no_grad)")
-    if grad is None:
-        if root.size != 1:
-            raise RuntimeError(f"backward() of a tensor of shape {root.shape} needs the gradient "
-                               "of the same shape: only a single number has the obvious one, 1")
-        return root.grad_target, np.ones_like(root.data)
-    if (grad.shape, grad.dtype) != (root.shape, root.dtype):
-        raise ValueError(f"backward() of a tensor {root.shape} {root.dtype} needs a gradient of "
-                         f"the same shape and dtype, not {grad.shape} {grad.dtype}")
-    return root.grad_target, grad
+def initial_gradient(root: Tensor, grad: Array | None) -> Array:
+    """The gradient that backward starts from: `grad`, or 1 for a single number."""
+    if grad is None and root.size == 1:
+        grad = np.ones_like(root.data)
+    if root.grad_target is None or grad is None or \
+            (grad.shape, grad.dtype) != (root.shape, root.dtype):
+        raise no_initial_gradient(root, grad)
+    return grad

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, record_allocation
+from .errors import changed_dtype, explained, mixed_dtypes
 from .meter import current_meter
 from .saved import SavedArray, StopForward, current_saved_tensors_hooks
 from .tensor import Node, Tensor
@@ -62,14 +63,15 @@ class Context:
 
     def save(self, *arrays: Array | None) -> None:
         """Keep `arrays` for backward as `ctx.saved`, each to be called when it is used."""
-        if any(self.needs_grad):
+        if True in self.needs_grad:
             hooks = current_saved_tensors_hooks()
             self.saved = tuple([SavedArray(array, hooks) for array in arrays])
 
     def stop_if_requested(self) -> None:
         """Raise StopForward if a hook asked for it; called before a long computation."""
-        if any(saved.item is StopForward for saved in self.saved):
-            raise StopForward
+        for saved in self.saved:
+            if saved.item is StopForward:
+                raise StopForward
 
 
 class Function:
@@ -102,53 +104,29 @@ class Function:
     @classmethod
     def apply(cls, *inputs: Any, **options: Any) -> Tensor:
         """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
-        arrays = [x.data if isinstance(x, Tensor) else x for x in inputs]
-        record = _grad_enabled.get()
-        targets = [x.grad_target if record and isinstance(x, Tensor) else None for x in inputs]
+        recording, has_data = _grad_enabled.get(), False
+        arrays, targets = [], []
+        for x in inputs:
+            is_tensor = isinstance(x, Tensor)
+            arrays.append(x.data if is_tensor else x)
+            targets.append(x.grad_target if is_tensor and recording else None)
+            has_data = has_data or is_tensor and x.grad_target is None
         ctx = Context([target is not None for target in targets])
         meter = current_meter() if cls.metered else None
         try:
-            dtype = _common_dtype(arrays)
-            start = meter.start() if meter else None
-            out = Tensor(record_allocation("temporaries", cls.forward(ctx, *arrays, **options)))
-            if dtype not in (None, out.dtype) and out.dtype.kind == "f" and "dtype" not in options:
-                raise TypeError(f"{dtype} became {out.dtype}: convert with astype what is mixed in")
+            dtypes = [x.dtype for x in arrays if hasattr(x, "dtype") and x.dtype.kind == "f"]
+            if dtypes and dtypes.count(dtypes[0]) < len(dtypes):
+                raise mixed_dtypes(dtypes)
+            array = cls.forward(ctx, *arrays, **options) if meter is None \
+                else meter.forward(cls, ctx, arrays, options)
+            out = Tensor(record_allocation("temporaries", array))
+            if dtypes and out.dtype not in dtypes and out.dtype.kind == "f" \
+                    and "dtype" not in options:
+                raise changed_dtype(dtypes[0], out.dtype)
         except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:
             raise explained(error, cls, arrays) from error
-        if meter:
-            forward_flops, ctx.backward_flops = cls.flops(ctx, out.data, *arrays)
-            meter.stop(start, cls.__name__, "forward", forward_flops, (*arrays, out.data))
         ctx.stop_if_requested()
-        if any(ctx.needs_grad):
-            has_data = any(isinstance(x, Tensor) and x.grad_target is None for x in inputs)
+        if True in ctx.needs_grad:
             out.grad_target = Node(cls, ctx, targets, has_data)
-        hook = _operation_hook.get() if cls.metered and out.dtype.kind == "f" else None
-        return hook(out) if hook else out
-
-
-def _common_dtype(arrays: list[Array]) -> np.dtype | None:
-    """The floating-point dtype of `arrays`, None if there is none.
-
-    Mixed precisions are an error: float32 * float64 would silently double every later cost.
-    """
-    found = None
-    for array in arrays:
-        dtype = getattr(array, "dtype", None)
-        if dtype is not None and dtype.kind == "f":
-            if found is not None and dtype != found:
-                raise TypeError(f"{found} and {dtype} do not mix: convert one with astype")
-            found = dtype
-    return found
-
-
-def explained(error: Exception, function: type[Function], arrays: list[Array]) -> Exception:
-    """The same error, with the operation's name, the inputs it got and those it expects."""
-    kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)),
-                ValueError)
-    return kind(f"{function.__name__}: {error}; got {_describe(arrays)}"
-                + (f"; expected {function.expects}" if function.expects else ""))
-
-
-def _describe(arrays: list[Array]) -> str:
-    return " and ".join(f"{tuple(a.shape)} {a.dtype}" if hasattr(a, "shape") else repr(a)
-                        for a in arrays if a is not None)
+        hook = _operation_hook.get() if cls.metered else None
+        return out if hook is None or out.dtype.kind != "f" else hook(out)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from .errors import freed_graph
 from .tensor import GradientSlot, GradTarget, Tensor
 
 
@@ -13,18 +14,14 @@ def count_consumers(root: GradTarget) -> dict[GradTarget, int]:
     num_consumers, stack = {root: 1}, [root]
     while stack:
         target = stack.pop()
-        if isinstance(target, GradientSlot):
-            continue
         if target.inputs is None:
-            raise RuntimeError("backward() went through this graph before and freed it: run the "
-                               "forward again, or add the losses and call backward() once")
+            raise freed_graph()
         for below in target.inputs:
-            if below is None:
-                continue
-            if below not in num_consumers:
-                num_consumers[below] = 0
+            if below in num_consumers:
+                num_consumers[below] += 1
+            elif below is not None:
+                num_consumers[below] = 1
                 stack.append(below)
-            num_consumers[below] += 1
     return num_consumers
 
 

@@ -20,6 +20,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
+from typing import Any
 
 from ..backend import Array
 
@@ -58,6 +60,40 @@ class Meter:
             self.calls[name, phase] += 1
             if self._on_stop:
                 self._on_stop(token, name, phase, flops, num_bytes)
+
+    def forward(self, function: Any, ctx: Any, arrays: list, options: dict) -> Array:
+        """Run `function`'s forward, and report it."""
+        start = self.start()
+        out = function.forward(ctx, *arrays, **options)
+        num_flops, ctx.backward_flops = function.flops(ctx, out, *arrays)
+        self.stop(start, function.__name__, "forward", num_flops, (*arrays, out))
+        return out
+
+    def backward(self, node: Any, grad: Array) -> list:
+        """Run `node`'s backward; report what it computes at once, and later what its functions do.
+        """
+        name, flops = node.function.__name__, node.ctx.backward_flops
+        if flops is None:
+            raise RuntimeError(f"a meter is running, but none ran when {name} was computed: let it "
+                               "run during the forward too")
+        start = self.start()
+        grads = node.function.backward(node.ctx, grad)
+        done = [i for i, (target, result) in enumerate(zip(node.inputs, grads))
+                if target is not None and not callable(result)]
+        self.stop(start, name, "backward", sum(flops[i] for i in done),
+                  (grad, *[grads[i] for i in done]) if done else ())
+
+        def metered(pullback: Callable[[], Array], phase: str, num_flops: int) -> Array:
+            start = self.start()
+            result = pullback()
+            self.stop(start, name, phase, num_flops, (grad, result))
+            return result
+
+        metered_grads = [
+            partial(metered, result, "weights" if target.weight_only else "backward", flops[i])
+            if target is not None and callable(result) else result
+            for i, (target, result) in enumerate(zip(node.inputs, grads))]
+        return metered_grads + list(grads[len(metered_grads):])     # the engine counts them
 
     def total_flops(self, phase: str | None = None, names: tuple[str, ...] = ()) -> int:
         """FLOPs of one phase (of all), of the operations `names` (of all)."""

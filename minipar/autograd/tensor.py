@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array
+from .errors import needs_floats, no_leaf
 from .tensor_methods import TensorMethods
 
 
@@ -26,6 +27,7 @@ class GradientSlot:
     """
 
     __slots__ = ("grad", "grad_buffer", "ready_hooks", "weight_only", "__weakref__")
+    inputs = ()         # a leaf passes no gradient on
 
     def __init__(self, weight_only: bool = False):
         self.grad: Array | None = None
@@ -58,8 +60,10 @@ class Node:
 
     def __init__(self, function: Any, ctx: Any, inputs: list["GradTarget | None"], has_data: bool):
         self.function, self.ctx, self.inputs = function, ctx, inputs
-        self.weight_only: bool = not has_data and all(
-            target is None or target.weight_only for target in inputs)
+        self.weight_only = not has_data
+        for target in inputs:
+            if target is not None and not target.weight_only:
+                self.weight_only = False
 
 
 GradTarget = Node | GradientSlot        # where a gradient goes: on through a node, or into a slot
@@ -79,8 +83,7 @@ class Tensor(TensorMethods):
         self.grad_target: GradTarget | None = None      # where this tensor's gradient goes
         if requires_grad:
             if self.data.dtype.kind != "f":
-                raise TypeError(f"a gradient needs floating-point numbers, not {self.data.dtype}: "
-                                "convert with Tensor(data.astype(np.float32), requires_grad=True)")
+                raise needs_floats(self.data.dtype)
             self.grad_target = GradientSlot()
 
     shape = property(lambda self: self.data.shape)
@@ -94,9 +97,7 @@ class Tensor(TensorMethods):
         """The gradient slot of a leaf.  Raises AttributeError for the result of an operation."""
         if isinstance(self.grad_target, GradientSlot):
             return self.grad_target
-        made = "was made by an operation" if self.grad_target else "asks for none"
-        raise AttributeError("only a leaf with requires_grad=True has a gradient; this tensor "
-                             + made)
+        raise no_leaf(self)
 
     @property
     def grad(self) -> Array | None:
@@ -113,19 +114,3 @@ class Tensor(TensorMethods):
     def detach(self) -> "Tensor":
         """The same array, without its history."""
         return Tensor(self.data)
-
-    def item(self) -> float:
-        """The number in a tensor of one element."""
-        return self.data.item()
-
-    def __array__(self, *arguments: Any, **options: Any) -> Array:
-        raise TypeError("this needs an array, not a Tensor: pass tensor.data (and to differentiate "
-                        "through it, use an operation of minipar.autograd or parallel.conjugate)")
-
-    def __bool__(self) -> bool:
-        return bool(self.data)
-
-    def __repr__(self) -> str:
-        node = self.grad_target
-        made = f", made by {node.function.__name__}" if isinstance(node, Node) else ""
-        return f"Tensor({self.data!r}{made})"

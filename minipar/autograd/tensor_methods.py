@@ -1,6 +1,6 @@
-"""The operators and methods of Tensor, declared for type checkers and editors.
+"""Methods of Tensor that differentiation does not need, and its operators, declared.
 
-`ops/operators.py` defines them: they need the operations, which need Tensor.
+`ops/operators.py` defines the operators: they need the operations, which need Tensor.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,27 @@ if TYPE_CHECKING:
 
 
 class TensorMethods:
-    """Base of Tensor; it has no code."""
+    """Base of Tensor."""
 
     __slots__ = ()
+    data: "Array"
+    grad_target: Any
+
+    def item(self) -> float:
+        """The number in a tensor of one element."""
+        return self.data.item()
+
+    def __array__(self, *arguments: Any, **options: Any) -> "Array":
+        raise TypeError("this needs an array, not a Tensor: pass tensor.data (and to differentiate "
+                        "through it, use an operation of minipar.autograd or parallel.conjugate)")
+
+    def __bool__(self) -> bool:
+        return bool(self.data)
+
+    def __repr__(self) -> str:
+        function = getattr(self.grad_target, "function", None)
+        made = f", made by {function.__name__}" if function else ""
+        return f"Tensor({self.data!r}{made})"
 
     if TYPE_CHECKING:
         T: Tensor

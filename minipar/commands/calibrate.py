@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..comm import Communicator
-from ..comm.collectives import agree_on_sum
+from ..comm.collectives import sum_over_ranks
 from ..comm.collectives.registry import ALGORITHMS
 from ..comm.cost import Fit, Network, candidates, choose, crossings, seconds_on
 from ..comm.cost.auto import network_of
@@ -82,7 +82,7 @@ def calibrate(comm: Communicator, options: argparse.Namespace, output: Output) -
             write(path, found.with_tables(*(before.tables if before else ()), table))
         except OSError as error:
             problem = str(error)
-    if agree_on_sum(comm, bool(problem)):
+    if sum_over_ranks(comm, bool(problem)):
         raise UsageError(f"the calibration cannot be kept: {problem}; MINIPAR_CACHE names another "
                          "folder", status=1)
     output.text(f'{time.perf_counter() - began:.0f} s.  algorithm="auto" goes by this now: '

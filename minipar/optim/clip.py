@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backend import Array, cache_blocks, is_host
 from ..backend.mapped_file import page_out
-from ..comm.collectives import agree_on_sum
+from ..comm.collectives import sum_over_ranks
 from ..nn.slab import FlatBuffer
 
 
@@ -44,7 +44,7 @@ def grad_norm(slabs: Sequence[FlatBuffer]) -> Array:
     total = squared_norm([slab for slab in slabs if slab.comm is None])
     for comm in {id(slab.comm): slab.comm for slab in slabs if slab.comm is not None}.values():
         parts = [slab for slab in slabs if slab.comm is comm]
-        total = total + agree_on_sum(comm, float(squared_norm(parts)))
+        total = total + sum_over_ranks(comm, float(squared_norm(parts)))
     return np.sqrt(total)
 
 

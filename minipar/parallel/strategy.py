@@ -31,7 +31,7 @@ import numpy as np
 from ..autograd import GradientSlot, Tensor, backward, count_targets
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import agree_on_sum, all_gather, chunk_bounds
+from ..comm.collectives import all_gather, chunk_bounds, sum_over_ranks
 from ..comm.work import progress
 from ..nn import Module
 from ..nn.slab import FlatBuffer
@@ -156,7 +156,7 @@ class Strategy:
         num_targets = agree_on_batch(self.comm, self.count_targets(microbatches), len(microbatches))
         self.wire.start_batch(scale)
         loss = self.run_batch(microbatches, num_targets / scale, seed, step)
-        return agree_on_sum(self.comm, loss) / scale
+        return sum_over_ranks(self.comm, loss) / scale
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..backend import cache_blocks
 from ..comm import Communicator
-from ..comm.collectives import agree_on_sum
+from ..comm.collectives import sum_over_ranks
 from ..nn import FlatBuffer
 
 LARGEST = 1e30      # a loss times more than this may be no float32
@@ -43,7 +43,7 @@ def unscale(strategy: ShardedGradients, scale: float) -> bool:
     """
     grads = [slab.complete_grad() for slab in strategy.slabs]
     num_bad = sum(not np.isfinite(g).all() for grad in grads for (g,) in cache_blocks(grad))
-    if agree_on_sum(strategy.comm, float(num_bad)):
+    if sum_over_ranks(strategy.comm, float(num_bad)):
         return False
     for grad in grads:
         grad *= 1 / scale

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minipar.comm import Cluster
-from minipar.comm.collectives import agree_on_sum
+from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.traffic import bytes_by_axis
 from minipar.launcher import simulate
 from minipar.parallel.pipeline import Timeline, Times
@@ -49,7 +49,7 @@ def test_zero1_sends_with_its_step_what_ddp_does(world, lesson):
 
     def body(comm):
         def sent(trace, mesh):
-            return int(agree_on_sum(comm, sum(bytes_by_axis(trace, mesh)["dp"].values())))
+            return int(sum_over_ranks(comm, sum(bytes_by_axis(trace, mesh)["dp"].values())))
         found = {}
         for name in ("ddp", "zero1"):
             seen = step(comm, {"dp": comm.size}, data_parallel=name)

@@ -9,7 +9,7 @@ import pytest
 
 from minipar.autograd import Tensor
 from minipar.comm import Cluster
-from minipar.comm.collectives import agree_on_sum
+from minipar.comm.collectives import sum_over_ranks
 from minipar.parallel import conjugate as pairs
 from minipar.testing import worlds
 
@@ -37,7 +37,7 @@ def value(comm, kind: str, shape: tuple, seed: int) -> np.ndarray:
 def inner(comm, kind: str, a: np.ndarray, b: np.ndarray) -> float:
     """⟨a, b⟩ of a value of type `kind` with one of its dual type."""
     local = float(np.sum(a * b))
-    return local if kind == "I" else agree_on_sum(comm, local)
+    return local if kind == "I" else sum_over_ranks(comm, local)
 
 
 def adjoint_error(comm, operation, input_kind: str, output_kind: str, shape: tuple) -> float:

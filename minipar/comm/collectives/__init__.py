@@ -12,7 +12,7 @@ that the communicator chooses (`comm.choose`), by default the first of the file:
 from ..chunks import chunk_bounds
 from ..objects import gather_object, gather_trace
 from .all_gather import all_gather
-from .all_reduce import agree_on_sum, all_reduce
+from .all_reduce import all_reduce, sum_over_ranks
 from .all_to_all import all_to_all
 from .barrier import barrier
 from .broadcast import broadcast
@@ -22,6 +22,6 @@ from .reduce_scatter import reduce_scatter
 from .scan import exscan, scan
 from .scatter import scatter
 
-__all__ = ["agree_on_sum", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast",
+__all__ = ["sum_over_ranks", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast",
            "chunk_bounds", "exscan", "gather", "gather_object", "gather_trace", "reduce",
            "reduce_scatter", "scan", "scatter"]

@@ -65,7 +65,7 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
     return out
 
 
-def agree_on_sum(comm: Communicator, number: float) -> float:
+def sum_over_ranks(comm: Communicator, number: float) -> float:
     """Collective.  The sum of one number over all ranks, in messages labelled "control"."""
     with comm.labelled("control"):
         return float(all_reduce(comm, np.array([number], dtype=np.float64), algorithm="ring")[0])

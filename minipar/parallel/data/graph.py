@@ -19,7 +19,7 @@ import numpy as np
 
 from ...backend import Array
 from ...comm import Communicator
-from ...comm.collectives import agree_on_sum, all_gather, all_reduce, broadcast
+from ...comm.collectives import all_gather, all_reduce, broadcast, sum_over_ranks
 from ...nn import Module
 from ..conjugate import copy_to
 
@@ -68,9 +68,9 @@ def all_reduce_gradients(model: Module, comm: Communicator) -> None:
 
 def global_count(comm: Communicator, num_local: int) -> float:
     """The number of targets over all ranks, at least 1: the divisor of every loss.  Collective."""
-    return agree_on_sum(comm, num_local) or 1.0
+    return sum_over_ranks(comm, num_local) or 1.0
 
 
 def global_loss(comm: Communicator, loss: Array) -> float:
     """The loss of the whole batch, the sum of all ranks' shares.  Collective."""
-    return agree_on_sum(comm, float(loss))
+    return sum_over_ranks(comm, float(loss))

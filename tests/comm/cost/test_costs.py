@@ -11,13 +11,13 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import (
-    agree_on_sum,
     all_gather,
     all_reduce,
     all_to_all,
     broadcast,
     gather_object,
     reduce_scatter,
+    sum_over_ranks,
 )
 from minipar.testing import worlds
 
@@ -119,7 +119,7 @@ def test_a_ring_takes_its_latencies_and_its_bytes(p):
 def test_bookkeeping_is_counted_apart(world):
     def body(comm):
         comm.start_trace()
-        assert agree_on_sum(comm, comm.rank) == sum(range(comm.size))
+        assert sum_over_ranks(comm, comm.rank) == sum(range(comm.size))
         gather_object(comm, {"rank": comm.rank})
         with comm.labelled("control"):
             broadcast(comm, np.ones(2))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster, Deadlock
-from minipar.comm.collectives import agree_on_sum, chunk_bounds
+from minipar.comm.collectives import chunk_bounds, sum_over_ranks
 from minipar.compress.distillation.distill import Distillation, LocalTeacher, make_recipe
 from minipar.compress.distillation.teacher_parallel import (
     INSIDE,
@@ -111,7 +111,7 @@ def check(world, kind, teachers, students, split, **how):
 
     def body(comm):
         result, predicted, trace = spread(comm, kind, teachers, students, split, **how)
-        assert predicted == agree_on_sum(comm, trace.bytes_sent(label=LABEL))
+        assert predicted == sum_over_ranks(comm, trace.bytes_sent(label=LABEL))
         if result is not None:
             np.testing.assert_allclose(result[0], expected[0], rtol=1e-10)
             for name, array in expected[1].items():

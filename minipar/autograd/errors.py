@@ -1,0 +1,81 @@
+"""The errors of the engine: what a call needed, what it got, and how to mend it.
+
+Each function returns the exception; where the fault is found, `raise` it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..backend import Array
+
+if TYPE_CHECKING:
+    from .function import Function
+    from .tensor import Node, Tensor
+
+
+def explained(error: Exception, function: "type[Function]", arrays: list[Array]) -> Exception:
+    """The same error, with the operation's name, the inputs it got and those it expects."""
+    kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)),
+                ValueError)
+    return kind(f"{function.__name__}: {error}; got {_describe(arrays)}"
+                + (f"; expected {function.expects}" if function.expects else ""))
+
+
+def _describe(arrays: list[Array]) -> str:
+    return " and ".join(f"{tuple(a.shape)} {a.dtype}" if hasattr(a, "shape") else repr(a)
+                        for a in arrays if a is not None)
+
+
+def mixed_dtypes(dtypes: list[np.dtype]) -> TypeError:
+    """Inputs of different precisions: float32 * float64 would silently double every later cost."""
+    first = dtypes[0]
+    other = next(dtype for dtype in dtypes if dtype != first)
+    return TypeError(f"{first} and {other} do not mix: convert one with astype")
+
+
+def changed_dtype(given: np.dtype, result: np.dtype) -> TypeError:
+    """A result of another precision than the inputs."""
+    return TypeError(f"{given} became {result}: convert with astype what is mixed in")
+
+
+def needs_floats(dtype: np.dtype) -> TypeError:
+    """A leaf of integers that asks for a gradient."""
+    return TypeError(f"a gradient needs floating-point numbers, not {dtype}: "
+                     "convert with Tensor(data.astype(np.float32), requires_grad=True)")
+
+
+def no_leaf(tensor: "Tensor") -> AttributeError:
+    """A tensor without a gradient of its own, which was asked for it."""
+    made = "was made by an operation" if tensor.grad_target else "asks for none"
+    return AttributeError("only a leaf with requires_grad=True has a gradient; this tensor " + made)
+
+
+def freed_graph() -> RuntimeError:
+    """A second backward through a graph."""
+    return RuntimeError("backward() went through this graph before and freed it: run the forward "
+                        "again, or add the losses and call backward() once")
+
+
+def no_initial_gradient(root: "Tensor", grad: Array | None) -> Exception:
+    """A backward that has nothing to do, or starts from a gradient of another shape or dtype."""
+    if root.grad_target is None:
+        return RuntimeError("backward() from a tensor that depends on nothing with "
+                            "requires_grad=True (or that was made under no_grad)")
+    if grad is None:
+        return RuntimeError(f"backward() of a tensor of shape {root.shape} needs the gradient of "
+                            "the same shape: only a single number has the obvious one, 1")
+    return ValueError(f"backward() of a tensor {root.shape} {root.dtype} needs a gradient of the "
+                      f"same shape and dtype, not {grad.shape} {grad.dtype}")
+
+
+def wrong_gradients(node: "Node", grads: Any) -> RuntimeError:
+    """A Function whose backward does not return a gradient for each input that needs one."""
+    name, inputs = node.function.__name__, node.inputs
+    if len(grads) != len(inputs):
+        return RuntimeError(f"{name}.backward returned {len(grads)} gradients for {len(inputs)} "
+                            "inputs")
+    missing = next(i for i, target in enumerate(inputs)
+                   if target is not None and grads[i] is None)
+    return RuntimeError(f"{name}.backward returned None for input {missing}, which needs a "
+                        "gradient")
