@@ -33,12 +33,13 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
     pipelines.  `poll` is called between operations, to advance messages.  Raises RuntimeError if
     nothing needs a gradient, or if the graph was walked before.
     """
-    first, walk = (root.grad_target, initial_gradient(root, grad)), Walk(root.grad_target, poll)
+    target, grad = initial_gradient(root, grad)
+    walk = Walk(target, poll)
     if not defer_weights:
-        walk.run([first])
+        walk.run([(target, grad)])
         return None
     deferred: Gradients = []
-    walk.run([first], deferred)
+    walk.run([(target, grad)], deferred)
     deferred.reverse()              # run takes from the end: now the first that was deferred
     return lambda: walk.run(deferred)
 
@@ -101,11 +102,11 @@ class Walk:
         weight_grads += [pair for pair in found if pair[0].weight_only]
 
 
-def initial_gradient(root: Tensor, grad: Array | None) -> Array:
-    """The gradient that backward starts from: `grad`, or 1 for a single number."""
+def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Array]:
+    """The target and the gradient that backward starts from: `grad`, or 1 for a single number."""
     if grad is None and root.size == 1:
         grad = np.ones_like(root.data)
     if root.grad_target is None or grad is None or \
             (grad.shape, grad.dtype) != (root.shape, root.dtype):
         raise no_initial_gradient(root, grad)
-    return grad
+    return root.grad_target, grad

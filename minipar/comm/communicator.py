@@ -9,17 +9,16 @@ arrive in the order in which they were sent.  A send may block until it is recei
 cluster reports it at once.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..backend import Array
+from .communicator_methods import CommunicatorMethods
 
 if TYPE_CHECKING:
-    from .progress import ProgressEngine
     from .trace import Trace
 
 HERE = str(Path(__file__).parent)
@@ -67,7 +66,7 @@ class OwnAlgorithm(NamedTuple):
     competes: Callable[[Any], bool]
 
 
-class Communicator(ABC):
+class Communicator(CommunicatorMethods):
     """A group of `size` ranks that can exchange messages; this process is number `rank` of them.
 
     `world_rank` is this rank's number in the whole world.  Methods marked *collective* must be
@@ -91,15 +90,6 @@ class Communicator(ABC):
             raise TypeError("a Communicator comes from launch(main), Cluster(n).run(main) or "
                             "Communicator.from_mpi(mpi_comm)")
         return super().__new__(cls)
-
-    @staticmethod
-    def from_mpi(mpi_comm: Any) -> "Communicator":
-        """Collective.  A communicator of the same ranks as `mpi_comm`, any of mpi4py's.
-
-        For programs that use mpi4py themselves: minipar's messages never meet theirs.
-        """
-        # Loaded here, since only this needs MPI; by name, since that module imports this one.
-        return import_module(".mpi.world", __package__).from_mpi(mpi_comm)
 
     @abstractmethod
     def isend(self, array: Array, dest: int, tag: int = 0) -> Request:
@@ -127,42 +117,10 @@ class Communicator(ABC):
         receiving.wait()
 
     @abstractmethod
-    def wait_any(self, requests: Sequence[Request | None]) -> int:
-        """Block until one of this rank's `requests` is done; return its index.
-
-        Entries that are None are skipped.  If several are done, a simulated rank takes the earliest
-        in virtual time, a real one the least index.  Works make no progress meanwhile.
-        """
-
-    @abstractmethod
     def split(self, color: int | None, key: int | None = None) -> "Communicator | None":
         """Collective.  A communicator of the ranks with this rank's `color`; None if that is None.
 
         Ranks are numbered by `key`, by default in their present order.
-        """
-
-    @abstractmethod
-    def node_of(self, rank: int) -> int:
-        """The number of the node of `rank`: a machine (0, 1, …) whose ranks share memory."""
-
-    @abstractmethod
-    def world_rank_of(self, rank: int) -> int:
-        """The number of `rank` in the whole world, by which traces know it."""
-
-    @property
-    def node(self) -> int:
-        """The number of this rank's node."""
-        return self.node_of(self.rank)
-
-    @abstractmethod
-    def now(self) -> float:
-        """Seconds on this rank's clock: virtual time on a simulated cluster, else wall time."""
-
-    @abstractmethod
-    def report_compute(self, name: str, flops: int, num_bytes: int, seconds: float) -> None:
-        """Report a computation that took `seconds` of wall time.
-
-        It is traced; on a simulated cluster it advances the virtual time.
         """
 
     def choose(self, operation: str, num_bytes: int) -> str | None:
@@ -172,24 +130,10 @@ class Communicator(ABC):
         """
         return None
 
-    @abstractmethod
-    def make_progress_engine(self) -> "ProgressEngine":
-        """An engine that runs non-blocking collectives on this rank (see `work.py`)."""
-
     @property
     def trace(self) -> "Trace | None":
         """The log of this rank's events on all its communicators; None while not tracing."""
         return self.rank_state.trace
-
-    def start_trace(self, replay: bool = False) -> None:
-        """Log this rank's messages and computations from now on; with `replay` its program too."""
-        self.rank_state.start_trace(self.group, replay)
-
-    def stop_trace(self) -> "Trace":
-        """Stop logging; return the log."""
-        trace = self.rank_state.trace
-        self.rank_state.log_to(None)
-        return trace
 
     def labelled(self, label: str) -> Labelled:
         """Context in which messages carry `label`, unless an outer context gives them another."""
