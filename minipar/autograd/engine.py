@@ -35,13 +35,10 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
     """
     target, grad = initial_gradient(root, grad)
     walk = Walk(target, poll)
-    if not defer_weights:
-        walk.run([(target, grad)])
-        return None
-    deferred: Gradients = []
-    walk.run([(target, grad)], deferred)
-    deferred.reverse()              # run takes from the end: now the first that was deferred
-    return lambda: walk.run(deferred)
+    if defer_weights:
+        return run_without_weights(walk, [(target, grad)])
+    walk.run([(target, grad)])
+    return None
 
 
 class Walk:
@@ -100,6 +97,14 @@ class Walk:
         target.ctx = target.inputs = None
         ready += [pair for pair in found if not pair[0].weight_only]
         weight_grads += [pair for pair in found if pair[0].weight_only]
+
+
+def run_without_weights(walk: Walk, ready: Gradients) -> Callable[[], None]:
+    """Bring the gradients of data to their targets; return the function that does the weights'."""
+    deferred: Gradients = []
+    walk.run(ready, deferred)
+    deferred.reverse()              # run takes from the end: now the first that was deferred
+    return lambda: walk.run(deferred)
 
 
 def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Array]:

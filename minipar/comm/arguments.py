@@ -43,11 +43,17 @@ def find_algorithm(comm: Communicator, operation: str, algorithms: Mapping[str, 
         return algorithms[name]
     if (operation, name) in comm.own_algorithms:
         return comm.own_algorithms[operation, name].run
+    raise unknown_algorithm(comm, name, algorithms)
+
+
+def unknown_algorithm(comm: Communicator, name: str,
+                      algorithms: Mapping[str, Callable]) -> Exception:
+    """An algorithm that this communicator does not have, perhaps because it is simulated."""
     if name in NEED_REAL_RANKS and not comm.own_algorithms:
         instead = "auto" if name == "mpi" else "blocked_ring"
-        raise TypeError(f'algorithm="{name}" needs real MPI ranks: start with mpirun, or choose '
-                        f'"{instead}"')
-    raise ValueError(f"unknown algorithm {name!r}: choose from {', '.join(algorithms)}, auto, mpi")
+        return TypeError(f'algorithm="{name}" needs real MPI ranks: start with mpirun, or choose '
+                         f'"{instead}"')
+    return ValueError(f"unknown algorithm {name!r}: choose from {', '.join(algorithms)}, auto, mpi")
 
 
 def check_out(out: Array | None, array: Array, shape: Sequence[int]) -> None:

@@ -17,20 +17,18 @@ import numpy as np
 from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
-from .module_methods import deepcopy, load_state_dict, state_dict, tree, unknown_attribute
+from .module_methods import ModuleMethods, unknown_attribute
 from .parameter import Parameter
 from .slab import Slab
 
 
-class Module:
+class Module(ModuleMethods):
     """Base of all parts of a model.
 
     A subclass assigns Parameters, Modules and lists of Modules as attributes and defines `forward`.
     """
 
     ignore_index = IGNORE_INDEX     # a target that does not count in this model's loss
-    state_dict, load_state_dict = state_dict, load_state_dict       # of module_methods.py
-    __deepcopy__, __repr__ = deepcopy, tree
 
     def __init__(self):
         self.__dict__.update(_parameters={}, _modules={}, _transforms=[], full_name="", slabs=[])
@@ -98,10 +96,6 @@ class Module:
     def parameters(self) -> list[Parameter]:
         """Every parameter once."""
         return [parameter for _, parameter in self.named_parameters()]
-
-    def num_parameters(self) -> int:
-        """The number of trainable numbers."""
-        return sum(parameter.size for parameter in self.parameters())
 
     def transform_parameters(self, transform: Callable[[Tensor], Tensor],
                              first: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Methods of a Module that training in one process does not need: its state, a copy, its tree.
 
-Each takes the module as its first argument; `Module` names them as its methods.
+Each takes the module as its first argument; `ModuleMethods`, Module's base, names them.
 """
 
 import copy
@@ -40,6 +40,11 @@ def load_state_dict(module: "Module", state: dict[str, np.ndarray]) -> None:
     for name, parameter in own.items():
         values = parameter.local_part(state[name]).astype(parameter.dtype, copy=False)
         parameter.data[...] = asarray_like(values, parameter.data)
+
+
+def num_parameters(module: "Module") -> int:
+    """The number of trainable numbers."""
+    return sum(parameter.size for parameter in module.parameters())
 
 
 def check_initialized(module: "Module") -> None:
@@ -89,3 +94,11 @@ def unknown_attribute(module: "Module", name: str) -> AttributeError:
     close = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], 1)
     return AttributeError(f"{type(module).__name__} has no attribute {name!r}"
                           + (f": did you mean {close[0]!r}?" if close else ""))
+
+
+class ModuleMethods:
+    """Base of Module."""
+
+    state_dict, load_state_dict = state_dict, load_state_dict
+    num_parameters = num_parameters
+    __deepcopy__, __repr__ = deepcopy, tree

@@ -10,7 +10,6 @@ buffer.)  Each segment knows its place in the global parameter, so collectives, 
 and checkpoints read segments and never guess shapes.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -89,27 +88,24 @@ class Slab:
     is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
-        self.parameters: list[Parameter] = []
-        self._views: list[Array] = []
-        self.segments: list[Segment] = []
         named, start = list(parameters), 0
+        self.parameters = [parameter for _, parameter in named]
+        self.segments: list[Segment] = []
+        self._views: list[Array] = []
+        num_elements = sum(parameter.size for parameter in self.parameters)
+        self.data: Array = allocate_zeros("parameters", like, num_elements)
+        self.grad: Array = allocate_zeros("gradients", like, num_elements)
         for name, parameter in named:
-            stop = start + math.prod(parameter.shape)
+            stop = start + parameter.size
             self.segments.append(Segment(name, start, stop, parameter.box, parameter.global_shape,
                                          parameter.replicated, order=parameter.order))
-            self.parameters.append(parameter)
-            start = stop
-        self.data: Array = allocate_zeros("parameters", like, start)
-        self.grad: Array = allocate_zeros("gradients", like, start)
-        for segment, parameter in zip(self.segments, self.parameters):
-            view = self.data[segment.start:segment.stop].reshape(segment.shape)
+            view, buffer = (a[start:stop].reshape(parameter.shape) for a in (self.data, self.grad))
             if parameter.initialized:
                 view[...] = parameter.data.astype(view.dtype)
             parameter.data = view
             self._views.append(view)
-            parameter.slot.grad = None
-            buffer = self.grad[segment.start:segment.stop].reshape(segment.shape)
-            parameter.slot.grad_buffer = lambda buffer=buffer: buffer
+            parameter.slot.grad, parameter.slot.grad_buffer = None, lambda buffer=buffer: buffer
+            start = stop
 
     def zero_grad(self) -> None:
         """Forget the gradients: the next backward writes instead of adding."""
@@ -128,12 +124,10 @@ class Slab:
         `drop_grad`.
         """
         if self.grad is None:
-            raise ValueError("the gradients of this slab are sharded over the ranks: use the "
-                             "strategy's slabs, strategy.slabs, instead of model.slabs")
+            raise grad_is_sharded()
         for parameter, segment, view in zip(self.parameters, self.segments, self._views):
             if parameter.data is not view:
-                raise ValueError(f"{segment.name}.data was replaced and would not be trained: "
-                                 f"write into it instead, {segment.name}.data[...] = values")
+                raise replaced(segment.name)
             if parameter.grad is None:
                 parameter.slot.grad = parameter.slot.grad_buffer()
                 parameter.slot.grad[...] = 0
@@ -143,3 +137,15 @@ class Slab:
         """A host copy of `values`, an array beside `data`, by parameter name."""
         return {s.name: np.array(to_host(values[s.start:s.stop])).reshape(s.shape)
                 for s in self.segments}
+
+
+def grad_is_sharded() -> ValueError:
+    """The gradients of a slab, asked for after `drop_grad`."""
+    return ValueError("the gradients of this slab are sharded over the ranks: use the strategy's "
+                      "slabs, strategy.slabs, instead of model.slabs")
+
+
+def replaced(name: str) -> ValueError:
+    """A parameter whose `data` is no longer a view of the slab."""
+    return ValueError(f"{name}.data was replaced and would not be trained: write into it instead, "
+                      f"{name}.data[...] = values")

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...backend import Array
 from ..function import Function
 from ..tensor import Tensor
 from .elementwise import rows, unbroadcast, unbroadcast_flops
@@ -51,11 +52,9 @@ class Linear(Function):
     @staticmethod
     def forward(ctx, x, w, bias):
         need_x, need_w, _ = ctx.needs_grad
-        if w.ndim != 2 or x.shape[-1] != w.shape[0]:
-            raise ValueError(f"the last axis of x has {x.shape[-1]} elements, the weight takes "
-                             f"{w.shape[0]}")
-        if bias is not None and bias.shape != w.shape[1:]:
-            raise ValueError(f"the bias has shape {bias.shape}, the weight gives {w.shape[1:]}")
+        if w.ndim != 2 or x.shape[-1] != w.shape[0] or bias is not None \
+                and bias.shape != w.shape[1:]:
+            raise misfit(x, w, bias)
         ctx.save(x if need_w else None, w if need_x else None)
         ctx.stop_if_requested()
         y = rows(x) @ w
@@ -73,6 +72,14 @@ class Linear(Function):
             weight = w()
             return (g @ weight.T).reshape(*leading, weight.shape[0])
         return [dx, lambda: rows(x()).T @ g, lambda: np.einsum("ni->i", g)]
+
+
+def misfit(x: Array, w: Array, bias: Array | None) -> ValueError:
+    """Arrays that `Linear` cannot multiply and add."""
+    if w.ndim != 2 or x.shape[-1] != w.shape[0]:
+        return ValueError(f"the last axis of x has {x.shape[-1]} elements, the weight takes "
+                          f"{w.shape[0]}")
+    return ValueError(f"the bias has shape {bias.shape}, the weight gives {w.shape[1:]}")
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
