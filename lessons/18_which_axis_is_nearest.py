@@ -24,8 +24,8 @@ from support.mesh_step import Step, predicted, step
 
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.collectives import sum_over_ranks
+from minipar.comm.cost.traffic import Traffic, between_nodes, bytes_by_axis
 from minipar.comm.simulated.topology import Link, Links
-from minipar.comm.traffic import Traffic, between_nodes, bytes_by_axis
 from minipar.launcher import launch, simulate
 from minipar.viz.mesh_traffic import MeshTraffic, draw_mesh_traffic
 

@@ -7,7 +7,7 @@
     simulated/          any number of ranks in one process, in virtual time
     mpi/                real ranks, through mpi4py
     cost/               what a collective costs, and which algorithm is fastest
-    trace.py            the log of messages and computations; traffic.py adds it up by axis
+    trace.py            the log of messages and computations
 
 The rest serves these: chunks, arguments and subgroup the collectives, objects the traces, progress
 the non-blocking collectives.

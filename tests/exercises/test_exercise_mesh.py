@@ -5,8 +5,8 @@ import pytest
 
 from minipar.comm import Cluster, Trace
 from minipar.comm.collectives import all_gather
+from minipar.comm.cost.traffic import bytes_by_axis
 from minipar.comm.mesh import DeviceMesh
-from minipar.comm.traffic import bytes_by_axis
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.hybrid import make_hybrid

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster, Trace
+from minipar.comm.cost.traffic import bytes_by_axis
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.topology import Link
-from minipar.comm.traffic import bytes_by_axis
 from minipar.compress.quantization.int_matmul import EXACT, LARGEST
 from minipar.launcher import simulate
 from minipar.memory.remat.plans import rematerialize, uniform

@@ -9,7 +9,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import sum_over_ranks
-from minipar.comm.traffic import bytes_by_axis
+from minipar.comm.cost.traffic import bytes_by_axis
 from minipar.launcher import simulate
 from minipar.parallel.pipeline import Timeline, Times
 from minipar.parallel.pipeline.schedule.timeline import Interval

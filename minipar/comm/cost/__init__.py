@@ -13,6 +13,7 @@ so that tests compare it with the messages counted on the simulated cluster.
     model, schedules, predict, textbook     what a collective costs
     network, choose, auto                   which algorithm "auto" takes
     measure, fit, calibration               the same, measured on a real machine
+    traffic                                 bytes counted from a trace, for each axis of a mesh
 """
 
 from ..collectives.all_reduce import BLOCK_BYTES

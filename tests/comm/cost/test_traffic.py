@@ -4,8 +4,8 @@ import numpy as np
 
 from minipar.comm import Cluster, Trace
 from minipar.comm.collectives import all_reduce
+from minipar.comm.cost.traffic import between_nodes, bytes_by_axis
 from minipar.comm.mesh import DeviceMesh
-from minipar.comm.traffic import between_nodes, bytes_by_axis
 
 
 def test_each_message_belongs_to_its_axis():

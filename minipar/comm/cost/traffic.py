@@ -5,8 +5,8 @@
 A message belongs to the axis along which the positions of its two ranks differ.
 """
 
-from .mesh import DeviceMesh
-from .trace import Trace
+from ..mesh import DeviceMesh
+from ..trace import Trace
 
 Traffic = dict[str, dict[tuple[int, int], int]]
 
