@@ -1,8 +1,11 @@
 """The program on the README's first page: at most 25 lines, and it does what the page says."""
 
+import io
 import re
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +20,16 @@ PROGRAM = re.search(r"```python\n(import minipar as mp\n.*?)```", README.read_te
                     re.DOTALL)[1]
 
 
-def losses(strategy: str, num_ranks: int, capsys) -> list[float]:
+@cache
+def losses(strategy: str, num_ranks: int) -> list[float]:
     """The losses that the program prints on simulated ranks, with this strategy."""
     names: dict = {}
+    printed = io.StringIO()
     body = PROGRAM.replace('"zero1"', repr(strategy)).replace("mp.launch(main)", "")
     exec(compile(body, "program", "exec"), names)
-    simulate(names["main"], Cluster(num_ranks))
-    return [float(line.split()[1]) for line in capsys.readouterr().out.splitlines()]
+    with redirect_stdout(printed):
+        simulate(names["main"], Cluster(num_ranks))
+    return [float(line.split()[1]) for line in printed.getvalue().splitlines()]
 
 
 def test_it_is_short():
@@ -32,10 +38,10 @@ def test_it_is_short():
 
 @pytest.mark.parametrize("strategy", ["dp", "ddp", "zero1", "zero2", "zero3", "fsdp"])
 @pytest.mark.parametrize("num_ranks", [1, 3])
-def test_any_strategy_on_any_number_of_ranks_learns_the_same(strategy, num_ranks, capsys):
-    alone = losses("ddp", 1, capsys)
+def test_any_strategy_on_any_number_of_ranks_learns_the_same(strategy, num_ranks):
+    alone = losses("ddp", 1)
     assert alone[-1] < alone[0] - 0.2
-    np.testing.assert_allclose(losses(strategy, num_ranks, capsys), alone, atol=0.0025)
+    np.testing.assert_allclose(losses(strategy, num_ranks), alone, atol=0.0025)
 
 
 @pytest.mark.skipif(find_mpirun() is None, reason="there is no mpirun: pip install '.[mpi]'")

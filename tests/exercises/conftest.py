@@ -1,8 +1,11 @@
 """A learner: someone with a copy of the source tree, who calls the tool and edits files."""
 
+import os
 import re
 import shutil
 import textwrap
+import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from minipar.commands import exercise as command
 from minipar.commands.exercise import main
 from minipar.exercises import catalog, source
+
+PARSE = cache(tomllib.loads)        # the same catalog in nearly every call of the tool
 
 
 class Learner:
@@ -39,10 +44,20 @@ class Learner:
                 if path.is_file() and path.suffix != ".pyc"}
 
 
+def copy(file, place):
+    """Link what Python has compiled, which it replaces and never changes; copy the rest."""
+    try:
+        os.link(file, place) if file.endswith(".pyc") else shutil.copy2(file, place)
+    except OSError:                     # another file system; or another process replaces the file
+        if not file.endswith(".pyc"):
+            raise
+
+
 @pytest.fixture
-def learner(tmp_path, capsys):
-    ignored = shutil.ignore_patterns("__pycache__", "files", "bench")
+def learner(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(catalog.tomllib, "loads", PARSE)
+    ignored = shutil.ignore_patterns("files", "bench", "*.pyc.*")
     for part in ("minipar", "tests/exercises"):
-        shutil.copytree(command.ROOT / part, tmp_path / part, ignore=ignored)
+        shutil.copytree(command.ROOT / part, tmp_path / part, ignore=ignored, copy_function=copy)
     shutil.copy(command.ROOT / "tests/conftest.py", tmp_path / "tests")
     return Learner(tmp_path, capsys)

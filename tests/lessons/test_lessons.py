@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21)      # lessons that predict seconds of simulated ranks
 ALONE = (0, 6, 20, 22, 23, 24, 25)          # lessons about the work within a rank
+LIKE_ANOTHER = (11, 13, 18, 21)             # its real ranks show what those of 10, 12, 14 do
 ONE = 12                    # the lesson that the default suite also runs in its own processes
 EXERCISES = catalog.load(ROOT)
 
@@ -42,11 +43,12 @@ def one_then_slow(lessons: list[Path]) -> list:
 
 
 def in_both_worlds(lessons: list[Path]) -> list:
-    """Each lesson on 3 simulated and 2 real ranks; on those under `slow`, if it is in `ALONE`."""
+    """Each lesson on 3 simulated and 2 real ranks; on those under `slow`, if it is in `ALONE`
+    or `LIKE_ANOTHER`."""
     found = []
     for lesson in lessons:
         for world in worlds(3, mpi=(2,)).mark.args[1]:
-            is_slow = int(lesson.name[:2]) in ALONE and world.marks
+            is_slow = int(lesson.name[:2]) in ALONE + LIKE_ANOTHER and world.marks
             found.append(pytest.param(lesson, *world.values, id=f"{lesson.stem}-{world.id}",
                                       marks=[*world.marks, *[pytest.mark.slow] * bool(is_slow)]))
     return found

@@ -16,6 +16,7 @@ from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline import SCHEDULES
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
+from tests.support.cases import assert_all_close
 
 VOCABULARY, TIME, ROWS = 11, 8, 12
 
@@ -82,10 +83,7 @@ def check(world, mesh, name="tied", parts=2, optimizer="sgd", **options):
 
     def body(comm):
         found = train(comm, name, on(mesh, **options), parts, optimizer)
-        assert found.keys() == expected.keys()
-        for what, values in found.items():
-            np.testing.assert_allclose(values, expected[what], rtol=1e-10, atol=1e-12,
-                                       err_msg=what)
+        assert_all_close(found, expected, rtol=1e-10, atol=1e-12)
     world.run(body)
 
 
@@ -96,8 +94,11 @@ def named(mesh):
 @worlds(8, mpi=())
 @pytest.mark.parametrize("mesh", MESHES, ids=named)
 def test_every_mesh_of_8_ranks_equals_one_process(world, mesh):
-    check(world, mesh, "tied", data_parallel="zero1", sequence_parallel=mesh["tp"] > 1)
-    check(world, mesh, "untied")
+    """In turn with tied weights and all that is sharded, and plain; the slow product has both."""
+    if MESHES.index(mesh) % 2 == 0:
+        check(world, mesh, "tied", data_parallel="zero1", sequence_parallel=mesh["tp"] > 1)
+    else:
+        check(world, mesh, "untied")
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def test_mistakes_are_found_before_the_ranks_start(words, message, capsys):
     assert capsys.readouterr().err == f"minipar: {message}\n"
 
 
-def test_pictures_and_checkpoints_of_an_offloaded_run(tmp_path, capsys):
+def test_pictures_and_checkpoints_of_an_offloaded_run(pictures, tmp_path, capsys):
     """Resumed with everything in a file, or with nothing: the same."""
     words = ["train", "--data", "synthetic", "--layers", "2", "--width", "32", "--batch", "16",
              "--strategy", "fsdp"]

@@ -178,7 +178,7 @@ def test_a_loss_that_is_no_number_stops_with_the_step(capsys):
     assert printed.count("\n") == 1
 
 
-def test_everything_is_shown_and_written(tmp_path, capsys):
+def test_everything_is_shown_and_written(pictures, tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog. " * 50)
     assert main(["train", *SMALL, "--data", str(text), "--steps", "5", "--mesh", "dp=2",
@@ -208,9 +208,6 @@ def test_under_mpirun_a_mistake_is_one_line_and_a_run_is_whole(tmp_path):
     wrong = run("--mesh", "dp=4")
     assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
     assert "for 4 ranks, but there are 3" in wrong.stderr
-    nan = run("--data", "synthetic", "--steps", "9", "--warmup", "0", "--optimizer", "sgd", "--lr",
-              "1e30", "--clip", "0")
-    assert nan.returncode == 1 and "at step 1" in nan.stderr and "Traceback" not in nan.stderr
     good = run("--data", "synthetic", "--steps", "5", "--verify", "2", "--out", str(tmp_path))
     assert good.returncode == 0, good.stderr
     assert "the same: after 2 steps in float64, 3 MPI ranks" in good.stdout
@@ -233,7 +230,7 @@ def test_any_mesh_is_one_rank(words):
     np.testing.assert_allclose(losses(num_ranks, options), alone, rtol=1e-10)
 
 
-def test_a_mesh_verifies_itself(capsys, tmp_path):
+def test_a_mesh_verifies_itself(pictures, capsys, tmp_path):
     words = "--data synthetic --steps 2 --mesh pp=2,dp=2,tp=2 --microbatches 3 --verify 2"
     assert main(["train", *SMALL, *words.split(), "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
