@@ -11,6 +11,15 @@ os.environ["MINIPAR_CACHE"] = os.path.join(os.path.dirname(__file__), "no_cache"
 
 pytest_plugins = ["minipar.testing.plugin"]
 
+# Tests that mostly wait for other processes run first, while real ranks use the core.
+WAITING = ("tests/test_launcher.py", "tests/testing/", "tests/comm/mpi_ranks/test_guardian.py",
+           "tests/exercises/test_tool")
+
+
+def pytest_collection_modifyitems(items: list) -> None:
+    """Begin with the tests that wait; the others keep their order."""
+    items.sort(key=lambda item: not item.nodeid.startswith(WAITING))
+
 
 def pytest_collection_finish() -> None:
     """Let the garbage collector skip the thousands of collected tests."""

@@ -1,6 +1,7 @@
 """--precision in the training program: refusals, strategies, and a run that goes on exactly."""
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -55,11 +56,14 @@ def exits(argv):
 @pytest.mark.parametrize("words", ["", "--strategy fsdp", "--mesh pp=2,dp=1,tp=2",
                                    "--strategy zero2 --reduce-dtype bf16"])
 def test_losses_are_about_those_of_float32(precision, bound, words):
-    num_ranks = 4 if "mesh" in words else 2
-    wide = losses(num_ranks, parse(*RUN, *words.split()))
-    narrow = losses(num_ranks, parse(*RUN, *words.split(), "--precision", precision))
+    wide, narrow = losses_of(words), losses_of(f"{words} --precision {precision}")
     assert narrow != wide
     np.testing.assert_allclose(narrow, wide, rtol=bound)
+
+
+@cache
+def losses_of(words):
+    return losses(4 if "mesh" in words else 2, parse(*RUN, *words.split()))
 
 
 @pytest.mark.parametrize("words, bound", [

@@ -47,7 +47,9 @@ def test_pieces_move_bytes_from_between_stages_into_them(pp, tp):
 
 
 @worlds(8, mpi=())
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", [
+    pytest.param(name, marks=[pytest.mark.slow] * (name not in ("interleaved", "zb_h1")))
+    for name in SCHEDULES])
 def test_every_schedule_equals_one_process(world, schedule):
     check(world, {"pp": 2, "dp": 2, "tp": 2}, parts=4, schedule=schedule, scatter_gather=True)
 
