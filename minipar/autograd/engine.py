@@ -91,12 +91,16 @@ class Walk:
         grad, function = self.accumulated.pop(target), target.function
         grads = function.backward(target.ctx, grad) if self.meter is None or not function.metered \
             else self.meter.backward(target, grad)
-        found = [(to, grad) for to, grad in zip(target.inputs, grads) if to is not None]
-        if len(grads) != len(target.inputs) or any(grad is None for _, grad in found):
+        if len(grads) != len(target.inputs):
             raise wrong_gradients(target, grads)
+        of_weights: Gradients = []
+        for below, grad in zip(target.inputs, grads):
+            if below is not None:
+                if grad is None:
+                    raise wrong_gradients(target, grads)
+                (of_weights if below.weight_only else ready).append((below, grad))
         target.ctx = target.inputs = None
-        ready += [pair for pair in found if not pair[0].weight_only]
-        weight_grads += [pair for pair in found if pair[0].weight_only]
+        weight_grads += of_weights
 
 
 def run_without_weights(walk: Walk, ready: Gradients) -> Callable[[], None]:

@@ -48,7 +48,7 @@ class PaperCost(NamedTuple):
         return reduced + gathered
 
 
-class Entry(NamedTuple):
+class StrategyEntry(NamedTuple):
     """One strategy: make(model, comm, **options), the options it takes, its cost by the paper."""
 
     title: str
@@ -82,15 +82,15 @@ def shard_by_block(model: Module, comm: Communicator, hybrid_shard: int | None =
 
 BUCKETS = ("wire", "bucket_mb", "first_bucket_mb")
 STRATEGIES = {
-    "dp": Entry("rank 0 drives (DataParallel)", DataParallel, cost=None),
-    "ddp": Entry("gradients summed in buckets (DistributedDataParallel)", DistributedDataParallel,
+    "dp": StrategyEntry("rank 0 drives (DataParallel)", DataParallel, cost=None),
+    "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)", DistributedDataParallel,
                  (*BUCKETS, "comm_hook")),
-    "zero1": Entry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS, PaperCost((STATES,))),
-    "zero2": Entry("and gradients (ZeRO-2)", ZeRO2, BUCKETS,
+    "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS, PaperCost((STATES,))),
+    "zero2": StrategyEntry("and gradients (ZeRO-2)", ZeRO2, BUCKETS,
                    PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
-    "zero3": Entry("and parameters, each weight gathered by itself (ZeRO-3)", ZeRO3,
+    "zero3": StrategyEntry("and parameters, each weight gathered by itself (ZeRO-3)", ZeRO3,
                    cost=PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
-    "fsdp": Entry("the same, gathered by block (fully_shard)", shard_by_block,
+    "fsdp": StrategyEntry("the same, gathered by block (fully_shard)", shard_by_block,
                   ("wire", "gather_wire", "hybrid_shard", "reshard_after_forward", "prefetch"),
                   PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
 }

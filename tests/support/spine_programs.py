@@ -66,7 +66,7 @@ def strategies() -> None:
     from minipar.random import training_step
 
     x, labels = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0])
-    config = GPTConfig(vocab_size=8, context=4, num_layers=2, num_heads=2, width=8, dropout=0.1)
+    config = GPTConfig(vocab_size=8, context=4, num_layers=2, num_heads=2, width=8)
     ids = np.arange(16).reshape(4, 4) % 8
 
     def mlp() -> MLP:

@@ -39,17 +39,17 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     result is written into `out`, if given.  Raises ValueError if the lengths do not add up to the
     axis `split_dim`.
     """
-    p, r, work = comm.size, comm.rank, axis_first(array, split_dim)
-    length = work.shape[0]
+    p, r, lines = comm.size, comm.rank, axis_first(array, split_dim)
+    length = lines.shape[0]
     if counts is None and length % p:
         raise ValueError(f"axis {split_dim} of length {length} does not divide among {p} ranks")
     if counts is not None and [np.size(row) for row in counts] != [p] * p:
         raise ValueError(f"counts has {len(counts)} rows, or one of another length: give {p} rows "
                          f"of {p}, what each rank sends each")
     cuts = piece_bounds(length, p, None if counts is None else counts[r])
-    outgoing = [work[start:stop] for start, stop in cuts]
+    outgoing = [lines[start:stop] for start, stop in cuts]
     lengths = [length // p] * p if counts is None else [row[r] for row in counts]
-    incoming = [np.empty_like(work, shape=(n, *work.shape[1:]), order="C") for n in lengths]
+    incoming = [np.empty_like(lines, shape=(n, *lines.shape[1:]), order="C") for n in lengths]
     joined = [np.moveaxis(piece, 0, split_dim) for piece in incoming]
     check_out(out, array, with_length(joined[0].shape, concat_dim,
                                       sum(piece.shape[concat_dim] for piece in joined)))

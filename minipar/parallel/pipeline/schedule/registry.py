@@ -40,7 +40,7 @@ class Formula(NamedTuple):
         return evaluate(self.expression) if all(map(evaluate, self.conditions)) else None
 
 
-class Entry(NamedTuple):
+class ScheduleEntry(NamedTuple):
     """One schedule of the table."""
 
     make: Callable[..., Schedule]           # of (p, m), or (p, m, v) if `any_stages`
@@ -53,20 +53,20 @@ class Entry(NamedTuple):
     is_quadratic: bool = False              # whether making it takes p² steps even for few m
 
 
-SCHEDULES: dict[str, Entry] = {
-    "gpipe": Entry(gpipe, Formula("(m + p - 1) * (F + B)"), Formula("m")),
-    "1f1b": Entry(one_f_one_b, Formula("(m + p - 1) * (F + B)"), Formula("min(p - r, m)")),
-    "interleaved": Entry(
+SCHEDULES: dict[str, ScheduleEntry] = {
+    "gpipe": ScheduleEntry(gpipe, Formula("(m + p - 1) * (F + B)"), Formula("m")),
+    "1f1b": ScheduleEntry(one_f_one_b, Formula("(m + p - 1) * (F + B)"), Formula("min(p - r, m)")),
+    "interleaved": ScheduleEntry(
         interleaved, Formula("(v * m + p - 1) * (F + B)", ("m >= p",)),
         Formula("min(2 * (p - r - 1) + (v - 1) * p + 1, v * m)", ("m % p == 0",)),
         num_stages=2, any_stages=True, has_groups=True),
-    "looped_breadth_first": Entry(
+    "looped_breadth_first": ScheduleEntry(
         looped_breadth_first, Formula("(v * m + p - 1) * (F + B)", ("m >= p",)), Formula("v * m"),
         num_stages=2, any_stages=True),
-    "zb_h1": Entry(
+    "zb_h1": ScheduleEntry(
         zb_h1, Formula("m * (F + B) + (p - 1) * (F + I - W)", ("m >= p", "W <= F", "W <= I")),
         Formula("min(p, m)")),
-    "zb_v": Entry(
+    "zb_v": ScheduleEntry(
         zb_v, Formula("(6 * m + p - 1) * F", ("m >= p", "F == I", "I == W")),
         placement=v_placement, num_stages=2, is_quadratic=True),
 }
