@@ -83,16 +83,18 @@ def shard_by_block(model: Module, comm: Communicator, hybrid_shard: int | None =
 BUCKETS = ("wire", "bucket_mb", "first_bucket_mb")
 STRATEGIES = {
     "dp": StrategyEntry("rank 0 drives (DataParallel)", DataParallel, cost=None),
-    "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)", DistributedDataParallel,
-                 (*BUCKETS, "comm_hook")),
-    "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS, PaperCost((STATES,))),
+    "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)",
+                         DistributedDataParallel, (*BUCKETS, "comm_hook")),
+    "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS,
+                           PaperCost((STATES,))),
     "zero2": StrategyEntry("and gradients (ZeRO-2)", ZeRO2, BUCKETS,
-                   PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
+                           PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
     "zero3": StrategyEntry("and parameters, each weight gathered by itself (ZeRO-3)", ZeRO3,
-                   cost=PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
-    "fsdp": StrategyEntry("the same, gathered by block (fully_shard)", shard_by_block,
-                  ("wire", "gather_wire", "hybrid_shard", "reshard_after_forward", "prefetch"),
-                  PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
+                           cost=PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
+    "fsdp": StrategyEntry(
+        "the same, gathered by block (fully_shard)", shard_by_block,
+        ("wire", "gather_wire", "hybrid_shard", "reshard_after_forward", "prefetch"),
+        PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
 }
 ON_A_MESH = ("schedule", "virtual_stages", "cuts", "sequence_parallel", "scatter_gather", "wire",
              "gather_wire", "activation_format")
