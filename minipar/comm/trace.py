@@ -18,7 +18,6 @@ other links (`replay.py`):
 
     ("send", group, tag, dest, bytes)           ("recv", group, tag, source, bytes)
     ("wait", number of the send or receive)     ("compute", name, seconds)
-    ("sendrecv", group, tag, dest, bytes, source, bytes)
     ("split", group, color, key, new group)     ("poll",)     ("world", group where it began)
     ("shared", bytes)           an all-reduce in shared memory, which has no messages
 

@@ -23,9 +23,10 @@ from ...backend import Array
 from ..communicator import Choose, Chooser, Communicator
 from ..trace import Trace
 from .communicator import SimulatedCommunicator
-from .deadlock import Closed, Deadlock, describe_stuck, lines_of
-from .mismatch import CollectiveMismatch, describe_mismatch
-from .rank import Rank, count_ranks, misfit
+from .deadlock import Closed, raise_cause
+from .mismatch import compare
+from .rank import Rank, misfit
+from .topology import count_ranks
 
 
 def by_model(comm: Communicator) -> Choose:
@@ -42,7 +43,8 @@ class Cluster:
     work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth), or, with clock="wall", as
     long as it really took.  `faults`: slow and lost ranks (faults.py).  `trace`: True logs messages
     and computation, "replay" also the programs that replay.py needs.  `chooser`: decides which
-    algorithm "auto" means; None means the first one of each operation, the ring.
+    algorithm "auto" means; None means the first one of each operation, the ring.  `compare_calls`:
+    all ranks' calls of a collective are compared (mismatch.py), which takes a little time.
     """
 
     def __init__(self, num_ranks: int | None = None, *, nodes: int | None = None,
@@ -50,17 +52,19 @@ class Cluster:
                  bandwidth: float = 1e10, flops_per_second: float = 1e11,
                  memory_bandwidth: float = 1e11, eager: int = 0, trace: bool | str = False,
                  clock: str = "model", links: Any = None, faults: Any = None,
-                 chooser: Chooser | None = by_model):
-        num_ranks, self.devices_per_node = count_ranks(num_ranks, nodes, devices_per_node)
+                 chooser: Chooser | None = by_model, compare_calls: bool = True):
+        if num_ranks is None or num_ranks < 1 or nodes or devices_per_node:
+            num_ranks, devices_per_node = count_ranks(num_ranks, nodes, devices_per_node)
         if clock not in ("model", "wall"):
             raise ValueError(f"clock is 'model' or 'wall', not {clock!r}")
         if trace not in (False, True, "replay"):
             raise ValueError(f"trace is False, True or 'replay', not {trace!r}")
-        self.num_ranks, self.latency, self.bandwidth = num_ranks, latency, bandwidth
+        self.num_ranks, self.devices_per_node = num_ranks, devices_per_node or num_ranks
+        self.latency, self.bandwidth = latency, bandwidth
         self.flops_per_second, self.memory_bandwidth = flops_per_second, memory_bandwidth
         self.eager, self.clock, self.seconds_per_byte = eager, clock, 1 / bandwidth
         self.links, self.faults = links, faults     # each is told of a run by begin(cluster)
-        self.chooser = chooser
+        self.chooser, self.compare = chooser, compare if compare_calls else None
         self.ranks = [Rank(i, Trace(programs={i: []} if trace == "replay" else {}) if trace
                            else None) for i in range(num_ranks)]
         self._begin()
@@ -144,12 +148,8 @@ class Cluster:
             while self.ready:
                 heappop(self.ready)[2].switch()
             stuck = [rank for rank in self.ranks if not rank.greenlet.dead]
-            differ = [calls for calls in self.calls.values() if calls.differ]
-            if stuck or differ:
-                error = (CollectiveMismatch(describe_mismatch(differ[0])) if differ else
-                         Deadlock(describe_stuck(stuck, self)))
-                error.stacks = {rank.number: lines_of(rank.greenlet.gr_frame) for rank in stuck}
-                raise error
+            if stuck or self.calls:
+                raise_cause(stuck, self)
         finally:
             self._end()
             if collecting:

@@ -1,13 +1,11 @@
 """The communicator of a simulated rank: where the two halves of each message meet."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from ...backend import Array
-from ..communicator import Communicator, Labelled, Request, some_of, source_line
-from .mismatch import add_call, arguments_of
-from .rank import Calls, Rank, SimulatedRequest, Split
+from ..communicator import Communicator, Labelled, Request, some_of
+from .rank import Rank, SimulatedRequest, Split
 
 
 class SimulatedCommunicator(Communicator):
@@ -20,7 +18,7 @@ class SimulatedCommunicator(Communicator):
         self.cluster, self.rank_state, self.rank, self.group = cluster, me, rank, group
         self.size = len(cluster.groups[group])
         self.world_rank = me.number
-        self._num_calls, self.label = 0, ""     # set here: found faster than on the class
+        self.num_calls, self.label = 0, ""     # set here: found faster than on the class
 
     def channel(self, me: Any, number: int) -> "SimulatedCommunicator":
         """The same ranks as a group of its own: messages of another `number` never meet them.
@@ -79,8 +77,7 @@ class SimulatedCommunicator(Communicator):
         end = min(start + seconds * me.slowness, me.lost_at)
         if me.trace is not None:
             me.trace.spans.append((me.number, name, start, end))
-            if me.actions is not None:
-                me.actions.append(("compute", name, seconds))
+            me.log("compute", name, seconds)
         me.compute_until(end)
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> SimulatedRequest:
@@ -95,8 +92,7 @@ class SimulatedCommunicator(Communicator):
             send.array, send.done = array.copy(), me.clock
         key = (self.group, self.rank, dest, tag)
         if me.actions is not None:
-            send.number = len(me.actions)
-            me.actions.append(("send", self.group, tag, dest, array.nbytes))
+            send.number = me.log("send", self.group, tag, dest, array.nbytes)
         recv = cluster.recvs.pop(key, None)
         if recv is None:
             send.stand_in_line(cluster.sends, key)
@@ -120,8 +116,7 @@ class SimulatedCommunicator(Communicator):
         recv = SimulatedRequest(me, out, self.label)
         key = (self.group, source, self.rank, tag)
         if me.actions is not None:
-            recv.number = len(me.actions)
-            me.actions.append(("recv", self.group, tag, source, out.nbytes))
+            recv.number = me.log("recv", self.group, tag, source, out.nbytes)
         send = cluster.sends.pop(key, None)
         if send is None:
             recv.stand_in_line(cluster.recvs, key)
@@ -139,7 +134,9 @@ class SimulatedCommunicator(Communicator):
         waiting needs no request."""
         cluster, me = self.cluster, self.rank_state
         if me.actions is not None or cluster.eager:
-            self.sendrecv_in_parts(array, dest, out, source, tag)
+            send, recv = self.isend(array, dest, tag), self.irecv(out, source, tag)
+            recv.wait()
+            send.wait()
             return
         if not (0 <= dest < self.size and 0 <= source < self.size):
             self.check_peer(dest, "dest")
@@ -179,49 +176,19 @@ class SimulatedCommunicator(Communicator):
         elif sent > me.clock:
             me.clock = sent
 
-    def sendrecv_in_parts(self, array: Array, dest: int, out: Array, source: int,
-                          tag: int) -> None:
-        """`sendrecv` for eager messages, and for programs: one entry in place of four."""
-        me, actions = self.rank_state, self.rank_state.actions
-        if actions is not None:
-            actions.append(("sendrecv", self.group, tag, dest, array.nbytes, source, out.nbytes))
-        me.actions = None
-        send, recv = self.isend(array, dest, tag), self.irecv(out, source, tag)
-        recv.wait()
-        send.wait()
-        me.actions = actions
-
     def collective(self, operation: str, array: Array | None = None, uneven: int | None = None,
                    **options: Any) -> Labelled:
         """Context of a collective.  A rank whose call differs from the first rank's stops here."""
-        self._num_calls += 1
-        if self.size > 1:
-            caller = sys._getframe(2)       # the caller of the collective
-            self._compare(source_line(caller, self.started),
-                          arguments_of(operation, array, uneven, options))
+        self.num_calls += 1
+        if self.cluster.compare is not None and self.size > 1:
+            self.cluster.compare(self, operation, array, uneven, options)
         return Labelled(self, operation)
-
-    def _compare(self, place: str, arguments: dict[str, Any]) -> None:
-        cluster, key = self.cluster, (self.group, self._num_calls)
-        calls = cluster.calls.get(key)
-        if calls is None:
-            calls = cluster.calls[key] = Calls()
-        calls.num_ranks += 1
-        if not add_call(calls, self.world_rank, place, arguments):
-            calls.differ = True
-        all_here = calls.num_ranks == self.size
-        if calls.differ:
-            if all_here:                    # the run ends now; else when no rank can go on
-                cluster.ready.clear()
-            self.rank_state.block(calls)
-        elif all_here:
-            del cluster.calls[key]
 
     def split(self, color: int | None, key: int | None = None) -> "SimulatedCommunicator | None":
         """Collective.  A communicator of the ranks with this rank's `color`."""
         self.collective("split")
         cluster, me = self.cluster, self.rank_state
-        split = cluster.splits.setdefault((self.group, self._num_calls), Split())
+        split = cluster.splits.setdefault((self.group, self.num_calls), Split())
         split.arrived.append((self.rank if key is None else key, self.rank, color, me))
         if len(split.arrived) == self.size:
             split.form(cluster.groups, cluster.groups[self.group], cluster.ready)
@@ -230,8 +197,7 @@ class SimulatedCommunicator(Communicator):
         if split.done > me.clock:
             me.clock = split.done
         group = None if color is None else split.groups[color]
-        if me.actions is not None:
-            me.actions.append(("split", self.group, color, key, group))
+        me.log("split", self.group, color, key, group)
         if group is None:
             return None
         return SimulatedCommunicator(cluster, me, cluster.groups[group].index(me.number), group)

@@ -4,6 +4,7 @@ from types import FrameType
 from typing import Any
 
 from ..communicator import source_line
+from .mismatch import CollectiveMismatch, describe_mismatch
 from .rank import Rank, SimulatedRequest
 
 
@@ -25,6 +26,17 @@ class Closed(dict):
 def lines_of(frame: FrameType | None) -> list[tuple[str, int]]:
     """File and line of each frame of a suspended rank, the innermost first."""
     return [(frame.f_code.co_filename, frame.f_lineno), *lines_of(frame.f_back)] if frame else []
+
+
+def raise_cause(stuck: list[Rank], cluster: Any) -> None:
+    """Raise CollectiveMismatch if calls differ, else Deadlock if ranks are stuck."""
+    differ = [calls for calls in cluster.calls.values() if calls.differ]
+    if not stuck and not differ:
+        return
+    error = (CollectiveMismatch(describe_mismatch(differ[0])) if differ else
+             Deadlock(describe_stuck(stuck, cluster)))
+    error.stacks = {rank.number: lines_of(rank.greenlet.gr_frame) for rank in stuck}
+    raise error
 
 
 def describe_stuck(stuck: list[Rank], cluster: Any) -> str:

@@ -5,13 +5,15 @@
 
 All ranks of a communicator must call the same collectives in the same order, with equal arguments
 (MPI 4.1, chapter 6).  If they do not, messages of different collectives may still fit each other,
-and the result is wrong without an error.  Calls are plain values, which `communicator.py` collects.
+and the result is wrong without an error.  `Cluster(…, compare_calls=False)` omits the comparison.
 """
 
 import reprlib
+import sys
 from typing import Any, NamedTuple
 
 from ...backend import Array
+from ..communicator import source_line
 
 MOST = 16               # ranks in a line of the report, and lines
 
@@ -34,6 +36,18 @@ class Call(NamedTuple):
                 f"({', '.join(given)}) at {self.place}")
 
 
+class Calls(list):
+    """The calls of a communicator's ranks for their n-th collective.
+
+    A rank whose call does not fit the first one waits here until the run ends.
+    """
+
+    num_ranks, differ, done = 0, False, None
+
+    def __str__(self) -> str:
+        return "for the other ranks to call the same collective"
+
+
 class CollectiveMismatch(RuntimeError):
     """The ranks of a communicator called different collectives, or with different arguments.
 
@@ -41,6 +55,30 @@ class CollectiveMismatch(RuntimeError):
     """
 
     stacks: dict[int, list[tuple[str, int]]] = {}
+
+
+def compare(comm: Any, operation: str, array: Array | None, uneven: int | None,
+            options: dict) -> None:
+    """Compare this rank's call of a collective with the others'; block the rank if they differ.
+
+    Called by `SimulatedCommunicator.collective`.
+    """
+    cluster, key = comm.cluster, (comm.group, comm.num_calls)
+    calls = cluster.calls.get(key)
+    if calls is None:
+        calls = cluster.calls[key] = Calls()
+    calls.num_ranks += 1
+    place = source_line(sys._getframe(3), comm.started)     # the caller of the collective
+    if not add_call(calls, comm.world_rank, place,
+                    arguments_of(operation, array, uneven, options)):
+        calls.differ = True
+    all_here = calls.num_ranks == comm.size
+    if calls.differ:
+        if all_here:                        # the run ends now; else when no rank can go on
+            cluster.ready.clear()
+        comm.rank_state.block(calls)
+    elif all_here:
+        del cluster.calls[key]
 
 
 def arguments_of(operation: str, array: Array | None, uneven: int | None, options: dict) -> dict:

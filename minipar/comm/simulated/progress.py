@@ -142,8 +142,7 @@ class PausingRank:
 def wait_any(live: Sequence[tuple[int, Any]]) -> int:
     """Block until one of the (index, request) pairs is done; return the earliest one's index."""
     me = live[0][1].rank
-    if me.actions is not None:
-        me.actions.append(POLL)
+    me.log(*POLL)
     for _, request in live:         # each gets a stand-in that waits for it alone
         request.rank = PausingRank(me)
         request.rank.waiting = request

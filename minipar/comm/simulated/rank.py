@@ -12,22 +12,6 @@ from ..rank_state import RankState
 from ..trace import POLL
 
 
-def count_ranks(num_ranks: int | None, nodes: int | None,
-                devices_per_node: int | None) -> tuple[int, int]:
-    """(ranks, devices per node) of a cluster, from the arguments given; one node by default."""
-    if num_ranks is None:
-        num_ranks = (nodes or 1) * (devices_per_node or 1)
-    if num_ranks < 1:
-        raise ValueError(f"a cluster has at least 1 rank, not {num_ranks}")
-    if devices_per_node is None:
-        devices_per_node = max(1, num_ranks // (nodes or 1))
-    if num_ranks != (nodes or num_ranks // devices_per_node) * devices_per_node:
-        raise ValueError(f"{num_ranks} ranks do not fill {nodes or 'whole'} nodes of "
-                         f"{devices_per_node} devices: choose Cluster(nodes=n, "
-                         "devices_per_node=d), which has n * d ranks")
-    return num_ranks, devices_per_node
-
-
 class Rank(RankState):
     """The state that all communicators of one simulated rank share."""
 
@@ -114,18 +98,18 @@ class SimulatedRequest:
 
     def wait(self) -> None:
         """Block this rank, but not the process, until both halves have met."""
-        if self.rank.actions is not None:
-            self.rank.actions.append(("wait", self.number))
+        rank = self.rank
+        if rank.actions is not None:
+            rank.log("wait", self.number)
         if self.done is None:
-            self.rank.block(self)
-        if self.done > self.rank.clock:
-            self.rank.clock = self.done
+            rank.block(self)
+        if self.done > rank.clock:
+            rank.clock = self.done
 
     def test(self) -> bool:
         """True if it is done.  If asked twice at one virtual time, it waits first."""
         rank = self.rank
-        if rank.actions is not None:
-            rank.actions.append(POLL)
+        rank.log(*POLL)
         if self.done is None or self.done > rank.clock:
             if rank.asks_again():
                 self.wait()
@@ -143,18 +127,6 @@ def misfit(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:
     return ValueError(f"rank {dest.number} receives into {out.dtype} {out.shape}, but rank "
                       f"{source.number} sends {array.dtype} {array.shape}: sizes and dtypes must "
                       "be equal")
-
-
-class Calls(list):
-    """The calls of a communicator's ranks for their n-th collective (see mismatch.py).
-
-    A rank whose call does not fit the first one waits here until the run ends.
-    """
-
-    num_ranks, differ, done = 0, False, None
-
-    def __str__(self) -> str:
-        return "for the other ranks to call the same collective"
 
 
 class Split:

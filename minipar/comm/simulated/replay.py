@@ -71,10 +71,7 @@ def play(world: SimulatedCommunicator, program: list[tuple], compute: float = 1.
         return comms[group]
 
     for number, (kind, *details) in enumerate(program):
-        if kind == "sendrecv":
-            group, tag, dest, num_bytes, source, num_bytes_in = details
-            comm_of(group).sendrecv(Blank(num_bytes), dest, Blank(num_bytes_in), source, tag)
-        elif kind in ("send", "recv"):
+        if kind in ("send", "recv"):
             group, tag, peer, num_bytes = details
             post = comm_of(group).isend if kind == "send" else comm_of(group).irecv
             requests[number] = post(Blank(num_bytes), peer, tag)

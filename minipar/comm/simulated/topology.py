@@ -17,6 +17,22 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
+def count_ranks(num_ranks: int | None, nodes: int | None,
+                devices_per_node: int | None) -> tuple[int, int]:
+    """(ranks, devices per node) of a cluster, from the arguments given; one node by default."""
+    if num_ranks is None:
+        num_ranks = (nodes or 1) * (devices_per_node or 1)
+    if num_ranks < 1:
+        raise ValueError(f"a cluster has at least 1 rank, not {num_ranks}")
+    if devices_per_node is None:
+        devices_per_node = max(1, num_ranks // (nodes or 1))
+    if num_ranks != (nodes or num_ranks // devices_per_node) * devices_per_node:
+        raise ValueError(f"{num_ranks} ranks do not fill {nodes or 'whole'} nodes of "
+                         f"{devices_per_node} devices: choose Cluster(nodes=n, "
+                         "devices_per_node=d), which has n * d ranks")
+    return num_ranks, devices_per_node
+
+
 class Link(NamedTuple):
     """`latency` in seconds, `bandwidth` in bytes per second."""
 
