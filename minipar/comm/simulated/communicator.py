@@ -134,9 +134,9 @@ class SimulatedCommunicator(Communicator):
         waiting needs no request."""
         cluster, me = self.cluster, self.rank_state
         if me.actions is not None or cluster.eager:
-            send, recv = self.isend(array, dest, tag), self.irecv(out, source, tag)
-            recv.wait()
-            send.wait()
+            sending, receiving = self.isend(array, dest, tag), self.irecv(out, source, tag)
+            receiving.wait()
+            sending.wait()
             return
         if not (0 <= dest < self.size and 0 <= source < self.size):
             self.check_peer(dest, "dest")
