@@ -5,6 +5,7 @@
     engine.py       backward: the walk over the graph (consumers are counted in graph.py)
     saved.py        arrays kept for backward, and hooks on them
     meter.py        FLOPs, bytes and calls of each operation
+    errors.py       what a wrong call is told
     gradcheck.py    derivatives against finite differences
     ops/            the operations, one file a family, each with its derivative beside it
 

@@ -1,6 +1,6 @@
 """Ranks that exchange messages: real MPI processes or a simulated cluster, and collectives on both.
 
-    communicator.py     the interface: send, recv, split, trace
+    communicator.py     the interface: send, recv, split (clock, nodes, trace: its base class)
     collectives/        all-reduce and the others, one file per operation, the ring first
     work.py             non-blocking collectives: start, progress, wait
     mesh.py             the ranks as a grid with named axes
