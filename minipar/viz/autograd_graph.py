@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from ..autograd.graph import topological_order
+from ..autograd.tensor import GradientSlot
 from ..units import in_bytes
 from .colors import BLACK, BLUE, DARK, GREEN
 from .figure import new_figure, save
@@ -71,7 +72,7 @@ def _owner(array: Any) -> Any:
 
 
 def _is_leaf(target: Any) -> bool:
-    return target is not None and not hasattr(target, "inputs")
+    return isinstance(target, GradientSlot)
 
 
 def draw_autograd_graph(root: Any, names: Mapping[str, Any], path: str | Path,
