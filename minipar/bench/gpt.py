@@ -16,7 +16,15 @@ from ..nn import GPT, GPTConfig
 from ..optim import AdamW
 from ..plan.activations import gpt_activations
 from .peers.numpy_gpt import NumpyGPT
-from .timing import Row, check_same, import_torch, interleave, medians, milliseconds
+from .timing import (
+    Row,
+    check_same,
+    import_torch,
+    interleave,
+    medians,
+    milliseconds,
+    training_step,
+)
 
 CONFIG = GPTConfig(vocab_size=512, context=128, num_layers=4, num_heads=8, width=256, tied=False)
 BATCH = 8
@@ -29,20 +37,9 @@ def make_batch(num_samples: int, config: GPTConfig = CONFIG) -> tuple[np.ndarray
     return tokens[:, :-1].copy(), tokens[:, 1:].copy()
 
 
-def make_step(model: GPT, ids: np.ndarray, targets: np.ndarray,
-              exchange: Callable[[GPT], None] | None = None) -> Callable[[], float]:
-    """minipar's training step; `exchange` sums the gradients over ranks, if there are several."""
-    optimizer = AdamW(model.slabs, lr=1e-3)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = model.loss(ids, targets)
-        loss.backward()
-        if exchange is not None:
-            exchange(model)
-        optimizer.step()
-        return loss.item()
-    return step
+def make_step(model: GPT, ids: np.ndarray, targets: np.ndarray) -> Callable[[], float]:
+    """minipar's training step, with AdamW."""
+    return training_step(AdamW(model.slabs, lr=1e-3), lambda: model.loss(ids, targets))
 
 
 def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray,
@@ -55,14 +52,7 @@ def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray,
     model = copy_state(state, TorchGPT(CONFIG))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     ids, targets = torch.tensor(ids), torch.tensor(targets)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = model.loss(ids, targets)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-    return {"PyTorch": step}
+    return {"PyTorch": training_step(optimizer, lambda: model.loss(ids, targets))}
 
 
 def measure(num_rounds: int, malloc: str = "kept") -> list[Row]:

@@ -11,7 +11,15 @@ import numpy as np
 from ..backend.malloc import keep_freed_memory
 from ..nn import MLP
 from ..optim import SGD, Adam
-from .timing import Row, check_same, import_torch, interleave, medians, milliseconds
+from .timing import (
+    Row,
+    check_same,
+    import_torch,
+    interleave,
+    medians,
+    milliseconds,
+    training_step,
+)
 
 SIZES, BATCH, RATE = (784, 512, 512, 10), 128, 1e-3
 
@@ -30,15 +38,8 @@ def _measure(name: str, kind: type, target: float, x: np.ndarray, labels: np.nda
              num_rounds: int) -> Row:
     model = MLP(SIZES).initialize(seed=0)
     optimizer = kind(model.slabs, lr=RATE)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = model.loss(x, labels)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    steps = {"minipar": step, **_torch_steps(name, model.state_dict(), x, labels)}
+    steps = {"minipar": training_step(optimizer, lambda: model.loss(x, labels)),
+             **_torch_steps(name, model.state_dict(), x, labels)}
     check_same(f"MLP step, {name}", steps)
     seconds = medians(interleave(steps, num_rounds))
     ours = seconds.pop("minipar")
@@ -60,11 +61,4 @@ def _torch_steps(name: str, state: dict[str, np.ndarray], x: np.ndarray,
     model = copy_state(state, TorchMLP(SIZES))
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=RATE)
     x, labels = torch.tensor(x), torch.tensor(labels)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = model.loss(x, labels)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-    return {"PyTorch": step}
+    return {"PyTorch": training_step(optimizer, lambda: model.loss(x, labels))}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,17 @@ class Row:
         if self.ratio is None or self.target is None:
             return None
         return self.ratio >= self.target if self.at_least else self.ratio <= self.target
+
+
+def training_step(optimizer: Any, compute_loss: Callable[[], Any]) -> Callable[[], float]:
+    """A training step that returns the loss, of minipar or of PyTorch."""
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = compute_loss()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+    return step
 
 
 def interleave(steps: dict[str, Callable[[], object]], num_rounds: int, num_warmup: int = 3,

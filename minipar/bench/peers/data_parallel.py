@@ -18,7 +18,14 @@ from ...nn import GPT
 from ...parallel.strategy import Microbatch
 from ..data_parallel import make_step
 from ..gpt import BATCH, CONFIG, make_batch
-from ..timing import Row, check_same, import_torch, milliseconds, seconds_of_slowest
+from ..timing import (
+    Row,
+    check_same,
+    import_torch,
+    milliseconds,
+    seconds_of_slowest,
+    training_step,
+)
 
 PAIRS = {"ddp": ("PyTorch DDP, gloo", 1.15), "fsdp": ("PyTorch FSDP2, gloo", 1.30)}
 
@@ -73,14 +80,8 @@ def _torch_step(torch: ModuleType, name: str, batch: Microbatch) -> Callable[[],
         trained = torch.distributed.fsdp.fully_shard(model)
     optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3, fused=True)
     ids, targets = torch.tensor(batch.inputs), torch.tensor(batch.targets)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(trained(ids).flatten(0, 1), targets.flatten())
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-    return step
+    return training_step(optimizer, lambda: torch.nn.functional.cross_entropy(
+        trained(ids).flatten(0, 1), targets.flatten()))
 
 
 def _mean(comm: Communicator, loss: float) -> float:
