@@ -24,7 +24,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 # Tests and lessons start Python hundreds of times: it may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-all test-mpi test-mpis test-with test-minima test-peers exercises \
+.PHONY: help setup demo test test-all test-mpi test-mpis test-with test-oldest test-pytorch exercises \
   lessons lint bench docs clean
 .DEFAULT_GOAL := help
 
@@ -62,12 +62,12 @@ test-all: $(READY)  ## the long sweeps too
 test-mpi: $(READY)  ## only the tests on real MPI ranks
 	$(PY) -m pytest -m mpi
 
-test-minima:  ## all tests with the oldest versions that setup.cfg allows, in .venv-minima
-	@mkdir -p build && $(PYTHON) tests/minima.py > build/minima.txt
-	@PIP_CONSTRAINT=$(CURDIR)/build/minima.txt $(MAKE) --no-print-directory setup VENV=.venv-minima
-	.venv-minima/bin/python -m ruff check .
-	.venv-minima/bin/python -m mypy
-	.venv-minima/bin/python -m pytest $(XDIST)
+test-oldest:  ## all tests with the oldest versions that setup.cfg allows, in .venv-oldest
+	@mkdir -p build && $(PYTHON) tests/support/oldest_versions.py > build/oldest.txt
+	@PIP_CONSTRAINT=$(CURDIR)/build/oldest.txt $(MAKE) --no-print-directory setup VENV=.venv-oldest
+	.venv-oldest/bin/python -m ruff check .
+	.venv-oldest/bin/python -m mypy
+	.venv-oldest/bin/python -m pytest $(XDIST)
 
 test-mpis:  ## the tests on real ranks with Debian's Open MPI and Debian's MPICH
 	@tested=; for mpi in openmpi mpich; do \
@@ -89,9 +89,9 @@ test-with: $(READY)
 	$(PY) -m pytest tests/test_launcher.py tests/commands/test_doctor_ranks.py tests/comm/mpi_ranks/test_guardian.py \
 	  tests/testing
 
-test-peers: $(READY)  ## PyTorch (a CPU build, installed now) as oracle
+test-pytorch: $(READY)  ## PyTorch (a CPU build, installed now) as oracle
 	$(PY) -m pip install --quiet 'torch==2.13.0'
-	$(PY) -m pytest tests/peers
+	$(PY) -m pytest tests/against_pytorch
 
 exercises: $(READY)  ## prove that the tests of every exercise tell right from wrong
 	$(PY) -m minipar exercise prove
@@ -112,6 +112,6 @@ docs: $(READY)  ## build the site into site/
 	$(PY) -m mkdocs build --strict --quiet --config-file docs/mkdocs.yml
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .venv-minima .venv-openmpi .venv-mpich out site build .pytest_cache \
+	rm -rf $(VENV) .venv-oldest .venv-openmpi .venv-mpich out site build .pytest_cache \
 	  .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

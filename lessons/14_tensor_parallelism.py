@@ -23,9 +23,9 @@ from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce, chunk_bounds, sum_over_ranks
 from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig
+from minipar.parallel.check_types import check_types
 from minipar.parallel.tensor.apply import parallelize
 from minipar.parallel.tensor.layers import TensorSplit
-from minipar.parallel.types import check_types
 from minipar.viz import draw_sharded_pair
 
 B, T, V, SIZE = 2, 16, 50, 8        # samples, tokens, words, bytes of a float64
@@ -125,7 +125,7 @@ def main(comm: Communicator) -> None:
                      result[2]))
     lesson.say("What goes wrong without f or g? A forgotten f is the classic mistake: the loss is "
                "right, the gradients are wrong, and training continues without an error. The types "
-               "I, R, V, P (`parallel/types.py`) find it before the first step:")
+               "I, R, V, P (`parallel/check_types.py`) find it before the first step:")
     lesson.grid(["program", "loss off by", "gradients off by", "wrong", "the types say"], rows)
     box = model.h[0].mlp.c_fc.weight
     total = box.global_shape[1]

@@ -2,7 +2,7 @@
 
     tensor.py       Tensor, and the nodes and gradient slots behind it
     function.py     an operation and its derivative; calling one adds a node to the graph
-    engine.py       backward: the walk over the graph (consumers are counted in graph.py)
+    engine.py       backward: the walk over the graph (consumers are counted in graph_traversal.py)
     saved.py        arrays kept for backward, and hooks on them
     meter.py        FLOPs, bytes and calls of each operation
     errors.py       what a wrong call is told
@@ -16,7 +16,7 @@ add a case to tests/autograd/test_gradcheck.py.
 from .engine import backward
 from .function import Function, no_grad
 from .gradcheck import gradcheck
-from .graph import reachable_slots
+from .graph_traversal import reachable_slots
 from .meter import Meter, current_meter
 from .ops import operators as _operators  # noqa: F401 (gives Tensor its operators)
 from .ops.activations import dropout, gelu, relu, tanh

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..backend import Array, record_allocation
 from .errors import no_initial_gradient, wrong_gradients
-from .graph import count_consumers
+from .graph_traversal import count_consumers
 from .meter import current_meter
 from .tensor import GradientSlot, GradTarget, Node, Tensor
 

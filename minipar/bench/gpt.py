@@ -15,7 +15,7 @@ from ..memory.ledger import Ledger
 from ..nn import GPT, GPTConfig
 from ..optim import AdamW
 from ..plan.activations import gpt_activations
-from .peers.numpy_gpt import NumpyGPT
+from .baselines.numpy_gpt import NumpyGPT
 from .timing import (
     Row,
     check_same,
@@ -48,7 +48,7 @@ def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray,
     torch = import_torch()
     if torch is None:
         return {}
-    from .peers.torch_models import TorchGPT, copy_state
+    from .baselines.torch_models import TorchGPT, copy_state
     model = copy_state(state, TorchGPT(CONFIG))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     ids, targets = torch.tensor(ids), torch.tensor(targets)

@@ -57,7 +57,7 @@ def _torch_steps(name: str, state: dict[str, np.ndarray], x: np.ndarray,
     torch = import_torch()
     if torch is None:
         return {}
-    from .peers.torch_models import TorchMLP, copy_state
+    from .baselines.torch_models import TorchMLP, copy_state
     model = copy_state(state, TorchMLP(SIZES))
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=RATE)
     x, labels = torch.tensor(x), torch.tensor(labels)

@@ -31,7 +31,7 @@ from ..parallel.pipeline import Times, make_schedule, simulate
 from ..parallel.pipeline.executor import Pipeline
 from ..parallel.pipeline.stages import chain, cut_evenly
 from ..parallel.strategy import Microbatch, Strategy
-from .peers.data_parallel import connect
+from .baselines.data_parallel import connect
 from .timing import Row, check_same, import_torch, milliseconds, seconds_of_slowest
 
 SIZES, BATCH, NUM_MICROBATCHES, RATE = (784, *[512] * 6, 10), 512, 4, 1e-3
@@ -157,7 +157,7 @@ def torch_step(torch: ModuleType, comm: Communicator, batches: list[Microbatch]
     """PyTorch's training step with the same stages."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    from .peers.torch_models import TorchMLP, copy_state
+    from .baselines.torch_models import TorchMLP, copy_state
     cut, = make_pipeline(comm).cuts
     layers = list(copy_state(make_model().state_dict(), TorchMLP(SIZES)))
     first = 2 * cut                     # of its modules, which are layers and ReLUs in turn

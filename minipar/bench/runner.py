@@ -33,7 +33,7 @@ MEASUREMENTS = {
     "gpt-stock-malloc": Measurement("gpt", options={"malloc": "stock"}),
     "mlp": Measurement("mlp"),
     "data-parallel": Measurement("data_parallel", 2),
-    "data-parallel-peers": Measurement("peers.data_parallel", 2),
+    "data-parallel-pytorch": Measurement("baselines.data_parallel", 2),
     "pipeline": Measurement("pipeline", 2),
     "bubbles": Measurement("bubbles", 2),
     "tensor-parallel": Measurement("tensor_parallel", 2),
@@ -119,7 +119,7 @@ def settings() -> str:
         lines.append(f"PyTorch {version('torch')}, eager")
     else:
         lines.append("PyTorch is not installed: its rows are missing "
-                     "(pip install '.[peers]' brings it)")
+                     "(pip install '.[pytorch]' brings it)")
     lines.append("malloc keeps freed memory (mallopt) except where stock malloc is said, and in "
                  "collectives but the rows that say so")
     return "\n".join(lines)

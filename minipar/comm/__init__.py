@@ -9,8 +9,8 @@
     cost/               what a collective costs, and which algorithm is fastest
     trace.py            the log of messages and computations
 
-The rest serves these: chunks, arguments and subgroup the collectives, objects the traces, progress
-the non-blocking collectives.
+The rest serves these: chunks, arguments and subgroup the collectives, gather_objects the traces,
+progress the non-blocking collectives.
 """
 
 from .communicator import Communicator, Request

@@ -146,9 +146,9 @@ class GPT(Module):
 
     def forward(self, ids: Array) -> Tensor:
         """ids (b, t) → logits (b, t, V).  Raises ValueError if t is longer than the context."""
-        return self.run(ids)
+        return self.run_all_parts(ids)
 
-    def run(self, ids: Array) -> Tensor:
+    def run_all_parts(self, ids: Array) -> Tensor:
         """Apply all parts, one after the other.  Replace it to recompute or offload each part."""
         x = self.embed(ids)
         for block in self.h:

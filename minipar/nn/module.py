@@ -170,9 +170,9 @@ class Sequential(ModuleList):
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last module."""
-        return self.run(x)
+        return self.run_all_parts(x)
 
-    def run(self, x: Tensor) -> Tensor:
+    def run_all_parts(self, x: Tensor) -> Tensor:
         """Apply all modules, one after the other.  Replace it to recompute or offload each part."""
         for module in self:
             x = module(x)

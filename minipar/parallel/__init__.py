@@ -1,6 +1,6 @@
 """Ways to spread a model over ranks.  Each is a place to insert a conjugate collective.
 
-    conjugate        collectives as differentiable operations; `types` checks a graph of them
+    conjugate        collectives as differentiable operations; `check_types` checks a graph
     strategy         the interface that every training strategy implements
     strategies       every data-parallel strategy by name, and make_strategy
     data/            data parallelism: as a graph, DDP, DataParallel, a parameter server

@@ -31,9 +31,9 @@ from .config import TrainConfig
 from .model_checkpoints import load_checkpoint
 from .setup.device import device_array
 from .setup.memory import Memory, explained
-from .setup.origin import Compression, Origin
 from .setup.precision import make_scaler, narrow_model
 from .setup.remat import RecordingPolicy, rematerialize_model
+from .setup.starting_point import Compression, StartingPoint
 from .setup.strategy import num_microbatches, pipeline_of, strategy_of
 from .tasks import Task
 
@@ -81,25 +81,25 @@ def make_optimizer(config: TrainConfig, strategy: Strategy) -> Optimizer:
 
 
 def begin(comm: Communicator, config: TrainConfig, task: Task,
-          origin: Origin | None = None) -> TrainState:
-    """Collective.  A run from its `origin`: by default the checkpoint of --resume, if any."""
+          start: StartingPoint | None = None) -> TrainState:
+    """Collective.  A run from its `start`: by default the checkpoint of --resume, if any."""
     memory = Memory(config, comm)
-    if origin is None:
-        origin = Origin() if config.run.resume is None else load_checkpoint(config, task)
+    if start is None:
+        start = StartingPoint() if config.run.resume is None else load_checkpoint(config, task)
     array = device_array(config, comm)
     with explained(memory.ledger), memory.recording(), memory.building():
         model = task.build()
         narrow_model(config, task.trained_part(model))
         try:
-            origin.fill(model, config, array)
+            start.fill(model, config, array)
             plans = rematerialize_model(config, model, comm)
             strategy = strategy_of(config, model, comm)
             state = TrainState(config, task, strategy, make_optimizer(config, strategy), memory,
-                               array, make_scaler(config), origin.compression, plans)
-            if origin.checkpoint is not None:
-                resume(state, origin.checkpoint)
+                               array, make_scaler(config), start.compression, plans)
+            if start.checkpoint is not None:
+                resume(state, start.checkpoint)
         except ValueError as error:
-            if origin.checkpoint is None:
+            if start.checkpoint is None:
                 raise
             raise UsageError(f"--resume {config.run.resume}: {error}") from error
     memory.watch(model)

@@ -32,7 +32,7 @@ from .checkpoint_schema import (
     upgrade,
 )
 from .config import DataConfig, RecordedData, TrainConfig
-from .setup.origin import Origin
+from .setup.starting_point import StartingPoint
 from .tasks import Task, make_task
 
 
@@ -51,11 +51,11 @@ def read(path: Path, to_train: bool = False) -> files.Checkpoint:
         return saved
 
 
-def read_to_train(path: Path) -> Origin:
+def read_to_train(path: Path) -> StartingPoint:
     """A checkpoint from which training can go on, with its masks.  Raises UsageError."""
     saved = read(path, to_train=True)
     with naming(path):
-        return Origin.of(*expand(saved))
+        return StartingPoint.of(*expand(saved))
 
 
 def _checked(path: Path, description: dict[str, Any], to_train: bool) -> dict[str, Any]:
@@ -91,19 +91,19 @@ def read_config_to_resume(path: Path) -> TrainConfig:
         raise UsageError(f"--resume: {error}") from error
 
 
-def load_checkpoint(config: TrainConfig, task: Task) -> Origin:
+def load_checkpoint(config: TrainConfig, task: Task) -> StartingPoint:
     """The checkpoint that --resume names.  Raises UsageError if it does not fit."""
-    origin = read_to_train(config.run.resume)
-    check_resume(task, origin, config)
-    if origin.compression.kept and config.parallel.strategy == "zero3":
+    start = read_to_train(config.run.resume)
+    check_resume(task, start, config)
+    if start.compression.kept and config.parallel.strategy == "zero3":
         raise UsageError(f"--resume {config.run.resume}: its weights are masked at their use, and "
                          "zero3 gathers each weight there: choose --strategy fsdp")
-    return origin
+    return start
 
 
-def check_resume(task: Task, origin: Origin, config: TrainConfig) -> None:
+def check_resume(task: Task, start: StartingPoint, config: TrainConfig) -> None:
     """Refuse to go on from a checkpoint of another model or data.  Raises UsageError."""
-    ours, theirs = task.describe(), origin.checkpoint.description
+    ours, theirs = task.describe(), start.checkpoint.description
     for what, mend in (("vocabulary", "give the --data it was trained on"),
                        ("model", "give the sizes it was trained with")):
         if _given(ours.get(what)) != _given(theirs.get(what)):

@@ -1,4 +1,4 @@
-"""The installed package: minima that are declared (make test-minima tries them), a whole sdist."""
+"""The installed package: minima that are declared (make test-oldest tries them), a whole sdist."""
 
 import re
 import shutil
@@ -9,15 +9,15 @@ import tarfile
 import pytest
 
 from minipar.environment import mpirun_environment
-from tests.minima import minima
 from tests.repository.test_layering import ROOT
+from tests.support.oldest_versions import oldest_versions
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.pyc", "*.egg-info", "build", "dist",
                                   "site", "out", "shared")
 
 
 def test_every_requirement_has_a_minimum():
-    pinned = minima()
+    pinned = oldest_versions()
     assert len(pinned) >= 10
     assert all(re.fullmatch(r"[\w-]+==[\w.]+(; sys_platform .*)?", line) for line in pinned)
     names = [line.partition("==")[0] for line in pinned]
@@ -31,7 +31,7 @@ def test_a_requirement_without_a_minimum_is_refused(tmp_path, line):
     text = (ROOT / "setup.cfg").read_text()
     setup.write_text(re.sub("numpy>=.*", line, text))
     with pytest.raises(ValueError, match=f"setup.cfg: '{re.escape(line)}' has no minimum"):
-        minima(setup)
+        oldest_versions(setup)
 
 
 def test_the_source_distribution_is_whole(tmp_path):

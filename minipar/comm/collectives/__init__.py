@@ -10,7 +10,7 @@ that the communicator chooses (`comm.choose`), by default the first of the file:
 """
 
 from ..chunks import chunk_bounds
-from ..objects import gather_object, gather_trace
+from ..gather_objects import gather_object, gather_trace
 from .all_gather import all_gather
 from .all_reduce import all_reduce, sum_over_ranks
 from .all_to_all import all_to_all

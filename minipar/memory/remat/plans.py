@@ -83,7 +83,7 @@ def rematerialize(model: Module, policy: Policy) -> Module:
         return run_plan(policy(parts), parts, x)
 
     model.run_parts = run_parts
-    model.run = lambda x: model.run_parts(chain(model), x)
+    model.run_all_parts = lambda x: model.run_parts(chain(model), x)
     return model
 
 

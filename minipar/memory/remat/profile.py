@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...autograd import Meter, Tensor, saved_tensors_hooks
-from ...autograd.graph import count_consumers
+from ...autograd.graph_traversal import count_consumers
 from ...autograd.saved import StopForward
 from ...autograd.tensor import GradientSlot, Node
 from ...backend import Array

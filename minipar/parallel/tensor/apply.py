@@ -108,7 +108,7 @@ class TensorParallelGPT(TensorParallel, GPT):
 
     def forward(self, ids: Array) -> Tensor:
         """ids (b, t) → all logits (b, t, V), on every rank."""
-        return gather_from(self.run(ids), self.split.tp, -1, self.config.vocab_size)
+        return gather_from(self.run_all_parts(ids), self.split.tp, -1, self.config.vocab_size)
 
     def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None,
                   ignore_index: int | None = None) -> Tensor:
@@ -120,7 +120,7 @@ class TensorParallelGPT(TensorParallel, GPT):
     def loss(self, ids: Array, targets: Array, num_targets: float | None = None,
              ignore_index: int | None = None) -> Tensor:
         """The loss of a batch, the same on every rank."""
-        return self.criterion(self.run(ids), targets, num_targets, ignore_index)
+        return self.criterion(self.run_all_parts(ids), targets, num_targets, ignore_index)
 
 
 def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False,

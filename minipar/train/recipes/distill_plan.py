@@ -17,7 +17,7 @@ from ..check import check_folder, checked, num_ranks_of
 from ..checkpoint_schema import config_of
 from ..config import TrainConfig
 from ..model_checkpoints import check_resume, read, read_to_train
-from ..setup.origin import Origin
+from ..setup.starting_point import StartingPoint
 from ..tasks import make_task
 from .distillation import KIND, DistillPlan
 from .teacher import build_teacher, check_split, load_teacher
@@ -54,10 +54,10 @@ class DistillConfig:
 def make_plan(config: DistillConfig) -> DistillPlan:
     """The distillation, checked.  Raises UsageError or ValueError."""
     check_pairs(config)
-    origin = None if config.resume is None else read_to_train(config.resume)
-    entry = RECIPE | config.recipe if origin is None else continued(config, origin)
+    start = None if config.resume is None else read_to_train(config.resume)
+    entry = RECIPE | config.recipe if start is None else continued(config, start)
     teacher, out = config.teacher, config.out
-    if origin is not None:
+    if start is not None:
         teacher = teacher or Path(entry["teacher"])
         if not teacher.exists():
             raise UsageError(f"the teacher {teacher} is not there any more: say where it is, "
@@ -67,7 +67,7 @@ def make_plan(config: DistillConfig) -> DistillPlan:
         raise UsageError("a distillation needs a teacher and a place for the student: minipar "
                          "distill TEACHER --out DIR (or --resume DIR)")
     saved = read(teacher)
-    student = student_config(config, saved, origin, out)
+    student = student_config(config, saved, start, out)
     check_other_folder(out, teacher)
     num_ranks = num_ranks_of(student)
     if not 0 <= config.teacher_ranks < num_ranks:
@@ -76,15 +76,15 @@ def make_plan(config: DistillConfig) -> DistillPlan:
                          f"{max(2, config.teacher_ranks + 1)} (or mpirun -n …)")
     task, split = make_task(student), config.teacher_split or "tp"
     _ = task.batches
-    if origin is not None:
-        check_resume(task, origin, student)
+    if start is not None:
+        check_resume(task, start, student)
     recipe = make_recipe(task.build(), build_teacher(saved),
                         *(entry[name] for name in RECIPE))
     load_teacher(saved)
     check_split(saved, teacher, config.teacher_ranks, split)
     entry = {"teacher": str(teacher.absolute()), **{name: entry[name] for name in RECIPE}}
     return DistillPlan(student.updated(out=None), recipe, saved, entry, out, num_ranks,
-                       config.teacher_ranks, split, origin)
+                       config.teacher_ranks, split, start)
 
 
 def check_pairs(config: DistillConfig) -> None:
@@ -98,7 +98,7 @@ def check_pairs(config: DistillConfig) -> None:
             raise UsageError(f"{flag} does nothing without {other}: give that too, or leave it out")
 
 
-def continued(config: DistillConfig, origin: Origin) -> dict[str, Any]:
+def continued(config: DistillConfig, start: StartingPoint) -> dict[str, Any]:
     """Teacher and recipe of the distillation that continues.
 
     Raises UsageError if no distillation wrote the checkpoint, or if an option contradicts it.
@@ -108,23 +108,23 @@ def continued(config: DistillConfig, origin: Origin) -> dict[str, Any]:
         if name in given:
             raise UsageError(f"--{name.replace('_', '-')} does not go with --resume: the "
                              f"distillation in {config.resume} goes on as it began, leave it out")
-    entry = origin.checkpoint.description.get(KIND)
+    entry = start.checkpoint.description.get(KIND)
     if entry is None:
         raise UsageError(f"--resume {config.resume} is of no distillation: `minipar train "
                          "--resume` goes on with it, without a teacher")
     return entry
 
 
-def student_config(config: DistillConfig, teacher: files.Checkpoint, origin: Origin | None,
+def student_config(config: DistillConfig, teacher: files.Checkpoint, start: StartingPoint | None,
                    out: Path) -> TrainConfig:
     """The configuration that trains the student.  Raises UsageError."""
     check_sizes(config, teacher)
-    before = config_of((origin.checkpoint if origin else teacher).description)
+    before = config_of((start.checkpoint if start else teacher).description)
     data = config.student.get("data", before.data.source)
     if (data == "digits") != (before.data.source == "digits"):
         raise UsageError(f"--data {data}: the teacher was trained on {before.data.source}, "
                          "which is of another kind: leave it out")
-    student = before if origin else taken_from(before, config)
+    student = before if start else taken_from(before, config)
     student = checked(student.updated(**config.student, out=out, save_every=config.save_every,
                                       resume=config.resume))
     check_folder(out)

@@ -23,8 +23,8 @@ from ...nn import GPT, Module
 from ..config import TrainConfig
 from ..loop import TrainState, begin, save, train_steps
 from ..report import ProgressBar
-from ..setup.origin import Origin
 from ..setup.precision import described as precision_of
+from ..setup.starting_point import StartingPoint
 from ..tasks import Score, Task, make_task
 from .teacher import build_teacher, load_teacher
 
@@ -35,7 +35,7 @@ KIND = "distillation"           # of a checkpoint's further arrays, and in its d
 class DistillPlan:
     """A distillation: `student` is the configuration of the student's training.
 
-    `origin`, if any, is the checkpoint of a student that continues; `entry` is what the
+    `start`, if any, is the checkpoint of a student that continues; `entry` is what the
     description of the student's checkpoints says of the distillation.  The last `teacher_ranks`
     ranks run the teacher, cut as `teacher_split` says; 0: every rank has a copy.
     """
@@ -48,12 +48,12 @@ class DistillPlan:
     num_ranks: int
     teacher_ranks: int = 0
     teacher_split: str = "tp"
-    origin: Origin | None = None
+    start: StartingPoint | None = None
 
     @property
     def first_step(self) -> int:
         """The number of steps that are done."""
-        return self.origin.step if self.origin else 0
+        return self.start.step if self.start else 0
 
 
 class DistillationTask:
@@ -89,16 +89,16 @@ def save_student(comm: Communicator, state: TrainState, plan: DistillPlan, step:
     save(comm, state, step, student_alone, plan.out)
 
 
-def with_projections(origin: Origin) -> Origin:
+def with_projections(start: StartingPoint) -> StartingPoint:
     """A checkpoint that `save_student` wrote, with the projections back in model and optimizer."""
-    saved = origin.checkpoint
+    saved = start.checkpoint
     parts = {"model": dict(saved.model), "optimizer": dict(saved.optimizer)}
     for key, array in saved.others.items():
         kind, _, place = key.partition("/")
         part, _, name = place.partition("/")
         if kind == KIND and part in parts:
             parts[part][name] = array
-    return replace(origin, checkpoint=replace(saved, **parts))
+    return replace(start, checkpoint=replace(saved, **parts))
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def distill_rank(comm: Communicator, plan: DistillPlan, console: Console) -> lis
     else:
         teacher = LocalTeacher(load_teacher(saved), recipe)
     state = begin(students, config, DistillationTask(task, teacher, recipe, batches),
-                  plan.origin and with_projections(plan.origin))
+                  plan.start and with_projections(plan.start))
     if comm.rank == 0:
         introduce(state.task, plan, num_students, console)
     with ProgressBar(students, state, console) as progress, \
@@ -171,6 +171,6 @@ def introduce(task: DistillationTask, plan: DistillPlan, num_students: int,
                   f"parameters ({shown}) learns from one of "
                   f"{build_teacher(plan.teacher).num_parameters():,}, {what}, on {where}, "
                   f"{precision_of(plan.student)}", markup=False)
-    if plan.origin:
+    if plan.start:
         console.print(f"resumed from {plan.student.run.resume} after {plan.first_step} steps",
                       markup=False)

@@ -28,8 +28,8 @@ from ..config import TrainConfig
 from ..loop import TrainState, begin, save, train_steps
 from ..model_checkpoints import read_description
 from ..report import ProgressBar
-from ..setup.origin import Compression
 from ..setup.precision import FULL_PRECISION
+from ..setup.starting_point import Compression
 from ..tasks import make_task
 
 SPARE = 3               # the last third of --gradual's steps prunes no more

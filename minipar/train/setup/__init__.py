@@ -1,11 +1,11 @@
 """From the configuration of a run to its objects; each file also checks its own options.
 
-    strategy.py     the strategy, on a mesh if there is one
-    precision.py    mixed precision, the loss scaler, the format of messages
-    memory.py       the ledger, offloading, the limit of memory
-    remat.py        the plan of rematerialization
-    device.py       CPU or GPU
-    origin.py       initial values or a checkpoint, and the masks of a pruned model
+    strategy.py         the strategy, on a mesh if there is one
+    precision.py        mixed precision, the loss scaler, the format of messages
+    memory.py           the ledger, offloading, the limit of memory
+    remat.py            the plan of rematerialization
+    device.py           CPU or GPU
+    starting_point.py   initial values or a checkpoint, and the masks of a pruned model
 
 `check.py` calls the checks, `loop.begin` makes the objects.
 """

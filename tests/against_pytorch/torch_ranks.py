@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from minipar.bench.peers.torch_models import TorchGPT, copy_state, read_state
+from minipar.bench.baselines.torch_models import TorchGPT, copy_state, read_state
 from minipar.nn import GPT, GPTConfig
 
 NAMES = {"allreduce_": "all_reduce", "_allgather_base_": "all_gather",

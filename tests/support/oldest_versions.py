@@ -1,6 +1,6 @@
-"""The oldest versions that setup.cfg allows, as constraints for pip; `make test-minima` uses them.
+"""The oldest versions that setup.cfg allows, as constraints for pip; `make test-oldest` uses them.
 
-    python tests/minima.py > build/minima.txt         numpy==2.0, mpi4py==4.1, …
+    python tests/support/oldest_versions.py > build/oldest.txt      numpy==2.0, mpi4py==4.1, …
 
 Only the standard library: it runs before anything is installed.
 """
@@ -10,11 +10,11 @@ import sys
 from configparser import ConfigParser
 from pathlib import Path
 
-SETUP = Path(__file__).parent.parent / "setup.cfg"
+SETUP = Path(__file__).parent.parent.parent / "setup.cfg"
 EXTRAS = ("mpi", "dev")
 
 
-def minima(setup: Path = SETUP) -> list[str]:
+def oldest_versions(setup: Path = SETUP) -> list[str]:
     """Each requirement "name>=version" as "name==version".  Raises ValueError for another form."""
     parser = ConfigParser()
     parser.read(setup, encoding="utf-8")
@@ -28,4 +28,4 @@ def minima(setup: Path = SETUP) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{line}\n" for line in minima())
+    sys.stdout.writelines(f"{line}\n" for line in oldest_versions())

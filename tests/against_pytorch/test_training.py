@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from minipar.bench.peers.torch_models import TorchGPT, TorchMLP, copy_state, read_state
+from minipar.bench.baselines.torch_models import TorchGPT, TorchMLP, copy_state, read_state
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import (
     NO_DECAY_FOR_VECTORS,

@@ -1,4 +1,4 @@
-"""The same GPT and MLP in PyTorch: the peer that is timed, and the oracle of `make test-peers`.
+"""The same GPT and MLP in PyTorch: timed by the bench, and the oracle of `make test-pytorch`.
 
 Needs torch.  Parameters have minipar's names; `nn.Linear` keeps its weight transposed, (out, in).
 """

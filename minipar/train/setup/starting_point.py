@@ -43,14 +43,14 @@ class Compression:
 
 
 @dataclass(frozen=True)
-class Origin:
+class StartingPoint:
     """The source of a run's parameters: a checkpoint, or without one the seed."""
 
     checkpoint: Checkpoint | None = None
     compression: Compression = field(default_factory=Compression)
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, kept: dict[str, np.ndarray]) -> "Origin":
+    def of(cls, checkpoint: Checkpoint, kept: dict[str, np.ndarray]) -> "StartingPoint":
         """A checkpoint with whole arrays, and the masks that it has."""
         return cls(checkpoint, Compression(compression_steps(checkpoint), kept))
 

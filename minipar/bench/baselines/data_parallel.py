@@ -34,7 +34,7 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
     """A row for each pair, on rank 0, if PyTorch is installed; `comm` has two ranks."""
     torch = import_torch()
     if torch is None:
-        return [Row("DDP and FSDP against PyTorch's", "needs PyTorch: pip install '.[peers]'")] \
+        return [Row("DDP and FSDP against PyTorch's", "needs PyTorch: pip install '.[pytorch]'")] \
             if comm.rank == 0 else []
     keep_freed_memory()
     ids, targets = make_batch(2 * BATCH)
