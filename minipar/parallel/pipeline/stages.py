@@ -17,9 +17,10 @@ from ...autograd import Tensor
 from ...backend import Array
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
-from ...nn import Module, Parameter
+from ...nn import Module, Parameter, Slab
 from ...nn.chain import chain
 from ...nn.parameter import Unmaterialized
+from ...nn.slab import Segment
 from ..strategy import Microbatch, Strategy
 from .schedule.actions import Placement
 from .stage_slab import StageBuffer, StageSlab
@@ -48,6 +49,16 @@ def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
     return best[-1][1]
 
 
+def entries_by_holders(slab: Slab, ranks_of: dict[Parameter, set[int]]
+                       ) -> dict[tuple[int, ...], list[tuple[Segment, Parameter]]]:
+    """The slab's parameters by the ranks that share them; under () those that one rank holds."""
+    groups: dict[tuple[int, ...], list[tuple[Segment, Parameter]]] = {(): []}
+    for segment, parameter in zip(slab.segments, slab.parameters):
+        holders = tuple(sorted(ranks_of[parameter]))
+        groups.setdefault(holders if len(holders) > 1 else (), []).append((segment, parameter))
+    return groups
+
+
 class Staged(Strategy):
     """Base of the strategies that cut `model` into stages, stage s on rank placement[s] of `comm`.
 
@@ -70,46 +81,49 @@ class Staged(Strategy):
         self.placement, self.num_stages, self.cuts = placement, len(placement), list(cuts)
         self.stages = [parts[start:stop] for start, stop in pairwise(bounds)]
         self.has_last = placement[-1] == comm.rank
-        self._keep_own()
+        self._summed = False
+        ranks_of = self._ranks_of_parameters()
+        self._make_slabs(ranks_of)
+        self._drop_weights_of_others(ranks_of)
 
-    def _keep_own(self) -> None:
-        """Keep this rank's parameters in slabs; the others become shapes without values."""
-        model, rank = self.model, self.comm.rank
+    def _ranks_of_parameters(self) -> dict[Parameter, set[int]]:
+        """The ranks that hold each parameter; raises ValueError if a parameter is in no stage."""
         ranks_of: dict[Parameter, set[int]] = {}
         for stage, parts in enumerate(self.stages):
             for parameter in (p for part in parts for p in part.parameters()):
                 ranks_of.setdefault(parameter, set()).add(self.placement[stage])
-        lost = [name for name, parameter in model.named_parameters() if parameter not in ranks_of]
+        lost = [name for name, parameter in self.model.named_parameters()
+                if parameter not in ranks_of]
         if lost:
             raise ValueError(f"no part of the chain has {', '.join(lost)}: list the module of "
                              "every parameter in its ChainPart")
+        return ranks_of
+
+    def _make_slabs(self, ranks_of: dict[Parameter, set[int]]) -> None:
+        """Move this rank's parameters into slabs: its own, and those it shares.  Collective."""
         self.stage_slabs: list[StageSlab] = []
         shared: list[tuple[Communicator, StageSlab]] = []
-        for slab in model.slabs:
-            groups: dict[tuple[int, ...], list] = {(): []}      # by holders, if there are several
-            for segment, parameter in zip(slab.segments, slab.parameters):
-                holders = tuple(sorted(ranks_of[parameter]))
-                groups.setdefault(holders if len(holders) > 1 else (), []).append(
-                    (segment, parameter))
-            for holders, entries in groups.items():
+        for slab in self.model.slabs:
+            for holders, entries in entries_by_holders(slab, ranks_of).items():
                 layout = [[(segment, parameter) for segment, parameter in entries
-                           if r in ranks_of[parameter]] for r in range(self.comm.size)]
-                is_copy = bool(holders) and rank != holders[0]
-                self.stage_slabs.append(StageSlab(layout, is_copy, slab.data, self.comm,
-                                                  slab.comm))
+                           if rank in ranks_of[parameter]] for rank in range(self.comm.size)]
+                is_copy = bool(holders) and self.comm.rank != holders[0]
+                self.stage_slabs.append(StageSlab(layout, is_copy, slab.data, self.comm, slab.comm))
                 if holders:
-                    comm = self.comm.split(0 if rank in holders else None)
+                    comm = self.comm.split(0 if self.comm.rank in holders else None)
                     if comm is not None:
                         shared.append((comm, self.stage_slabs[-1]))
         # what this rank optimizes and what it sums; FSDP puts shards in their place
         self.slabs: Sequence[StageBuffer] = self.stage_slabs
         self.shared: Sequence[tuple[Communicator, StageBuffer]] = shared
-        model.slabs = []
+        self.model.slabs = []
+
+    def _drop_weights_of_others(self, ranks_of: dict[Parameter, set[int]]) -> None:
+        """Make the parameters of other ranks shapes without values."""
         for parameter, ranks in ranks_of.items():
-            if rank not in ranks:
+            if self.comm.rank not in ranks:
                 parameter.data = Unmaterialized(parameter.shape, parameter.dtype, NEEDS_ALL_STAGES)
                 parameter.slot.grad_buffer = parameter.slot.grad = None
-        self._summed = False
 
     def forward_context(self) -> AbstractContextManager:
         """Raise ValueError: a rank alone cannot compute a loss; forward_backward does."""
