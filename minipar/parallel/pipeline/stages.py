@@ -20,10 +20,9 @@ from ...comm.collectives import all_reduce
 from ...nn import Module, Parameter, Slab
 from ...nn.chain import chain
 from ...nn.parameter import Unmaterialized
-from ...nn.slab import Segment
 from ..strategy import Microbatch, Strategy
 from .schedule.actions import Placement
-from .stage_slab import StageBuffer, StageSlab
+from .stage_slab import Row, StageBuffer, StageSlab
 
 NEEDS_ALL_STAGES = (
     "the stages of a pipeline compute a batch together, each of them in its turn: give its "
@@ -49,10 +48,10 @@ def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
     return best[-1][1]
 
 
-def entries_by_holders(slab: Slab, ranks_of: dict[Parameter, set[int]]
-                       ) -> dict[tuple[int, ...], list[tuple[Segment, Parameter]]]:
+def entries_by_holders(slab: Slab,
+                       ranks_of: dict[Parameter, set[int]]) -> dict[tuple[int, ...], Row]:
     """The slab's parameters by the ranks that share them; under () those that one rank holds."""
-    groups: dict[tuple[int, ...], list[tuple[Segment, Parameter]]] = {(): []}
+    groups: dict[tuple[int, ...], list] = {(): []}
     for segment, parameter in zip(slab.segments, slab.parameters):
         holders = tuple(sorted(ranks_of[parameter]))
         groups.setdefault(holders if len(holders) > 1 else (), []).append((segment, parameter))
@@ -92,8 +91,7 @@ class Staged(Strategy):
         for stage, parts in enumerate(self.stages):
             for parameter in (p for part in parts for p in part.parameters()):
                 ranks_of.setdefault(parameter, set()).add(self.placement[stage])
-        lost = [name for name, parameter in self.model.named_parameters()
-                if parameter not in ranks_of]
+        lost = [name for name, p in self.model.named_parameters() if p not in ranks_of]
         if lost:
             raise ValueError(f"no part of the chain has {', '.join(lost)}: list the module of "
                              "every parameter in its ChainPart")
