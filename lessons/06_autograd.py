@@ -19,7 +19,8 @@ from minipar.data import shard_range
 from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig, Linear
-from minipar.parallel.data.graph import all_reduce_gradients, data_parallel, global_count
+from minipar.parallel.data.graph import all_reduce_gradients, data_parallel
+from minipar.parallel.replicas import global_count
 from minipar.viz.autograd_graph import draw_autograd_graph, graph_nodes
 
 TINY = GPTConfig(vocab_size=5, context=4, num_layers=1, num_heads=2, width=4)

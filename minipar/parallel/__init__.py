@@ -8,6 +8,7 @@
     tensor/          tensor and sequence parallelism: the matrices of a layer are split
     pipeline/        stages of layers on different ranks, and their schedules
     hybrid           pipelines, tensor parallelism and data parallelism at once, on a mesh
+    replicas         ranks that hold the same parameters: they start, stay and count alike
     shards           one rank's piece of a slab
     wire             how messages are encoded; `low_precision` sends 2 bytes a number
 

@@ -11,8 +11,8 @@ from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import MLP
 from minipar.nn.chain import ChainPart, chain
 from minipar.optim import SGD, AdamW
-from minipar.parallel.data.graph import ranks_that_differ
 from minipar.parallel.pipeline import SCHEDULES
+from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from tests.parallel import test_hybrid

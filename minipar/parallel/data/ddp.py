@@ -23,10 +23,10 @@ from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.work import Work, start
 from ...nn import Module
+from ..replicas import broadcast_parameters, ranks_that_differ
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
 from .buckets import Bucket, bucket_limits, make_buckets
-from .graph import broadcast_parameters, ranks_that_differ
 from .order import OrderedLauncher
 
 Reduction = Callable[[Communicator, Array], Array]

@@ -25,7 +25,7 @@ from ...nn import Module, Parameter
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Segment
 from ..conjugate import all_gather
-from ..data.graph import check_uses
+from ..replicas import check_uses
 from ..shards import Shard
 
 

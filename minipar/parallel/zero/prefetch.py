@@ -16,7 +16,7 @@ from ...autograd.function import is_recording
 from ...backend import Array
 from ...comm import Communicator
 from ...memory.remat.recompute import is_recomputing
-from ..data.graph import check_uses
+from ..replicas import check_uses
 from .fsdp_unit import FSDPUnit
 
 

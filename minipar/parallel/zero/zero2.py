@@ -11,7 +11,7 @@ from ...comm.collectives import chunk_bounds
 from ...nn import Module
 from ...optim import Optimizer
 from ..data.buckets import bucket_limits, make_buckets
-from ..data.graph import broadcast_parameters
+from ..replicas import broadcast_parameters
 from ..shards import Shard, check_not_sharded
 from ..wire import UNCOMPRESSED, Wire
 from .reducer import ShardedGradients, TransientGradient
