@@ -3,6 +3,8 @@
     broadcast_parameters                start alike: all ranks take rank 0's parameters
     check_uses, ranks_that_differ       stay alike: name the ranks that do not
     global_count, global_loss           count together: sums over the parts of a batch
+
+Only ranks that hold the same parameters and divide by the same count take the same step.
 """
 
 import hashlib
