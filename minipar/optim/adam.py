@@ -42,7 +42,7 @@ class Adam(Optimizer):
         self._rate = self.lr * s / (1 - beta1**self.num_steps)
         self._epsilon = self.epsilon * s
 
-    def update(self, g, scratch, m, v):
+    def compute_step(self, g, scratch, m, v):
         """lr m̂ / (√v̂ + ε), after m and v have moved."""
         beta1, beta2 = self.betas
         np.multiply(g, 1 - beta1, out=scratch)

@@ -9,12 +9,16 @@ A rule sees a Segment, which knows the name and the shape of the whole parameter
 holds a flat piece of a matrix treats it as part of a matrix, wherever the rest is.
 """
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from ..backend import Array
-from ..nn.slab import Segment
+import numpy as np
+
+from ..backend import Array, cache_blocks
+from ..nn.slab import FlatBuffer, Segment
 
 
 class ParameterGroup(NamedTuple):
@@ -67,3 +71,46 @@ def within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
     last = bisect_left(spans, stop, key=lambda span: span.start)
     return [span._replace(start=max(span.start, start) - start, stop=min(span.stop, stop) - start)
             for span in spans[first:last]]
+
+
+def spans_of_blocks(slabs: Sequence[FlatBuffer], groups: Sequence[ParameterGroup],
+                    weight_decay: float) -> list[list[list[Span]]]:
+    """For each slab, for each of its blocks: the spans with weight decay or an lr of their own.
+
+    Raises ValueError for a weight decay or a factor of the learning rate that is negative.
+    """
+    for name, value in [("weight_decay", weight_decay), *(
+            (name, getattr(group, name) or 0.0) for group in groups
+            for name in ("weight_decay", "lr_scale"))]:
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} is a number >= 0, not {value}")
+    found = []
+    for slab in slabs:
+        spans = [span for span in spans_of(slab.segments, groups, weight_decay)
+                 if span.weight_decay or span.lr_scale != 1]
+        limits = accumulate((block.shape[0] for (block,) in cache_blocks(slab.data)), initial=0)
+        found.append([within(spans, start, stop) for start, stop in pairwise(limits)])
+    return found
+
+
+def add_decay(spans: Sequence[Span], p: Array, g: Array, out: Array) -> Array:
+    """g + weight_decay p, in `out`; all arrays are of one block (n,)."""
+    if spans[0][:2] != (0, p.shape[0]):
+        out[...] = 0
+    for span in spans:
+        np.multiply(span.view(p), span.weight_decay, out=span.view(out))
+    return np.add(out, g, out=out)
+
+
+def apply_groups(spans: Sequence[Span], p: Array, step: Array, decoupled_lr: float) -> None:
+    """Scale `step` by each span's lr_scale; with decoupled decay also shrink p.
+
+    `decoupled_lr` is the learning rate of decoupled decay, 0 where decay is in the gradient.
+    """
+    for span in spans:
+        if span.lr_scale != 1:
+            step_here = span.view(step)
+            step_here *= span.lr_scale
+        if decoupled_lr:
+            p_here = span.view(p)
+            p_here *= 1 - decoupled_lr * span.lr_scale * span.weight_decay

@@ -1,6 +1,6 @@
 """Optimizers: one loop over flat slabs, in place, a cache-sized block at a time.
 
-    g ← g + decay p            step = update(g, states)            p ← p - step
+    g ← g + decay p            step = compute_step(g, states)           p ← p - step
     p ← p - lr decay p         instead, if decoupled (Loshchilov & Hutter 2019)
 
 Decay and learning rate may differ from one span of a slab to the next (`groups.py`).
@@ -13,8 +13,8 @@ resident, or on the host beside a GPU, where the step is then taken: ZeRO-Offloa
 """
 
 import math
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -22,12 +22,12 @@ from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, cache_blocks, to_device_of
 from ..backend.mapped_file import resident_blocks
 from ..nn.slab import FlatBuffer
-from .groups import ParameterGroup, Span, spans_of, within
+from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
 from .state import load_state_dict, state_dict
 
 
 class Optimizer:
-    """Base of the optimizers: a subclass names its states and defines `update`.
+    """Base of the optimizers: a subclass names its states and defines `compute_step`.
 
     `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A parameter without
     a gradient counts as gradient 0.  `weight_decay` is that of the parameters for which no group
@@ -46,34 +46,27 @@ class Optimizer:
                              "and where a strategy has taken the model give strategy.slabs")
         if not 0 <= lr < math.inf:
             raise ValueError(f"a learning rate is a number >= 0, not {lr}")
-        for name, value in [("weight_decay", weight_decay), *(
-                (name, getattr(group, name) or 0.0) for group in groups
-                for name in ("weight_decay", "lr_scale"))]:
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name} is a number >= 0, not {value}")
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
         self.states: list[dict[str, Array]] = [
             {name: allocate_zeros("optimizer states", slab.data) for name in self.state_names}
             for slab in slabs]
-        sizes = [[block.shape[0] for (block,) in cache_blocks(slab.data)] for slab in slabs]
+        largest = max((block.shape[0] for slab in slabs for (block,) in cache_blocks(slab.data)),
+                      default=0)
         self._scratch = np.empty_like(next(iter(self.states[0].values()), slabs[0].data),
-                                      shape=(2, max(max(of, default=0) for of in sizes)))
-        self._spans: list[list[list[Span]]] = []        # of each slab, of each block
-        for slab, of in zip(slabs, sizes):
-            spans = [span for span in spans_of(slab.segments, groups, weight_decay)
-                     if span.weight_decay or span.lr_scale != 1]
-            self._spans.append([within(spans, *bounds)
-                                for bounds in pairwise([0, *accumulate(of)])])
+                                      shape=(2, largest))
+        self._spans: Iterable[Iterable[Sequence[Span]]] = (     # of each slab, of each block
+            spans_of_blocks(slabs, groups, weight_decay) if weight_decay or groups
+            else repeat(repeat(())))
 
     def begin_step(self) -> None:
         """Compute what changes from step to step, once for all blocks."""
 
-    def update(self, g: Array, scratch: Array, *states: Array) -> Array:
+    def compute_step(self, g: Array, scratch: Array, *states: Array) -> Array:
         """The step (n,) that a block of parameters takes, computed in `scratch` (n,).
 
         The states change in place; the gradient `g` is only read.
         """
-        raise TypeError(f"{type(self).__name__} defines no update()")
+        raise TypeError(f"{type(self).__name__} defines no compute_step()")
 
     def step(self) -> None:
         """Move the parameters along their gradients."""
@@ -99,19 +92,10 @@ class Optimizer:
         here, g = to_device_of(p, place), to_device_of(g, place)
         scratch, decayed = self._scratch[:, :p.shape[0]]
         if spans and not self.decoupled:
-            if spans[0][:2] != (0, p.shape[0]):
-                decayed[...] = 0
-            for span in spans:
-                np.multiply(span.view(here), span.weight_decay, out=span.view(decayed))
-            g = np.add(decayed, g, out=decayed)
-        step = self.update(g, scratch, *states)
-        for span in spans:
-            if span.lr_scale != 1:
-                step_here = span.view(step)
-                step_here *= span.lr_scale
-            if self.decoupled:
-                p_here = span.view(here)
-                p_here *= 1 - self.lr * span.lr_scale * span.weight_decay
+            g = add_decay(spans, here, g, out=decayed)
+        step = self.compute_step(g, scratch, *states)
+        if spans:
+            apply_groups(spans, here, step, self.lr if self.decoupled else 0.0)
         here -= step
         if here is not p:
             p[...] = to_device_of(here, p)

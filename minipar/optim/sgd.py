@@ -29,7 +29,7 @@ class SGD(Optimizer):
         self.momentum, self.nesterov = momentum, nesterov
         super().__init__(slabs, lr, weight_decay, groups)
 
-    def update(self, g, scratch, velocity=None):
+    def compute_step(self, g, scratch, velocity=None):
         """lr v, after v has moved."""
         if velocity is None:
             return np.multiply(g, self.lr, out=scratch)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import sum_over_ranks, all_gather, broadcast
+from ..comm.collectives import all_gather, broadcast, sum_over_ranks
 from ..nn import Module
 
 

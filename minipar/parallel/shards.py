@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..autograd import GradientSlot, Tensor
 from ..backend import Array, to_device_of, to_host
 from ..comm import Communicator, collectives
 from ..nn import Parameter
@@ -36,7 +37,7 @@ class Shard:
 
     is_copy = False         # True: another rank counts these gradients in a norm
 
-    def __init__(self, parameters: Sequence[Parameter], layout: Sequence[Segment],
+    def __init__(self, parameters: Sequence[Tensor], layout: Sequence[Segment],
                  comm: Communicator, bounds: Sequence[tuple[int, int]], data: Array, grad: Array):
         self.parameters, self.layout, self.comm = list(parameters), list(layout), comm
         self.counts = [stop - start for start, stop in bounds]
@@ -44,6 +45,10 @@ class Shard:
         start, stop = bounds[comm.rank]
         self.segments = [piece for segment in layout
                          if (piece := _overlap(segment, start, stop)) is not None]
+
+    def on_ready(self, slot: GradientSlot) -> None:
+        """A ready hook for a leaf whose gradient is written to `grad` by backward itself."""
+        self.has_grad = True
 
     def add(self, piece: Array) -> None:
         """Add a reduced piece to the gradient."""

@@ -58,7 +58,7 @@ def test_adam_update_only_reads_the_gradient(optimizer):
     (slab,) = model.slabs
     before = slab.grad.copy()
     optimizer(model.slabs, lr=0.05, weight_decay=0.1).step()
-    assert np.array_equal(slab.grad, before), "update() changed g, which it may only read"
+    assert np.array_equal(slab.grad, before), "compute_step() changed g, which it may only read"
 
 
 def norm_of(slabs):

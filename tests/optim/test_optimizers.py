@@ -183,7 +183,7 @@ def test_what_cannot_work_is_refused():
         SGD(model.slabs, lr=-1)
     with pytest.raises(ValueError, match="Nesterov momentum needs momentum > 0"):
         SGD(model.slabs, nesterov=True)
-    with pytest.raises(TypeError, match="Optimizer defines no update"):
+    with pytest.raises(TypeError, match="Optimizer defines no compute_step"):
         Optimizer(model.slabs, 0.1).step()
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...autograd import GradientSlot, Tensor, reachable_slots
-from ...nn import Parameter
 
 
 class OrderedLauncher:
@@ -22,7 +21,7 @@ class OrderedLauncher:
     Only gradients between `before_backward` and `after_backward` count.
     """
 
-    def __init__(self, groups: Sequence[Sequence[Parameter]], launch: Callable[[int], None]):
+    def __init__(self, groups: Sequence[Sequence[Tensor]], launch: Callable[[int], None]):
         self.groups, self.launch = [[p.slot for p in group] for group in groups], launch
         self.missing: list[set[GradientSlot]] = []      # of each group; [] outside a backward
         self.num_launched = 0

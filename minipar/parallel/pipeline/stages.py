@@ -9,7 +9,7 @@ take the same step, and the norm of all gradients counts it once.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate, pairwise
 
@@ -49,7 +49,7 @@ def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
 
 
 def entries_by_holders(slab: Slab,
-                       ranks_of: dict[Parameter, set[int]]) -> dict[tuple[int, ...], Row]:
+                       ranks_of: dict[Parameter, set[int]]) -> Mapping[tuple[int, ...], Row]:
     """The slab's parameters by the ranks that share them; under () those that one rank holds."""
     groups: dict[tuple[int, ...], list] = {(): []}
     for segment, parameter in zip(slab.segments, slab.parameters):

@@ -57,10 +57,12 @@ class ShardedParameters:
         data = whole.reshape(size)[slice(*bounds[comm.rank])].copy()
         record_allocation("parameters", data)
         leaf, grad = Tensor(data), allocate_zeros("gradients", data)
+        shard = Shard([leaf], layout, comm, bounds, data, grad)
         leaf.grad_target = GradientSlot(weight_only=True)
         leaf.slot.grad_buffer = lambda: grad
+        leaf.slot.ready_hooks.append(shard.on_ready)
         parameter.data, parameter.slot.grad_buffer = Unmaterialized(shape, parameter.dtype), None
-        self.slabs.append(LeafShard(leaf, layout, comm, bounds, grad))
+        self.slabs.append(shard)
         return leaf
 
     def gather(self, parameter: Tensor) -> Tensor:
@@ -96,22 +98,3 @@ class ShardedParameters:
             whole = gather_array(self.comm, leaf.data, total=size)
             return view_from_spec(record_allocation("communication", whole), place)
         return gather
-
-
-class LeafShard(Shard):
-    """A piece of one parameter, whose gradient comes from the graph."""
-
-    def __init__(self, leaf: Tensor, layout: list[Segment], comm: Communicator, bounds: list,
-                 grad: Array):
-        super().__init__([], layout, comm, bounds, leaf.data, grad)
-        self.leaf = leaf
-
-    def zero_grad(self) -> None:
-        """Forget the gradient."""
-        self.leaf.grad = None
-
-    def complete_grad(self) -> Array:
-        """The gradient, zeros if there was no backward since `zero_grad`."""
-        if self.leaf.grad is None:
-            self.grad[...] = 0
-        return self.grad

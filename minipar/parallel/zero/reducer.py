@@ -17,7 +17,6 @@ from ...backend import Array, record_allocation
 from ...backend.mapped_file import page_out
 from ...comm import Communicator
 from ...comm.work import Work, start
-from ...nn import Parameter
 from ...nn.slab import Segment
 from ..data.order import OrderedLauncher
 from ..shards import Shard
@@ -31,7 +30,7 @@ class TransientGradient:
     `before_allocation` is called when a new one is about to be allocated.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], layout: Sequence[Segment], like: Array,
+    def __init__(self, parameters: Sequence[Tensor], layout: Sequence[Segment], like: Array,
                  before_allocation: Callable[[], None] = lambda: None):
         self.parameters, self.size, self.like = list(parameters), layout[-1].stop, like
         self.flat: Array | None = None
