@@ -28,7 +28,14 @@ from typing import Literal
 import numpy as np
 
 from ..backend import Array, asarray_like, cache_blocks, is_host
-from .rounding import FLOATS, nearest_by_adder, nearest_by_bits, scale_of, step_by_chance
+from .rounding import (
+    FLOATS,
+    copy_sign,
+    nearest_by_adder,
+    nearest_by_bits,
+    scale_of,
+    step_by_chance,
+)
 
 FLOAT32 = np.dtype(np.float32)
 SPECIALS = {"ieee": ("saturate", "inf", "nan"),     # and the ways to overflow that they allow
@@ -162,22 +169,27 @@ class Format:
             scale = scale_of(size, self.e_min, self.e_max)
         if too_wide:
             nearest = nearest_by_bits(size.view(np.uint32), 23 - m).view(FLOAT32)
-            np.copyto(nearest, np.nan, where=np.isnan(size))    # a carry may have run through it
         else:
             nearest = nearest_by_adder(size, scale, m)
         if random is not None:
             nearest = step_by_chance(size, nearest, scale * 2.0**-m, random)
+        if not (is_host(x) and size.max(initial=0) < self.max):     # all that may not stay finite
+            self._overflow(nearest, size)
+        copy_sign(nearest, x)
+        if self.specials == "fnuz":
+            nearest += 0.0                                      # -0 + 0 = +0
+        elif self.specials == "none":
+            np.copyto(nearest, -0.0, where=np.isnan(nearest))
+        return nearest
+
+    def _overflow(self, nearest: Array, size: Array) -> None:
+        """Replace what is above the largest number; where `size` is NaN, so is `nearest`."""
         if self.overflow == "saturate":
             np.minimum(nearest, self.max, out=nearest)
         else:
             np.copyto(nearest, np.inf if self.overflow == "inf" else np.nan,
                       where=nearest > self.max)
-        rounded = np.copysign(nearest, x)
-        if self.specials == "fnuz":
-            rounded += 0.0                                      # -0 + 0 = +0
-        elif self.specials == "none":
-            np.copyto(rounded, -0.0, where=np.isnan(rounded))
-        return rounded
+        np.copyto(nearest, np.nan, where=np.isnan(size))    # a carry may have run through its bits
 
     # ---- codes
 

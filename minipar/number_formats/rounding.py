@@ -33,13 +33,9 @@ FLOATS = {np.dtype(np.float32): (23, np.dtype(np.uint32)),
 def scale_of(size: Array, e_min: int, e_max: int) -> Array:
     """2ᴱ, the power of two at or below each `size` ≥ 0, with E kept in e_min … e_max."""
     digits, word = FLOATS[size.dtype]
-    bias = word.itemsize * 8 - digits - 2
-    bias = (1 << bias) - 1
-    bits = size.view(word) >> digits            # the exponent: size has no sign
-    np.maximum(bits, e_min + bias, out=bits)
-    np.minimum(bits, e_max + bias, out=bits)
-    bits <<= digits
-    return bits.view(size.dtype)
+    scale = (size.view(word) & -(1 << digits) % (1 << 8 * word.itemsize)).view(size.dtype)
+    np.maximum(scale, 2.0**e_min, out=scale)
+    return np.minimum(scale, 2.0**e_max, out=scale)
 
 
 def nearest_by_adder(size: Array, scale: Array, mantissa_bits: int) -> Array:
@@ -49,6 +45,13 @@ def nearest_by_adder(size: Array, scale: Array, mantissa_bits: int) -> Array:
     rounded = size + c
     rounded -= c
     return rounded
+
+
+def copy_sign(size: Array, signed: Array) -> None:
+    """Give each `size` ≥ 0 the sign of `signed`, in place: by the bits, much faster than copysign."""
+    _, word = FLOATS[size.dtype]
+    bits = size.view(word)
+    bits |= signed.view(word) & (1 << 8 * word.itemsize - 1)
 
 
 def nearest_by_bits(bits: Array, drop: int) -> Array:
