@@ -55,11 +55,12 @@ def as_floats(array: Array) -> Array:
     return array.astype(dtype, copy=False)
 
 
-def in_cache_blocks(function: Callable[[Array], Array], array: Array, dtype: np.dtype) -> Array:
-    """The array of function(x) for each x, computed in blocks that stay in the cache."""
+def in_cache_blocks(function: Callable[[Array, Array], None], array: Array,
+                    dtype: np.dtype) -> Array:
+    """A new array like `array`, which function(x, out) fills in blocks that stay in the cache."""
     out = np.empty_like(array, dtype=dtype, order="C")
     for piece, result in cache_blocks(array.reshape(array.size), out.reshape(out.size)):
-        result[...] = function(piece)
+        function(piece, result)
     return out
 
 
@@ -158,12 +159,14 @@ class Format:
         Each number is rounded once: float64 stays float64, float32 and narrower types give float32.
         A NaN stays a NaN; in a format without NaN it becomes -0, as in ml_dtypes and LLVM.
         """
+        def rounded(x: Array, out: Array) -> None:
+            self._round(x, random, out)
         array = as_floats(array)
         with np.errstate(invalid="ignore", over="ignore"):
-            return in_cache_blocks(lambda x: self._round(x, random), array, array.dtype)
+            return in_cache_blocks(rounded, array, array.dtype)
 
-    def _round(self, x: Array, random: np.random.Generator | None) -> Array:
-        size, m = np.abs(x), self.mantissa_bits
+    def _round(self, x: Array, random: np.random.Generator | None, out: Array) -> None:
+        size, m = np.abs(x, out=out), self.mantissa_bits        # `out` is used twice
         too_wide = self.exponent_bits == 8 and x.dtype == FLOAT32   # 2^e_max · 2^(23 - m) is inf
         if not too_wide or random is not None:
             scale = scale_of(size, self.e_min, self.e_max)
@@ -173,14 +176,17 @@ class Format:
             nearest = nearest_by_adder(size, scale, m)
         if random is not None:
             nearest = step_by_chance(size, nearest, scale * 2.0**-m, random)
-        if not (is_host(x) and size.max(initial=0) < self.max):     # all that may not stay finite
+        if not self._holds(size):
             self._overflow(nearest, size)
-        copy_sign(nearest, x)
+        copy_sign(nearest, x, out)
         if self.specials == "fnuz":
-            nearest += 0.0                                      # -0 + 0 = +0
+            out += 0.0                                          # -0 + 0 = +0
         elif self.specials == "none":
-            np.copyto(nearest, -0.0, where=np.isnan(nearest))
-        return nearest
+            np.copyto(out, -0.0, where=np.isnan(out))
+
+    def _holds(self, size: Array) -> bool:
+        """Whether no number is NaN, infinite or too large; False where looking would cost more."""
+        return is_host(size) and bool(size.max(initial=0) < self.max)
 
     def _overflow(self, nearest: Array, size: Array) -> None:
         """Replace what is above the largest number; where `size` is NaN, so is `nearest`."""
@@ -195,25 +201,36 @@ class Format:
 
     def encode(self, array: Array, random: np.random.Generator | None = None) -> Array:
         """The codes of the rounded numbers, in an array of `dtype`."""
-        def encode(x: Array) -> Array:
-            return self._encode(self._round(x, random).astype(FLOAT32, copy=False))     # exact
+        def encode(x: Array, codes: Array) -> None:
+            rounded = np.empty_like(x)
+            self._round(x, random, rounded)
+            codes[...] = self._encode(rounded.astype(FLOAT32, copy=False))      # exact
         with np.errstate(invalid="ignore", over="ignore"):
             return in_cache_blocks(encode, as_floats(array), self.dtype)
 
     def _encode(self, rounded: Array) -> Array:
-        drop, above = 23 - self.mantissa_bits, self.bits - 1
+        bits, drop, above = rounded.view(np.uint32), 23 - self.mantissa_bits, self.bits - 1
         if self.exponent_bits == 8:                             # the upper bits of a float32
-            return rounded.view(np.uint32) >> drop
-        size = np.minimum(np.abs(rounded), 2.0 ** (self.e_max + 1))         # infinity
+            return bits >> drop
+        size = np.abs(rounded)
+        is_finite = self._holds(size)
+        np.clip(size, 0, 2.0 ** (self.e_max + 1), out=size)                 # infinity
         # Two counts of the numbers from 0 on.  In normal numbers codes are bits, counted from
         # another bias; below, that falls short.  In steps of `smallest` (the adder counts them,
         # in the last bits of a sum), codes end with the subnormal numbers.
-        normal = (size.view(np.int32) >> drop) - ((127 - self.bias) << self.mantissa_bits)
+        normal = size.view(np.int32) >> drop
+        normal -= (127 - self.bias) << self.mantissa_bits
         counter = np.float32(self.smallest_subnormal * 2.0**23)
-        steps = np.minimum(size, self.smallest_normal) + counter
-        codes = np.maximum(normal, steps.view(np.int32) - int(counter.view(np.int32)))
-        np.copyto(codes, self._nan, where=np.isnan(rounded))
-        codes |= (rounded.view(np.int32) >> 31) & (1 << above)
+        np.clip(size, 0, self.smallest_normal, out=size)
+        size += counter
+        steps = size.view(np.int32)
+        steps -= int(counter.view(np.int32))
+        codes = np.maximum(normal, steps, out=normal).view(np.uint32)
+        if not is_finite:
+            np.copyto(codes, self._nan, where=np.isnan(rounded))
+        sign = bits >> (31 - above)
+        sign &= 1 << above
+        codes |= sign
         return codes
 
     @cached_property
@@ -225,12 +242,19 @@ class Format:
 
     def decode(self, codes: Array) -> Array:
         """The numbers (float32, which holds them all) of an array of codes."""
-        if self.exponent_bits == 8:
-            return (codes.astype(np.uint32) << (23 - self.mantissa_bits)).view(FLOAT32)
+        def shift(codes: Array, out: Array) -> None:
+            out.view(np.uint32)[...] = codes
+            out.view(np.uint32)[...] <<= 23 - self.mantissa_bits
+
+        def look_up(codes: Array, out: Array) -> None:
+            out[...] = np.take(table, codes)
+
+        if self.exponent_bits == 8:                             # the upper bits of a float32
+            return in_cache_blocks(shift, codes, FLOAT32)
         if self.bits > 16:
             return self._number(codes)
         table = asarray_like(self._table, codes)
-        return in_cache_blocks(lambda piece: np.take(table, piece), codes, FLOAT32)
+        return in_cache_blocks(look_up, codes, FLOAT32)
 
     @cached_property
     def _table(self) -> np.ndarray:
