@@ -4,7 +4,8 @@
     codes = BFLOAT16.encode(x)          uint16, half the bytes
     x = BFLOAT16.decode(codes)
 
-    number.py      what a format is: fp16, bf16, fp8, fp6, fp4
+    codes.py       the codes of a format: what each means, and the code of a number
+    number.py      rounding to the numbers of a format: fp16, bf16, fp8, fp6, fp4
     rounding.py    rounding to nearest and stochastic rounding, without a loop over numbers
     blocks.py      32 small numbers that share a scale: mxfp8, mxfp6, mxfp4
     packing.py     codes of 4 or 6 bits, without gaps in bytes

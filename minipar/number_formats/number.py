@@ -1,10 +1,6 @@
-"""Floating-point formats of any width: sign, exponent, fraction.
+"""Floating-point formats of any width, and rounding to their numbers.
 
-    code    s eeee fff      field = eeee, fraction = fff, m = 3 fraction bits
-    value   ±(1 + fraction / 2ᵐ) · 2^(field - bias)      normal: field > 0
-            ±     fraction / 2ᵐ  · 2^(1 - bias)          subnormal: field = 0, evenly spaced
-
-Formats differ in what their last codes mean:
+The codes of the numbers are in `codes.py`.  Formats differ in what their last codes mean:
 
     specials   infinity                 NaN                           largest of 1 + 4 + 3 bits
     "ieee"     field all ones, fff = 0  field all ones, fff > 0       240     s 1110 111
@@ -20,14 +16,14 @@ Source: IEEE 754-2019; Micikevicius et al., FP8 formats for deep learning (2022)
 al., 8-bit numerical formats for deep neural networks (2022), for fnuz.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from ..backend import Array, asarray_like, cache_blocks, is_host
+from ..backend import Array, is_host
+from .codes import FLOAT32, Codes, in_cache_blocks
 from .rounding import (
     FLOATS,
     copy_sign,
@@ -37,7 +33,6 @@ from .rounding import (
     step_by_chance,
 )
 
-FLOAT32 = np.dtype(np.float32)
 SPECIALS = {"ieee": ("saturate", "inf", "nan"),     # and the ways to overflow that they allow
             "fn": ("saturate", "nan"), "fnuz": ("saturate", "nan"), "none": ("saturate",)}
 
@@ -55,28 +50,13 @@ def as_floats(array: Array) -> Array:
     return array.astype(dtype, copy=False)
 
 
-def in_cache_blocks(function: Callable[[Array, Array], None], array: Array,
-                    dtype: np.dtype) -> Array:
-    """A new array like `array`, which function(x, out) fills in blocks that stay in the cache."""
-    out = np.empty_like(array, dtype=dtype, order="C")
-    for piece, result in cache_blocks(array.reshape(array.size), out.reshape(out.size)):
-        function(piece, result)
-    return out
-
-
 @dataclass(frozen=True)
-class Format:
-    """A number format: 1 sign bit, exponent_bits, mantissa_bits; its special codes and overflow.
+class Format(Codes):
+    """A number format: its codes, and what becomes of numbers above its largest.
 
-    Codes are unsigned integers of `dtype` (8, 16 or 32 bits), one for each number.  Raises
-    ValueError for an impossible combination.
+    Raises ValueError for an impossible combination.
     """
 
-    name: str
-    exponent_bits: int
-    mantissa_bits: int
-    bias: int
-    specials: Literal["ieee", "fn", "fnuz", "none"]
     overflow: Literal["saturate", "inf", "nan"]
 
     def __post_init__(self):
@@ -98,55 +78,6 @@ class Format:
             yield (f"bias {self.bias} makes numbers from 2^{self.e_min} to 2^{self.e_max}: they "
                    f"were expected in 2^-126 … 2^{room}")
 
-    # ---- its range
-
-    @cached_property
-    def bits(self) -> int:
-        """The bits of a code."""
-        return 1 + self.exponent_bits + self.mantissa_bits
-
-    @cached_property
-    def dtype(self) -> np.dtype:
-        """The type of the codes."""
-        return np.min_scalar_type((1 << self.bits) - 1)
-
-    @property
-    def num_bytes(self) -> int:
-        """The bytes of a code; `pack` stores narrow ones with fewer."""
-        return self.dtype.itemsize
-
-    @cached_property
-    def e_min(self) -> int:
-        """The exponent of the smallest normal number."""
-        return 1 - self.bias
-
-    @cached_property
-    def _last(self) -> int:
-        """The code of the largest number."""
-        all_ones = (1 << self.bits - 1) - 1
-        return {"ieee": all_ones - (1 << self.mantissa_bits), "fn": all_ones - 1,
-                "fnuz": all_ones, "none": all_ones}[self.specials]
-
-    @cached_property
-    def e_max(self) -> int:
-        """The exponent of the largest number."""
-        return max(self._last >> self.mantissa_bits, 1) - self.bias
-
-    @cached_property
-    def max(self) -> float:
-        """The largest number."""
-        return float(self._number(np.array(self._last)))
-
-    @cached_property
-    def smallest_normal(self) -> float:
-        """The smallest positive number with full precision."""
-        return 2.0 ** self.e_min
-
-    @cached_property
-    def smallest_subnormal(self) -> float:
-        """The smallest positive number, and the spacing of the subnormal numbers."""
-        return 2.0 ** (self.e_min - self.mantissa_bits)
-
     def with_overflow(self, overflow: Literal["saturate", "inf", "nan"]) -> "Format":
         """The same format with another overflow mode; ValueError for an impossible one."""
         return replace(self, overflow=overflow)
@@ -166,7 +97,7 @@ class Format:
             return in_cache_blocks(rounded, array, array.dtype)
 
     def _round(self, x: Array, random: np.random.Generator | None, out: Array) -> None:
-        size, m = np.abs(x, out=out), self.mantissa_bits        # `out` is used twice
+        size, m = np.abs(x, out=out), self.mantissa_bits        # `out` is overwritten below
         too_wide = self.exponent_bits == 8 and x.dtype == FLOAT32   # 2^e_max · 2^(23 - m) is inf
         if not too_wide or random is not None:
             scale = scale_of(size, self.e_min, self.e_max)
@@ -176,17 +107,13 @@ class Format:
             nearest = nearest_by_adder(size, scale, m)
         if random is not None:
             nearest = step_by_chance(size, nearest, scale * 2.0**-m, random)
-        if not self._holds(size):
+        if not self.holds(size):
             self._overflow(nearest, size)
         copy_sign(nearest, x, out)
         if self.specials == "fnuz":
             out += 0.0                                          # -0 + 0 = +0
         elif self.specials == "none":
             np.copyto(out, -0.0, where=np.isnan(out))
-
-    def _holds(self, size: Array) -> bool:
-        """Whether no number is NaN, infinite or too large; False where looking would cost more."""
-        return is_host(size) and bool(size.max(initial=0) < self.max)
 
     def _overflow(self, nearest: Array, size: Array) -> None:
         """Replace what is above the largest number; where `size` is NaN, so is `nearest`."""
@@ -197,84 +124,14 @@ class Format:
                       where=nearest > self.max)
         np.copyto(nearest, np.nan, where=np.isnan(size))    # a carry may have run through its bits
 
-    # ---- codes
-
     def encode(self, array: Array, random: np.random.Generator | None = None) -> Array:
         """The codes of the rounded numbers, in an array of `dtype`."""
         def encode(x: Array, codes: Array) -> None:
             rounded = np.empty_like(x)
             self._round(x, random, rounded)
-            codes[...] = self._encode(rounded.astype(FLOAT32, copy=False))      # exact
+            codes[...] = self.encode_rounded(rounded.astype(FLOAT32, copy=False))      # exact
         with np.errstate(invalid="ignore", over="ignore"):
             return in_cache_blocks(encode, as_floats(array), self.dtype)
-
-    def _encode(self, rounded: Array) -> Array:
-        bits, drop, above = rounded.view(np.uint32), 23 - self.mantissa_bits, self.bits - 1
-        if self.exponent_bits == 8:                             # the upper bits of a float32
-            return bits >> drop
-        size = np.abs(rounded)
-        is_finite = self._holds(size)
-        np.clip(size, 0, 2.0 ** (self.e_max + 1), out=size)                 # infinity
-        # Two counts of the numbers from 0 on.  In normal numbers codes are bits, counted from
-        # another bias; below, that falls short.  In steps of `smallest` (the adder counts them,
-        # in the last bits of a sum), codes end with the subnormal numbers.
-        normal = size.view(np.int32) >> drop
-        normal -= (127 - self.bias) << self.mantissa_bits
-        counter = np.float32(self.smallest_subnormal * 2.0**23)
-        np.clip(size, 0, self.smallest_normal, out=size)
-        size += counter
-        steps = size.view(np.int32)
-        steps -= int(counter.view(np.int32))
-        codes = np.maximum(normal, steps, out=normal).view(np.uint32)
-        if not is_finite:
-            np.copyto(codes, self._nan, where=np.isnan(rounded))
-        sign = bits >> (31 - above)
-        sign &= 1 << above
-        codes |= sign
-        return codes
-
-    @cached_property
-    def _nan(self) -> int:
-        """The code of a NaN: the quiet one with one digit."""
-        ones = (1 << self.bits - 1) - 1
-        return {"ieee": self._last + 1 + (1 << self.mantissa_bits - 1), "fn": ones,
-                "fnuz": ones + 1, "none": ones + 1}[self.specials]
-
-    def decode(self, codes: Array) -> Array:
-        """The numbers (float32, which holds them all) of an array of codes."""
-        def shift(codes: Array, out: Array) -> None:
-            out.view(np.uint32)[...] = codes
-            out.view(np.uint32)[...] <<= 23 - self.mantissa_bits
-
-        def look_up(codes: Array, out: Array) -> None:
-            out[...] = np.take(table, codes)
-
-        if self.exponent_bits == 8:                             # the upper bits of a float32
-            return in_cache_blocks(shift, codes, FLOAT32)
-        if self.bits > 16:
-            return self._number(codes)
-        table = asarray_like(self._table, codes)
-        return in_cache_blocks(look_up, codes, FLOAT32)
-
-    @cached_property
-    def _table(self) -> np.ndarray:
-        return self._number(np.arange(1 << self.bits))
-
-    def _number(self, codes: Array) -> Array:
-        """The definition: float32 numbers of codes."""
-        codes = codes.astype(np.int32)
-        above, field_of = self.bits - 1, self.mantissa_bits
-        size = codes & ((1 << above) - 1)
-        field, fraction = size >> field_of, size & ((1 << field_of) - 1)
-        fraction += (field > 0) * np.int32(1 << field_of)
-        value = np.ldexp(fraction.astype(FLOAT32), np.maximum(field, 1) - self.bias - field_of)
-        infinite = (size == self._last + 1) & (self.specials == "ieee")
-        value = np.where(infinite, np.float32(np.inf), value)
-        is_nan = (size > self._last) & ~infinite
-        if self.specials == "fnuz":
-            is_nan = codes == 1 << above
-        value = np.where(is_nan, np.float32(np.nan), value)
-        return np.copysign(value, np.where(codes >> above, np.float32(-1), np.float32(1)))
 
     def add(self, a: Array, b: Array, out: Array) -> Array:
         """The rounded sums of two arrays of codes, into `out`: a ufunc for collectives.
