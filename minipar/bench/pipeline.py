@@ -26,10 +26,11 @@ from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce
 from ..nn import MLP, Sequential
+from ..nn.chain import chain
 from ..optim import SGD
 from ..parallel.pipeline import Times, make_schedule, simulate
+from ..parallel.pipeline.cut import cut_evenly
 from ..parallel.pipeline.executor import Pipeline
-from ..parallel.pipeline.stages import chain, cut_evenly
 from ..parallel.strategy import Microbatch, Strategy
 from .baselines.data_parallel import connect
 from .timing import Row, check_same, import_torch, milliseconds, seconds_of_slowest

@@ -9,7 +9,8 @@
     pipeline/        stages of layers on different ranks, and their schedules
     hybrid           pipelines, tensor parallelism and data parallelism at once, on a mesh
     replicas         ranks that hold the same parameters: they start, stay and count alike
-    shards           one rank's piece of a slab
+    shards           one rank's piece of a slab; `state` gathers the parameters by name
+    errors           what several strategies refuse
     wire             how messages are encoded; `low_precision` sends 2 bytes a number
 
 To train, call `strategies.make_strategy`, or make one of the classes.

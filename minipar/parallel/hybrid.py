@@ -33,12 +33,12 @@ from ..nn.chain import ChainPart
 from ..number_formats import Format
 from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
+from .errors import NEEDS_ALL_STAGES_MESSAGE, reduced_already
 from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
-from .pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH, FullyShardedPipeline
+from .pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH_MESSAGE, FullyShardedPipeline
 from .pipeline.stage_shards import StageShard
 from .pipeline.stage_slab import StageBuffer, StageSlab
-from .pipeline.stages import NEEDS_ALL_STAGES
 from .strategy import Microbatch, Strategy
 from .tensor.apply import parallelize
 from .wire import UNCOMPRESSED, Wire
@@ -53,7 +53,7 @@ class AllReduceOverDP:
     """
 
     pipeline_class: type[Pipeline] = Pipeline
-    at_once: str | None = None          # why a rank must not call backward without its dp ranks
+    refusal: str | None = None          # why a rank must not call backward without its dp ranks
 
     def __init__(self, pipeline: Pipeline, dp: Communicator,
                  comm_of: Callable[[StageSlab], Communicator], wire: Wire, gather_wire: Wire):
@@ -99,7 +99,7 @@ class FullyShardedOverDP(AllReduceOverDP):
 
     pipeline_class = FullyShardedPipeline
     pipeline: FullyShardedPipeline
-    at_once = NEEDS_WHOLE_BATCH
+    refusal = NEEDS_WHOLE_BATCH_MESSAGE
 
     def shard(self, gather_wire: Wire) -> None:
         """Cut the parameters of the pipeline into shards."""
@@ -148,9 +148,9 @@ class Hybrid(Strategy):
 
     def forward_context(self) -> AbstractContextManager:
         """Context for a loss; raises ValueError with pp or fsdp, which need the whole batch."""
-        at_once = NEEDS_ALL_STAGES if self.pp.size > 1 else self.over_dp.at_once
-        if at_once:
-            raise ValueError(at_once)
+        refusal = NEEDS_ALL_STAGES_MESSAGE if self.pp.size > 1 else self.over_dp.refusal
+        if refusal:
+            raise ValueError(refusal)
         return super().forward_context()
 
     def backward(self, loss: Tensor) -> None:
@@ -170,8 +170,7 @@ class Hybrid(Strategy):
                   step: int = 0) -> float:
         """Run the schedule and reduce; raises ValueError unless earlier gradients were zeroed."""
         if self._is_reduced and any(slab.has_grad for slab in self.pipeline.slabs):
-            raise ValueError("these gradients were reduced already, and would be again: call "
-                             "zero_grad() first, or add up microbatches inside no_sync()")
+            raise reduced_already()
         with nullcontext() if self.is_synchronizing else self.pipeline.no_sync():
             loss = self.pipeline.run_batch(microbatches, loss_divisor, seed, step)
         self._synchronize()

@@ -11,13 +11,12 @@ whole slab; they do not know that the other pieces are on other ranks.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from ..autograd import GradientSlot, Tensor
-from ..backend import Array, to_device_of, to_host
-from ..comm import Communicator, collectives
+from ..backend import Array, to_device_of
+from ..comm import Communicator
 from ..nn import Parameter
 from ..nn.slab import Segment
+from .state import named_shard
 
 
 def check_not_sharded(named: Iterable[tuple[str, Parameter]]) -> None:
@@ -35,6 +34,7 @@ class Shard:
     `data` and `grad` are this rank's piece; the pieces of all ranks of `comm` make up the run.
     """
 
+    named = named_shard     # of state.py
     is_copy = False         # True: another rank counts these gradients in a norm
 
     def __init__(self, parameters: Sequence[Tensor], layout: Sequence[Segment],
@@ -71,12 +71,6 @@ class Shard:
             self.grad[...] = 0
         return self.grad
 
-    def named(self, values: Array) -> dict[str, np.ndarray]:
-        """`values`, an array like `data`, gathered from all ranks, by name.  Collective."""
-        with self.comm.labelled("state"):
-            whole = to_host(collectives.all_gather(self.comm, values, counts=self.counts))
-        return {s.name: np.array(whole[s.start:s.stop]).reshape(s.shape) for s in self.layout}
-
 
 def _overlap(segment: Segment, start: int, stop: int) -> Segment | None:
     """The part of a segment that lies in start … stop, counted from start; None if none does."""
@@ -85,16 +79,3 @@ def _overlap(segment: Segment, start: int, stop: int) -> Segment | None:
         return None
     return replace(segment, start=first - start, stop=last - start,
                    flat_range=(first - segment.start, last - segment.start))
-
-
-def gather_parameter(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
-    """The global array of which `piece`, flat, is this rank's box; all ranks call it."""
-    values = np.array(piece).reshape(segment.shape)
-    for dim, total in enumerate(segment.global_shape):
-        if values.shape[dim] != total:
-            values = collectives.all_gather(tp, values, dim, total)
-    if segment.order is None:
-        return np.ascontiguousarray(values)
-    unordered = np.empty_like(values)
-    unordered[..., np.array(segment.order)] = values
-    return unordered

@@ -37,12 +37,14 @@ from ..nn import Module
 from ..nn.slab import FlatBuffer
 from ..optim import Optimizer, clip_grad_norm
 from ..random import training_step
+from .errors import (
+    NO_VALUES_MESSAGE,
+    NOT_REDUCED_MESSAGE,
+    cannot_accumulate,
+    wrong_microbatches,
+)
+from .state import state_dict
 from .wire import UNCOMPRESSED, Wire
-
-NO_VALUES = ("the model has no numbers: call model.initialize(seed) first, and give it to one "
-             "strategy only")
-NOT_REDUCED = ("these gradients are still those of this rank alone: call strategy.backward(loss) "
-               "instead of loss.backward(), and run the last microbatches outside no_sync()")
 
 
 class Microbatch(NamedTuple):
@@ -59,11 +61,12 @@ class Strategy:
     `slabs` are what this rank optimizes; `wire` encodes what the ranks send of gradients.
     """
 
+    state_dict = state_dict     # of state.py
     can_accumulate = True       # gradients of several backwards may add up before they are reduced
 
     def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
         if not all(parameter.initialized for parameter in model.parameters()):
-            raise ValueError(NO_VALUES)
+            raise ValueError(NO_VALUES_MESSAGE)
         self.slabs: Sequence[FlatBuffer] = list(model.slabs)
         self._attach(model, comm, wire)
         self._watch_gradients()
@@ -116,7 +119,7 @@ class Strategy:
     def step(self, optimizer: Optimizer) -> None:
         """Update the parameters on all ranks.  Raises ValueError if gradients are not reduced."""
         if not self._is_reduced and self.has_gradients():
-            raise ValueError(NOT_REDUCED)
+            raise ValueError(NOT_REDUCED_MESSAGE)
         self.update(optimizer)
 
     def update(self, optimizer: Optimizer) -> None:
@@ -134,8 +137,7 @@ class Strategy:
         Raises ValueError for a strategy that cannot accumulate.
         """
         if not self.can_accumulate:
-            raise ValueError(f"{type(self).__name__} keeps no whole gradient that could add up: "
-                             "it reduces after every backward; leave no_sync() out")
+            raise cannot_accumulate(type(self).__name__)
         before, self.is_synchronizing = self.is_synchronizing, False
         try:
             yield
@@ -179,11 +181,6 @@ class Strategy:
         self.backward(loss)
         return float(loss.data)
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """A host copy of every parameter by its full name.  Collective."""
-        return {name: values for slab in self.slabs
-                for name, values in slab.named(slab.data).items()}
-
     def _poll(self) -> None:
         """Advance pending messages; called between two operations of backward."""
         now = self.comm.now()
@@ -199,12 +196,7 @@ def agree_on_batch(comm: Communicator, num_local: int, num_microbatches: int) ->
     """
     with comm.labelled("control"):
         counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)
-    here = counts[:, 1].astype(int).tolist()
-    other = next((rank for rank, number in enumerate(here) if number != here[0]), None)
-    if other is not None:
-        raise ValueError(f"rank 0 has {here[0]} microbatches, but rank {other} has {here[other]}: "
-                         "all ranks take part in every one; give as many on each (one may have no "
-                         "rows)")
-    if not num_microbatches:
-        raise ValueError("no microbatches: give at least one (it may have no rows)")
+    numbers = counts[:, 1].astype(int).tolist()
+    if not numbers[0] or any(number != numbers[0] for number in numbers):
+        raise wrong_microbatches(numbers)
     return float(np.sum(counts[:, 0])) or 1.0

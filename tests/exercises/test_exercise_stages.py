@@ -11,9 +11,10 @@ from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.convolution import Conv2d, col2im, im2col
 from minipar.parallel.pipeline import Action, make_schedule
+from minipar.parallel.pipeline.cut import cut_evenly
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.p2p import P2P
-from minipar.parallel.pipeline.stages import Staged, cut_evenly
+from minipar.parallel.pipeline.stages import Staged
 from minipar.parallel.strategy import Microbatch, Strategy
 
 WEIGHTS = [[5, 1, 1, 1, 5], [1, 2, 3, 4, 5, 6, 7], [9, 0, 0, 1], [2, 2, 2, 2, 2, 2], [1, 1, 8, 1]]

@@ -7,9 +7,10 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
+from minipar.parallel.errors import NOT_REDUCED_MESSAGE
 from minipar.parallel.hybrid import DATA_PARALLEL, make_hybrid
 from minipar.parallel.pipeline import SCHEDULES
-from minipar.parallel.strategy import NOT_REDUCED, Microbatch
+from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case
 
@@ -41,7 +42,7 @@ def check_refused(comm, strategy, batch):
             strategy.run_microbatch(mine, 10.0)
         with pytest.raises(ValueError) as refused:
             strategy.step(optimizer)
-        assert str(refused.value) == NOT_REDUCED
+        assert str(refused.value) == NOT_REDUCED_MESSAGE
         for name, values in strategy.state_dict().items():
             assert np.array_equal(values, before[name]), name
         optimizer.zero_grad()

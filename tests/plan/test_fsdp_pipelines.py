@@ -10,7 +10,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.optim import AdamW
 from minipar.parallel.pipeline import SCHEDULES, make_schedule
-from minipar.parallel.pipeline.stages import cut_evenly
+from minipar.parallel.pipeline.cut import cut_evenly
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.fsdp_pipelines import bytes_of_shared, bytes_over_dp, memory_of_row, path_of
 from tests.parallel.test_hybrid import microbatches, on

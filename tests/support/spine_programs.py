@@ -100,7 +100,7 @@ def strategies() -> None:
         with training_step(0, 0, samples):
             model.loss(ids, ids, 16).backward()
 
-        pipeline = OneFOneB(gpt(), comm, 8)
+        pipeline = OneFOneB(gpt(), comm, 8, cuts=[2])
         pipeline.forward_backward([Microbatch(ids[i:i + 2], ids[i:i + 2], samples[i:i + 2])
                                    for i in (0, 2)])
     Cluster(2, chooser=None, compare_calls=False).run(noting(main))

@@ -21,8 +21,9 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import GPT, Module
 from ...nn.chain import chain
+from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.headers import recv_header, send_header
-from ...parallel.pipeline.stages import Staged, cut_evenly
+from ...parallel.pipeline.stages import Staged
 from ...parallel.tensor.apply import parallelize
 from .distill import Recipe, disable_dropout
 from .feature_taps import TappedOutputs, hidden_parts, part_widths, run_parts_with_taps

@@ -23,6 +23,7 @@ from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.work import Work, start
 from ...nn import Module
+from ..errors import reduced_already
 from ..replicas import broadcast_parameters, ranks_that_differ
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
@@ -50,8 +51,7 @@ class Bucketed(Strategy):
     def backward(self, loss: Tensor) -> None:
         """Compute and reduce the gradients.  Raises ValueError if reduced ones are still here."""
         if self._is_reduced and self.has_gradients():
-            raise ValueError("these gradients were reduced already, and would be again: call "
-                             "zero_grad() first, or add up microbatches inside no_sync()")
+            raise reduced_already()
         super().backward(loss)
 
     def before_backward(self, loss: Tensor) -> None:

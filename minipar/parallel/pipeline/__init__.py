@@ -3,7 +3,8 @@
     one_f_one_b             1F1B in one short file, to be read first: the specification
     schedule/               which rank does what in which order, without an array
     executor, p2p, headers  what trains by any schedule, and its messages
-    stages, stage_slab      how a model is cut, and what a rank keeps of it
+    cut                     where to cut a model into stages
+    stages, stage_slab      the stages of a model, and what a rank keeps of it
     fsdp_pipeline, stage_shards     stages whose parameters are sharded over dp
     stage_times             how long stages take, measured
     naive                   one microbatch, one rank at work at a time

@@ -43,7 +43,7 @@ from .executor import Pipeline
 from .stage_shards import StageRuns
 from .stage_slab import StageBuffer, StageSlab
 
-NEEDS_WHOLE_BATCH = (
+NEEDS_WHOLE_BATCH_MESSAGE = (
     "beside pp and tp, fsdp gathers and reduces while a whole batch is computed: give its "
     "microbatches to strategy.forward_backward(microbatches), instead of calling "
     "model.loss and strategy.backward")
@@ -86,7 +86,8 @@ class FullyShardedPipeline(Pipeline):
         """Gather these units before their use, and reduce each stage's gradients."""
         for unit in units.values():
             unshard_before_use([module for _, module in self.model.named_modules()], unit)
-        self.prefetcher = Prefetcher(list(units.values()), dp, self._poll, remedy=NEEDS_WHOLE_BATCH)
+        self.prefetcher = Prefetcher(list(units.values()), dp, self._poll,
+                                     remedy=NEEDS_WHOLE_BATCH_MESSAGE)
         runs = [(key, run) for key, unit in units.items() for run in unit.runs]
         comm = dp.split(0)              # of its own, so that its messages are not mixed up
         assert comm is not None

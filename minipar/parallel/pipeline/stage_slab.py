@@ -7,16 +7,13 @@ The gradient norm counts a shared slab once, on the first rank that has it.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
-
-from ...backend import Array, to_host
-from ...comm import Communicator, collectives
+from ...backend import Array
+from ...comm import Communicator
 from ...nn import Parameter, Slab
 from ...nn.slab import FlatBuffer, Segment
-from ..shards import gather_parameter
+from ..state import named_stage_slab
 
 Row = Sequence[tuple[Segment, Parameter]]
 
@@ -37,18 +34,14 @@ class StageSlab(Slab):
     `pp`, unless the caller sets more axes.
     """
 
+    named = named_stage_slab        # of state.py
+
     def __init__(self, layout: Sequence[Row], is_copy: bool, like: Array, pp: Communicator,
                  tp: Communicator | None = None):
         super().__init__([(segment.name, parameter) for segment, parameter in layout[pp.rank]],
                          like)
         self.is_copy, self.pp, self.tp, self.comm = is_copy, pp, tp, pp
-        self.counts, self.everywhere, start = [], [], 0
-        for row in layout:
-            self.counts.append(sum(parameter.size for _, parameter in row))
-            for segment, parameter in row:
-                stop = start + parameter.size
-                self.everywhere.append(replace(segment, start=start, stop=stop))
-                start = stop
+        self.layout = [[segment for segment, _ in row] for row in layout]
 
     @property
     def has_grad(self) -> bool:
@@ -59,17 +52,3 @@ class StageSlab(Slab):
         """Free the arrays, which another object keeps in shards; the layout stays."""
         self.drop_grad()
         self.data, self._views = None, []
-
-    def named(self, values: Array) -> dict[str, np.ndarray]:
-        """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
-        with self.comm.labelled("state"):
-            flat = to_host(collectives.all_gather(self.pp, values, counts=self.counts))
-        found = {}
-        for segment in self.everywhere:
-            piece = np.array(flat[segment.start:segment.stop])
-            if self.tp is None:
-                found[segment.name] = piece.reshape(segment.shape)
-            else:
-                with self.tp.labelled("state"):
-                    found[segment.name] = gather_parameter(self.tp, segment, piece)
-        return found

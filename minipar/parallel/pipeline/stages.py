@@ -8,10 +8,9 @@ weight, a tied embedding, both keep it.  Its gradients are summed once a batch, 
 take the same step, and the norm of all gradients counts it once.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from ...autograd import Tensor
 from ...backend import Array
@@ -20,32 +19,11 @@ from ...comm.collectives import all_reduce
 from ...nn import Module, Parameter, Slab
 from ...nn.chain import chain
 from ...nn.parameter import Unmaterialized
+from ..errors import NEEDS_ALL_STAGES_MESSAGE, in_no_part, summed_already, wrong_cuts
 from ..strategy import Microbatch, Strategy
+from .cut import cut_evenly
 from .schedule.actions import Placement
 from .stage_slab import Row, StageBuffer, StageSlab
-
-NEEDS_ALL_STAGES = (
-    "the stages of a pipeline compute a batch together, each of them in its turn: give its "
-    "microbatches to strategy.forward_backward(microbatches), instead of calling "
-    "model.loss and strategy.backward")
-
-
-def cut_evenly(weights: Sequence[float], num_stages: int) -> list[int]:
-    """The parts at which stages 1, 2, … begin, so that the heaviest stage is as light as possible.
-
-    `weights` are the parts' numbers of parameters, their seconds, or all 1.  Each stage has at
-    least one part.  Raises ValueError if there are too few parts.
-    """
-    if not 1 <= num_stages <= len(weights):
-        raise ValueError(f"a model of {len(weights)} parts has 1 to {len(weights)} stages, not "
-                         f"{num_stages}: take fewer ranks or virtual stages, or a deeper model")
-    sums = [0, *accumulate(weights)]
-    # best[n]: of the first n parts cut into the stages so far, (weight of the heaviest, cuts)
-    best: list = [(weight, []) for weight in sums]
-    for stage in range(1, num_stages):
-        best = [min(((max(best[cut][0], sums[n] - sums[cut]), [*best[cut][1], cut])
-                     for cut in range(stage, n)), default=(math.inf, [])) for n in range(len(sums))]
-    return best[-1][1]
 
 
 def entries_by_holders(slab: Slab,
@@ -74,9 +52,7 @@ class Staged(Strategy):
             cuts = cut_evenly([part.num_parameters() for part in parts], len(placement))
         bounds = [0, *cuts, len(parts)]
         if len(bounds) != len(placement) + 1 or any(a >= b for a, b in pairwise(bounds)):
-            raise ValueError(f"cuts={list(cuts)} do not cut {len(parts)} parts into "
-                             f"{len(placement)} stages: give {len(placement) - 1} numbers of parts "
-                             f"that rise from 1 to {len(parts) - 1}")
+            raise wrong_cuts(cuts, len(parts), len(placement))
         self.placement, self.num_stages, self.cuts = placement, len(placement), list(cuts)
         self.stages = [parts[start:stop] for start, stop in pairwise(bounds)]
         self.has_last = placement[-1] == comm.rank
@@ -93,8 +69,7 @@ class Staged(Strategy):
                 ranks_of.setdefault(parameter, set()).add(self.placement[stage])
         lost = [name for name, p in self.model.named_parameters() if p not in ranks_of]
         if lost:
-            raise ValueError(f"no part of the chain has {', '.join(lost)}: list the module of "
-                             "every parameter in its ChainPart")
+            raise in_no_part(lost)
         return ranks_of
 
     def _make_slabs(self, ranks_of: dict[Parameter, set[int]]) -> None:
@@ -120,16 +95,17 @@ class Staged(Strategy):
         """Make the parameters of other ranks shapes without values."""
         for parameter, ranks in ranks_of.items():
             if self.comm.rank not in ranks:
-                parameter.data = Unmaterialized(parameter.shape, parameter.dtype, NEEDS_ALL_STAGES)
+                parameter.data = Unmaterialized(parameter.shape, parameter.dtype,
+                                                NEEDS_ALL_STAGES_MESSAGE)
                 parameter.slot.grad_buffer = parameter.slot.grad = None
 
     def forward_context(self) -> AbstractContextManager:
         """Raise ValueError: a rank alone cannot compute a loss; forward_backward does."""
-        raise ValueError(NEEDS_ALL_STAGES)
+        raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
 
     def backward(self, loss: Tensor) -> None:
         """Raise ValueError: a rank alone cannot compute a loss; forward_backward does."""
-        raise ValueError(NEEDS_ALL_STAGES)
+        raise ValueError(NEEDS_ALL_STAGES_MESSAGE)
 
     def rows(self, num_rows: int) -> range:
         """All rows: every rank is given the whole batch."""
@@ -146,8 +122,7 @@ class Staged(Strategy):
     def check_fresh(self) -> None:
         """Raise ValueError if shared weights have gradients that were summed over ranks already."""
         if self._summed and any(slab.has_grad for _, slab in self.shared):
-            raise ValueError("the gradients of shared weights were summed already, and would be "
-                             "again: call zero_grad() first, or add up inside no_sync()")
+            raise summed_already()
         self._summed = False
 
     def after_backward(self) -> None:

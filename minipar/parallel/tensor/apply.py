@@ -21,7 +21,7 @@ from ...nn import GPT, MLP, Dropout, Linear, Module, Slab
 from ...nn.module_methods import check_initialized
 from ...number_formats import Format
 from ..conjugate import gather_from
-from ..shards import gather_parameter
+from ..state import gather_parameter
 from .layers import (
     AXIS,
     TensorSplit,

@@ -24,8 +24,8 @@ from ...comm import Communicator
 from ...comm.collectives import broadcast
 from ...nn import Module
 from ...optim import Optimizer
+from ..errors import NO_VALUES_MESSAGE
 from ..shards import Shard, check_not_sharded
-from ..strategy import NO_VALUES
 from ..wire import UNCOMPRESSED, Wire
 from .fsdp_unit import FSDPUnit, padded_run, unshard_before_use
 from .prefetch import Prefetcher, duplicate
@@ -125,7 +125,7 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
     check_not_sharded(own)
     if own:
         if not all(p.initialized for _, p in own):
-            raise ValueError(NO_VALUES)
+            raise ValueError(NO_VALUES_MESSAGE)
         for _, p in own:
             broadcast(comm, p.data, out=p.data)
             page_out(p.data)

@@ -34,7 +34,7 @@ def duplicate(comm: Communicator) -> Communicator:
     return own
 
 
-BY_HAND = ("compute the loss inside `with strategy.forward_context():` and call "
+BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` and call "
            "strategy.backward(loss)")
 
 
@@ -45,7 +45,7 @@ class Prefetcher:
     """
 
     def __init__(self, units: Sequence[FSDPUnit], comm: Communicator, poll: Callable[[], None],
-                 prefetch: bool = True, remedy: str = BY_HAND):
+                 prefetch: bool = True, remedy: str = BY_HAND_ADVICE):
         self.units, self.comm, self.poll, self.prefetch = list(units), comm, poll, prefetch
         self.remedy = remedy
         self._own_comm: Communicator | None = None

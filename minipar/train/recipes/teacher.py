@@ -13,7 +13,7 @@ from ...comm import Cluster
 from ...compress.load import compression_steps, load_model
 from ...nn import Module
 from ...nn.chain import chain
-from ...parallel.pipeline.stages import cut_evenly
+from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.tensor.apply import parallelize
 from ..model_checkpoints import task_of
 

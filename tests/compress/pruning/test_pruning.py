@@ -10,7 +10,8 @@ from minipar.compress.pruning.masks import Masks, prunable_weights
 from minipar.compress.pruning.prune import n_of_m, prune
 from minipar.compress.pruning.saliency import calibrate, magnitude, random, taylor
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.tensor.apply import gather_parameter, parallelize
+from minipar.parallel.state import gather_parameter
+from minipar.parallel.tensor.apply import parallelize
 from minipar.testing import worlds
 
 CONFIG = GPTConfig(11, context=6, num_layers=2, num_heads=4, width=8, tied=False)

@@ -16,7 +16,8 @@ from minipar.compress.pruning.schedules import (
 )
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.tensor.apply import gather_parameter, parallelize
+from minipar.parallel.state import gather_parameter
+from minipar.parallel.tensor.apply import parallelize
 
 SIZES = [6, 8, 8, 4]
 X, LABELS = np.random.default_rng(0).standard_normal((8, 6)), np.arange(8) % 4

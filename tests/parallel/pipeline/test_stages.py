@@ -10,10 +10,11 @@ from minipar.comm import Cluster
 from minipar.nn import MLP, Linear, Module
 from minipar.nn.chain import ChainPart, chain
 from minipar.optim import clip_grad_norm, grad_norm
+from minipar.parallel.pipeline.cut import cut_evenly
 from minipar.parallel.pipeline.schedule.simulate import Times
 from minipar.parallel.pipeline.stage_slab import StageSlab
 from minipar.parallel.pipeline.stage_times import profile_parts, stage_times
-from minipar.parallel.pipeline.stages import Staged, cut_evenly
+from minipar.parallel.pipeline.stages import Staged
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import DEEP

@@ -1,0 +1,53 @@
+"""The errors that several strategies raise: what was expected, what came, how to mend it."""
+
+from collections.abc import Sequence
+
+NO_VALUES_MESSAGE = ("the model has no numbers: call model.initialize(seed) first, and give it to "
+                     "one strategy only")
+NOT_REDUCED_MESSAGE = (
+    "these gradients are still those of this rank alone: call strategy.backward(loss) "
+    "instead of loss.backward(), and run the last microbatches outside no_sync()")
+NEEDS_ALL_STAGES_MESSAGE = (
+    "the stages of a pipeline compute a batch together, each of them in its turn: give its "
+    "microbatches to strategy.forward_backward(microbatches), instead of calling "
+    "model.loss and strategy.backward")
+
+
+def reduced_already() -> ValueError:
+    """A backward would add to gradients that were summed over the ranks, and sum them again."""
+    return ValueError("these gradients were reduced already, and would be again: call zero_grad() "
+                      "first, or add up microbatches inside no_sync()")
+
+
+def summed_already() -> ValueError:
+    """A backward would add to gradients of shared weights, and sum them over stages again."""
+    return ValueError("the gradients of shared weights were summed already, and would be again: "
+                      "call zero_grad() first, or add up inside no_sync()")
+
+
+def cannot_accumulate(strategy: str) -> ValueError:
+    """`no_sync` of a strategy that keeps no whole gradient."""
+    return ValueError(f"{strategy} keeps no whole gradient that could add up: it reduces after "
+                      "every backward; leave no_sync() out")
+
+
+def wrong_microbatches(numbers: Sequence[int]) -> ValueError:
+    """The ranks have these numbers of microbatches, which differ or are 0."""
+    other = next((rank for rank, number in enumerate(numbers) if number != numbers[0]), None)
+    if other is None:
+        return ValueError("no microbatches: give at least one (it may have no rows)")
+    return ValueError(f"rank 0 has {numbers[0]} microbatches, but rank {other} has "
+                      f"{numbers[other]}: all ranks take part in every one; give as many on each "
+                      "(one may have no rows)")
+
+
+def wrong_cuts(cuts: Sequence[int], num_parts: int, num_stages: int) -> ValueError:
+    """`cuts` that do not make `num_stages` stages, each with a part."""
+    return ValueError(f"cuts={list(cuts)} do not cut {num_parts} parts into {num_stages} stages: "
+                      f"give {num_stages - 1} numbers of parts that rise from 1 to {num_parts - 1}")
+
+
+def in_no_part(names: Sequence[str]) -> ValueError:
+    """Parameters of a model of which no part of its chain has the module."""
+    return ValueError(f"no part of the chain has {', '.join(names)}: list the module of every "
+                      "parameter in its ChainPart")
