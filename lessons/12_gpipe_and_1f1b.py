@@ -33,8 +33,9 @@ from minipar.parallel.pipeline import (
 )
 from minipar.parallel.pipeline.schedule import one_f_one_b
 from minipar.parallel.pipeline.schedule.metrics import bubble
-from minipar.parallel.pipeline.schedule.simulate import FREE_LINK
+from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times
 from minipar.parallel.strategy import Microbatch
+from minipar.plan import pipelines as plan
 from minipar.viz.pipeline import draw_pipelines
 
 WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
@@ -70,8 +71,9 @@ def main(comm: Communicator) -> None:
             strategy.most_in_flight),
         Row(f"{TITLES[name]}: activations, each {one:,} B", live(name, p, s) * one,
             activations, "B"))], f"on this rank, s = {s}")
-    rows, drawn, formula = [], {}, (p - 1) / (M + p - 1)
+    rows, drawn = [], {}
     for name, (_, _, timeline, _) in runs.items():
+        formula = plan.bubble(name, p, M, Times()).of_total
         idle = from_rank_0(comm, timeline and bubble(timeline).of_total)
         took = from_rank_0(comm, timeline and timeline.makespan())
         schedule, placement = make_schedule(name, p, M)

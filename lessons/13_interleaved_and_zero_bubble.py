@@ -37,6 +37,7 @@ from minipar.parallel.pipeline import FREE_LINK, Timeline, Times, make_schedule,
 from minipar.parallel.pipeline.schedule.dependencies import OPS, needs
 from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.strategy import Microbatch
+from minipar.plan import pipelines as plan
 from minipar.viz.pipeline import draw_pipelines
 
 WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
@@ -61,8 +62,8 @@ def main(comm: Communicator) -> None:
     expected_loss, expected = serial(MLP(shapes).initialize(0, np.float64), batches)
     runs = {name: run(comm, name, MLP(shapes).initialize(0, np.float64), batches)
             for name in TITLES}
-    formula = {"1f1b": (p - 1) / m, "interleaved": (p - 1) / (2 * m), "zb_h1": (p - 1) / (3 * m),
-               "zb_v": (p - 1) / (6 * m)}
+    formula = {name: plan.bubble(name, p, m, Times().shared(v), v).of_ideal
+               for name, v in STAGES.items()}
     lesson.say(f"m = {m} microbatches on p = {p} ranks. First the schedules alone: F, I and W take "
                "equally long and messages no time. Idle time as a share of the work:")
     lesson.table([*(Row(f"{TITLES[name]}: {BUBBLES[name]}", formula[name],

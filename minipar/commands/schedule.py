@@ -104,12 +104,13 @@ def _run(options: argparse.Namespace, output: Output) -> None:
     # a message of one byte, so that its transfer takes 1 / bandwidth
     link = Link(options.latency, 1 / options.transfer if options.transfer else inf)
     timeline = simulate(schedule, times, placement, link, message_bytes=1)
-    known = predict.makespan(options.name, p, m, times, v) if link == FREE_LINK else None
+    known = [formula(options.name, p, m, times, v) if link == FREE_LINK else None
+             for formula in (predict.makespan, predict.bubble)]
     flights = [predict.in_flight(options.name, rank, p, m, v) for rank in range(p)]
     if options.group_size is not None:
         flights = [None] * p
     split = any(action.kind == "I" for row in schedule for action in row)
-    output.table(table(title, timeline, known, flights, num_messages(placement, m),
+    output.table(table(title, timeline, *known, flights, num_messages(placement, m),
                         predict.lower_bound(placement, m, times, split), kept))
     output.console.print(viz.pipeline_in_terminal(timeline, output.console.width))
     if options.csv is not None:
@@ -171,14 +172,13 @@ def make(options: argparse.Namespace) -> tuple[Schedule, Placement]:
     return make_schedule(options.name, p, m, options.virtual_stages, options.group_size)
 
 
-def table(title: str, timeline: Timeline, makespan: float | None, flights: list[float | None],
-          messages: int, bound: float, activation_bytes: float | None) -> Table:
+def table(title: str, timeline: Timeline, makespan: float | None, ideal: Bubble | None,
+          flights: list[float | None], messages: int, bound: float,
+          activation_bytes: float | None) -> Table:
     """The predictions of formulas beside the counts of the simulation; – without a formula."""
     made = Table.of(title, "figure", "predicted", "simulated")
     found, took = bubble(timeline), timeline.makespan()
     ranks = range(timeline.num_ranks)
-    work = took / (1 + found.of_ideal)
-    ideal = None if makespan is None else Bubble(1 - work / makespan, makespan / work - 1)
     unit, scale = time_unit(took)
 
     def show(value: float | None, form: str, factor: float = 1) -> Shown | None:

@@ -2,9 +2,8 @@
 
     data_parallel       bytes that each data-parallel strategy sends and keeps
     pipelines           seconds and microbatches in flight of each schedule
-    fsdp_pipelines      FSDP inside the stages of a pipeline
     activations         bytes that a transformer layer keeps for backward, under tp
-    rematerialization   messages and memory of recomputation beside each strategy
+    rematerialization   messages that recomputation repeats beside each strategy
 
 Tests compare them with measured bytes and virtual seconds.
 """

@@ -1,7 +1,7 @@
 """Predict a pipeline's makespan and memory: its paper's closed forms, and a bound on any schedule.
 
     ideal      v m (F + B) seconds: a rank that never waits
-    bubble     idle time; of 1F1B (p - 1) / m of the ideal, of interleaved (p - 1) / (v m)
+    bubble     makespan / ideal - 1: (p - 1) / m for 1F1B, (p - 1) / (v m) for interleaved
 
 The formulas stand in the table of schedules (schedule/registry.py), each with the conditions under
 which it holds.  Everywhere else there is `lower_bound`, which no schedule with the same placement
@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ..parallel.pipeline.schedule.actions import Placement
+from ..parallel.pipeline.schedule.metrics import Bubble
 from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.pipeline.schedule.simulate import Times
 
@@ -28,6 +29,15 @@ def makespan(name: str | None, num_ranks: int, num_microbatches: int, times: Tim
     forward, input, weight = times
     return formula and formula(p=num_ranks, m=num_microbatches, v=virtual_stages, F=forward,
                                I=input, W=weight, B=input + weight)
+
+
+def bubble(name: str | None, num_ranks: int, num_microbatches: int, times: Times,
+           virtual_stages: int = 1) -> Bubble | None:
+    """The idle share by the schedule's formula, arguments as in `makespan`; None where it has none.
+    """
+    took = makespan(name, num_ranks, num_microbatches, times, virtual_stages)
+    ideal = virtual_stages * num_microbatches * sum(times)
+    return None if took is None else Bubble(1 - ideal / took, took / ideal - 1)
 
 
 def in_flight(name: str | None, rank: int, num_ranks: int, num_microbatches: int,

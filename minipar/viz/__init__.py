@@ -8,7 +8,7 @@
     pipelines       pipeline, pipeline_terminal, schedule_page   a schedule's timetable
     memory          memory_timeline, remat_*, offload_timeline   live bytes over a step
     tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
-    numbers         number_line, precision, error_feedback, quantization_grids
+    numbers         precision, error_feedback, quantization_grids
     compression     pruning_masks, pareto, soft_targets
     training        loss, device_limits
     all of them     figure, colors
@@ -26,10 +26,9 @@ _MODULES = {
     "crossovers": ("CostCurves", "draw_crossovers"),
     "device_limits": ("Requirement", "draw_device_limits"),
     "error_feedback": ("draw_error_feedback",),
-    "loss": ("draw_loss", "draw_losses"),
+    "loss": ("draw_loss",),
     "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),
     "mesh_traffic": ("MeshTraffic", "draw_mesh_traffic"),
-    "number_line": ("draw_number_lines",),
     "offload_timeline": ("draw_offload_timeline",),
     "pareto": ("ParetoPanel", "draw_pareto"),
     "perfetto": ("write_perfetto",),

@@ -1,13 +1,12 @@
-"""CostCurves over the steps of a training run."""
+"""The loss over the steps of a training run."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from .colors import BLUE, DARK, GREEN, ORANGE, PURPLE, VERMILION
+from .colors import BLUE, GREEN, ORANGE
 from .figure import new_figure, save, tidy
 
 
@@ -42,30 +41,4 @@ def draw_loss(steps: Sequence[float], losses: Sequence[float], path: str | Path,
                                                     lambda bits: bits * math.log(2)))
     bits.set_ylabel(f"bits per {per}")
     axes.legend(framealpha=1, edgecolor="none", loc="center right")
-    return save(figure, path)
-
-
-def draw_losses(runs: Mapping[str, Sequence[float]], path: str | Path, title: str = "",
-                per: str = "character", window: int = 20) -> Path:
-    """Draw the losses of several runs, by what they are called; return the path written.
-
-    Each point is the mean of the `window` steps before it.  The legend is in the order of the last
-    losses.  Raises ValueError for a run without that many steps.
-    """
-    short = [name for name, losses in runs.items() if len(losses) < window]
-    if short or not runs:
-        raise ValueError(f"{short[0] if short else 'no run'}: at least {window} losses were "
-                         "expected: give more, or a smaller window")
-    figure, axes = new_figure(8.5, 3.8, title)
-    means = {name: np.convolve(losses, np.full(window, 1 / window), "valid")
-             for name, losses in runs.items()}
-    colors = dict(zip(runs, (DARK, BLUE, GREEN, ORANGE, PURPLE, VERMILION)))
-    for name in sorted(means, key=lambda name: -means[name][-1]):
-        mean = means[name]
-        axes.plot(np.arange(window, window + len(mean)), mean, color=colors[name], linewidth=1.4,
-                  label=f"{name}: {mean[-1]:.3f}")
-    axes.set_xlabel("step")
-    axes.set_ylabel(f"loss in nats per {per}, mean of {window} steps")
-    axes.legend(edgecolor="none", loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8.5)
-    tidy(axes, "both")
     return save(figure, path)

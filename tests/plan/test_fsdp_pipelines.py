@@ -12,9 +12,14 @@ from minipar.optim import AdamW
 from minipar.parallel.pipeline import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.cut import cut_evenly
 from minipar.parallel.tensor.apply import parallelize
-from minipar.plan.fsdp_pipelines import bytes_of_shared, bytes_over_dp, memory_of_row, path_of
 from tests.parallel.test_hybrid import microbatches, on
 from tests.support.measured_step import rings_only
+from tests.support.rows_on_paper import (
+    bytes_of_shared,
+    bytes_over_dp,
+    memory_of_row,
+    path_of,
+)
 
 MESH = {"pp": 2, "dp": 2, "tp": 2}
 

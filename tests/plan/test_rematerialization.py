@@ -29,15 +29,11 @@ from minipar.plan.data_parallel import (
     reduce_scatter_elements,
     units_of,
 )
-from minipar.plan.rematerialization import (
-    activations_of_row,
-    computed_again,
-    layer_messages_again,
-    unit_path,
-)
+from minipar.plan.rematerialization import computed_again, layer_messages_again
 from minipar.random import training_step
 from tests.support.cases import nested
 from tests.support.measured_step import CONFIGS, rings_only
+from tests.support.rows_on_paper import activations_of_row, unit_path
 
 POLICIES = {"none": keep_all, "full": lambda parts: uniform(1, parts),
             "every 2": lambda parts: uniform(2, parts), "every 3": lambda parts: uniform(3, parts),

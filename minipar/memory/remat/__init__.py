@@ -11,7 +11,6 @@ Forward keeps only the input of a segment of the model; backward recomputes the 
     optimal.py     the plan with the fewest FLOPs within a budget of bytes; the Pareto front
     revolve.py     the optimal plan for a chain of equal steps, in closed form
 
-`minipar/plan/rematerialization.py` predicts what the same plans cost beside a parallel strategy:
-the messages that recomputation repeats, and the memory of a pipeline's ranks.  The files here
-predict bytes and FLOPs of one process.
+`minipar/plan/rematerialization.py` predicts the messages that the same plans repeat beside a
+parallel strategy.  The files here predict bytes and FLOPs of one process.
 """

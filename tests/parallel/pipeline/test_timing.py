@@ -54,6 +54,7 @@ def test_the_textbook_bubbles():
     for p, m in itertools.product(range(1, 6), (4, 8, 20)):
         for name in ("gpipe", "1f1b"):
             found = bubble(simulate(make_schedule(name, p, m)[0]))
+            assert predict.bubble(name, p, m, Times()) == pytest.approx(found)
             assert found.of_total == pytest.approx((p - 1) / (m + p - 1))
             assert found.of_ideal == pytest.approx((p - 1) / m)
     for v in (1, 2, 3):

@@ -1,12 +1,15 @@
-"""Predict the bytes that a rank sends over dp and keeps when its pipeline's stages have FSDP.
+"""What a rank of a pipeline sends and keeps, on paper: FSDP in its stages, recomputation.
 
     row       F0      F1      B0      F2      B1      …     one rank's, of any schedule
     path      a b c   a b c   c b     a b c   c b           units in the order of their use: a has
     gathers   a b c   a b c     b     a b c     b           no weight that its backward needs, and
     reduces                   c b a           c b a         two units are gathered at a time
 
-With m microbatches of a stage of Ψ parameters, at most 3 m Ψ (dp-1)/dp elements are sent, whatever
-the schedule.  The functions count the elements that rings send, exactly.
+With m microbatches of a stage of Ψ parameters, FSDP sends at most 3 m Ψ (dp-1)/dp elements,
+whatever the schedule.  The functions count the elements that rings send, exactly.
+
+With recomputation, a stage keeps for each microbatch in flight the arrays that its segments keep,
+and for one of them also the arrays that a segment recomputes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +17,9 @@ from itertools import groupby
 
 import numpy as np
 
-from ..parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
-from .data_parallel import (
+from minipar.memory.remat.plans import Plan, parts_of
+from minipar.parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
+from minipar.plan.data_parallel import (
     all_gather_elements,
     all_reduce_elements,
     even,
@@ -23,6 +27,7 @@ from .data_parallel import (
     peak_whole_gradients,
     reduce_scatter_elements,
 )
+from minipar.plan.rematerialization import backward_steps
 
 Uses = Mapping[int, Sequence[str]]      # for each stage the names of its units
 
@@ -79,3 +84,35 @@ def memory_of_row(row: Sequence[Action], forward: Uses, backward: Uses,
     return {"parameters": pieces * itemsize, "gradients": (pieces + whole) * itemsize,
             "optimizer states": num_states * pieces * itemsize,
             "communication": max(pairs) * itemsize}
+
+
+def unit_path(plan: Plan, forward: Sequence[Sequence], backward: Sequence[Sequence]) -> list:
+    """The units of FSDP in the order in which forward and backward use them under `plan`.
+
+    `forward[i]` and `backward[i]` are the units that part i uses, in their order.
+    """
+    uses = [unit for part in parts_of(plan) for unit in forward[part]]
+    for part, kind, _ in backward_steps(plan):
+        uses += forward[part] if kind == "again" else backward[part]
+    return [unit for unit, _ in groupby(uses)]
+
+
+def activations_of_row(row: Sequence[Action], kept: Mapping[int, int],
+                       most: Mapping[int, int]) -> int:
+    """Peak bytes of activations of a pipeline's rank with this row, which has no I and W.
+
+    For each stage, `kept` are a microbatch's bytes from its forward to its backward, and `most` its
+    peak during its backward.
+    """
+    live = peak = 0
+    for kind, stage, _ in row:
+        if kind == FORWARD:
+            live += kept[stage]
+            peak = max(peak, live)
+        elif kind == BACKWARD:
+            live -= kept[stage]
+            peak = max(peak, live + most[stage])
+        else:
+            raise ValueError(f"a row of F and B was expected, not {kind}: what waits for W is more "
+                             "than what was kept")
+    return peak
