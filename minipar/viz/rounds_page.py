@@ -7,21 +7,18 @@ round 2 of the first run.  What the page shows is `page_data`, plain values from
 (rounds.py), embedded as JSON; the script in rounds.html draws them and knows no algorithm.
 """
 
-import html
-import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from ..atomic_files import write_text
 from ..comm import collectives
 from ..comm.collectives.registry import ALGORITHMS
 from ..units import in_bytes
+from .page import write_page
 from .rounds import Held, Move, Rounds
 from .rounds_picture import COLORS, color_of, is_summed, name_of, title_of
 
-TEMPLATE = Path(__file__).with_name("rounds.html")
+PAGE = Path(__file__).with_name("rounds.html")
 
 
 def write_rounds_page(path: str | Path, *runs: Rounds, title: str) -> Path:
@@ -31,13 +28,8 @@ def write_rounds_page(path: str | Path, *runs: Rounds, title: str) -> Path:
     """
     if not runs:
         raise ValueError("a page shows at least one run: give it record_rounds(…)")
-    data = json.dumps([page_data(run) for run in runs], ensure_ascii=False)
-    for sign in "<>&":                  # so that nothing in it can end the script element
-        data = data.replace(sign, f"\\u{ord(sign):04x}")
-    colors = " ".join(f"--c{i}: {color};" for i, color in enumerate(COLORS))
-    inserted = {"TITLE": html.escape(title), "COLORS": colors, "DATA": data}
-    page = TEMPLATE.read_text(encoding="utf-8")
-    return write_text(path, re.sub("%([A-Z]+)%", lambda mark: inserted[mark[1]], page))
+    return write_page(path, PAGE, title, [page_data(run) for run in runs],
+                      {f"c{i}": color for i, color in enumerate(COLORS)})
 
 
 def page_data(run: Rounds) -> dict[str, Any]:

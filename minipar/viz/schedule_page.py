@@ -11,20 +11,17 @@ the page with the formulas of the table of schedules.  JavaScript (schedule.html
 in time and draws: a new schedule is on the page as soon as it is in the table.
 """
 
-import html
-import json
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..atomic_files import write_text
 from ..parallel.pipeline import SCHEDULES, Action, Times, make_schedule
 from ..parallel.pipeline.schedule.dependencies import OPS
 from ..parallel.pipeline.schedule.simulate import DEFAULT
+from .page import write_page
 from .pipeline import COLORS, IDLE, IN_MEMORY
 
-TEMPLATE = Path(__file__).with_name("schedule.html")
+PAGE = Path(__file__).with_name("schedule.html")
 # The ends of the sliders, and their steps: (least, most, step)
 LIMITS = {"p": (1, 8, 1), "m": (1, 24, 1), "v": (1, 4, 1), "f": (0.5, 4, 0.5), "i": (0.5, 4, 0.5),
           "w": (0, 4, 0.5)}
@@ -48,13 +45,10 @@ def write_schedule_page(path: str | Path, schedule: str = "1f1b", num_ranks: int
             raise ValueError(f"the page has {name} from {least:g} to {most:g} in steps of "
                              f"{step:g}, not {value:g}")
     start = {"schedule": schedule, **dict(zip(LIMITS, values))}
-    data = json.dumps({"kinds": KINDS, "start": start, "limits": LIMITS,
-                       "schedules": {name: tabulate(name) for name in SCHEDULES}})
     colors = {**{kind: color for kind, color in COLORS.items() if kind != IDLE}, "kept": IN_MEMORY}
-    inserted = {"TITLE": html.escape(title), "DATA": data,
-                "COLORS": " ".join(f"--{name}: {color};" for name, color in colors.items())}
-    page = TEMPLATE.read_text(encoding="utf-8")
-    return write_text(path, re.sub("%([A-Z]+)%", lambda mark: inserted[mark[1]], page))
+    data = {"kinds": KINDS, "start": start, "limits": LIMITS,
+            "schedules": {name: tabulate(name) for name in SCHEDULES}}
+    return write_page(path, PAGE, title, data, colors)
 
 
 @cache
