@@ -29,7 +29,7 @@ from ..compress.pruning.shrink import shrink, without_masks
 from ..compress.pruning.structured import unit_masks
 from ..compress.quantization.post_training import quantize
 from ..nn import Module
-from ..train import TrainConfig, begin, train_steps
+from ..train import TrainConfig, start_run, train_steps
 from ..train.checkpoint_schema import describe_model, sizes_as_options
 from ..train.tasks import Task, make_task
 from .subjects import Sizes, Subject
@@ -79,7 +79,7 @@ class VersionBuilder:
         config = config.updated(steps=first + self.subject.more if first else self.subject.steps)
 
         def program(comm):
-            state = begin(comm, config, task)
+            state = start_run(comm, config, task)
             model = state.strategy.model
             if start is not None:
                 model.load_state_dict(start.state_dict())

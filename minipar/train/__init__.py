@@ -30,10 +30,10 @@ from .config import (
     RunConfig,
     TrainConfig,
 )
-from .loop import TrainState, begin, train_steps
+from .loop import TrainState, start_run, train_steps
 from .model_checkpoints import save_model
 from .program import TrainResult, train
 
 __all__ = ["DataConfig", "MemoryConfig", "ModelConfig", "OptimizerConfig", "ParallelConfig",
-           "PrecisionConfig", "RunConfig", "TrainConfig", "TrainResult", "TrainState", "begin",
-           "save_model", "train", "train_steps"]
+           "PrecisionConfig", "RunConfig", "TrainConfig", "TrainResult", "TrainState",
+           "save_model", "start_run", "train", "train_steps"]

@@ -29,7 +29,7 @@ class Option:
     """The description of a field for the command line, files and checkpoints."""
 
     help: str
-    flag: str = ""                          # without dashes; "": the name of the field
+    flag_name: str = ""                     # without dashes; "": the name of the field
     choices: tuple[str, ...] = ()
     least: float | None = None              # of a number, which must be finite
     metavar: str | None = None
@@ -77,7 +77,7 @@ class DataConfig:
 
     source: str = option("docs", "Python's own documentation (docs), handwritten digits, a made-up "
                          "language with a known best loss (synthetic), or the path of any text",
-                         flag="data", metavar="docs|digits|synthetic|PATH")
+                         flag_name="data", metavar="docs|digits|synthetic|PATH")
     batch: int = option(32, "samples in each step, over all ranks", least=1)
     recorded: RecordedData = RecordedData()     # no option: it comes from a checkpoint
 
@@ -86,7 +86,7 @@ class DataConfig:
 class OptimizerConfig:
     """The optimizer, and the schedule of its learning rate."""
 
-    name: str = option("adamw", "the update rule", flag="optimizer", choices=OPTIMIZERS)
+    name: str = option("adamw", "the update rule", flag_name="optimizer", choices=OPTIMIZERS)
     lr: float | None = option(None, "peak learning rate", least=0, default_text="3e-3; sgd: 0.1")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
     weight_decay: float | None = option(
@@ -134,7 +134,7 @@ class PrecisionConfig:
 
     dtype: str = option("float32", "of the parameters", choices=("float32", "float64"))
     compute: str = option("fp32", "format of activations, gradients and weights in use; fp8: of "
-                          "factors, the rest bf16", flag="precision", choices=tuple(PRECISIONS))
+                          "factors, the rest bf16", flag_name="precision", choices=tuple(PRECISIONS))
     loss_scale: str | None = option(
         None, "factor of the loss in backward", metavar="dynamic|none|N",
         default_text="dynamic with fp16 and fp8, else none")
@@ -226,7 +226,7 @@ class OptionField(NamedTuple):
     @property
     def key(self) -> str:
         """The name of its flag as a name in Python."""
-        return self.option.flag or self.name
+        return self.option.flag_name or self.name
 
     @property
     def flag(self) -> str:

@@ -56,8 +56,8 @@ class TrainState:
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     trace: Trace | None = None          # of one step, all ranks; on rank 0
-    pipeline: Timeline | None = None    # of that step's schedule, with pp; on rank 0
-    traced: tuple[float, float] = (0.0, 0.0)    # when that step began and ended, on this rank
+    pipeline_timeline: Timeline | None = None   # of that step's schedule, with pp; on rank 0
+    traced_at: tuple[float, float] = (0.0, 0.0)    # when that step began and ended, on this rank
 
     def plain_model(self, comm: Communicator) -> Module | None:
         """Collective.  The model as one process has it, on rank 0."""
@@ -80,8 +80,8 @@ def make_optimizer(config: TrainConfig, strategy: Strategy) -> Optimizer:
     return kind(slabs, chosen.lr, weight_decay=chosen.weight_decay, groups=groups)
 
 
-def begin(comm: Communicator, config: TrainConfig, task: Task,
-          start: StartingPoint | None = None) -> TrainState:
+def start_run(comm: Communicator, config: TrainConfig, task: Task,
+              start: StartingPoint | None = None) -> TrainState:
     """Collective.  A run from its `start`: by default the checkpoint of --resume, if any."""
     memory = Memory(config, comm)
     if start is None:
@@ -150,11 +150,14 @@ def train_steps(comm: Communicator, state: TrainState,
     run = state.config.run
     if save_at is None and run.out is not None:
         save_at = partial(save, comm, state)
-    traced = min(state.first_step + 2, run.steps - 1) if observe and run.out is not None else -1
+    traced_step = -1
+    if observe and run.out is not None:
+        traced_step = min(state.first_step + 2, run.steps - 1)
     for step in range(state.first_step, run.steps):
         before_step(step)
-        with state.memory.recording(step == traced):
-            loss = observed_step(comm, state, step) if step == traced else take_step(state, step)
+        with state.memory.recording(step == traced_step):
+            loss = (observed_step(comm, state, step) if step == traced_step
+                    else take_step(state, step))
         state.losses.append(loss)
         progress(step, loss)
         if run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps:
@@ -174,8 +177,8 @@ def take_step(state: TrainState, step: int) -> float:
     is_finite = math.isfinite(loss)
     if not is_finite and not (state.scaler and state.scaler.can_shrink):
         scaled = f" with loss scale {scale:g}" if state.scaler else ""
-        raise UsageError(f"the loss is {loss} at step {step}{scaled}: lower --lr {chosen.lr:g}, "
-                         "or clip harder with --clip", status=1)
+        raise UsageError(f"the loss is {loss} at step {step}{scaled}: lower --lr (it is "
+                         f"{chosen.lr:g}), or clip harder with --clip", status=1)
     if state.scaler:
         is_finite = unscale(strategy, scale) and is_finite      # all ranks ask, in any case
         state.scaler.update(not is_finite)
@@ -201,6 +204,7 @@ def observed_step(comm: Communicator, state: TrainState, step: int) -> float:
     begun = comm.now()
     comm.start_trace()
     loss = metered(lambda comm: take_step(state, step))(comm)
-    trace, state.traced = comm.stop_trace(), (begun, comm.now())
-    state.trace, state.pipeline = gather_trace(comm, trace), pipeline_of(state.strategy, trace)
+    trace, state.traced_at = comm.stop_trace(), (begun, comm.now())
+    state.trace = gather_trace(comm, trace)
+    state.pipeline_timeline = pipeline_of(state.strategy, trace)
     return loss

@@ -1,6 +1,6 @@
 """`train(config)`: the whole training program, from a configuration to its result.
 
-    checks ─▶ ranks start ─▶ begin ─▶ steps ─▶ summary, sample, pictures, comparison with one rank
+    checks ─▶ ranks ─▶ start_run ─▶ steps ─▶ summary, sample, pictures, comparison with one rank
 
 `minipar train` calls it with a console; without one it is silent.
 """
@@ -18,7 +18,7 @@ from ..launcher import UsageError, launch, on_first_rank
 from ..nn import Module
 from .check import check_machine, checked, num_ranks_of
 from .config import TrainConfig
-from .loop import TrainState, begin, train_steps
+from .loop import TrainState, start_run, train_steps
 from .model_checkpoints import load_checkpoint
 from .report import ProgressBar, draw, introduce
 from .setup.memory import explained, process_limit
@@ -71,7 +71,7 @@ def train_rank(comm: Communicator, config: TrainConfig,
     """Collective.  The whole program of one rank."""
     try:
         with explained():
-            state = begin(comm, config, make_task(config))
+            state = start_run(comm, config, make_task(config))
     except ValueError as error:
         raise UsageError(f"this model cannot be made here ({error}): choose smaller sizes") \
             from error
@@ -134,7 +134,7 @@ def distance_to_one_rank(comm: Communicator, config: TrainConfig) -> float | Non
     config = config.updated(dtype="float64", steps=config.run.verify, warmup=0, resume=None,
                             out=None, save_every=0, memory_limit=None, remat=wider(config),
                             **FULL_PRECISION)
-    together = begin(comm, config, make_task(config))
+    together = start_run(comm, config, make_task(config))
     train_steps(comm, together)
     ours = together.strategy.state_dict()
     alone_comm = comm.split(comm.rank)
@@ -142,7 +142,7 @@ def distance_to_one_rank(comm: Communicator, config: TrainConfig) -> float | Non
         return None
     config = config.updated(strategy="ddp", accumulate=1, hybrid_shard=None, mesh=None,
                             microbatches=None, offload="", remat="none")
-    alone = begin(alone_comm, config, make_task(config))
+    alone = start_run(alone_comm, config, make_task(config))
     train_steps(alone_comm, alone)
     theirs = alone.strategy.state_dict()
     largest = max(np.max(np.abs(array)) for array in theirs.values())

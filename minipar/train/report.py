@@ -100,14 +100,14 @@ def draw(state: TrainState, world: str, out: Path) -> list[Path]:
     if state.trace is not None and (state.trace.spans or state.trace.messages):
         pictures.append(viz.draw_timeline(state.trace, out / "timeline.png", arrows=False,
                                       title=f"One training step: {name}, {world}"))
-    step = viz.MemoryStep("", state.memory.ledger.history, *state.traced,
+    step = viz.MemoryStep("", state.memory.ledger.history, *state.traced_at,
                       phases=viz.phase_starts(state.trace, 0))
     pictures.append(viz.draw_memory_timeline([step], out / "memory.png",
                                 f"Memory of rank 0: {name}, {world}\n{described(state.config)}"
                                 f"{described_memory(state.config)}"))
-    if state.pipeline is not None:
-        groups = state.strategy.comm.size // state.pipeline.num_ranks
-        pictures.append(viz.draw_pipeline(state.pipeline, out / "pipeline.png", (
+    if state.pipeline_timeline is not None:
+        groups = state.strategy.comm.size // state.pipeline_timeline.num_ranks
+        pictures.append(viz.draw_pipeline(state.pipeline_timeline, out / "pipeline.png", (
             f"One step of {name}, {described(state.config)}"
             + f"\nthe first of {groups} pipelines, its ranks counted along pp" * (groups > 1))))
     return pictures

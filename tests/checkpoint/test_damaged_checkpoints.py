@@ -16,8 +16,8 @@ from minipar.comm import Cluster
 from minipar.commands.main import main
 from minipar.launcher import UsageError
 from minipar.nn import GPT, GPTConfig
-from minipar.train import begin
 from minipar.train import model_checkpoints as saved
+from minipar.train import start_run
 from minipar.train.check import checked
 from minipar.train.tasks import make_task
 
@@ -70,7 +70,7 @@ def run_it(found: files.Checkpoint, monkeypatch) -> None:
         model.logits(np.zeros(shape, np.int64 if isinstance(model, GPT) else np.float32))
     config = saved.read_config_to_resume(Path("it")).updated(resume=Path("it"), steps=10**6)
     config = checked(config)
-    Cluster(1).run(lambda comm: begin(comm, config, make_task(config)))
+    Cluster(1).run(lambda comm: start_run(comm, config, make_task(config)))
 
 
 def places(value, path=()):

@@ -8,7 +8,7 @@ import pytest
 from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main
-from minipar.train.loop import begin, microbatches
+from minipar.train.loop import microbatches, start_run
 from minipar.train.setup import device as device_options
 from minipar.train.tasks import make_task
 from tests.support.strict_array import CUDARuntimeError, Device, StrictArray, as_cupy
@@ -37,7 +37,7 @@ def test_everything_is_on_the_device(monkeypatch):
         options = parse(*RUN, "--device", "cuda")
 
         def body(comm):
-            run = begin(comm, options, make_task(options))
+            run = start_run(comm, options, make_task(options))
             (slab,), (batch,) = run.strategy.slabs, microbatches(run, 0)
             return [slab.data, slab.grad, *run.optimizer.states[0].values(), batch.inputs,
                     batch.targets], batch.samples

@@ -9,7 +9,7 @@ from minipar.inference import generate
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW, clip_grad_norm, warmup_cosine
 from minipar.random import training_step
-from minipar.train import begin, train_steps
+from minipar.train import start_run, train_steps
 from minipar.train.tasks import make_task
 from tests.train.test_train import parse
 
@@ -45,7 +45,7 @@ def test_the_loop_is_what_it_says(num_ranks, tmp_path):
     losses, parameters = by_hand(options)
 
     def body(comm):
-        run = begin(comm, options, make_task(options))
+        run = start_run(comm, options, make_task(options))
         train_steps(comm, run)
         return run.losses, run.strategy.model.slabs[0].data, run.trace
     ours = Cluster(num_ranks).run(body)[0]

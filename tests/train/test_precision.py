@@ -13,7 +13,7 @@ from minipar.compress.messages.block_codec import BlockCodec
 from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.launcher import UsageError
 from minipar.precision import LossScaler
-from minipar.train import begin, train_steps
+from minipar.train import start_run, train_steps
 from minipar.train.loop import take_step
 from minipar.train.setup import precision as precision_options
 from minipar.train.tasks import make_task
@@ -93,7 +93,7 @@ def test_a_classifier_learns_as_well_from_integers():
         for feedback in (True, False):
             def body(comm, bits=bits, feedback=feedback):
                 options = parse(*words)
-                run = begin(comm, options, make_task(options))
+                run = start_run(comm, options, make_task(options))
                 if bits is not None:
                     run.strategy.wire = QuantizedWire(BlockCodec(bits), feedback)
                 train_steps(comm, run)
@@ -134,7 +134,7 @@ def test_the_summary_says_scale_and_skipped_steps(capsys):
 def overflowing(comm, words, num_steps):
     """Steps of a run whose forward overflows in all but the first: (losses, the run)."""
     options = parse(*RUN[:2], "--steps", "40", *words.split())
-    run = begin(comm, options, make_task(options))
+    run = start_run(comm, options, make_task(options))
     found = [take_step(run, 0)]
     sound = [slab.data.copy() for slab in run.strategy.slabs]
     for slab in run.strategy.slabs:

@@ -11,7 +11,7 @@ from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main, make_parser
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.train import begin, train_steps
+from minipar.train import start_run, train_steps
 from minipar.train.check import checked, num_ranks_of
 from minipar.train.flags import parse_config
 from minipar.train.tasks import make_task
@@ -25,7 +25,7 @@ def parse(*words: str):
 
 def losses(num_ranks: int, config) -> list[float]:
     def body(comm):
-        state = begin(comm, config, make_task(config))
+        state = start_run(comm, config, make_task(config))
         train_steps(comm, state)
         return state.losses
     return Cluster(num_ranks).run(body)[0][0]

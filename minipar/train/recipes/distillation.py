@@ -1,6 +1,6 @@
 """The program of each rank of `minipar distill`: a student's training run, with a teacher.
 
-    students   task + teacher ─▶ begin ─▶ steps ─▶ checkpoint
+    students   task + teacher ─▶ start_run ─▶ steps ─▶ checkpoint
     teachers   receive the number of every batch, send the answers
 
 A checkpoint's model and optimizer are the student's alone, so that every command takes them.  The
@@ -21,7 +21,7 @@ from ...compress.distillation.distill import Distillation, LocalTeacher, Recipe,
 from ...compress.distillation.teacher_parallel import AnnouncedBatches, ParallelTeacher
 from ...nn import GPT, Module
 from ..config import TrainConfig
-from ..loop import TrainState, begin, save, train_steps
+from ..loop import TrainState, save, start_run, train_steps
 from ..report import ProgressBar
 from ..setup.precision import described as precision_of
 from ..setup.starting_point import StartingPoint
@@ -129,7 +129,7 @@ def distill_rank(comm: Communicator, plan: DistillPlan, console: Console) -> lis
             return None
     else:
         teacher = LocalTeacher(load_teacher(saved), recipe)
-    state = begin(students, config, DistillationTask(task, teacher, recipe, batches),
+    state = start_run(students, config, DistillationTask(task, teacher, recipe, batches),
                   plan.start and with_projections(plan.start))
     if comm.rank == 0:
         introduce(state.task, plan, num_students, console)

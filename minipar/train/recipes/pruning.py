@@ -25,7 +25,7 @@ from ...launcher import UsageError
 from ..check import check_folder, checked
 from ..checkpoint_schema import config_of, describe_config, describe_model, sizes_as_options
 from ..config import TrainConfig
-from ..loop import TrainState, begin, save, train_steps
+from ..loop import TrainState, save, start_run, train_steps
 from ..model_checkpoints import read_description
 from ..report import ProgressBar
 from ..setup.precision import FULL_PRECISION
@@ -141,7 +141,7 @@ def begin_run(comm: Communicator, config: PruneConfig, source: Path, before: Tra
         steps=max(plan.last_step, plan.first_step + 1), data=config.data or before.data.source,
         **ON_ONE_RANK))
     check_folder(config.out)
-    return PruningRun(begin(comm, made, make_task(made)), plan, before)
+    return PruningRun(start_run(comm, made, make_task(made)), plan, before)
 
 
 def prune_run(comm: Communicator, run: PruningRun) -> None:
@@ -213,7 +213,7 @@ def smaller_run(comm: Communicator, state: TrainState, amount: float) -> TrainSt
         raise UsageError(f"--amount {amount:g} of so few neurons and heads is none: ask for more, "
                          "or train a wider model")
     config = state.config.updated(resume=None, **sizes_as_options(describe_model(small)))
-    made = begin(comm, config, make_task(config))
+    made = start_run(comm, config, make_task(config))
     made.strategy.model.load_state_dict(small.state_dict())
     made.first_step, made.losses = state.first_step, state.losses
     made.optimizer.load_state_dict({f"{kind}/{name}": array for kind, arrays in

@@ -7,5 +7,5 @@
     device.py           CPU or GPU
     starting_point.py   initial values or a checkpoint, and the masks of a pruned model
 
-`check.py` calls the checks, `loop.begin` makes the objects.
+`check.py` calls the checks, `loop.start_run` makes the objects.
 """
