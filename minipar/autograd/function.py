@@ -83,15 +83,17 @@ class Function:
         gradient is needed, perhaps much later, and never closes over `ctx`, so that it keeps alive
         only the arrays that it uses.
 
-    `expects` says in words which shapes are accepted.  `flops_per_element` are the FLOPs of forward
-    and of the gradient of each input (one number, if they are alike), for each element of the
-    output, or of the first input where that has more.
+    `expects` says in words which shapes are accepted.  If `metered`, a meter counts each call, and
+    an `operation_hook` sees its result; it is False for views and messages, which make no new
+    numbers, and for an operation that waits for other ranks.  `flops_per_element` are the FLOPs of
+    forward and of the gradient of each input (one number, if they are alike), for each element of
+    the output, or of the first input where that has more.
     """
 
     forward: Callable[..., Array]
     backward: Callable[[Any, Array], Sequence[Any]]
     expects = ""
-    metered = True      # False for operations that compute nothing: views, messages
+    metered = True
     flops_per_element: tuple[int, ...] = 1, 1
 
     @classmethod

@@ -43,17 +43,19 @@ def find_algorithm(comm: Communicator, operation: str, algorithms: Mapping[str, 
         return algorithms[name]
     if (operation, name) in comm.own_algorithms:
         return comm.own_algorithms[operation, name].run
-    raise unknown_algorithm(comm, name, algorithms)
+    raise unknown_algorithm(comm, operation, name, algorithms)
 
 
-def unknown_algorithm(comm: Communicator, name: str,
+def unknown_algorithm(comm: Communicator, operation: str, name: str,
                       algorithms: Mapping[str, Callable]) -> Exception:
     """An algorithm that this communicator does not have, perhaps because it is simulated."""
     if name in NEED_REAL_RANKS and not comm.own_algorithms:
         instead = "auto" if name == "mpi" else "blocked_ring"
         return TypeError(f'algorithm="{name}" needs real MPI ranks: start with mpirun, or choose '
                          f'"{instead}"')
-    return ValueError(f"unknown algorithm {name!r}: choose from {', '.join(algorithms)}, auto, mpi")
+    own = [name for of, name in comm.own_algorithms if of == operation]
+    return ValueError(f"unknown algorithm {name!r}: choose from "
+                      f"{', '.join([*algorithms, 'auto', *own])}")
 
 
 def check_out(out: Array | None, array: Array, shape: Sequence[int]) -> None:

@@ -19,6 +19,7 @@ from ..backend import Array
 from .communicator_methods import CommunicatorMethods
 
 if TYPE_CHECKING:
+    from .rank_state import RankState
     from .trace import Trace
 
 HERE = str(Path(__file__).parent)
@@ -78,7 +79,7 @@ class Communicator(CommunicatorMethods):
     size: int
     world_rank: int
     is_simulated: bool
-    rank_state: Any             # what all communicators of this rank share
+    rank_state: "RankState"     # what all communicators of this rank share
     group: int = 0              # number of this communicator among those of this rank
     label: str = ""             # the collective that messages sent now belong to (`labelled`)
     num_works: int = 0          # non-blocking collectives started so far
@@ -126,7 +127,7 @@ class Communicator(CommunicatorMethods):
     def choose(self, operation: str, num_bytes: int) -> str | None:
         """The algorithm that algorithm="auto" takes for `num_bytes`; the same on all ranks.
 
-        None: the first one of the operation, its ring.
+        None: the first one of the operation's `ALGORITHMS`.
         """
         return None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .communicator import Communicator, Request
     from .progress import ProgressEngine
+    from .rank_state import RankState
     from .trace import Trace
 
 
@@ -21,7 +22,7 @@ class CommunicatorMethods(ABC):
 
     rank: int
     group: int
-    rank_state: Any
+    rank_state: "RankState"
 
     @staticmethod
     def from_mpi(mpi_comm: Any) -> "Communicator":
@@ -72,8 +73,8 @@ class CommunicatorMethods(ABC):
         """Log this rank's messages and computations from now on; with `replay` its program too."""
         self.rank_state.start_trace(self.group, replay)
 
-    def stop_trace(self) -> "Trace":
-        """Stop logging; return the log."""
+    def stop_trace(self) -> "Trace | None":
+        """Stop logging; return the log, None if there was none."""
         trace = self.rank_state.trace
         self.rank_state.log_to(None)
         return trace

@@ -11,9 +11,10 @@ the loss, and every value gets a type for the ranks of one communicator:
 
     a collective            takes and gives what the table of `conjugate.py` says; a reduction also
                             takes V, for a sum of different things is one
-    all inputs I            I                       all inputs I or R, an R among them: refused
-    inputs R                R                       for an I: it is used in R's own way, and needs
-    R and V                 V                       copy_to too.  So for an I beside a V
+    all inputs I            I
+    all inputs R            R
+    R and V                 V
+    I beside an R or a V    refused: each rank uses the I in its own way, so it needs copy_to first
     P                       only added up, scaled by constants, reshaped: P
     a layer cut by rows     P, as is an embedding cut by words
     the loss                I, or V or P (a share of it); an R would count p times
@@ -45,7 +46,8 @@ COLLECTIVES = {         # operation: types that it takes, type that it gives
 ADDING = {ew.Add, ew.Subtract, ew.AsType, Sum, mv.Reshape, mv.Transpose, mv.GetItem,
           mv.BroadcastTo, mv.Concatenate}
 SCALING = {ew.Multiply, ew.Divide}      # by a constant
-TABLE = {Linear: 1, PartialEmbedding: 0}       # which input of theirs may be cut by rows
+ROW_CUT_INPUT = {Linear: 1, PartialEmbedding: 0}       # the input that may be cut by rows
+WIDENING = "IRV"        # of inputs of several types the result has the last of these
 MEANING = {"I": "the same on every rank", "R": "the same but used by each rank in its own way",
            "V": "another on every rank", "P": "a share of a sum over the ranks"}
 MEND = {                # what a collective takes, what came
@@ -78,9 +80,8 @@ def check_types(loss: Tensor, comm: Communicator, parameters: Mapping[str, Tenso
         if isinstance(target, GradientSlot):
             types[target] = "V" if names.get(target) in varying else "I"
         else:
-            weight = target.inputs[TABLE[target.function]] if target.function in TABLE else None
-            table = names.get(weight) if weight is not None else None
-            by_rows = table is not None and table in varying and _cut_by_rows(parameters[table])
+            name = _row_cut_name(target, names)
+            by_rows = name is not None and name in varying and _is_cut_by_rows(parameters[name])
             types[target] = _type_of(target, types, names, comm, data, by_rows)
     kind = types[loss.grad_target]
     if kind == "R":
@@ -122,8 +123,15 @@ def _type_of(node: Node, types: Mapping[GradTarget, str], names: Mapping[GradTar
         other = "V" if "V" in kinds else "R"
         raise TypeError(f"{name}: {describe('I')}, but {describe(other)}: the gradient of the "
                         "first would lack what other ranks contribute: copy_to it before this use")
-    return "P" if by_rows else max(kinds)           # of I, R, V
+    return "P" if by_rows else max(kinds, key=WIDENING.index)
 
 
-def _cut_by_rows(parameter: Any) -> bool:
+def _row_cut_name(node: Node, names: Mapping[GradTarget, str]) -> str | None:
+    """The name of the parameter that this operation could use cut by rows, or None."""
+    index = ROW_CUT_INPUT.get(node.function)
+    weight = None if index is None else node.inputs[index]
+    return None if weight is None else names.get(weight)
+
+
+def _is_cut_by_rows(parameter: Any) -> bool:
     return isinstance(parameter, Parameter) and parameter.box[0] != (0, parameter.global_shape[0])

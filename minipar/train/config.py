@@ -134,7 +134,8 @@ class PrecisionConfig:
 
     dtype: str = option("float32", "of the parameters", choices=("float32", "float64"))
     compute: str = option("fp32", "format of activations, gradients and weights in use; fp8: of "
-                          "factors, the rest bf16", flag_name="precision", choices=tuple(PRECISIONS))
+                          "factors, the rest bf16", flag_name="precision",
+                          choices=tuple(PRECISIONS))
     loss_scale: str | None = option(
         None, "factor of the loss in backward", metavar="dynamic|none|N",
         default_text="dynamic with fp16 and fp8, else none")

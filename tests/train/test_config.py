@@ -16,7 +16,6 @@ from minipar.train import (
     ParallelConfig,
     RunConfig,
     TrainConfig,
-    begin,
     train,
 )
 from minipar.train.check import checked
@@ -148,4 +147,4 @@ def test_a_program_in_python(tmp_path):
 
 
 def test_a_run_starts_only_from_a_configuration():
-    assert begin.__annotations__["config"] is TrainConfig
+    assert start_run.__annotations__["config"] is TrainConfig

@@ -6,7 +6,7 @@
     all of them by name        registry.py
 
 Call operation(comm, array, …, algorithm="auto") on all ranks of `comm`.  "auto" takes the algorithm
-that the communicator chooses (`comm.choose`), by default the first of the file: the ring.
+that the communicator chooses (`comm.choose`), by default the first of the file's `ALGORITHMS`.
 """
 
 from ..chunks import chunk_bounds

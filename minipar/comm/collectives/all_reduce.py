@@ -53,8 +53,7 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
         out = np.empty_like(array)
     elif out is not array:
         check_out(out, array, array.shape)
-    in_place = out.flags.c_contiguous if hasattr(out, "flags") else True
-    buffer = out if in_place else np.empty_like(array, order="C")
+    buffer = out if out.flags.c_contiguous else np.empty_like(array, order="C")
     if buffer is not array:
         buffer[...] = array
     if comm.size > 1:
@@ -216,3 +215,4 @@ def nodes_of(comm: Communicator, ranks_per_node: int | None = None) -> list[list
 ALGORITHMS = {"ring": ring, "blocked_ring": blocked_ring, "recursive_doubling": recursive_doubling,
               "rabenseifner": rabenseifner, "tree": tree, "hierarchical": hierarchical,
               "torus": torus}
+OVER_NODES = ("hierarchical", "torus")      # those for several nodes of several ranks

@@ -1,4 +1,4 @@
-"""Reduce-scatter: every rank gives p chunks, and rank r gets the sum of all chunks number r.
+"""Reduce-scatter: every rank gives p chunks, and rank r gets the sum of all ranks' chunk r.
 
     before   rank 0: a0 a1 a2    rank 1: b0 b1 b2    rank 2: c0 c1 c2
     after    rank 0: Σ0          rank 1: Σ1          rank 2: Σ2
@@ -47,7 +47,7 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
     unless it shares memory with `out`. With `in_place` the result is a view of `array`, whose other
     pieces are lost; raises ValueError unless `array` is contiguous and `dim` is 0.
     """
-    if in_place and (dim or not getattr(array, "flags", None) or not array.flags.c_contiguous):
+    if in_place and (dim or not array.flags.c_contiguous):
         raise ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
                          f"{array.shape}: leave in_place out")
     combine = find_operator(op, array.dtype)

@@ -9,6 +9,7 @@ The choice depends on the arguments alone, so that all ranks choose the same alg
 
 from collections.abc import Callable, Sequence
 
+from ..collectives.all_reduce import OVER_NODES
 from .network import UNKNOWN, Network, seconds_on
 
 CHOICES = {     # if several are equally fast, "auto" takes the first
@@ -27,7 +28,7 @@ CHOICES = {     # if several are equally fast, "auto" takes the first
 def candidates(operation: str, network: Network) -> tuple[str, ...]:
     """The algorithms to choose from; two more if several nodes have several ranks."""
     several = operation == "all_reduce" and len(network.runs) > 1 and max(network.runs) > 1
-    return CHOICES[operation] + (("hierarchical", "torus") if several else ())
+    return CHOICES[operation] + (OVER_NODES if several else ())
 
 
 def choose(operation: str, p: int, num_bytes: int, network: Network = UNKNOWN) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..chunks import chunk_bounds
-from ..collectives.all_reduce import all_reduce
+from ..collectives.all_reduce import OVER_NODES, all_reduce
 from ..collectives.barrier import barrier
 from ..collectives.registry import OPERATIONS
 from ..communicator import Communicator
@@ -97,7 +97,7 @@ def comparable(comm: Communicator, operation: str) -> list[str]:
     """The algorithms that "auto" may take; on one node without those for several."""
     single = operation == "all_reduce" and comm.node_of(0) == comm.node_of(comm.size - 1)
     return [name for name in algorithms_of(comm, operation)
-            if not (single and name in ("hierarchical", "torus"))]
+            if not (single and name in OVER_NODES)]
 
 
 def prepare(comm: Communicator, operation: str, num_bytes: int) -> Callable[[str], Any]:

@@ -34,6 +34,7 @@ class MPICommunicator(Communicator):
     """
 
     is_simulated = False
+    rank_state: Process
     memory: Any = None      # what its ranks share on this node (shared_window.py)
 
     def __init__(self, mpi_comm: Any, MPI: Any, rank_state: Process, members: list[int],

@@ -23,7 +23,7 @@ from ...backend import Array
 from ..communicator import Choose, Chooser, Communicator
 from ..trace import Trace
 from .communicator import SimulatedCommunicator
-from .deadlock import Closed, raise_cause
+from .deadlock import raise_cause
 from .mismatch import compare
 from .rank import Rank, misfit
 from .topology import count_ranks
@@ -35,6 +35,15 @@ def by_model(comm: Communicator) -> Choose:
     return model_choice(comm)
 
 
+class Closed(dict):
+    """Takes the place of the queues when the run is over: using a communicator then fails."""
+
+    def _refuse(self, *args: Any) -> Any:
+        raise RuntimeError("this run is over: its communicators can no longer be used")
+
+    get = pop = setdefault = __setitem__ = _refuse
+
+
 class Cluster:
     """`num_ranks` simulated ranks, or `nodes` times `devices_per_node`.
 
@@ -43,7 +52,7 @@ class Cluster:
     work takes max(FLOPs / flops_per_second, bytes / memory_bandwidth), or, with clock="wall", as
     long as it really took.  `faults`: slow and lost ranks (faults.py).  `trace`: True logs messages
     and computation, "replay" also the programs that replay.py needs.  `chooser`: decides which
-    algorithm "auto" means; None means the first one of each operation, the ring.  `compare_calls`:
+    algorithm "auto" means; None means the first one of each operation.  `compare_calls`:
     all ranks' calls of a collective are compared (mismatch.py), which takes a little time.
     """
 

@@ -12,6 +12,7 @@ class SimulatedCommunicator(Communicator):
     """A Communicator in virtual time; `group` is its number in `cluster.groups`."""
 
     is_simulated = True
+    rank_state: Rank
     started = "an unknown line"     # of a Work: the line of the program that started it
 
     def __init__(self, cluster: Any, me: Rank, rank: int, group: int):

@@ -14,15 +14,6 @@ class Deadlock(RuntimeError):
     stacks: dict[int, list[tuple[str, int]]] = {}
 
 
-class Closed(dict):
-    """Takes the place of the queues when the run is over: using a communicator then fails."""
-
-    def _refuse(self, *args: Any) -> Any:
-        raise RuntimeError("this run is over: its communicators can no longer be used")
-
-    get = pop = setdefault = __setitem__ = _refuse
-
-
 def lines_of(frame: FrameType | None) -> list[tuple[str, int]]:
     """File and line of each frame of a suspended rank, the innermost first."""
     return [(frame.f_code.co_filename, frame.f_lineno), *lines_of(frame.f_back)] if frame else []

@@ -19,7 +19,8 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from .deadlock import Closed, describe_waits
+from .cluster import Closed
+from .deadlock import describe_waits
 
 
 class RankLost(RuntimeError):

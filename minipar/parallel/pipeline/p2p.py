@@ -17,13 +17,13 @@ import numpy as np
 
 from ...backend import Array
 from ...comm import Communicator, Request
+from ...comm.communicator import NUM_TAGS
 from .headers import ArraySpec, recv_header, send_header
 from .schedule.actions import FORWARD, Action, Placement
 from .schedule.dependencies import Op, needs, sent
 
 Shape = tuple[int, ...]
 ArraySpecs = dict[tuple[int, Shape], ArraySpec]     # by stage and shape of the inputs: activations
-NUM_TAGS = 1 << 15      # a tag is used again long after its first message has arrived
 
 
 class P2P:
@@ -113,7 +113,10 @@ class P2P:
         return kind == FORWARD and self.shapes[i] in self.new_shapes
 
     def tag(self, op: Op) -> int:
-        """A tag for each message, so that two ranks may handle their messages in any order."""
+        """A tag for each message, so that two ranks may handle their messages in any order.
+
+        A tag is used again long after its first message has arrived.
+        """
         kind, stage, i = op
         return (2 * (i * len(self.placement) + stage) + (kind == FORWARD)) % NUM_TAGS
 

@@ -16,7 +16,7 @@ from minipar.comm.collectives import (
     scan,
     scatter,
 )
-from minipar.comm.collectives.all_reduce import hierarchical, torus
+from minipar.comm.collectives.all_reduce import OVER_NODES
 from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.testing import worlds
 from tests.support.operation_table import ALL, NAMES, call, check, given
@@ -24,7 +24,6 @@ from tests.support.operation_table import ALL, NAMES, call, check, given
 each = pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)
 
 ROOTED = ("broadcast", "scatter", "gather", "reduce")
-OVER_NODES = {"hierarchical": hierarchical, "torus": torus}
 
 
 @each
@@ -42,7 +41,7 @@ def test_on_real_ranks_it_equals_numpy(world, operation, algorithm):
     def body(comm):
         if algorithm in OVER_NODES:
             flat = given(comm.rank, 9)
-            OVER_NODES[algorithm](comm, flat, "sum", ranks_per_node=2)
+            ALGORITHMS["all_reduce"][algorithm](comm, flat, "sum", ranks_per_node=2)
             check(flat, operation, comm.size, comm.rank, 9)
         else:
             for n in (9, 0):

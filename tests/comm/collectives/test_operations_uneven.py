@@ -15,7 +15,7 @@ from minipar.comm.collectives import (
     reduce_scatter,
     scatter,
 )
-from minipar.comm.collectives.all_reduce import hierarchical, torus
+from minipar.comm.collectives.all_reduce import OVER_NODES, hierarchical, torus
 from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.comm.cost import choose
 from minipar.testing import worlds
@@ -140,8 +140,10 @@ def test_all_to_all_by_a_table_of_lengths(p, algorithm):
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 3, 4, 12])
-@pytest.mark.parametrize("algorithm", [hierarchical, torus], ids=lambda f: f.__name__)
-def test_over_nodes_by_ranks_per_node(algorithm, ranks_per_node):
+@pytest.mark.parametrize("name", OVER_NODES)
+def test_over_nodes_by_ranks_per_node(name, ranks_per_node):
+    algorithm = ALGORITHMS["all_reduce"][name]
+
     def body(comm):
         flat = np.arange(5) * (comm.rank + 1)
         algorithm(comm, flat, "sum", ranks_per_node)

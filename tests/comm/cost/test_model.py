@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from minipar.comm import collectives
-from minipar.comm.collectives.all_reduce import blocked_ring, hierarchical, torus
+from minipar.comm.collectives.all_reduce import ALGORITHMS, OVER_NODES, blocked_ring
 from minipar.comm.collectives.broadcast import pipelined_chain
 from minipar.comm.cost import Cost, best_num_segments, predict, seconds, textbook
 from tests.support.operation_table import ALL, NAMES, call
 from tests.support.print_table import count
 
-EXACT = [(o, a) for o, a in ALL if a not in ("auto", "hierarchical", "torus")]
+EXACT = [(o, a) for o, a in ALL if a not in ("auto", *OVER_NODES)]
 exact = pytest.mark.parametrize(("operation", "algorithm"), EXACT,
                                 ids=[n for n, pair in zip(NAMES, ALL) if pair in EXACT])
 
@@ -62,7 +62,7 @@ def test_a_blocked_ring_of_any_block(block_bytes):
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 3, 4, 8, 40])
-@pytest.mark.parametrize("algorithm", [hierarchical, torus], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("algorithm", [ALGORITHMS[name] for name in OVER_NODES], ids=OVER_NODES)
 def test_over_nodes_by_ranks_per_node(algorithm, ranks_per_node):
     for p in (1, 2, 5, 8, 16, 23, 33):
         found = count(p, lambda comm: algorithm(comm, np.ones(13), "sum", ranks_per_node))
