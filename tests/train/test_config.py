@@ -16,6 +16,7 @@ from minipar.train import (
     ParallelConfig,
     RunConfig,
     TrainConfig,
+    start_run,
     train,
 )
 from minipar.train.check import checked

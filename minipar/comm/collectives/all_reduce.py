@@ -215,4 +215,3 @@ def nodes_of(comm: Communicator, ranks_per_node: int | None = None) -> list[list
 ALGORITHMS = {"ring": ring, "blocked_ring": blocked_ring, "recursive_doubling": recursive_doubling,
               "rabenseifner": rabenseifner, "tree": tree, "hierarchical": hierarchical,
               "torus": torus}
-OVER_NODES = ("hierarchical", "torus")      # those for several nodes of several ranks

@@ -49,6 +49,7 @@ OPERATIONS: dict[str, Callable] = {
 }
 REDUCTIONS = {"all_reduce", "reduce", "reduce_scatter", "scan", "exscan"}
 ROOTED = {"broadcast", "scatter", "gather", "reduce"}
+OVER_NODES = ("hierarchical", "torus")      # all-reduces for several nodes of several ranks
 
 
 def table_of_pieces(p: int, n: int) -> list[list[int]]:

@@ -9,7 +9,7 @@ The choice depends on the arguments alone, so that all ranks choose the same alg
 
 from collections.abc import Callable, Sequence
 
-from ..collectives.all_reduce import OVER_NODES
+from ..collectives.registry import OVER_NODES
 from .network import UNKNOWN, Network, seconds_on
 
 CHOICES = {     # if several are equally fast, "auto" takes the first

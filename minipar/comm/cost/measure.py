@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..chunks import chunk_bounds
-from ..collectives.all_reduce import OVER_NODES, all_reduce
+from ..collectives.all_reduce import all_reduce
 from ..collectives.barrier import barrier
-from ..collectives.registry import OPERATIONS
+from ..collectives.registry import OPERATIONS, OVER_NODES
 from ..communicator import Communicator
 from .auto import algorithms_of
 from .calibration import Rows, Table

@@ -16,8 +16,7 @@ from minipar.comm.collectives import (
     scan,
     scatter,
 )
-from minipar.comm.collectives.all_reduce import OVER_NODES
-from minipar.comm.collectives.registry import ALGORITHMS
+from minipar.comm.collectives.registry import ALGORITHMS, OVER_NODES
 from minipar.testing import worlds
 from tests.support.operation_table import ALL, NAMES, call, check, given
 

@@ -15,8 +15,8 @@ from minipar.comm.collectives import (
     reduce_scatter,
     scatter,
 )
-from minipar.comm.collectives.all_reduce import OVER_NODES, hierarchical, torus
-from minipar.comm.collectives.registry import ALGORITHMS
+from minipar.comm.collectives.all_reduce import hierarchical, torus
+from minipar.comm.collectives.registry import ALGORITHMS, OVER_NODES
 from minipar.comm.cost import choose
 from minipar.testing import worlds
 

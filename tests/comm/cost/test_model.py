@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from minipar.comm import collectives
-from minipar.comm.collectives.all_reduce import ALGORITHMS, OVER_NODES, blocked_ring
+from minipar.comm.collectives.all_reduce import ALGORITHMS, blocked_ring
 from minipar.comm.collectives.broadcast import pipelined_chain
+from minipar.comm.collectives.registry import OVER_NODES
 from minipar.comm.cost import Cost, best_num_segments, predict, seconds, textbook
 from tests.support.operation_table import ALL, NAMES, call
 from tests.support.print_table import count
