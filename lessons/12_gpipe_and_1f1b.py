@@ -23,17 +23,12 @@ from minipar.comm.collectives import gather_object
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import launch
 from minipar.nn import MLP
-from minipar.parallel.pipeline import (
-    Action,
-    Schedule,
-    find_fault,
-    gpipe,
-    make_schedule,
-    simulate,
-)
-from minipar.parallel.pipeline.schedule import one_f_one_b
+from minipar.parallel.pipeline.schedule.actions import Action, Schedule
 from minipar.parallel.pipeline.schedule.metrics import bubble
-from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times
+from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.parallel.pipeline.schedule.schedules import gpipe, one_f_one_b
+from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate
+from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.parallel.strategy import Microbatch
 from minipar.plan import pipelines as plan
 from minipar.viz.pipeline import draw_pipelines

@@ -33,9 +33,11 @@ from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import launch
 from minipar.nn import MLP
-from minipar.parallel.pipeline import FREE_LINK, Timeline, Times, make_schedule, simulate
 from minipar.parallel.pipeline.schedule.dependencies import OPS, needs
 from minipar.parallel.pipeline.schedule.metrics import bubble
+from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate
+from minipar.parallel.pipeline.schedule.timeline import Timeline
 from minipar.parallel.strategy import Microbatch
 from minipar.plan import pipelines as plan
 from minipar.viz.pipeline import draw_pipelines

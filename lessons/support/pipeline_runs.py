@@ -14,8 +14,10 @@ from minipar.comm.collectives import all_reduce, sum_over_ranks
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import Module
-from minipar.parallel.pipeline import Timeline, Times, make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
+from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.parallel.pipeline.schedule.simulate import Times
+from minipar.parallel.pipeline.schedule.timeline import Timeline
 from minipar.parallel.strategy import Microbatch, Strategy
 
 

@@ -20,9 +20,11 @@ from .. import viz
 from ..backend.malloc import keep_freed_memory
 from ..comm import Communicator
 from ..nn import GPT
-from ..parallel.pipeline import Timeline, Times, make_schedule, simulate
 from ..parallel.pipeline.executor import Pipeline
 from ..parallel.pipeline.schedule.metrics import bubble
+from ..parallel.pipeline.schedule.registry import make_schedule
+from ..parallel.pipeline.schedule.simulate import Times, simulate
+from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.strategy import Microbatch
 from .gpt import CONFIG, make_batch
 from .timing import Row, interleave, meet, milliseconds

@@ -28,9 +28,10 @@ from ..comm.collectives import all_gather, all_reduce
 from ..nn import MLP, Sequential
 from ..nn.chain import chain
 from ..optim import SGD
-from ..parallel.pipeline import Times, make_schedule, simulate
 from ..parallel.pipeline.cut import cut_evenly
 from ..parallel.pipeline.executor import Pipeline
+from ..parallel.pipeline.schedule.registry import make_schedule
+from ..parallel.pipeline.schedule.simulate import Times, simulate
 from ..parallel.strategy import Microbatch, Strategy
 from .baselines.data_parallel import connect
 from .timing import Row, check_same, import_torch, milliseconds, seconds_of_slowest

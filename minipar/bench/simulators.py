@@ -15,7 +15,9 @@ import numpy as np
 
 from ..comm import Cluster, Communicator
 from ..comm.collectives import all_reduce
-from ..parallel.pipeline import SCHEDULES, find_fault, make_schedule, simulate
+from ..parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from ..parallel.pipeline.schedule.simulate import simulate
+from ..parallel.pipeline.schedule.validate import find_fault
 from .timing import Row
 
 # (algorithm, ranks, elements, target in messages per second)

@@ -1,8 +1,8 @@
 """Non-blocking collectives: the unchanged blocking function, in a greenlet whose waits yield.
 
-    work = start(all_reduce, comm, gradient)      the function runs until it would block …
-    compute(); progress(comm); compute()          … goes on whenever `progress` is called …
-    total = work.wait()                           … and blocks the rank only here
+    work = start_work(all_reduce, comm, gradient)   the function runs until it would block …
+    compute(); progress(comm); compute()            … goes on whenever `progress` is called …
+    total = work.wait()                             … and blocks the rank only here
 
     greenlet of the program  ──start──▶ compute ──progress──▶ compute ──wait──────▶ result
     greenlet of the Work         └isend, irecv, wait…┘ └done? next round, wait…┘ └ … ┘
@@ -14,7 +14,8 @@ advances its Works as well, so ranks may wait for several Works in any order.
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
 the same order.  The n-th Work of a communicator has messages of its own (a group number of its own
 on a simulated cluster, a range of tags under MPI), which never meet those of another Work or of the
-program.  Making a Work needs no message; its first sends may leave at once; `start` never blocks.
+program.  Making a Work needs no message; its first sends may leave at once; `start_work` never
+blocks.
 """
 
 import sys
@@ -29,10 +30,10 @@ from .progress import ProgressEngine
 
 
 class Work:
-    """A collective under way on this rank, as torch.distributed's Work; made by `start`."""
+    """A collective under way on this rank, as torch.distributed's Work; made by `start_work`."""
 
-    def __init__(self, engine: ProgressEngine, rank: Any, body: Callable[[], Any]):
-        self.engine, self.rank, self.result = engine, rank, None
+    def __init__(self, engine: ProgressEngine, rank_state: Any, body: Callable[[], Any]):
+        self.engine, self.rank_state, self.result = engine, rank_state, None
         self.error: Exception | None = None
         self.done = False
 
@@ -67,7 +68,7 @@ class Work:
         return self.result
 
 
-def start(function: Callable, comm: Communicator, *args: Any, **options: Any) -> Work:
+def start_work(function: Callable, comm: Communicator, *args: Any, **options: Any) -> Work:
     """Collective.  Begin function(comm, *args, **options) without waiting for it.
 
     Its arrays must not be touched before `wait` returns.  All ranks of `comm` must start the same.
@@ -78,9 +79,9 @@ def start(function: Callable, comm: Communicator, *args: Any, **options: Any) ->
     if engine is None:
         engine = comm.rank_state.engine = comm.make_progress_engine()
     comm.num_works += 1
-    channel = engine.communicator(comm)
-    channel.label, channel.started = comm.label, source_line(sys._getframe())
-    work = Work(engine, channel.rank_state, lambda: function(channel, *args, **options))
+    own = engine.communicator(comm)         # the same ranks, with messages of its own
+    own.label, own.started = comm.label, source_line(sys._getframe())
+    work = Work(engine, own.rank_state, lambda: function(own, *args, **options))
     work.resume()
     return work
 

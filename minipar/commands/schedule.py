@@ -16,22 +16,14 @@ from .. import viz
 from ..atomic_files import write_text
 from ..comm.simulated.topology import Link
 from ..launcher import UsageError
-from ..parallel.pipeline import (
-    FREE_LINK,
-    SCHEDULES,
-    Placement,
-    Schedule,
-    Timeline,
-    Times,
-    find_fault,
-    from_csv,
-    make_schedule,
-    placement_of,
-    simulate,
-    simulate_until,
-    to_csv,
-)
+from ..parallel.pipeline.schedule.actions import Placement, Schedule
+from ..parallel.pipeline.schedule.csv import from_csv, to_csv
 from ..parallel.pipeline.schedule.metrics import Bubble, bubble, num_messages, peak_memory
+from ..parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from ..parallel.pipeline.schedule.schedules import placement_of
+from ..parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate, simulate_until
+from ..parallel.pipeline.schedule.timeline import Timeline
+from ..parallel.pipeline.schedule.validate import find_fault
 from ..plan import pipelines as predict
 from ..units import in_bytes, time_unit
 from .tables import Output, Shown, Table

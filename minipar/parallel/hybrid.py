@@ -34,9 +34,9 @@ from ..number_formats import Format
 from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
 from .errors import NEEDS_ALL_STAGES_MESSAGE, reduced_already
-from .pipeline import make_schedule
 from .pipeline.executor import Pipeline
 from .pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH_MESSAGE, FullyShardedPipeline
+from .pipeline.schedule.registry import make_schedule
 from .pipeline.stage_shards import StageShard
 from .pipeline.stage_slab import StageBuffer, StageSlab
 from .strategy import Microbatch, Strategy
@@ -173,7 +173,7 @@ class Hybrid(Strategy):
             raise reduced_already()
         with nullcontext() if self.is_synchronizing else self.pipeline.no_sync():
             loss = self.pipeline.run_batch(microbatches, loss_divisor, seed, step)
-        self._synchronize()
+        self._finish_reductions()
         return loss if self.tp.rank == 0 else 0.0
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,

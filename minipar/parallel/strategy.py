@@ -102,9 +102,9 @@ class Strategy:
         if self.is_synchronizing:
             self.before_backward(loss)
         backward(loss, poll=self._poll)
-        self._synchronize()
+        self._finish_reductions()
 
-    def _synchronize(self) -> None:
+    def _finish_reductions(self) -> None:
         """Finish the reductions of a backward, unless inside `no_sync`."""
         if self.is_synchronizing:
             self.after_backward()

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from ..parallel.pipeline import SCHEDULES
+from ..parallel.data.buckets import BUCKET_MB
+from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.strategies import STRATEGIES, names_with
 from ..precision import PRECISIONS
 
@@ -20,7 +21,6 @@ OPTIMIZERS = ("adamw", "adam", "sgd")
 DEVICES = ("cpu", "cuda")
 WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
 BUCKETED = names_with("bucket_mb")
-BUCKET_MB = 25.0        # PyTorch's default
 MESH_AXES = "pp (pipeline), dp (data) and tp (tensor parallel)"
 
 

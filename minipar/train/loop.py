@@ -23,7 +23,7 @@ from ..comm.collectives import gather_trace
 from ..launcher import UsageError, metered, on_first_rank
 from ..nn import Module
 from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
-from ..parallel.pipeline import Timeline
+from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy
 from ..precision import LossScaler, unscale
 from .checkpoint_schema import describe_config

@@ -4,8 +4,7 @@
             ▁▁▁▃▃▃▅▅▅▅▅▅▅▅▅▅▅▅▅▅▃▃▃▃▃▃▃▁▁      below: activations in memory
 
 Simulated and measured runs have the same drawing.  Its rectangles are `boxes(timeline)`, plain
-data, so that a test can compare them with the picture.  A schedule with a fault is drawn up to the
-fault, which is red.
+data that a test can compare.  A schedule with a fault is drawn up to the fault, which is red.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from ..parallel.pipeline import Fault, Timeline
 from ..parallel.pipeline.schedule.metrics import bubble, memory, peak_memory
+from ..parallel.pipeline.schedule.timeline import Timeline
+from ..parallel.pipeline.schedule.validate import Fault
 from ..units import in_bytes, time_unit
 from .colors import BLACK, DARK, GREEN, GREY, LIGHT, ORANGE, PHASE, PURPLE, RED
 from .figure import new_figure, save

@@ -13,8 +13,8 @@ from math import ceil
 import numpy as np
 from rich.text import Text
 
-from ..parallel.pipeline import Timeline
 from ..parallel.pipeline.schedule.metrics import peak_memory
+from ..parallel.pipeline.schedule.timeline import Timeline
 from .colors import DARK
 from .pipeline import COLORS, IDLE, WORDS, Box, boxes
 from .timeline_terminal import COLUMNS, NARROWEST, axis

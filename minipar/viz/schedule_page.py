@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..parallel.pipeline import SCHEDULES, Action, Times, make_schedule
+from ..parallel.pipeline.schedule.actions import Action
 from ..parallel.pipeline.schedule.dependencies import OPS
-from ..parallel.pipeline.schedule.simulate import DEFAULT
+from ..parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from ..parallel.pipeline.schedule.simulate import DEFAULT, Times
 from .page import write_page
 from .pipeline import COLORS, IDLE, IN_MEMORY
 

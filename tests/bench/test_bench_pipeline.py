@@ -9,8 +9,9 @@ from minipar.bench import bubbles, pipeline
 from minipar.bench.pipeline import BATCH, NUM_MICROBATCHES, SIZES
 from minipar.comm import Cluster
 from minipar.launcher import metered
-from minipar.parallel.pipeline import Times, make_schedule, simulate
 from minipar.parallel.pipeline.schedule.metrics import bubble
+from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 

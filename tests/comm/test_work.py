@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster, Deadlock
 from minipar.comm.collectives import all_gather, all_reduce, broadcast
-from minipar.comm.work import progress, start
+from minipar.comm.work import progress, start_work
 from minipar.testing.worlds import worlds
 
 
@@ -13,7 +13,7 @@ from minipar.testing.worlds import worlds
 def test_the_result_is_that_of_the_blocking_function(world):
     def body(comm):
         mine = np.random.default_rng(comm.rank).normal(size=1000)
-        work = start(all_reduce, comm, mine)
+        work = start_work(all_reduce, comm, mine)
         for _ in range(3):
             work.test()
         blocking = all_reduce(comm, mine)       # at the same time, with messages of its own
@@ -25,8 +25,8 @@ def test_the_result_is_that_of_the_blocking_function(world):
 @worlds(2, 3, 8, mpi=(4,))
 def test_several_at_once_waited_for_in_another_order_on_every_rank(world):
     def body(comm):
-        works = [start(all_reduce, comm, np.full(50 + i, i + comm.rank)) for i in range(6)]
-        works.append(start(all_gather, comm, np.array([comm.rank])))
+        works = [start_work(all_reduce, comm, np.full(50 + i, i + comm.rank)) for i in range(6)]
+        works.append(start_work(all_gather, comm, np.array([comm.rank])))
         order = np.random.default_rng(comm.rank).permutation(len(works))
         results = {int(i): works[i].wait() for i in order}
         total = sum(range(comm.size))
@@ -40,7 +40,7 @@ def test_several_at_once_waited_for_in_another_order_on_every_rank(world):
 def test_a_blocking_wait_moves_works_on(world):
     """Rank 0 stands in recv while the others can finish only if its Work goes on."""
     def body(comm):
-        work = start(all_reduce, comm, np.ones(300_000))
+        work = start_work(all_reduce, comm, np.ones(300_000))
         note = np.zeros(1)
         if comm.rank == 0:
             comm.recv(note, source=1, tag=7)
@@ -54,9 +54,9 @@ def test_a_blocking_wait_moves_works_on(world):
 @worlds(2, 3, mpi=(4,))
 def test_works_on_parts_of_a_communicator_and_a_split_while_they_run(world):
     def body(comm):
-        whole = start(all_reduce, comm, np.full(1000, comm.rank))
+        whole = start_work(all_reduce, comm, np.full(1000, comm.rank))
         part = comm.split(comm.rank % 2)
-        half = start(all_reduce, part, np.ones(10))
+        half = start_work(all_reduce, part, np.ones(10))
         assert half.wait()[0] == part.size
         assert whole.wait()[0] == sum(range(comm.size))
     world.run(body)
@@ -69,12 +69,12 @@ def test_an_error_surfaces_in_wait(world):
         raise KeyError("inside")
 
     def body(comm):
-        work = start(fails, comm, np.zeros(1))
+        work = start_work(fails, comm, np.zeros(1))
         assert work.test()
         with pytest.raises(KeyError, match="inside"):
             work.wait()
         with pytest.raises(ValueError, match="algorithm"):
-            start(all_reduce, comm, np.ones(3), algorithm="none").wait()
+            start_work(all_reduce, comm, np.ones(3), algorithm="none").wait()
         assert comm.rank_state.engine is None
     world.run(body)
 
@@ -88,7 +88,8 @@ def test_a_message_of_another_size_surfaces_in_wait(world):
             comm.recv(np.ones(size), 0)
 
     def body(comm):
-        works = [start(misfit, comm, 2), start(broadcast, comm, np.ones(2)), start(misfit, comm, 8)]
+        works = [start_work(misfit, comm, 2), start_work(broadcast, comm, np.ones(2)),
+                 start_work(misfit, comm, 8)]
         works[1].wait()
         for work in works[::2]:
             if comm.rank == 1:
@@ -104,7 +105,7 @@ def seconds(comm_seconds: float, compute: float, num_polls: int) -> float:
     n = 4000
 
     def main(comm):
-        work = start(all_reduce, comm, np.ones(n, np.int8), algorithm="ring")
+        work = start_work(all_reduce, comm, np.ones(n, np.int8), algorithm="ring")
         for _ in range(num_polls):
             comm.report_compute("compute", int(compute / num_polls * 1e6), 0, 0.0)
             progress(comm)
@@ -130,14 +131,14 @@ def test_one_work_alone_takes_the_time_of_the_blocking_function():
         all_reduce(comm, np.ones(1001), algorithm="ring")
 
     def waited(comm):
-        start(all_reduce, comm, np.ones(1001), algorithm="ring").wait()
+        start_work(all_reduce, comm, np.ones(1001), algorithm="ring").wait()
     for size in (2, 3, 8):
         assert Cluster(size).run(waited)[1] == Cluster(size).run(blocking)[1]
 
 
 def test_asking_in_a_loop_ends():
     def main(comm):
-        work = start(all_reduce, comm, np.ones(10))
+        work = start_work(all_reduce, comm, np.ones(10))
         while not work.test():
             pass
         request = comm.irecv(np.empty(1), 0) if comm.rank else comm.isend(np.ones(1), 1)
@@ -150,16 +151,16 @@ def test_asking_in_a_loop_ends():
 def test_a_work_that_one_rank_forgets_is_a_deadlock_that_says_so():
     def main(comm):
         if comm.rank == 0:
-            start(all_reduce, comm, np.ones(8)).wait()
+            start_work(all_reduce, comm, np.ones(8)).wait()
     with pytest.raises(Deadlock, match=r"rank 0 waits to .* all_reduce.*test_work\.py"):
         Cluster(3).run(main)
 
 
 def test_a_work_cannot_start_another():
     def outer(comm):
-        return start(all_reduce, comm, np.ones(1)).wait()
+        return start_work(all_reduce, comm, np.ones(1)).wait()
     with pytest.raises(RuntimeError, match="cannot start another"):
-        Cluster(2).run(lambda comm: start(outer, comm).wait())
+        Cluster(2).run(lambda comm: start_work(outer, comm).wait())
 
 
 def test_finally_runs_when_the_run_ends_before_a_work():
@@ -172,7 +173,7 @@ def test_finally_runs_when_the_run_ends_before_a_work():
             ends.append(comm.rank)
 
     def main(comm):
-        work = start(patient, comm)
+        work = start_work(patient, comm)
         if comm.rank == 1:
             raise ArithmeticError
         work.wait()
@@ -183,13 +184,13 @@ def test_finally_runs_when_the_run_ends_before_a_work():
 
 def test_computation_inside_a_work_takes_the_ranks_own_time():
     def main(comm):
-        start(lambda c: c.report_compute("inside", 1000, 0, 0.0), comm).wait()
+        start_work(lambda c: c.report_compute("inside", 1000, 0, 0.0), comm).wait()
     assert Cluster(1, flops_per_second=1000).run(main)[1] == 1.0
 
 
 def test_a_work_must_use_the_communicator_it_was_given():
     def main(comm):
-        start(lambda apart: comm.recv(np.empty(1), 1 - comm.rank), comm).wait()
+        start_work(lambda apart: comm.recv(np.empty(1), 1 - comm.rank), comm).wait()
     with pytest.raises(RuntimeError, match="must use the one it was given"):
         Cluster(2).run(main)
 

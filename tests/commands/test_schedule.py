@@ -5,7 +5,8 @@ import json
 import pytest
 
 from minipar.commands.main import main
-from minipar.parallel.pipeline import SCHEDULES, from_csv, make_schedule
+from minipar.parallel.pipeline.schedule.csv import from_csv
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 
 
 def run(capsys, *words) -> str:

@@ -2,11 +2,13 @@
 
 import pytest
 
-from minipar.parallel.pipeline import Interval, Timeline, Times, from_csv, simulate
 from minipar.parallel.pipeline.schedule.actions import Action
+from minipar.parallel.pipeline.schedule.csv import from_csv
 from minipar.parallel.pipeline.schedule.dependencies import needs
 from minipar.parallel.pipeline.schedule.metrics import bubble, in_flight
 from minipar.parallel.pipeline.schedule.schedules import one_f_one_b
+from minipar.parallel.pipeline.schedule.simulate import Times, simulate
+from minipar.parallel.pipeline.schedule.timeline import Interval, Timeline
 from minipar.parallel.pipeline.schedule.zero_bubble import zb_h1
 
 SIZES = [(1, 1), (1, 4), (2, 1), (2, 5), (3, 3), (4, 2), (4, 8)]      # ranks, microbatches

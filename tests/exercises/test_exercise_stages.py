@@ -10,10 +10,11 @@ from minipar.autograd import Tensor, gradcheck
 from minipar.comm import Cluster
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.convolution import Conv2d, col2im, im2col
-from minipar.parallel.pipeline import Action, make_schedule
 from minipar.parallel.pipeline.cut import cut_evenly
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.p2p import P2P
+from minipar.parallel.pipeline.schedule.actions import Action
+from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.stages import Staged
 from minipar.parallel.strategy import Microbatch, Strategy
 

@@ -7,8 +7,11 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.nn import MLP
-from minipar.parallel.pipeline import Action, Times, interleaved, make_schedule, simulate
 from minipar.parallel.pipeline.executor import BatchRun, Pipeline
+from minipar.parallel.pipeline.schedule.actions import Action
+from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.parallel.pipeline.schedule.schedules import interleaved
+from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.strategy import Microbatch
 
 SIZES = [(1, 3, 2), (2, 2, 2), (2, 4, 3), (2, 5, 2), (3, 7, 2), (4, 8, 2), (4, 10, 2), (4, 11, 3)]

@@ -11,8 +11,8 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.cost.traffic import bytes_by_axis
 from minipar.launcher import simulate
-from minipar.parallel.pipeline import Timeline, Times
-from minipar.parallel.pipeline.schedule.timeline import Interval
+from minipar.parallel.pipeline.schedule.simulate import Times
+from minipar.parallel.pipeline.schedule.timeline import Interval, Timeline
 from minipar.testing import worlds
 
 LESSONS = Path(__file__).parents[2] / "lessons"

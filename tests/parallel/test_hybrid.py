@@ -12,7 +12,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.hybrid import make_hybrid
-from minipar.parallel.pipeline import SCHEDULES
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds

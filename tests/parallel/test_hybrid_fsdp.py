@@ -11,7 +11,7 @@ from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import MLP
 from minipar.nn.chain import ChainPart, chain
 from minipar.optim import SGD, AdamW
-from minipar.parallel.pipeline import SCHEDULES
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds

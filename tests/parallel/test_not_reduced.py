@@ -9,7 +9,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.errors import NOT_REDUCED_MESSAGE
 from minipar.parallel.hybrid import DATA_PARALLEL, make_hybrid
-from minipar.parallel.pipeline import SCHEDULES
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case

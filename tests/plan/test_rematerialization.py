@@ -16,8 +16,8 @@ from minipar.memory.remat.profile import ChainProfile, profile_parts
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.optim import SGD
-from minipar.parallel.pipeline import make_schedule
 from minipar.parallel.pipeline.executor import Pipeline
+from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.strategies import make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize

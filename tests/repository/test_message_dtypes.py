@@ -17,7 +17,7 @@ FILES = [file for file in sorted([*(ROOT / "minipar").rglob("*.py"), *ROOT.glob(
 
 SENDS = {"send", "isend", "sendrecv", "broadcast", "scatter", "gather", "reduce", "all_gather",
          "all_reduce", "all_to_all", "reduce_scatter", "scan", "exscan", "gather_array",
-         "start"}
+         "start_work"}
 DTYPE_AT = {"array": 1, "asarray": 1, "full": 2, "arange": 3, "zeros": 1, "empty": 1, "ones": 1,
             "cumsum": 2}        # which positional argument is the dtype
 MAY_BE_FLOAT = {"zeros", "empty", "ones"}       # without a dtype: float64 everywhere
@@ -135,7 +135,7 @@ def test_integers_that_are_sent_have_a_named_dtype():
     "a, b = np.full(3, n), 1; c = a[1:] if b else a; all_reduce(comm, c.reshape(2) * 2, out=c)",
     "comm.sendrecv(mine, 1, np.zeros(2, int), 0)",
     "all_gather(comm, np.argsort(x))",
-    "start(all_reduce, comm, x.astype(int))",
+    "start_work(all_reduce, comm, x.astype(int))",
     "total(comm, np.bincount(x))"])
 def test_it_finds_them(code):
     source = (f"def total(comm, x):\n    return all_reduce(comm, x)\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from minipar.atomic_files import replace_file
-from minipar.parallel.pipeline import SCHEDULES
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.strategies import STRATEGIES as BY_NAME
 from tests.support.cases import Case, check
 from tests.support.cells import Matrix, Proven, Refused, no_sync_check, training_check

@@ -109,13 +109,13 @@ def strategies() -> None:
 def talk(comm) -> None:
     """Messages, rings, split() and a Work."""
     from minipar.comm.collectives import all_reduce
-    from minipar.comm.work import start
+    from minipar.comm.work import start_work
     peer, out = 1 - comm.rank, np.empty(3)
     comm.sendrecv(np.ones(3), peer, out, peer)
     request = comm.irecv(out, peer)
     comm.isend(np.ones(3), peer).wait()
     request.wait()
-    work = start(all_reduce, comm, np.ones(5))
+    work = start_work(all_reduce, comm, np.ones(5))
     assert work.wait()[0] == comm.size
     row = comm.split(0, key=-comm.rank)
     assert all_reduce(row, np.ones(4), algorithm="ring")[0] == 2

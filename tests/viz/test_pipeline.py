@@ -8,16 +8,11 @@ import pytest
 
 from minipar.atomic_files import write_text
 from minipar.comm.simulated.topology import Link
-from minipar.parallel.pipeline import (
-    SCHEDULES,
-    Timeline,
-    Times,
-    find_fault,
-    from_csv,
-    make_schedule,
-    simulate,
-    simulate_until,
-)
+from minipar.parallel.pipeline.schedule.csv import from_csv
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from minipar.parallel.pipeline.schedule.simulate import Times, simulate, simulate_until
+from minipar.parallel.pipeline.schedule.timeline import Timeline
+from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.viz import draw_pipeline, pipeline, pipeline_in_terminal, write_perfetto
 from minipar.viz.pipeline import FLOOR, HEIGHT, IDLE, ROOM, TOP, boxes, pipeline_figure
 

@@ -35,7 +35,7 @@ class SimulatedProgressEngine(ProgressEngine):
     def finish(self, work: Any) -> None:
         """Block until `work` is done."""
         while not work.done:
-            self.sleep(work.rank.waiting_for)
+            self.sleep(work.rank_state.waiting_for)
             self.resume_all()
 
     def block(self, waiting: Any) -> None:
@@ -52,13 +52,13 @@ class SimulatedProgressEngine(ProgressEngine):
     def sleep(self, waiting: Any) -> None:
         """Sleep until `waiting`, or what any Work waits for, is done; set the rank's clock."""
         me = self.rank_state
-        known = [t for t in (work.rank.ready_at() for work in self.running) if t is not None]
+        known = [t for t in (work.rank_state.ready_at() for work in self.running) if t is not None]
         for work in self.running:
-            work.rank.waiting = work.rank.waiting_for
+            work.rank_state.waiting = work.rank_state.waiting_for
         sleep_until_woken(me, min(known) if known else None, waiting)
         for work in self.running:
-            work.rank.waiting = None
-        times = [work.rank.ready_at() for work in self.running]
+            work.rank_state.waiting = None
+        times = [work.rank_state.ready_at() for work in self.running]
         times.append(waiting.done if waiting is not None else None)
         me.clock = max(me.clock, min(t for t in times if t is not None))
 

@@ -67,7 +67,7 @@ def play(world: SimulatedCommunicator, program: list[tuple], compute: float = 1.
         if group not in comms:
             raise ValueError(f"rank {world.rank} used a communicator that no split() in the trace "
                              "made: start the trace before split(), and call collectives "
-                             "themselves, not through start()")
+                             "themselves, not through start_work()")
         return comms[group]
 
     for number, (kind, *details) in enumerate(program):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...comm import Communicator
 from ...comm.collectives import all_reduce
-from ...comm.work import start
+from ...comm.work import start_work
 from ...environment import launched, mpirun_environment
 from ...launcher import launch
 
@@ -31,7 +31,7 @@ def work_together(comm: Communicator) -> None:
     if whole.rank != comm.size - 1 - comm.rank:
         raise RuntimeError("split() numbers the ranks in another order than asked")
     number = np.full(3, comm.rank, np.int64)
-    work = start(all_reduce, whole, number, algorithm="ring")       # on the highest tags
+    work = start_work(all_reduce, whole, number, algorithm="ring")       # on the highest tags
     mine, theirs = np.full(1 << 18, comm.rank, np.int32), np.empty(1 << 18, np.int32)
     whole.sendrecv(mine, (whole.rank + 1) % comm.size, theirs, (whole.rank - 1) % comm.size)
     if not (theirs == (comm.rank + 1) % comm.size).all():

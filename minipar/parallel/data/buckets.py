@@ -9,15 +9,17 @@ Li et al. 2020 (PyTorch Distributed), section 3.2.2.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...backend import Array
 from ...nn.slab import Segment, Slab
 
-MB = 1 << 20
+MB = 1 << 20            # bytes, as in PyTorch
+BUCKET_MB = 25.0        # PyTorch's default
 
 
 def assign_buckets(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int]]:
-    """The numbers of the parameters of each bucket; `sizes` in bytes, in the order of arrival.
+    """The indices of the parameters of each bucket; `sizes` in bytes, in the order of arrival.
 
     PyTorch's rule: the parameter that brings a bucket to its limit or above closes it.  The first
     bucket of a slab has limits[0], the next limits[1], …, all further ones the last limit.
@@ -69,8 +71,7 @@ class Bucket:
 def relative(segments: Sequence[Segment]) -> list[Segment]:
     """The same segments, counted from the start of the first."""
     first = segments[0].start
-    return [Segment(s.name, s.start - first, s.stop - first, s.box, s.global_shape, s.replicated)
-            for s in segments]
+    return [replace(s, start=s.start - first, stop=s.stop - first) for s in segments]
 
 
 def make_buckets(slabs: Sequence[Slab], limits: Sequence[int]) -> list[Bucket]:

@@ -67,7 +67,7 @@ class DataParallel(Strategy):
             total.backward()
             loss, d_outputs = float(total.data), leaf.grad
         backward_from(outputs, self._scatter_rows("scatter output gradients", d_outputs, counts))
-        self._synchronize()
+        self._finish_reductions()
         return loss
 
     def after_backward(self) -> None:

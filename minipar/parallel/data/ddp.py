@@ -21,13 +21,13 @@ import numpy as np
 from ...autograd import Tensor
 from ...backend import Array, to_host
 from ...comm import Communicator
-from ...comm.work import Work, start
+from ...comm.work import Work, start_work
 from ...nn import Module
 from ..errors import reduced_already
 from ..replicas import broadcast_parameters, ranks_that_differ
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
-from .buckets import Bucket, bucket_limits, make_buckets
+from .buckets import BUCKET_MB, bucket_limits, make_buckets
 from .order import OrderedLauncher
 
 Reduction = Callable[[Communicator, Array], Array]
@@ -36,7 +36,7 @@ Reduction = Callable[[Communicator, Array], Array]
 class Bucketed(Strategy):
     """Base of the strategies that reduce gradients bucket by bucket: DDP and ZeRO-1."""
 
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
+    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = BUCKET_MB,
                  first_bucket_mb: float = 1.0, wire: Wire = UNCOMPRESSED):
         super().__init__(model, comm, wire)
         self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
@@ -44,8 +44,8 @@ class Bucketed(Strategy):
         self.order = OrderedLauncher([bucket.parameters for bucket in self.buckets], self._launch)
         self.works: list[Work] = []             # one for each reduction under way
 
-    def start_reduction(self, bucket: Bucket) -> Work:
-        """Begin to reduce one bucket over the ranks."""
+    def start_reduction(self, i: int) -> Work:
+        """Begin to reduce bucket i over the ranks."""
         raise NotImplementedError
 
     def backward(self, loss: Tensor) -> None:
@@ -55,7 +55,7 @@ class Bucketed(Strategy):
         super().backward(loss)
 
     def before_backward(self, loss: Tensor) -> None:
-        """Find the parameters that `loss` uses: the buckets wait for their gradients alone."""
+        """Find the parameters that `loss` uses: the buckets wait for their gradients only."""
         self.order.before_backward(loss)
 
     def after_backward(self) -> None:
@@ -66,12 +66,11 @@ class Bucketed(Strategy):
         self.works.clear()
 
     def _launch(self, i: int) -> None:
-        bucket = self.buckets[i]
-        for slot in (parameter.slot for parameter in bucket.parameters):
+        for slot in (parameter.slot for parameter in self.buckets[i].parameters):
             if slot.grad is None and slot.grad_buffer is not None:
                 slot.grad = slot.grad_buffer()
                 slot.grad[...] = 0              # a parameter that was not used counts as 0
-        self.works.append(self.start_reduction(bucket))
+        self.works.append(self.start_reduction(i))
 
 
 class DistributedDataParallel(Bucketed):
@@ -80,17 +79,18 @@ class DistributedDataParallel(Bucketed):
     `comm_hook(comm, flat)`, if given, sums a bucket in place instead of the wire.
     """
 
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
+    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = BUCKET_MB,
                  first_bucket_mb: float = 1.0, comm_hook: Reduction | None = None,
                  wire: Wire = UNCOMPRESSED):
         super().__init__(model, comm, bucket_mb, first_bucket_mb, wire)
         self.comm_hook = comm_hook
 
-    def start_reduction(self, bucket: Bucket) -> Work:
-        """Begin the all-reduce of a bucket."""
+    def start_reduction(self, i: int) -> Work:
+        """Begin the all-reduce of bucket i."""
+        bucket = self.buckets[i]
         if self.comm_hook is not None:
-            return start(self.comm_hook, self.comm, bucket.grad)
-        return start(self.wire.all_reduce, self.comm, bucket.grad, key=bucket)
+            return start_work(self.comm_hook, self.comm, bucket.grad)
+        return start_work(self.wire.all_reduce, self.comm, bucket.grad, key=bucket)
 
 
 def check_replicas(model: Module, comm: Communicator) -> None:

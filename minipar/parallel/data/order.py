@@ -6,7 +6,7 @@
 
 A parameter calls its ready hooks when backward has completed its gradient.  Before a backward, a
 walk over the graph finds the parameters that this rank uses in it: buckets wait for their gradients
-alone.  Li et al. 2020 (PyTorch Distributed), section 3.2.3.
+only.  Li et al. 2020 (PyTorch Distributed), section 3.2.3.
 """
 
 from collections.abc import Callable, Sequence

@@ -11,34 +11,3 @@
 
 `docs/pages/pipelines.md` shows how to use them.
 """
-
-from .schedule import (
-    FREE_LINK,
-    SCHEDULES,
-    Action,
-    Fault,
-    Interval,
-    Placement,
-    Schedule,
-    Timeline,
-    Times,
-    find_fault,
-    from_csv,
-    gpipe,
-    interleaved,
-    loop_placement,
-    looped_breadth_first,
-    make_schedule,
-    placement_of,
-    simulate,
-    simulate_until,
-    to_csv,
-    v_placement,
-    zb_h1,
-    zb_v,
-)
-
-__all__ = ["FREE_LINK", "SCHEDULES", "Action", "Fault", "Interval", "Placement", "Schedule",
-           "Timeline", "Times", "find_fault", "from_csv", "gpipe", "interleaved", "loop_placement",
-           "looped_breadth_first", "make_schedule", "placement_of", "simulate",
-           "simulate_until", "to_csv", "v_placement", "zb_h1", "zb_v"]

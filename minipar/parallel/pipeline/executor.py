@@ -84,7 +84,7 @@ class Pipeline(Staged):
         run = BatchRun(self, names, microbatches, loss_divisor, seed, step)
         run.run(row)
         self.intervals, self.most_in_flight = run.intervals, run.most_in_flight
-        self._synchronize()
+        self._finish_reductions()
         return run.loss
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,

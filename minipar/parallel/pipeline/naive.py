@@ -49,7 +49,7 @@ class NaiveModelParallel(Staged):
         backward(y, grad)
         if rank:
             self._send(x.grad, rank - 1)
-        self._synchronize()
+        self._finish_reductions()
         return float(y.data) if self.has_last else 0.0
 
     def _send(self, array: Array, dest: int) -> None:

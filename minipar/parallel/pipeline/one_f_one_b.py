@@ -65,7 +65,7 @@ class OneFOneB(Staged):
             do = batch.forward if kind == FORWARD else batch.backward
             do(i)
         batch.wait_for_sends()
-        self._synchronize()             # sum the gradients of a tied embedding over its two stages
+        self._finish_reductions()       # of a tied embedding, which two stages hold
         return batch.loss
 
 

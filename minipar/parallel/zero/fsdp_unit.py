@@ -15,7 +15,7 @@ from ...backend import Array, allocate_zeros, record_allocation, to_device_of
 from ...backend.mapped_file import page_out
 from ...backend.views import view_from_spec, view_spec
 from ...comm import Communicator
-from ...comm.work import Work, start
+from ...comm.work import Work, start_work
 from ...nn import Module, Parameter
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Segment
@@ -89,7 +89,7 @@ class FSDPUnit:
         if self.unsharded is None:
             arrays = [np.empty_like(run.like, shape=sum(run.lengths)) for run in self.runs]
             self.unsharded = [record_allocation("communication", array) for array in arrays]
-            self.pending = start(_gather_all, comm, self.wire, self.runs, self.unsharded)
+            self.pending = start_work(_gather_all, comm, self.wire, self.runs, self.unsharded)
 
     def unshard(self, comm: Communicator) -> None:
         """Gather the pieces of all ranks; make the parameters views of them."""

@@ -16,7 +16,7 @@ from ...autograd import Tensor
 from ...backend import Array, record_allocation
 from ...backend.mapped_file import page_out
 from ...comm import Communicator
-from ...comm.work import Work, start
+from ...comm.work import Work, start_work
 from ...nn.slab import Segment
 from ..data.order import OrderedLauncher
 from ..shards import Shard
@@ -79,7 +79,7 @@ class GradientReducer:
         """Begin to reduce gradient number i, which is complete."""
         flat, shard = self.gradients[i].take(), self.shards[i]
         self.wait()
-        self.pending = shard, start(self.wire.reduce_scatter, self.comm, flat, shard.counts,
+        self.pending = shard, start_work(self.wire.reduce_scatter, self.comm, flat, shard.counts,
                                     key=shard)
 
     def wait(self) -> None:
@@ -107,7 +107,7 @@ class ShardedGradients(Strategy):
         page_out(shard.grad)
 
     def before_backward(self, loss: Tensor) -> None:
-        """Find the parameters that `loss` uses: a reduction waits for their gradients alone."""
+        """Find the parameters that `loss` uses: a reduction waits for their gradients only."""
         self.order.before_backward(loss)
 
     def after_backward(self) -> None:

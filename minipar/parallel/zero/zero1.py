@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 from ...comm import Communicator
 from ...comm.collectives import all_gather, chunk_bounds
-from ...comm.work import Work, start
+from ...comm.work import Work, start_work
 from ...nn import Module
 from ...optim import Optimizer
-from ..data.buckets import Bucket
+from ..data.buckets import BUCKET_MB, Bucket
 from ..data.ddp import Bucketed
 from ..shards import Shard, check_not_sharded
 from ..wire import UNCOMPRESSED, Wire
@@ -36,23 +36,24 @@ def gather_parameters(comm: Communicator, buckets: Sequence[Bucket],
 class ZeRO1(Bucketed):
     """Optimizer states are sharded: each rank steps on its piece of every bucket."""
 
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
+    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = BUCKET_MB,
                  first_bucket_mb: float = 1.0, wire: Wire = UNCOMPRESSED):
         check_not_sharded(model.named_parameters())
         super().__init__(model, comm, bucket_mb, first_bucket_mb, wire)
         self.slabs: list[Shard] = []
-        model.slabs = []        # the model's slabs have the sum of this rank's pieces only
+        model.slabs = []        # of whose gradients only this rank's pieces will be sums
         for bucket in self.buckets:
             bounds = chunk_bounds(bucket.stop - bucket.start, comm.size)
             mine = slice(*bounds[comm.rank])
             self.slabs.append(Shard(bucket.parameters, bucket.layout, comm, bounds,
                                     bucket.data[mine], bucket.grad[mine]))
 
-    def start_reduction(self, bucket: Bucket) -> Work:
-        """Begin the reduce-scatter of a bucket: the sum arrives where the shard reads it."""
-        shard = self.slabs[self.buckets.index(bucket)]
+    def start_reduction(self, i: int) -> Work:
+        """Begin the reduce-scatter of bucket i: the sum arrives where the shard reads it."""
+        bucket, shard = self.buckets[i], self.slabs[i]
         shard.has_grad = True
-        return start(self.wire.reduce_scatter, self.comm, bucket.grad, shard.counts, key=bucket)
+        return start_work(self.wire.reduce_scatter, self.comm, bucket.grad, shard.counts,
+                          key=bucket)
 
     def update(self, optimizer: Optimizer) -> None:
         """Step on this rank's shards, then all-gather the parameters."""

@@ -10,7 +10,7 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Module
 from ...optim import Optimizer
-from ..data.buckets import bucket_limits, make_buckets
+from ..data.buckets import BUCKET_MB, bucket_limits, make_buckets
 from ..replicas import broadcast_parameters
 from ..shards import Shard, check_not_sharded
 from ..wire import UNCOMPRESSED, Wire
@@ -21,7 +21,7 @@ from .zero1 import gather_parameters
 class ZeRO2(ShardedGradients):
     """Optimizer states and gradients are sharded: a bucket's gradient is freed once reduced."""
 
-    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = 25.0,
+    def __init__(self, model: Module, comm: Communicator, bucket_mb: float = BUCKET_MB,
                  first_bucket_mb: float = 1.0, wire: Wire = UNCOMPRESSED):
         check_not_sharded(model.named_parameters())
         super().__init__(model, comm, wire)

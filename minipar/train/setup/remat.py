@@ -27,9 +27,9 @@ from ...memory.remat.profile import ChainProfile, profile_parts
 from ...nn import MLP, Module
 from ...nn.chain import ChainPart, chain
 from ...parallel.hybrid import along
-from ...parallel.pipeline import make_schedule
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
+from ...parallel.pipeline.schedule.registry import make_schedule
 from ...plan.rematerialization import layer_messages, layer_messages_again
 from ...random import training_step
 from ..config import TrainConfig

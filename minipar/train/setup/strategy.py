@@ -7,7 +7,8 @@ from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError
 from ...nn import Module
 from ...parallel.hybrid import AXES, DATA_PARALLEL, Hybrid
-from ...parallel.pipeline import Timeline, make_schedule
+from ...parallel.pipeline.schedule.registry import make_schedule
+from ...parallel.pipeline.schedule.timeline import Timeline
 from ...parallel.strategies import make_strategy
 from ...parallel.strategy import Strategy
 from ..config import MESH_AXES, TrainConfig

@@ -9,7 +9,7 @@ import pytest
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_gather, all_reduce, broadcast
-from minipar.comm.work import start
+from minipar.comm.work import start_work
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.testing import worlds
 
@@ -43,7 +43,7 @@ def test_any_communicator_of_mpi4py(world):
         expected = program.allreduce(comm.rank)
         for algorithm in ("auto", "ring", "recursive_doubling", "mpi", "shared"):
             assert all_reduce(ranks, np.full(3, comm.rank), algorithm=algorithm)[0] == expected
-        work = start(all_reduce, ranks, np.full(5, comm.rank))
+        work = start_work(all_reduce, ranks, np.full(5, comm.rank))
         assert program.bcast(comm.rank if program.rank == 0 else None) == \
             broadcast(ranks, np.array([comm.rank]))[0]
         assert work.wait()[0] == expected

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from minipar.comm.mpi import watchdog
 from minipar.comm.collectives import all_reduce, barrier, reduce
-from minipar.comm.work import start
+from minipar.comm.work import start_work
 from minipar.launcher import launch
 
 watchdog.GRACE = %s
@@ -57,8 +57,9 @@ DEATHS = {      # what rank 2 does, what is said of it
 OTHERS = {      # what the other ranks do meanwhile
     "in a collective": "all_reduce(comm, np.ones(100_000))",
     "in the library's": "all_reduce(comm, np.ones(10), algorithm='mpi')",
-    "in a Work": "start(all_reduce, comm, np.ones(100_000)).wait()",
-    "in Works": "[work.wait() for work in [start(all_reduce, comm, np.ones(9)) for _ in '12']]",
+    "in a Work": "start_work(all_reduce, comm, np.ones(100_000)).wait()",
+    "in Works": "[work.wait() for work in "
+                "[start_work(all_reduce, comm, np.ones(9)) for _ in '12']]",
     "in receive": "comm.recv(np.ones(1), 3)",
     "computing": "sum(range(10**6))",
     "in BLAS": "np.ones((500, 500)) @ np.ones((500, 500))",

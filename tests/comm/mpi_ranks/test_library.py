@@ -8,7 +8,7 @@ import pytest
 from minipar.comm.collectives import all_reduce
 from minipar.comm.mpi import library as mpi_library
 from minipar.comm.mpi.guardian import shared_memory
-from minipar.comm.work import start
+from minipar.comm.work import start_work
 from minipar.environment import mpirun_environment
 from minipar.testing import worlds
 
@@ -22,7 +22,7 @@ def test_a_communicator_without_attributes_has_tags_for_works(world):
                 return None
         part = comm.split(0)
         part.mpi_comm = Bare(part.mpi_comm)
-        works = [start(all_reduce, part, np.full(5, comm.rank, np.int64)) for _ in range(3)]
+        works = [start_work(all_reduce, part, np.full(5, comm.rank, np.int64)) for _ in range(3)]
         for work in works:
             assert (work.wait() == comm.size * (comm.size - 1) // 2).all()
     world.run(body)

@@ -12,7 +12,7 @@ from minipar.comm.mpi.shared_window import TRAY
 from minipar.comm.simulated.replay import replay
 from minipar.comm.subgroup import Subgroup
 from minipar.comm.trace import Trace
-from minipar.comm.work import start
+from minipar.comm.work import start_work
 from minipar.testing import worlds
 
 LENGTHS = (0, 1, 7, 3000, 4097, TRAY // 8 - 1, TRAY // 8, TRAY // 4 + 5)
@@ -121,7 +121,7 @@ def test_who_waits_moves_on_what_it_sent(world):
 @worlds(mpi=(3,))
 def test_works_and_parts_run_the_blocked_ring(world):
     def body(comm):
-        work = start(all_reduce, comm, given(comm.rank, 3000), algorithm="shared")
+        work = start_work(all_reduce, comm, given(comm.rank, 3000), algorithm="shared")
         between = all_reduce(comm, np.ones(5000), algorithm="shared")       # while it is under way
         assert np.array_equal(work.wait(), reduced(3, 3000)) and (between == 3).all()
         assert comm.memory is not None

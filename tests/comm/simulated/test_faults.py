@@ -9,7 +9,7 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
 from minipar.comm.simulated.faults import Faults, RankLost
 from minipar.comm.simulated.topology import Link, Links
-from minipar.comm.work import start
+from minipar.comm.work import start_work
 
 
 def steps(comm, num_steps: int = 10) -> int:
@@ -86,7 +86,7 @@ def test_the_first_of_several_losses_ends_the_run():
 
 def test_a_lost_rank_ends_works_too_and_the_cluster_can_run_again():
     def main(comm):
-        work = start(all_reduce, comm, np.ones(1000))
+        work = start_work(all_reduce, comm, np.ones(1000))
         comm.report_compute("compute", 100 * (1 + comm.rank), 0, 0.0)
         return work.wait()[0]
     cluster = cluster_with(lost={3: 0.15})

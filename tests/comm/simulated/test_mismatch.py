@@ -9,7 +9,7 @@ import pytest
 from minipar.comm import Cluster, CollectiveMismatch, Deadlock
 from minipar.comm.collectives import all_gather, all_reduce, barrier, broadcast, gather_object
 from minipar.comm.simulated.mismatch import add_call, describe_mismatch
-from minipar.comm.work import progress, start
+from minipar.comm.work import progress, start_work
 
 
 def at(marker: str) -> str:
@@ -93,7 +93,7 @@ def test_a_split_in_place_of_a_collective():
 
 def test_non_blocking_collectives():
     def main(comm, mine, wait=True):
-        works = [start(call, comm, np.zeros(4), **options)  # started
+        works = [start_work(call, comm, np.zeros(4), **options)  # started
                  for call, options in mine[comm.rank]]
         progress(comm)
         for work in works if wait else ():
@@ -114,7 +114,7 @@ def test_a_work_and_the_program_are_apart():
     def main(comm):
         if comm.rank:
             barrier(comm)
-        work = start(all_reduce, comm, np.ones(3))
+        work = start_work(all_reduce, comm, np.ones(3))
         if not comm.rank:
             barrier(comm)
         return work.wait()[0]

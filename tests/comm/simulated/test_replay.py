@@ -10,7 +10,7 @@ from minipar.comm.collectives import all_gather, all_reduce, all_to_all, broadca
 from minipar.comm.simulated.faults import Faults
 from minipar.comm.simulated.replay import replay
 from minipar.comm.simulated.topology import Link, Links
-from minipar.comm.work import start
+from minipar.comm.work import start_work
 from minipar.testing import worlds
 
 SLOW = {"latency": 3e-4, "bandwidth": 1e6}
@@ -96,7 +96,7 @@ def test_a_cluster_used_again_logs_only_its_last_run():
 
 def test_what_depends_on_time_is_refused():
     def with_work(comm):
-        start(all_reduce, comm, np.ones(4)).wait()
+        start_work(all_reduce, comm, np.ones(4)).wait()
 
     def with_test(comm):
         if comm.rank:
@@ -111,7 +111,7 @@ def test_what_depends_on_time_is_refused():
             comm.send(np.ones(4), 0)
         else:
             comm.wait_any([comm.irecv(np.empty(4), 1)])
-    with pytest.raises(ValueError, match=r"rank \d used a communicator .* not through start\(\)"):
+    with pytest.raises(ValueError, match=r"rank \d used a communicator .* not through start_work\(\)"):
         replay(traced(2, with_work)[0], Cluster(2))
     for program in (with_test, with_any):
         with pytest.raises(ValueError, match="rank 0 asked whether something was done"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.parallel.pipeline import SCHEDULES
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.parallel.test_hybrid import TIME, build, check, on

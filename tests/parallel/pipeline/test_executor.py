@@ -9,16 +9,12 @@ from minipar.comm import Cluster
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.pipeline import (
-    SCHEDULES,
-    Times,
-    from_csv,
-    loop_placement,
-    make_schedule,
-    simulate,
-)
 from minipar.parallel.pipeline.executor import Pipeline
+from minipar.parallel.pipeline.schedule.csv import from_csv
 from minipar.parallel.pipeline.schedule.metrics import in_flight, num_messages
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from minipar.parallel.pipeline.schedule.schedules import loop_placement
+from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.strategy import Microbatch
 from minipar.plan import pipelines as predict
 from minipar.testing import worlds

@@ -4,16 +4,11 @@ import itertools
 
 import pytest
 
-from minipar.parallel.pipeline import (
-    SCHEDULES,
-    Action,
-    find_fault,
-    from_csv,
-    interleaved,
-    make_schedule,
-    placement_of,
-    to_csv,
-)
+from minipar.parallel.pipeline.schedule.actions import Action
+from minipar.parallel.pipeline.schedule.csv import from_csv, to_csv
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from minipar.parallel.pipeline.schedule.schedules import interleaved, placement_of
+from minipar.parallel.pipeline.schedule.validate import find_fault
 
 # The order of PyTorch 2.13's runtime (GPipe, 1F1B) and of its tables (the others).
 TORCH = {

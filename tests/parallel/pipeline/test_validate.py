@@ -5,7 +5,10 @@ from math import inf
 
 import pytest
 
-from minipar.parallel.pipeline import SCHEDULES, Action, find_fault, from_csv, make_schedule
+from minipar.parallel.pipeline.schedule.actions import Action
+from minipar.parallel.pipeline.schedule.csv import from_csv
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from minipar.parallel.pipeline.schedule.validate import find_fault
 
 GOOD = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 BAD = [     # the table, (kind, rank, position, action), sentence, other places

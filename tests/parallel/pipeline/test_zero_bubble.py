@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
-from minipar.parallel.pipeline import Times, make_schedule, simulate
 from minipar.parallel.pipeline.schedule.metrics import in_flight
+from minipar.parallel.pipeline.schedule.registry import make_schedule
+from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.plan import pipelines as predict
 
 EQUAL = Times(1, 1, 1)
