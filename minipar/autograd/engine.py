@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backend import Array, record_allocation
+from ..backend import Array, current_observer
 from .errors import no_initial_gradient, wrong_gradients
 from .graph_traversal import count_consumers
 from .meter import current_meter
@@ -48,7 +48,7 @@ class Walk:
         self.num_pending = count_consumers(root)
         self.accumulated: dict[Node, Array] = {}
         self.owned: set[Node] = set()       # whose sum was allocated here: added to in place
-        self.poll, self.meter = poll, current_meter()
+        self.poll, self.meter, self.observer = poll, current_meter(), current_observer()
 
     def run(self, ready: Gradients, deferred: Gradients | None = None) -> None:
         """Bring every gradient to its target; a target that has all of them passes them on.
@@ -59,15 +59,18 @@ class Walk:
         while ready:
             if self.poll is not None:
                 self.poll()
-            target = self.accumulate(*ready.pop())      # last in, first out
+            target, grad = ready.pop()                  # last in, first out
+            self.accumulate(target, grad)
             self.num_pending[target] -= 1
             if self.num_pending[target] == 0:           # all consumers have contributed
                 self.complete(target, ready, weight_grads)
 
-    def accumulate(self, target: GradTarget, grad: Gradient) -> GradTarget:
-        """Add a gradient, or the result of the function that computes it; return the target."""
+    def accumulate(self, target: GradTarget, grad: Gradient) -> None:
+        """Add a gradient, or the result of the function that computes it."""
         if callable(grad):
-            grad = record_allocation("temporaries", grad())
+            grad = grad()
+            if self.observer is not None:
+                self.observer("temporaries", grad)
         if isinstance(target, GradientSlot):
             target.accumulate(grad)
         elif target not in self.accumulated:
@@ -77,7 +80,6 @@ class Walk:
         else:
             self.accumulated[target] = self.accumulated[target] + grad
             self.owned.add(target)
-        return target
 
     def complete(self, target: GradTarget, ready: Gradients, weight_grads: Gradients) -> None:
         """Call the ready hooks of a leaf; run a node's backward, and free the node.

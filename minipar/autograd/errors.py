@@ -27,10 +27,8 @@ def _describe(arrays: list[Array]) -> str:
                         for a in arrays if a is not None)
 
 
-def mixed_dtypes(dtypes: list[np.dtype]) -> TypeError:
+def mixed_dtypes(first: np.dtype, other: np.dtype) -> TypeError:
     """Inputs of different precisions: float32 * float64 would silently double every later cost."""
-    first = dtypes[0]
-    other = next(dtype for dtype in dtypes if dtype != first)
     return TypeError(f"{first} and {other} do not mix: convert one with astype")
 
 

@@ -56,22 +56,25 @@ class Context:
     Arrays are kept through `save` only; shapes and options are plain attributes.
     """
 
+    saved: tuple[SavedArray, ...] = ()
+    backward_flops: list[int] | None = None     # for each input; known if a meter ran
+    _must_stop = False                          # a hook asked for it
+
     def __init__(self, needs_grad: list[bool]):
         self.needs_grad = needs_grad
-        self.saved: tuple[SavedArray, ...] = ()
-        self.backward_flops: list[int] | None = None    # for each input; known if a meter ran
 
     def save(self, *arrays: Array | None) -> None:
         """Keep `arrays` for backward as `ctx.saved`, each to be called when it is used."""
         if True in self.needs_grad:
             hooks = current_saved_tensors_hooks()
             self.saved = tuple([SavedArray(array, hooks) for array in arrays])
+            if hooks is not None:
+                self._must_stop = any(saved.item is StopForward for saved in self.saved)
 
     def stop_if_requested(self) -> None:
         """Raise StopForward if a hook asked for it; called before a long computation."""
-        for saved in self.saved:
-            if saved.item is StopForward:
-                raise StopForward
+        if self._must_stop:
+            raise StopForward
 
 
 class Function:
@@ -106,29 +109,34 @@ class Function:
     @classmethod
     def apply(cls, *inputs: Any, **options: Any) -> Tensor:
         """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
-        recording, has_data = _grad_enabled.get(), False
-        arrays, targets = [], []
+        recording, weight_only = _grad_enabled.get(), True
+        arrays, targets, needs_grad, dtypes = [], [], [], []
         for x in inputs:
             is_tensor = isinstance(x, Tensor)
-            arrays.append(x.data if is_tensor else x)
-            targets.append(x.grad_target if is_tensor and recording else None)
-            has_data = has_data or is_tensor and x.grad_target is None
-        ctx = Context([target is not None for target in targets])
+            array, target = (x.data, x.grad_target) if is_tensor else (x, None)
+            if is_tensor and (target is None or not target.weight_only):
+                weight_only = False
+            arrays.append(array)
+            targets.append(target)
+            needs_grad.append(recording and target is not None)
+            dtype = getattr(array, "dtype", None)
+            if dtype is not None and dtype not in dtypes and dtype.kind == "f":
+                dtypes.append(dtype)
+        ctx = Context(needs_grad)
         meter = current_meter() if cls.metered else None
         try:
-            dtypes = [x.dtype for x in arrays if hasattr(x, "dtype") and x.dtype.kind == "f"]
-            if dtypes and dtypes.count(dtypes[0]) < len(dtypes):
-                raise mixed_dtypes(dtypes)
+            if len(dtypes) > 1:
+                raise mixed_dtypes(*dtypes[:2])
             array = cls.forward(ctx, *arrays, **options) if meter is None \
                 else meter.forward(cls, ctx, arrays, options)
             out = Tensor(record_allocation("temporaries", array))
-            if dtypes and out.dtype not in dtypes and out.dtype.kind == "f" \
-                    and "dtype" not in options:
-                raise changed_dtype(dtypes[0], out.dtype)
+            dtype = out.data.dtype
+            if dtypes and dtype not in dtypes and dtype.kind == "f" and "dtype" not in options:
+                raise changed_dtype(dtypes[0], dtype)
         except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:
             raise explained(error, cls, arrays) from error
         ctx.stop_if_requested()
-        if True in ctx.needs_grad:
-            out.grad_target = Node(cls, ctx, targets, has_data)
+        if True in needs_grad:
+            out.grad_target = Node(cls, ctx, targets, weight_only)
         hook = _operation_hook.get() if cls.metered else None
-        return out if hook is None or out.dtype.kind != "f" else hook(out)
+        return out if hook is None or dtype.kind != "f" else hook(out)

@@ -58,12 +58,10 @@ class Node:
 
     __slots__ = ("function", "ctx", "inputs", "weight_only", "__weakref__")
 
-    def __init__(self, function: Any, ctx: Any, inputs: list["GradTarget | None"], has_data: bool):
+    def __init__(self, function: Any, ctx: Any, inputs: list["GradTarget | None"],
+                 weight_only: bool):
         self.function, self.ctx, self.inputs = function, ctx, inputs
-        self.weight_only = not has_data
-        for target in inputs:
-            if target is not None and not target.weight_only:
-                self.weight_only = False
+        self.weight_only = weight_only
 
 
 GradTarget = Node | GradientSlot        # where a gradient goes: on through a node, or into a slot

@@ -60,7 +60,7 @@ class Linear(Function):
         y = rows(x) @ w
         if bias is not None:
             y += bias
-        return y.reshape(*x.shape[:-1], w.shape[1])
+        return y if x.ndim == 2 else y.reshape(*x.shape[:-1], w.shape[1])
 
     @staticmethod
     def backward(ctx, g):
@@ -69,9 +69,9 @@ class Linear(Function):
         leading, g = g.shape[:-1], rows(g)
 
         def dx():
-            weight = w()
-            return (g @ weight.T).reshape(*leading, weight.shape[0])
-        return [dx, lambda: rows(x()).T @ g, lambda: np.einsum("ni->i", g)]
+            y = g @ w().T
+            return y if len(leading) == 1 else y.reshape(*leading, y.shape[1])
+        return [dx, lambda: rows(x()).T @ g, lambda: g.sum(axis=0)]
 
 
 def misfit(x: Array, w: Array, bias: Array | None) -> ValueError:
