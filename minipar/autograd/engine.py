@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backend import Array, current_observer
+from ..backend import Array, record_allocation
 from .errors import no_initial_gradient, wrong_gradients
 from .graph_traversal import count_consumers
 from .meter import current_meter
@@ -48,7 +48,7 @@ class Walk:
         self.num_pending = count_consumers(root)
         self.accumulated: dict[Node, Array] = {}
         self.owned: set[Node] = set()       # whose sum was allocated here: added to in place
-        self.poll, self.meter, self.observer = poll, current_meter(), current_observer()
+        self.poll, self.meter = poll, current_meter()
 
     def run(self, ready: Gradients, deferred: Gradients | None = None) -> None:
         """Bring every gradient to its target; a target that has all of them passes them on.
@@ -68,9 +68,7 @@ class Walk:
     def accumulate(self, target: GradTarget, grad: Gradient) -> None:
         """Add a gradient, or the result of the function that computes it."""
         if callable(grad):
-            grad = grad()
-            if self.observer is not None:
-                self.observer("temporaries", grad)
+            grad = record_allocation("temporaries", grad())
         if isinstance(target, GradientSlot):
             target.accumulate(grad)
         elif target not in self.accumulated:

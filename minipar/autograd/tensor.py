@@ -60,8 +60,7 @@ class Node:
 
     def __init__(self, function: Any, ctx: Any, inputs: list["GradTarget | None"],
                  weight_only: bool):
-        self.function, self.ctx, self.inputs = function, ctx, inputs
-        self.weight_only = weight_only
+        self.function, self.ctx, self.inputs, self.weight_only = function, ctx, inputs, weight_only
 
 
 GradTarget = Node | GradientSlot        # where a gradient goes: on through a node, or into a slot

@@ -10,13 +10,7 @@
                       them in shape_rules.py)
 """
 
-from .allocation import (
-    allocate_zeros,
-    allocating_with,
-    current_observer,
-    observing_allocations,
-    record_allocation,
-)
+from .allocation import allocate_zeros, allocating_with, observing_allocations, record_allocation
 from .arrays import (
     Array,
     add_at,
@@ -32,6 +26,6 @@ from .arrays import (
 
 __all__ = [
     "Array", "add_at", "allocate_zeros", "allocating_with", "asarray_like", "cache_blocks",
-    "check_ids", "current_observer", "is_gpu", "is_host", "observing_allocations",
-    "record_allocation", "scatter_add", "to_device_of", "to_host",
+    "check_ids", "is_gpu", "is_host", "observing_allocations", "record_allocation", "scatter_add",
+    "to_device_of", "to_host",
 ]

@@ -24,11 +24,6 @@ _observer: ContextVar[Callable[[str, Array], None] | None] = ContextVar("observe
 _allocators: ContextVar[Allocators] = ContextVar("allocators", default=MappingProxyType({}))
 
 
-def current_observer() -> Callable[[str, Array], None] | None:
-    """The observer of this context that `record_allocation` reports to, or None."""
-    return _observer.get()
-
-
 def record_allocation(kind: str, array: Array) -> Array:
     """Report the new `array` as memory of this kind to the observer, if there is one; return it.
 
