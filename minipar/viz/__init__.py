@@ -11,7 +11,7 @@
     numbers         precision, error_feedback, quantization_grids
     compression     pruning_masks, pareto, soft_targets
     training        loss, device_limits
-    all of them     figure, colors
+    all of them     figure, colors; page, the skeleton of pages
 
 `draw_…` writes a picture and returns its path; `write_…` writes another file; `…_in_terminal`
 returns text.  A name is imported on its first use: `from minipar import viz` loads no matplotlib.
@@ -39,7 +39,6 @@ _MODULES = {
     "pruning_masks": ("PrunedModel", "draw_pruning_masks"),
     "quantization_grids": ("GridPanel", "draw_quantization_grids"),
     "rank_traffic": ("draw_rank_traffic",),
-    "remat_steps": ("draw_remat_steps",),
     "remat_tradeoff": ("draw_remat_tradeoff",),
     "rounds": ("Rounds", "record_rounds"),
     "rounds_page": ("write_rounds_page",),

@@ -28,6 +28,16 @@ def empty_figure(width: float, height: float, title: str = "") -> Figure:
     return figure
 
 
+def figure_in_inches(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure and its only axes, whose units are inches from the upper left corner."""
+    figure = Figure(figsize=(width, height), dpi=130)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.axis("off")
+    return figure, axes
+
+
 def tidy(axes: Axes, grid: str = "") -> None:
     """Hide the upper and the right border; draw a light grid along "x", "y" or "both"."""
     for side in ("top", "right"):

@@ -36,16 +36,20 @@ class ParetoPanel(NamedTuple):
     more_is_better: bool = True
 
 
-def front(panel: ParetoPanel) -> list[str]:
-    """The names of the points that no other beats in both (Pareto's front), by bytes."""
-    sign = 1 if panel.more_is_better else -1
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The names of the points (cost, quality) that no other beats in both, by cost."""
     best, names = -np.inf, []
-    for name, (_, quality, _) in sorted(panel.points.items(),
-                                        key=lambda item: (item[1][0], -sign * item[1][1])):
-        if sign * quality > best:
-            best = sign * quality
+    for name, (_, quality) in sorted(points.items(), key=lambda item: (item[1][0], -item[1][1])):
+        if quality > best:
+            best = quality
             names.append(name)
     return names
+
+
+def front(panel: ParetoPanel) -> list[str]:
+    """The names of the points on the panel's front, by bytes."""
+    sign = 1 if panel.more_is_better else -1
+    return pareto_front({name: (x, sign * y) for name, (x, y, _) in panel.points.items()})
 
 
 def draw_pareto(panels: Sequence[ParetoPanel], path: str | Path, title: str = "") -> Path:

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ..units import in_bytes
 from .colors import BLUE, DARK, GREY
-from .figure import save
+from .figure import figure_in_inches, save
 from .rounds import Move, Rounds
 from .rounds_picture import title_of
 
@@ -31,11 +30,7 @@ def draw_permutations(path: str | Path, *runs: Rounds) -> Path:
     """One row of grids for each run, one grid for each round; return the path written."""
     most = max(len(run.moves) for run in runs)
     size = max(LEFT + most * (SIDE + APART), NARROWEST), len(runs) * (TOP + SIDE + BELOW) + 0.3
-    figure = Figure(figsize=size, dpi=130)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, size[0])
-    axes.set_ylim(size[1], 0)
-    axes.axis("off")
+    figure, axes = figure_in_inches(*size)
     for i, run in enumerate(runs):
         top = i * (TOP + SIDE + BELOW)
         axes.text(0.1, top + 0.18, f"{title_of(run)}: {len(run.moves)} rounds, "

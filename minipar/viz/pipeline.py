@@ -24,7 +24,7 @@ from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.pipeline.schedule.validate import Fault
 from ..units import in_bytes, time_unit
 from .colors import BLACK, DARK, GREEN, GREY, LIGHT, ORANGE, PHASE, PURPLE, RED
-from .figure import new_figure, save
+from .figure import empty_figure, legend_below, new_figure, save, tidy
 
 IDLE = "idle"
 WORDS = {"F": "forward", "B": "backward (B = I + W)", "I": "input gradient (I)",
@@ -103,15 +103,13 @@ def draw_pipelines(timelines: Mapping[str, Timeline], path: str | Path,
     each = (activation_bytes if isinstance(activation_bytes, Mapping)
             else dict.fromkeys(timelines, activation_bytes))
     lanes = [timeline.num_ranks for timeline in timelines.values()]
-    figure = Figure(figsize=(WIDTH, min(24, 0.8 + sum(0.9 + LANE * n for n in lanes))),
-                    layout="constrained", dpi=130)
+    figure = empty_figure(WIDTH, min(24, 0.8 + sum(0.9 + LANE * n for n in lanes)))
     panels = figure.subplots(len(lanes), 1, squeeze=False, height_ratios=lanes)[:, 0]
     until = max(timeline.makespan() for timeline in timelines.values())
     highest = max(max(_peaks(timeline, each[title])) for title, timeline in timelines.items())
     for axes, (title, timeline) in zip(panels, timelines.items()):
         _draw_panel(axes, timeline, title, each[title], None, until, highest)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        tidy(axes)
     _write_legend(figure, list(timelines.values()), None not in each.values())
     return save(figure, path)
 
@@ -246,5 +244,4 @@ def _write_legend(figure: Figure, timelines: Sequence[Timeline], as_bytes: bool)
     if arrows:
         handles.append(Line2D([], [], color=DARK, linewidth=0.8, marker=">", markersize=4,
                               label="message"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(7, len(handles)),
-                  frameon=False, fontsize=9)
+    legend_below(figure, handles, min(7, len(handles)))

@@ -3,7 +3,7 @@
 Each mask is as many dots as its weight has elements: dark where it is kept, light where it is gone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from matplotlib.colors import ListedColormap
 
 from .colors import BLACK, BLUE, DARK, LIGHT, OLIVE, PALETTE, WINE
 from .figure import empty_figure, legend_below, save, tidy
+from .pareto import pareto_front
 
 MARKERS, COLORS = "osD^vP*X<", (*PALETTE[:6], WINE, OLIVE, BLACK)
 
@@ -49,15 +50,6 @@ def draw_pruning_masks(masks: Mapping[str, np.ndarray], points: Sequence[PrunedM
     return save(figure, path)
 
 
-def pareto_front(points: Sequence[PrunedModel], i: int) -> Iterator[PrunedModel]:
-    """Those that none other beats in both quality and cost number i (Pareto's front), by cost."""
-    best = -np.inf
-    for point in sorted(points, key=lambda point: (point.costs[i], -point.quality)):
-        if point.quality > best:
-            best = point.quality
-            yield point
-
-
 def _draw_mask(axes: Axes, name: str, mask: np.ndarray) -> None:
     axes.imshow(mask, cmap=ListedColormap([LIGHT, BLUE]), vmin=0, vmax=1, interpolation="nearest",
                 aspect="equal")
@@ -72,8 +64,8 @@ def _draw_costs(axes: Axes, points: Sequence[PrunedModel], i: int, cost: str) ->
     for point, marker, color in zip(points, cycle(MARKERS), cycle(COLORS)):
         axes.scatter(point.costs[i], point.quality, marker=marker, color=color, s=48,
                      label=point.name, zorder=3)
-    front = list(pareto_front(points, i))
-    axes.step([p.costs[i] for p in front], [p.quality for p in front], where="post", color=DARK,
+    places = {point.name: (point.costs[i], point.quality) for point in points}
+    axes.step(*zip(*[places[name] for name in pareto_front(places)]), where="post", color=DARK,
               linewidth=1, zorder=1)
     values = [point.costs[i] for point in points]
     if max(values) > 4:

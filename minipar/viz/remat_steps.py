@@ -9,7 +9,6 @@ What is drawn is `boxes(steps)`, plain data, so that a test can compare it with 
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from ..units import byte_unit, in_bytes
 from .colors import BLACK, PHASE, PURPLE
-from .figure import empty_figure, legend_below, save, tidy
+from .figure import legend_below, tidy
 
 COLORS = {kind: PHASE[kind] for kind in ("forward", "again", "backward")}
 WORDS = {"forward": "forward", "again": "forward again", "backward": "backward"}
@@ -52,20 +51,12 @@ def boxes(steps: Sequence[RematStepLike]) -> list[Box]:
             for step, end in zip(steps, ends)]
 
 
-def draw_remat_steps(runs: Mapping[str, Sequence[RematStepLike]], names: Sequence[str],
-                    path: str | Path, title: str = "") -> Path:
-    """Draw runs of plans, by their titles, beside each other to one scale; return the path written.
-
-    `names` of the parts.  Raises ValueError if there is no run, or one without steps.
-    """
-    figure = empty_figure(5.6 * len(runs), 1.9 + 0.22 * len(names) + 1.3, title)
-    draw_runs(figure, runs, names)
-    return save(figure, path)
-
-
 def draw_runs(figure: Figure | SubFigure, runs: Mapping[str, Sequence[RematStepLike]],
               names: Sequence[str]) -> None:
-    """The same in a figure, or a part of one."""
+    """Draw runs of plans, by their titles, beside each other to one scale; `names` of the parts.
+
+    Raises ValueError if there is no run, or one without steps.
+    """
     if not runs or not all(len(steps) for steps in runs.values()):
         raise ValueError("no steps to draw: give the steps of at least one plan")
     drawn = {title: boxes(steps) for title, steps in runs.items()}

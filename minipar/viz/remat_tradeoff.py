@@ -33,7 +33,7 @@ def draw_remat_tradeoff(best: Points, rules: Mapping[str, Points], counted: Poin
 
     Points of `best`, `rules` (plans by a rule, by its name) and `counted` are (bytes at the peak,
     forwards more than one).  `growth`: by name what was predicted and what was counted, points
-    (number of layers, arrays alive).  `runs` and `names` as for `draw_remat_steps`.  Returns the
+    (number of layers, arrays alive).  `runs` and `names` as for `draw_runs`.  Returns the
     path written.  Raises ValueError if there is nothing to draw.
     """
     if not best or not growth:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from ..units import in_bytes
 from .colors import BLACK, DARK, GREY, PALETTE
-from .figure import save
+from .figure import figure_in_inches, save
 from .rounds import Held, Move, Rounds
 
 PEOPLE = {"bruck": "Bruck's", "rabenseifner": "Rabenseifner's"}
@@ -68,11 +67,7 @@ def draw_rounds(path: str | Path, *runs: Rounds) -> Path:
     """Draw the runs one below the other; return the path written."""
     tops = [0.0, *accumulate(height(run) for run in runs)]
     natural = max(Layout(0, CELL, GAP).column(run, len(run.held)) for run in runs)
-    figure = Figure(figsize=(min(max(natural, NARROWEST), WIDEST), tops[-1]), dpi=130)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, figure.get_figwidth())
-    axes.set_ylim(tops[-1], 0)
-    axes.axis("off")
+    figure, axes = figure_in_inches(min(max(natural, NARROWEST), WIDEST), tops[-1])
     for run, top in zip(runs, tops):
         draw_run(axes, run, top)
     return save(figure, path)

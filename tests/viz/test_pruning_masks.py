@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 
-from minipar.viz.pruning_masks import PrunedModel, draw_pruning_masks, pareto_front
+from minipar.viz.pareto import pareto_front
+from minipar.viz.pruning_masks import PrunedModel, draw_pruning_masks
 
 POINTS = [PrunedModel("dense", 98, (1, 1)), PrunedModel("half", 97, (0.5, 9)),
           PrunedModel("bad", 90, (0.6, 1.2)), PrunedModel("small", 80, (0.1, 0.9))]
 
 
 def test_the_front_is_whom_none_beats():
-    assert [p.name for p in pareto_front(POINTS, 0)] == ["small", "half", "dense"]
-    assert [p.name for p in pareto_front(POINTS, 1)] == ["small", "dense"]
+    sizes, times = ({p.name: (p.costs[i], p.quality) for p in POINTS} for i in (0, 1))
+    assert pareto_front(sizes) == ["small", "half", "dense"]
+    assert pareto_front(times) == ["small", "dense"]
 
 
 def test_it_is_drawn(tmp_path):

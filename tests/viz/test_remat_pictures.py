@@ -6,7 +6,8 @@ from matplotlib.patches import Rectangle
 
 from minipar.memory.remat.predict import predict, run_steps
 from minipar.memory.remat.profile import ChainProfile, PartProfile
-from minipar.viz.remat_steps import COLORS, boxes, draw_remat_steps
+from minipar.viz.figure import empty_figure
+from minipar.viz.remat_steps import COLORS, boxes, draw_runs
 from minipar.viz.remat_tradeoff import draw_remat_tradeoff
 
 COSTS = ChainProfile((PartProfile(10, (60, 60), (60, 60), 3, 0, 1000, 900, 0, 2000),) * 4, 25)
@@ -35,17 +36,16 @@ def test_boxes_are_the_steps_one_after_the_other():
     assert max(box.live for box in found) == predict(PLAN, COSTS).peak == 190
 
 
-def test_what_is_drawn_are_the_boxes(tmp_path, saved):
-    path = draw_remat_steps({"a plan": STEPS, "again": STEPS}, NAMES, tmp_path / "plan.png",
-                            "Plans")
-    assert path.read_bytes().startswith(b"\x89PNG")
+def test_what_is_drawn_are_the_boxes():
+    figure = empty_figure(11, 4)
+    draw_runs(figure, {"a plan": STEPS, "again": STEPS}, NAMES)
     expected = [(box.start / 1e6, (box.end - box.start) / 1e6, box.kind) for box in boxes(STEPS)
                 if box.kind in COLORS]
-    for axes in saved[0].axes[:2]:
+    for axes in figure.axes[:2]:
         drawn = [(p.get_x(), p.get_width(), p.get_gid()) for p in axes.patches
                  if isinstance(p, Rectangle)]
         assert drawn == expected
-    for axes in saved[0].axes[2:]:
+    for axes in figure.axes[2:]:
         assert [text.get_text() for text in axes.texts] == ["peak 190 B"]
 
 
@@ -63,7 +63,7 @@ def test_points_and_curves_are_drawn_as_they_are(tmp_path, saved):
 def test_nothing_to_draw_is_refused(tmp_path):
     for runs in ({}, {"empty": []}):
         with pytest.raises(ValueError, match="no steps to draw"):
-            draw_remat_steps(runs, NAMES, tmp_path / "plan.png")
+            draw_runs(empty_figure(11, 4), runs, NAMES)
     with pytest.raises(ValueError, match="nothing to draw"):
         draw_remat_tradeoff([], {}, [], {}, {"a plan": STEPS}, NAMES, tmp_path / "both.png")
     assert not list(tmp_path.iterdir())
