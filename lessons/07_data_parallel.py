@@ -31,11 +31,10 @@ from minipar.optim import SGD
 from minipar.parallel.data.data_parallel import DataParallel
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy
+from minipar.plan.data_parallel import bytes_per_step, data_parallel_bytes
 from minipar.viz import draw_rank_traffic
 
 CONFIG = GPTConfig(vocab_size=32, context=8, num_layers=2, num_heads=2, width=32)
-EXCHANGES = ("scatter inputs", "broadcast parameters", "gather outputs",
-             "scatter output gradients", "reduce gradients")
 MANY = (2, 4, 8, 16)            # ranks of the simulated clusters
 # A device of theirs computes 20 GFLOP/s and sends 2 GB/s.
 DEVICE = {"flops_per_second": 2e10, "bandwidth": 2e9, "latency": 2e-6}
@@ -77,12 +76,12 @@ def loads(comm: Communicator, trace: Trace) -> np.ndarray:
 
 def predict(p: int, num_rows: int) -> tuple[dict[str, int], int]:
     """Bytes of each exchange of DataParallel, and bytes of a ring all-reduce, over all ranks."""
-    start, stop = chunk_bounds(num_rows, p)[0]
-    dealt = (num_rows - (stop - start)) * CONFIG.context           # tokens of the other ranks
-    n = 8 * GPT(CONFIG).num_parameters()
-    outputs = 8 * dealt * CONFIG.vocab_size
-    return dict(zip(EXCHANGES, (8 * dealt, (p - 1) * n, outputs, outputs, (p - 1) * n))), \
-        2 * (p - 1) * n
+    tokens = [(stop - start) * CONFIG.context for start, stop in chunk_bounds(num_rows, p)]
+    n = GPT(CONFIG).num_parameters()
+    sent = data_parallel_bytes(n, [8 * count for count in tokens],
+                               [8 * count * CONFIG.vocab_size for count in tokens], p, itemsize=8)
+    return ({label: sum(by_rank) for label, by_rank in sent.items()},
+            sum(bytes_per_step("ddp", [n], p, itemsize=8)))
 
 
 def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:

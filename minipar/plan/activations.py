@@ -28,12 +28,6 @@ PARALLEL = ("tensor", "sequence", "gathered again")     # as parallelize(model, 
 REMAT = ("none", "selective", "full")
 
 
-def _check(parallel: str, remat: str) -> None:
-    for what, value, known in (("parallel", parallel, PARALLEL), ("remat", remat, REMAT)):
-        if value not in known:
-            raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
-
-
 def visible_pairs(time: int) -> int:
     """Pairs of a query and a key that causal attention computes and keeps: little over t²/2."""
     ends = [min(time, start + QUERIES) for start in range(0, time, QUERIES)]
@@ -46,7 +40,9 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
 
     `config.dropout` says whether masks are among them.  Raises ValueError for unknown names.
     """
-    _check(parallel, remat)
+    for what, value, known in (("parallel", parallel, PARALLEL), ("remat", remat, REMAT)):
+        if value not in known:
+            raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
     b, t, d, heads = batch, config.context, config.width, config.num_heads
     kv_width = (config.num_kv_heads or heads) * (d // heads)
     between = tp if parallel != "tensor" else 1         # who shares what is between the pairs
@@ -65,18 +61,6 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
     if remat == "selective":
         del kept["probabilities"], kept["their dropout mask"]
     return kept
-
-
-def paper_layer_bytes(config: GPTConfig, batch: int, tp: int = 1, parallel: str = "tensor",
-                      remat: str = "none") -> float:
-    """The same in fp16, with dropout, by Korthikanti et al. 2022, table 2 (their s b h = b t d)."""
-    _check(parallel, remat)
-    whole = batch * config.context * config.width
-    attention = 5 * config.num_heads * config.context / config.width
-    if remat == "full":
-        return 2 * whole if parallel == "tensor" else 2 * whole / tp
-    rest = 10 + 24 / tp if parallel == "tensor" else 34 / tp
-    return whole * (rest + (0 if remat == "selective" else attention / tp))
 
 
 def gpt_activations(config: GPTConfig, batch: int, itemsize: int = 4) -> int:

@@ -16,10 +16,10 @@ from minipar.plan.activations import (
     REMAT,
     gpt_activations,
     layer_activations,
-    paper_layer_bytes,
 )
 from minipar.random import training_step
 from tests.support import memory_page
+from tests.support.memory_page import paper_layer_bytes
 
 B, V = 2, 11
 OPTIONS = {"tensor": {}, "sequence": {"sequence_parallel": True},

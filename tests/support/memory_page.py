@@ -7,7 +7,7 @@ from minipar.atomic_files import replace_file
 from minipar.memory.ledger import Ledger
 from minipar.memory.temporaries import StepLedger
 from minipar.nn import GPTConfig
-from minipar.plan.activations import PARALLEL, REMAT, layer_activations, paper_layer_bytes
+from minipar.plan.activations import PARALLEL, REMAT, layer_activations
 from tests.support.step_peaks import WAYS, peaks_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "memory.md"
@@ -27,6 +27,17 @@ PAPER = {
     "slope of gelu": (8, "the slope here, the input there: the same size, and no tanh in backward"),
     "dropout masks": (2, ""),
 }
+
+
+def paper_layer_bytes(config: GPTConfig, batch: int, tp: int = 1, parallel: str = "tensor",
+                      remat: str = "none") -> float:
+    """A layer's bytes in fp16, with dropout: Korthikanti et al. 2022, table 2 (s b h = b t d)."""
+    whole = batch * config.context * config.width
+    attention = 5 * config.num_heads * config.context / config.width
+    if remat == "full":
+        return 2 * whole if parallel == "tensor" else 2 * whole / tp
+    rest = 10 + 24 / tp if parallel == "tensor" else 34 / tp
+    return whole * (rest + (0 if remat == "selective" else attention / tp))
 
 
 def layers() -> Iterator[str]:

@@ -64,7 +64,7 @@ def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
         ("all_gather", "recursive_doubling"): lambda: schedules.folded_gather(pieces),
         ("all_gather", "bruck"): lambda: schedules.bruck_gather(pieces),
         ("reduce_scatter", "ring"): lambda: schedules.ring(pieces, -1, 1),
-        ("reduce_scatter", "pairwise"): lambda: schedules.pairwise(pieces),
+        ("reduce_scatter", "pairwise"): lambda: schedules.exchange([pieces] * p, 1),
         ("reduce_scatter", "recursive_halving"): lambda: schedules.folded_scatter(pieces),
         ("all_reduce", "ring"): lambda: blocked_ring(p, n, max(1, n)),
         ("all_reduce", "recursive_doubling"): lambda: schedules.folded(

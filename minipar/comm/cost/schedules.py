@@ -72,13 +72,6 @@ def ring(pieces: list[int], first: int, times_combined: int) -> Iterator[Round]:
         yield times_combined, [(r, (r + 1) % p, pieces[(r + first - t) % p]) for r in range(p)]
 
 
-def pairwise(pieces: list[int]) -> Iterator[Round]:
-    """In round t each rank sends the rank t further on that rank's piece."""
-    p = len(pieces)
-    for t in range(1, p):
-        yield 1, [(r, (r + t) % p, pieces[(r + t) % p]) for r in range(p)]
-
-
 def bruck_gather(pieces: list[int]) -> Iterator[Round]:
     """In round k rank r gives its first 2^k pieces, r and on, to rank r - 2^k."""
     p, have = len(pieces), 1
@@ -99,11 +92,11 @@ def shifts(p: int, n: int, first: int, later: int) -> Iterator[Round]:
         yield (first if k == 0 else later), arrivals
 
 
-def exchange(table: list) -> Iterator[Round]:
+def exchange(table: list, times_combined: int = 0) -> Iterator[Round]:
     """In round t each rank sends the rank t further on its piece."""
     p = len(table)
     for t in range(1, p):
-        yield 0, [(r, (r + t) % p, table[r][(r + t) % p]) for r in range(p)]
+        yield times_combined, [(r, (r + t) % p, table[r][(r + t) % p]) for r in range(p)]
 
 
 def bruck_exchange(table: list) -> Iterator[Round]:
