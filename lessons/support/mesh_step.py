@@ -8,7 +8,7 @@ from minipar.comm import Communicator, Trace
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.hybrid import make_hybrid
+from minipar.parallel.strategies import make_hybrid
 from minipar.parallel.strategy import Microbatch, Strategy
 
 V, T, D, L, M, SIZE = 50, 16, 64, 6, 2, 8       # M microbatches; bytes of a float64

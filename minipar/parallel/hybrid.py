@@ -8,10 +8,11 @@
     └────────┴────────┘    └────────┴────────┘
        tp 0     tp 1          tp 0     tp 1
 
-Each axis is a strategy of its own and knows nothing of the others.  `parallelize` makes the layers
-tensor-parallel, and a `Pipeline` cuts that model into stages.  When the schedule has run, the dp
-ranks of each stage, which have the same parameters, sum their gradients (`OVER_DP`).  With FSDP
-they have shards instead, and gather and reduce while the schedule runs (fsdp_pipeline.py).
+Each axis is a strategy of its own; only a stage's slab (stage_slab.py) knows both pp and tp.
+`parallelize` makes the layers tensor-parallel, and a `Pipeline` cuts that model into stages.  When
+the schedule has run, the dp ranks of each stage, which have the same parameters, sum their
+gradients.  With FSDP they have shards instead, and gather and reduce while the schedule runs
+(fsdp_pipeline.py).
 
     g(parameter) = Σ over dp  Σ over microbatches  dL/dparameter,    L = Σ losses / targets of all
 
@@ -25,7 +26,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from ..autograd import Tensor
-from ..comm import Communicator
+from ..comm import Communicator, Trace
 from ..comm.collectives import all_gather, broadcast, chunk_bounds
 from ..comm.mesh import DeviceMesh
 from ..nn import GPT, Module
@@ -37,6 +38,7 @@ from .errors import NEEDS_ALL_STAGES_MESSAGE, reduced_already
 from .pipeline.executor import Pipeline
 from .pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH_MESSAGE, FullyShardedPipeline
 from .pipeline.schedule.registry import make_schedule
+from .pipeline.schedule.timeline import Timeline
 from .pipeline.stage_shards import StageShard
 from .pipeline.stage_slab import StageBuffer, StageSlab
 from .strategy import Microbatch, Strategy
@@ -110,36 +112,41 @@ class FullyShardedOverDP(AllReduceOverDP):
         """Do nothing: the gradients were reduced during the schedule."""
 
 
-OVER_DP = {"ddp": AllReduceOverDP, "zero1": ShardedStatesOverDP, "fsdp": FullyShardedOverDP}
-DATA_PARALLEL = tuple(OVER_DP)
-
-
 class Hybrid(Strategy):
-    """A strategy that trains `model` on a mesh, all microbatches at once; see `make_hybrid`.
+    """A strategy for the axes pp, dp and tp of `mesh`, as far as it has them; see `make_hybrid`.
 
-    `pipeline` runs the schedule; after a batch it has `intervals` and `most_in_flight`.
+    Over pp `model` is cut into stages, at `cuts` (see Staged), and trained by `schedule` (see
+    make_schedule).  Over tp `parallelize` splits layers, with `sequence_parallel` if it is a GPT.
+    Over dp gradients are summed, in the way of the class `over_dp`.
+
+    With `scatter_gather` each tp rank sends a piece of the activations between a GPT's stages.
+    `wire` encodes gradients over dp, `gather_wire` the weights that fsdp gathers, and
+    `activation_format` the activations.  The gradient of a tied embedding is summed over its stages
+    in full.  `pipeline` runs the schedule; after a batch it has `intervals` and `most_in_flight`.
     """
 
     def __init__(self, model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
+                 over_dp: type[AllReduceOverDP] = AllReduceOverDP,
                  virtual_stages: int | None = None, cuts: Sequence[int] | None = None,
-                 data_parallel: str = "ddp", sequence_parallel: bool = False,
-                 scatter_gather: bool = False, wire: Wire = UNCOMPRESSED,
-                 gather_wire: Wire = UNCOMPRESSED, activation_format: Format | None = None):
+                 sequence_parallel: bool = False, scatter_gather: bool = False,
+                 wire: Wire = UNCOMPRESSED, gather_wire: Wire = UNCOMPRESSED,
+                 activation_format: Format | None = None):
+        check_axes(model, mesh, sequence_parallel, scatter_gather)
         super().__init__(model, mesh.comm, wire)
         self.mesh = mesh
         self.pp, self.dp, self.tp = (along(mesh, axis) for axis in AXES)
         if self.tp.size > 1:
             parallelize(model, self.tp, sequence_parallel, message_format=activation_format)
         schedule_for = partial(make_schedule, schedule, self.pp.size, virtual_stages=virtual_stages)
-        way = OVER_DP[data_parallel]
-        self.pipeline = way.pipeline_class(model, self.pp, schedule_for, cuts, activation_format)
+        self.pipeline = over_dp.pipeline_class(model, self.pp, schedule_for, cuts,
+                                               activation_format)
         if scatter_gather:
             send_pieces(self.pipeline, self.tp)
         for slab in self.pipeline.stage_slabs:
             slab.comm = along(mesh, *(("pp", "tp") if slab.tp else ("pp",)))
             broadcast(self.dp, slab.data, out=slab.data)
         self.can_accumulate = self.pipeline.can_accumulate
-        self.over_dp = way(self.pipeline, self.dp, self._all_parts, wire, gather_wire)
+        self.over_dp = over_dp(self.pipeline, self.dp, self._all_parts, wire, gather_wire)
         self.slabs = self.over_dp.slabs
 
     def _all_parts(self, slab: StageSlab) -> Communicator:
@@ -185,6 +192,10 @@ class Hybrid(Strategy):
         """Reduce the gradients over dp; the schedule has summed those of tied weights over pp."""
         self.over_dp.reduce()
 
+    def timeline(self, trace: Trace | None = None) -> Timeline | None:
+        """The timeline of rank 0's pipeline in the last batch; None without pp.  Collective."""
+        return self.pipeline.timeline(trace) if self.pp.size > 1 else None
+
     def update(self, optimizer: Optimizer) -> None:
         """Step, and let the dp ranks gather the parameters that others have updated."""
         self.pipeline.update(optimizer)
@@ -212,32 +223,12 @@ def send_pieces(pipeline: Pipeline, tp: Communicator) -> None:
             parts.append(ChainPart("scatter", lambda y: scatter_to(y, tp, -1), [], False))
 
 
-def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
-                virtual_stages: int | None = None, cuts: Sequence[int] | None = None,
-                data_parallel: str = "ddp", sequence_parallel: bool = False,
-                scatter_gather: bool = False, wire: Wire = UNCOMPRESSED,
-                gather_wire: Wire = UNCOMPRESSED,
-                activation_format: Format | None = None) -> Hybrid:
-    """A strategy for the axes pp, dp and tp of `mesh`, as far as it has them.  Collective.
-
-    `model` is a plain GPT or MLP, initialized.  Over pp it is cut into stages, at `cuts` (see
-    Staged), and trained by `schedule` (see make_schedule).  Over tp `parallelize` splits layers,
-    with `sequence_parallel` if it is a GPT.  Over dp gradients are summed; "zero1" shards the
-    optimizer's states too, "fsdp" also gradients and parameters.
-
-    With `scatter_gather` each tp rank sends a piece of the activations between a GPT's stages.
-    `wire` encodes gradients over dp, `gather_wire` the weights that fsdp gathers, and
-    `activation_format` the activations.  The gradient of a tied embedding is summed over its stages
-    in full.  Raises ValueError for options that do not exist or do not go together.
-    """
+def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
+               scatter_gather: bool) -> None:
+    """Raise ValueError for axes that do not exist, and for options that do not go with the axes."""
     others = [axis for axis in mesh.axes if axis not in AXES]
     if others:
         raise ValueError(f"a mesh for this has the axes pp, dp and tp, not {', '.join(others)}")
-    if data_parallel not in OVER_DP:
-        raise ValueError(f"{data_parallel} does not go with pp or tp: choose fsdp, which shards "
-                         "gradients and parameters too, or ddp or zero1")
-    if gather_wire is not UNCOMPRESSED and data_parallel != "fsdp":
-        raise ValueError(f"{data_parallel} gathers no units of weights: choose fsdp")
     if sequence_parallel and mesh.shape.get("tp", 1) == 1:
         raise ValueError("sequence_parallel splits tokens over the ranks of tp, of which there is "
                          "only one: leave it off, or give the mesh tp=2")
@@ -245,5 +236,3 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b",
     if scatter_gather and (sequence_parallel or not all(cut) or not isinstance(model, GPT)):
         raise ValueError("scatter_gather is for a GPT over pp and tp without sequence_parallel: "
                          "elsewhere ranks have nothing in common to send in pieces; leave it off")
-    return Hybrid(model, mesh, schedule, virtual_stages, cuts, data_parallel, sequence_parallel,
-                  scatter_gather, wire, gather_wire, activation_format)

@@ -17,8 +17,14 @@ from ..nn import Module
 from ..nn.module import ModuleList
 from .data.data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
-from .hybrid import make_hybrid
+from .hybrid import (
+    AllReduceOverDP,
+    FullyShardedOverDP,
+    Hybrid,
+    ShardedStatesOverDP,
+)
 from .strategy import Strategy
+from .wire import UNCOMPRESSED
 from .zero.fsdp import FullyShardedDataParallel, fully_shard
 from .zero.zero1 import ZeRO1
 from .zero.zero2 import ZeRO2
@@ -49,12 +55,16 @@ class PaperCost(NamedTuple):
 
 
 class StrategyEntry(NamedTuple):
-    """One strategy: make(model, comm, **options), the options it takes, its cost by the paper."""
+    """One strategy: make(model, comm, **options), the options it takes, its cost by the paper.
+
+    `over_dp` is what the dp ranks of a mesh with pp or tp do; None: it does not go with these.
+    """
 
     title: str
     make: Callable[..., Strategy]
     options: tuple[str, ...] = ("wire",)
     cost: PaperCost | None = PaperCost()
+    over_dp: type[AllReduceOverDP] | None = None
 
 
 def blocks(model: Module) -> Iterator[Module]:
@@ -84,9 +94,10 @@ BUCKETS = ("wire", "bucket_mb", "first_bucket_mb")
 STRATEGIES = {
     "dp": StrategyEntry("rank 0 drives (DataParallel)", DataParallel, cost=None),
     "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)",
-                         DistributedDataParallel, (*BUCKETS, "comm_hook")),
+                         DistributedDataParallel, (*BUCKETS, "comm_hook"),
+                         over_dp=AllReduceOverDP),
     "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS,
-                           PaperCost((STATES,))),
+                           PaperCost((STATES,)), ShardedStatesOverDP),
     "zero2": StrategyEntry("and gradients (ZeRO-2)", ZeRO2, BUCKETS,
                            PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
     "zero3": StrategyEntry("and parameters, each weight gathered by itself (ZeRO-3)", ZeRO3,
@@ -94,8 +105,9 @@ STRATEGIES = {
     "fsdp": StrategyEntry(
         "the same, gathered by block (fully_shard)", shard_by_block,
         ("wire", "gather_wire", "hybrid_shard", "reshard_after_forward", "prefetch"),
-        PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
+        PaperCost((STATES, GRADIENTS, PARAMETERS), True, True), FullyShardedOverDP),
 }
+BESIDE_PP_AND_TP = tuple(name for name, entry in STRATEGIES.items() if entry.over_dp)
 ON_A_MESH = ("schedule", "virtual_stages", "cuts", "sequence_parallel", "scatter_gather", "wire",
              "gather_wire", "activation_format")
 
@@ -128,3 +140,21 @@ def make_strategy(name: str, model: Module, mesh: Communicator | DeviceMesh,
         others = " or ".join(names_with(option)) or "a mesh with pp or tp"
         raise ValueError(f"{option} goes with {others}, not with {name}")
     return entry.make(model, mesh.comm if isinstance(mesh, DeviceMesh) else mesh, **options)
+
+
+def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b", *,
+                data_parallel: str = "ddp", **options: Any) -> Hybrid:
+    """A strategy for the axes pp, dp and tp of `mesh`, as far as it has them.  Collective.
+
+    `model` is a plain GPT or MLP, initialized.  Over dp gradients are summed; "zero1" shards the
+    optimizer's states too, "fsdp" also gradients and parameters.  Options are those of Hybrid.
+    Raises ValueError for options that do not exist or do not go together.
+    """
+    entry = STRATEGIES.get(data_parallel)
+    if entry is None or entry.over_dp is None:
+        raise ValueError(f"{data_parallel} does not go with pp or tp: choose fsdp, which shards "
+                         "gradients and parameters too, or ddp or zero1")
+    if options.get("gather_wire", UNCOMPRESSED) is not UNCOMPRESSED \
+            and "gather_wire" not in entry.options:
+        raise ValueError(f"{data_parallel} gathers no units of weights: choose fsdp")
+    return Hybrid(model, mesh, schedule, entry.over_dp, **options)

@@ -24,7 +24,7 @@ simply add up.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,10 @@ from .errors import (
 )
 from .state import state_dict
 from .wire import UNCOMPRESSED, Wire
+
+if TYPE_CHECKING:
+    from ..comm import Trace
+    from .pipeline.schedule.timeline import Timeline
 
 
 class Microbatch(NamedTuple):
@@ -180,6 +184,10 @@ class Strategy:
             loss = self.model.loss(batch.inputs, batch.targets, loss_divisor)
         self.backward(loss)
         return float(loss.data)
+
+    def timeline(self, trace: "Trace | None" = None) -> "Timeline | None":
+        """Collective.  On rank 0 the timeline of a pipeline's last batch; None for others."""
+        return None
 
     def _poll(self) -> None:
         """Advance pending messages; called between two operations of backward."""

@@ -34,7 +34,7 @@ from .setup.memory import Memory, explained
 from .setup.precision import make_scaler, narrow_model
 from .setup.remat import RecordingPolicy, rematerialize_model
 from .setup.starting_point import Compression, StartingPoint
-from .setup.strategy import num_microbatches, pipeline_of, strategy_of
+from .setup.strategy import num_microbatches, strategy_of
 from .tasks import Task
 
 Edit = Callable[[files.Checkpoint], files.Checkpoint]
@@ -206,5 +206,5 @@ def observed_step(comm: Communicator, state: TrainState, step: int) -> float:
     loss = metered(lambda comm: take_step(state, step))(comm)
     trace, state.traced_at = comm.stop_trace(), (begun, comm.now())
     state.trace = gather_trace(comm, trace)
-    state.pipeline_timeline = pipeline_of(state.strategy, trace)
+    state.pipeline_timeline = state.strategy.timeline(trace)
     return loss

@@ -16,10 +16,10 @@ from minipar.compress.quantization.int_matmul import EXACT, LARGEST
 from minipar.launcher import simulate
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import GPT, GPTConfig
-from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times
 from minipar.parallel.pipeline.schedule.simulate import simulate as play
+from minipar.parallel.strategies import make_hybrid
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.plan.activations import gpt_activations, layer_activations

@@ -20,13 +20,12 @@ from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.graph import data_parallel
-from minipar.parallel.hybrid import make_hybrid
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.replicas import global_count, global_loss
 from minipar.parallel.strategies import STRATEGIES as BY_NAME
-from minipar.parallel.strategies import make_strategy, shard_by_block
+from minipar.parallel.strategies import make_hybrid, make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch, Strategy
 
 VOCABULARY, TIME, WIDTH = 11, 6, 8

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from ...comm import Communicator, Trace
+from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError
 from ...nn import Module
-from ...parallel.hybrid import AXES, DATA_PARALLEL, Hybrid
+from ...parallel.hybrid import AXES
 from ...parallel.pipeline.schedule.registry import make_schedule
-from ...parallel.pipeline.schedule.timeline import Timeline
-from ...parallel.strategies import make_strategy
+from ...parallel.strategies import BESIDE_PP_AND_TP, make_strategy
 from ...parallel.strategy import Strategy
 from ..config import MESH_AXES, TrainConfig
 from .precision import activation_format, wires
@@ -61,9 +60,9 @@ def check_mesh(config: TrainConfig) -> None:
     if not is_hybrid(config):
         return
     parallel = config.parallel
-    if parallel.strategy not in DATA_PARALLEL:
+    if parallel.strategy not in BESIDE_PP_AND_TP:
         raise UsageError(f"--strategy {parallel.strategy} does not go with --mesh {parallel.mesh}: "
-                         f"beside pp and tp choose {' or '.join(DATA_PARALLEL)}")
+                         f"beside pp and tp choose {' or '.join(BESIDE_PP_AND_TP)}")
     if config.parallel.hybrid_shard is not None:
         raise UsageError("--hybrid-shard shards over some of the ranks, but beside pp and tp fsdp "
                          "shards over all of dp: leave it out, or choose a smaller dp")
@@ -104,16 +103,6 @@ def strategy_of(config: TrainConfig, model: Module, comm: Communicator) -> Strat
                              activation_format=activation_format(config), **options)
     except ValueError as error:
         raise UsageError(f"--mesh {config.parallel.mesh}: {error}") from error
-
-
-def pipeline_of(strategy: Strategy, trace: Trace) -> Timeline | None:
-    """Collective.  The timeline of rank 0's pipeline in the last batch, on rank 0; or None.
-
-    `trace` is this rank's, of that batch.
-    """
-    if not isinstance(strategy, Hybrid) or strategy.pp.size == 1:
-        return None
-    return strategy.pipeline.timeline(trace)
 
 
 def described(config: TrainConfig) -> str:

@@ -111,7 +111,8 @@ def test_what_depends_on_time_is_refused():
             comm.send(np.ones(4), 0)
         else:
             comm.wait_any([comm.irecv(np.empty(4), 1)])
-    with pytest.raises(ValueError, match=r"rank \d used a communicator .* not through start_work\(\)"):
+    refused = r"rank \d used a communicator .* not through start_work\(\)"
+    with pytest.raises(ValueError, match=refused):
         replay(traced(2, with_work)[0], Cluster(2))
     for program in (with_test, with_any):
         with pytest.raises(ValueError, match="rank 0 asked whether something was done"):
