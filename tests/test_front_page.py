@@ -14,6 +14,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.launcher import simulate
+from minipar.parallel.strategies import STRATEGIES
 
 README = Path(__file__).parents[1] / "README.md"
 PROGRAM = re.search(r"```python\n(import minipar as mp\n.*?)```", README.read_text("utf-8"),
@@ -36,7 +37,7 @@ def test_it_is_short():
     assert len(PROGRAM.splitlines()) <= 25
 
 
-@pytest.mark.parametrize("strategy", ["dp", "ddp", "zero1", "zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("num_ranks", [1, 3])
 def test_any_strategy_on_any_number_of_ranks_learns_the_same(strategy, num_ranks):
     alone = losses("ddp", 1)

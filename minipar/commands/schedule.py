@@ -34,11 +34,12 @@ LEAST, MOST = 1e-15, 1e15       # seconds or bytes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
+    free = " and ".join(name for name, entry in SCHEDULES.items() if entry.any_stages)
     parser.add_argument("name", nargs="?", help=", ".join(SCHEDULES))
     parser.add_argument("-p", "--ranks", type=int, help="number of ranks (4)")
     parser.add_argument("-m", "--microbatches", type=int, help="number of microbatches (8)")
     parser.add_argument("--virtual-stages", type=int, metavar="V",
-                        help="stages on each rank (2 for interleaved and looped_breadth_first)")
+                        help=f"stages on each rank (2 for {free})")
     parser.add_argument("--group-size", type=int, metavar="N",
                         help="microbatches in a group that goes through a rank's stages "
                              "together, for interleaved (number of ranks)")

@@ -11,13 +11,13 @@ from minipar.backend import observing_allocations
 from minipar.comm import Cluster
 from minipar.nn import GPT
 from minipar.optim import SGD
+from minipar.parallel.strategies import STRATEGIES
 from minipar.plan.data_parallel import memory_per_rank, units_of
 from minipar.testing import worlds
 from tests.support.cases import ALL, MODELS, Case, train
 from tests.support.measured_step import CONFIGS, recorded, step
 
-NAMES = ("dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp no prefetch", "fsdp kept",
-         "fsdp hybrid")
+NAMES = (*STRATEGIES, "fsdp no prefetch", "fsdp kept", "fsdp hybrid")
 
 
 def predicted(name: str, model: GPT, p: int, rank: int, buckets: list[int]) -> dict[str, int]:

@@ -14,14 +14,14 @@ import pytest
 from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.schedule.registry import make_schedule
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.strategies import STRATEGIES, make_strategy
 from minipar.testing import worlds
 from tests.support.low_precision_runs import ROWS, SLOW_FP16, TIME, alone, same_bits, train
 
 
 @worlds(2, mpi=(2,))
 @pytest.mark.parametrize("precision", SLOW_FP16)
-@pytest.mark.parametrize("name", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("name", sorted({*STRATEGIES} - {"dp"}))
 def test_data_parallel_is_bitwise_one_process(world, name, precision):
     """Each rank's rows are a microbatch of one process."""
     for model in ("tied", "mlp"):

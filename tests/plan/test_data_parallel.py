@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.nn import GPT
+from minipar.parallel.strategies import STRATEGIES
 from minipar.plan.data_parallel import (
     bytes_per_step,
     data_parallel_bytes,
@@ -16,8 +17,8 @@ from minipar.plan.data_parallel import (
 from minipar.testing import worlds
 from tests.support.measured_step import CONFIGS, TIME, counted, rings_only
 
-NAMES = ("ddp", "ddp one bucket", "zero1", "zero2", "zero3", "fsdp", "fsdp no prefetch",
-         "fsdp kept", "fsdp hybrid")
+NAMES = (*(name for name, entry in STRATEGIES.items() if entry.cost is not None),
+         "ddp one bucket", "fsdp no prefetch", "fsdp kept", "fsdp hybrid")
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from functools import partial
 
+from minipar.parallel.strategies import STRATEGIES
 from tests.support.cells import Matrix, Proven, Refused
 from tests.support.quantized_runs import check_gathers, check_gradients
 
-ROWS = dict.fromkeys(["dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp hybrid",
+ROWS = dict.fromkeys([*STRATEGIES, "fsdp hybrid",
                       "pp 2 × dp 2", "pp 2 × dp 2 zero1", "pp 2 × dp 2 fsdp", "dp 2 × tp 2",
                       "dp 2 × tp 2 zero1", "dp 2 × tp 2 fsdp"], "")
 COLUMNS = {
@@ -16,7 +17,7 @@ COLUMNS = {
 }
 REFUSED = {"dp": "rank 0, one by one: for sums in another format choose ddp",
            "zero3": "one use of a weight at a time: for sums of another kind choose fsdp"}
-QUICK = ("dp", "ddp", "zero1", "zero3", "fsdp", "fsdp hybrid", "dp 2 × tp 2 fsdp")
+QUICK = (*(STRATEGIES.keys() - {"zero2"}), "fsdp hybrid", "dp 2 × tp 2 fsdp")
 
 
 def cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:

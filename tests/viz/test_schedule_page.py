@@ -24,7 +24,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed")
 CASES = [{"name": name, "p": p, "m": m, "v": v, "f": f, "i": i, "w": w}
          for name in SCHEDULES for p in (1, 2, 3, 5) for m in (1, 2, 4, 7, 10)
-         for v in ((1, 2, 3) if name in ("interleaved", "looped_breadth_first") else (1,))
+         for v in ((1, 2, 3) if SCHEDULES[name].any_stages else (1,))
          for f, i, w in ((1, 1, 1), (2, 3.5, 0.5), (0.5, 1, 4), (1, 1, 0))]
 
 
@@ -73,8 +73,7 @@ def browse(page, fragment, tmp_path, script=""):
 
 def python(name, p, m, v, f, i, w):
     """(schedule, timeline, seconds of a stage, stages on each rank) as the library has them."""
-    several = name in ("interleaved", "looped_breadth_first")
-    schedule, placement = make_schedule(name, p, m, v if several else None)
+    schedule, placement = make_schedule(name, p, m, v if SCHEDULES[name].any_stages else None)
     stages = len(placement) // p
     times = Times(f, i, w).shared(stages)
     return schedule, simulate(schedule, times, placement), times, stages

@@ -16,6 +16,7 @@ from minipar.compress.pruning.saliency import magnitude
 from minipar.compress.pruning.serialization import compact, expand
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, Adam, AdamW
+from minipar.parallel.strategies import STRATEGIES as BY_NAME
 from minipar.parallel.strategies import make_hybrid, make_strategy
 from minipar.parallel.strategy import Microbatch
 
@@ -120,7 +121,7 @@ def masked_gpt():
 
 
 STRATEGIES = {name: lambda model, comm, name=name: make_strategy(name, model, comm)
-              for name in ("dp", "ddp", "zero1", "zero2", "fsdp")}
+              for name in BY_NAME if name != "zero3"}
 STRATEGIES |= {"tp": lambda model, comm: make_hybrid(model, DeviceMesh(comm, tp=2)),
                "pp": lambda model, comm: make_hybrid(model, DeviceMesh(comm, pp=2)),
                "tp, zero1": lambda model, comm: make_hybrid(model, DeviceMesh(comm, tp=2),

@@ -9,6 +9,7 @@ from minipar.parallel.pipeline.schedule.csv import from_csv, to_csv
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.schedules import interleaved, placement_of
 from minipar.parallel.pipeline.schedule.validate import find_fault
+from tests.support.schedule_cases import stages_per_rank
 
 # The order of PyTorch 2.13's runtime (GPipe, 1F1B) and of its tables (the others).
 TORCH = {
@@ -37,11 +38,6 @@ TORCH = {
         ,,2F0,2F1,2F2,2F3,2F4,2F5,2F6,2F7,6F0,6F1,6F2,6F3,6F4,6F5,6F6,6F7,,,6B7,6B6,6B5,6B4,6B3,6B2,6B1,6B0,2B7,2B6,2B5,2B4,2B3,2B2,2B1,2B0
         ,,,3F0,3F1,3F2,3F3,3F4,3F5,3F6,3F7,7F0,7F1,7F2,7F3,7F4,7F5,7F6,7F7,7B7,7B6,7B5,7B4,7B3,7B2,7B1,7B0,3B7,3B6,3B5,3B4,3B3,3B2,3B1,3B0""",
 }
-
-
-def stages_per_rank(name):
-    return {"interleaved": (1, 2, 3), "looped_breadth_first": (1, 2, 3), "zb_v": (2,)}.get(
-        name, (1,))
 
 
 @pytest.mark.parametrize("case", TORCH, ids=lambda case: "-".join(map(str, case)))

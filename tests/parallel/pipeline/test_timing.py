@@ -21,14 +21,14 @@ from minipar.parallel.pipeline.schedule.schedules import placement_of
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate, simulate_until
 from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.plan import pipelines as predict
+from tests.support.schedule_cases import stages_per_rank
 
 TIMES = [Times(1, 1, 1), Times(2, 3, 1), Times(3, 2, 1), Times(1, 4, 3), Times(5, 1, 2)]
 
 
 def cases(name, most_ranks=4, most_microbatches=9):
-    several = {"interleaved": (1, 2, 3), "looped_breadth_first": (1, 2, 3), "zb_v": (2,)}
     return itertools.product(range(1, most_ranks + 1), range(1, most_microbatches + 1),
-                             several.get(name, (1,)))
+                             stages_per_rank(name))
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

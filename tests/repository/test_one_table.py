@@ -1,0 +1,77 @@
+"""Strategies, schedules and algorithms stand in one table each, from which all else follows.
+
+A second list of their names, typed somewhere, would be forgotten when one is added.  So in minipar/
+and tests/ no list, tuple or set may hold all names of a table, or all but one.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from minipar.comm.collectives.registry import ALGORITHMS
+from minipar.commands.main import make_parser
+from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from minipar.parallel.strategies import STRATEGIES, make_strategy
+from minipar.train.config import TrainConfig
+
+ROOT = Path(__file__).parents[2]
+FEWEST = 4              # names of a table; a list of two or three may be a choice of its own
+TABLES = {"strategies": STRATEGIES, "schedules": SCHEDULES,
+          **{operation: names for operation, names in ALGORITHMS.items() if len(names) >= FEWEST}}
+# what "auto" may take, in the order of preference
+ALLOWED = {"minipar/comm/cost/choose.py"}
+
+
+def copies(source: str) -> list[tuple[int, str]]:
+    """(line, table) of each list, tuple or set with nearly all names of a table; not `__all__`."""
+    tree, found = ast.parse(source), []
+    exported = {id(node.value) for node in tree.body if isinstance(node, ast.Assign)
+                and getattr(node.targets[0], "id", "") == "__all__"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List | ast.Tuple | ast.Set) and id(node) not in exported:
+            names = {item.value for item in node.elts if isinstance(item, ast.Constant)}
+            found += [(node.lineno, table) for table, entries in TABLES.items()
+                      if len(names & entries.keys()) >= len(entries) - 1]
+    return found
+
+
+def test_no_list_of_their_names_is_typed_again():
+    assert copies("NAMES = ['gpipe', '1f1b', 'interleaved', 'zb_h1', 'zb_v']") == [(1, "schedules")]
+    files = [path for folder in ("minipar", "tests") for path in (ROOT / folder).rglob("*.py")]
+    again = {f"{path.relative_to(ROOT)}:{line} lists {table}"
+             for path in files if str(path.relative_to(ROOT)) not in ALLOWED
+             for line, table in copies(path.read_text("utf-8"))}
+    assert not again, "let it follow from the table"
+
+
+@pytest.mark.parametrize(("page", "heading", "names"), [
+    ("docs/pages/running.md", "## Strategies", STRATEGIES),
+    ("docs/pages/pipelines.md", "## Schedules", SCHEDULES)], ids=["strategies", "schedules"])
+def test_the_page_has_a_row_for_each(page, heading, names):
+    section = (ROOT / page).read_text("utf-8").split(f"\n{heading}\n")[1].split("\n## ")[0]
+    rows = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert sorted(rows) == sorted(names), f"{page}: a row for each entry of the table"
+
+
+def test_an_added_strategy_is_found_by_its_name(monkeypatch):
+    mine = STRATEGIES["ddp"]._replace(make=lambda model, comm: model)
+    monkeypatch.setitem(STRATEGIES, "mine", mine)
+    assert make_strategy("mine", "model", None) == "model"
+    with pytest.raises(ValueError, match="fsdp, mine"):
+        make_strategy("other", "model", None)
+
+
+def test_an_added_schedule_is_found_by_its_name(monkeypatch, capsys):
+    monkeypatch.setitem(SCHEDULES, "mine", SCHEDULES["interleaved"])
+    assert make_schedule("mine", 2, 4) == make_schedule("interleaved", 2, 4)
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["schedule", "--help"])
+    assert "and mine" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_choices_of_train_are_the_tables():
+    fields = TrainConfig.__dataclass_fields__
+    options = fields["parallel"].type.__dataclass_fields__
+    assert options["strategy"].metadata["option"].choices == tuple(STRATEGIES)
+    assert options["schedule"].metadata["option"].choices == tuple(SCHEDULES)
