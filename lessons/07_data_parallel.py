@@ -28,7 +28,7 @@ from minipar.comm.trace import Trace
 from minipar.launcher import launch, simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.data.data_parallel import DataParallel
+from minipar.parallel.data.classic_data_parallel import DataParallel
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.plan.data_parallel import bytes_per_step, data_parallel_bytes

@@ -57,12 +57,13 @@ class ProgressEngine(ABC):
         for work in list(self.running):
             work.resume()
 
-    def close(self) -> None:
-        """Unwind all Works: the run is over."""
-        for work in list(self.running):
-            work.greenlet.parent = getcurrent()
-            try:
-                work.greenlet.throw()
-            except Exception:           # of a `finally` block that tried to communicate
-                continue
-        self.running.clear()
+
+def unwind(engine: ProgressEngine) -> None:
+    """Throw all Works of a rank out of what they wait for: the run is over."""
+    for work in list(engine.running):
+        work.greenlet.parent = getcurrent()
+        try:
+            work.greenlet.throw()
+        except Exception:               # of a `finally` block that tried to communicate
+            continue
+    engine.running.clear()

@@ -6,7 +6,7 @@
 
 Both corrections are folded into two numbers per step: with s = √(1 - β₂ᵗ) the update is
 (lr s / (1 - β₁ᵗ)) m / (√v + ε s).  Adam's weight decay is added to the gradient, and so divided by
-√v̂; AdamW's shrinks p by lr · weight_decay, beside the gradient.
+√v̂; AdamW's shrinks p by lr · weight_decay, beside the gradient (`decoupled`, in optimizer.py).
 """
 
 import math

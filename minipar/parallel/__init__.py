@@ -11,7 +11,7 @@
     replicas         ranks that hold the same parameters: they start, stay and count alike
     shards           one rank's piece of a slab; `state` gathers the parameters by name
     errors           what several strategies refuse
-    wire             how messages are encoded; `low_precision` sends 2 bytes a number
+    wire             how messages are encoded; `low_precision_wire` sends 2 bytes a number
 
 To train, call `strategies.make_strategy`, or make one of the classes.
 """

@@ -15,7 +15,7 @@ from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..nn import Module
 from ..nn.module import ModuleList
-from .data.data_parallel import DataParallel
+from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
 from .hybrid import (
     AllReduceOverDP,

@@ -78,7 +78,8 @@ class Strategy:
     def _attach(self, model: Module, comm: Communicator, wire: Wire) -> None:
         self.model, self.comm, self.wire = model, comm, wire
         self.is_synchronizing = True                # False inside no_sync()
-        self._is_reduced = False                    # True until the next gradient arrives
+        self._is_reduced = False        # True if `slabs` hold sums over the ranks, and no later
+                                        # backward has added to them
         self._last_poll: float | None = None
 
     def _watch_gradients(self) -> None:
@@ -157,7 +158,8 @@ class Strategy:
         """Compute the gradients of the whole batch; return its loss.  Collective.
 
         Each rank passes the same number of microbatches, with its own rows; a microbatch may have
-        no target or no row.  Afterwards `slabs` hold the gradients of the batch, times `scale`.
+        no target or no row.  Afterwards `slabs` hold the gradients of the batch, times `scale`,
+        the loss scale.  `seed` and the number of the `step` determine the dropout masks.
         """
         num_targets = agree_on_batch(self.comm, self.count_targets(microbatches), len(microbatches))
         self.wire.start_batch(scale)

@@ -3,8 +3,8 @@
     DistributedDataParallel(model, comm)                                   float32, 4 bytes a number
     DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
 
-A strategy takes its wire when it is made, and sends through it alone.  `low_precision.py` has the
-one that sends bfloat16 or float16; `compress/messages` the one that sends 8 or 4 bits.
+A strategy takes its wire when it is made, and sends through it alone.  `low_precision_wire.py` has
+the one that sends bfloat16 or float16; `compress/messages` the one that sends 8 or 4 bits.
 """
 
 from collections.abc import Hashable, Sequence

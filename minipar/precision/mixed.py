@@ -6,8 +6,9 @@
 
 NumPy has no BLAS for float16 and no bfloat16 at all.  So numbers are *stored* narrow, *computed* in
 float32, and *rounded* once per operation: the results of an accelerator whose products add up in
-float32, at the speed of float32.  Saved activations and messages (`parallel/low_precision.py`) are
-narrow, and counted so; the one array that an operation works on is not.
+float32, at the speed of float32.  Saved activations and messages
+(`parallel/low_precision_wire.py`) are narrow, and counted so; the one array that an operation works
+on is not.
 
 The weights in the slab are the "master weights": they add up updates that are far smaller than a
 weight, which a narrow weight would round away.  A narrow weight is rounded from its master for each

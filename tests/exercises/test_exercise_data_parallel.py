@@ -8,7 +8,7 @@ from minipar.nn import MLP
 from minipar.number_formats import BFLOAT16
 from minipar.number_formats.rounding import nearest_by_bits
 from minipar.optim import clip
-from minipar.parallel.data.data_parallel import DataParallel
+from minipar.parallel.data.classic_data_parallel import DataParallel
 from minipar.parallel.shards import Shard
 
 SIZES = [1, 2, 3, 4]

@@ -8,6 +8,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from ...backend import Array
+from ..progress import unwind
 from ..rank_state import RankState
 from ..trace import POLL
 
@@ -34,7 +35,7 @@ class Rank(RankState):
     def end(self) -> None:
         """End a run: unwind the rank if it is still blocked."""
         if self.engine is not None:
-            self.engine.close()
+            unwind(self.engine)
         if self.greenlet is not None and not self.greenlet.dead:
             with suppress(Exception):           # the cause of the end is already on its way
                 self.greenlet.throw()

@@ -8,9 +8,9 @@
 
 The first F after the warm-up opens the first pair: on stage 0, F2 … B0.
 
-Stage s runs p - s - 1 forwards ahead: exactly enough that the gradient of its first microbatch
-arrives when its first backward is due.  It never holds the activations of more than min(p - s, m)
-microbatches; under GPipe it would hold m.
+Stage s runs p - s - 1 forwards ahead, the fewest that keep the last stage busy; if F and B take
+equally long, it then waits p - s - 1 slots for its first gradient.  It never holds the activations
+of more than min(p - s, m) microbatches; under GPipe it would hold m.
 
 For each microbatch, neighbouring stages exchange one activation and one gradient.  Receives are
 posted early (`irecv`), and a send is waited for only before the next send to the same stage, so no
@@ -88,8 +88,8 @@ class StageBatch:
                  seed: int, step: int):
         self.strategy, self.comm, self.microbatches = strategy, strategy.comm, microbatches
         self.loss_divisor, self.seed, self.step, self.loss = loss_divisor, seed, step, 0.0
-        self.before, self.after = self.comm.rank - 1, self.comm.rank + 1     # the neighbours
-        self.is_first, self.is_last = self.before < 0, self.after == self.comm.size
+        self.prev_rank, self.next_rank = self.comm.rank - 1, self.comm.rank + 1
+        self.is_first, self.is_last = self.prev_rank < 0, self.next_rank == self.comm.size
         self.in_flight: dict[int, tuple[Tensor | Array, Tensor]] = {}   # input and output
         self.activation_recv = self.post_activation(0)
         self.gradient_recvs: list[PendingRecv] = []
@@ -108,8 +108,8 @@ class StageBatch:
                 y = self.strategy.model.criterion(y, targets, self.loss_divisor)
                 self.loss += float(y.data)
         if not self.is_last:
-            self.send(y.data, self.after)
-            self.gradient_recvs.append(self.post_recv(y.shape, self.after))
+            self.send(y.data, self.next_rank)
+            self.gradient_recvs.append(self.post_recv(y.shape, self.next_rank))
         self.in_flight[i] = x, y
 
     def backward(self, i: int) -> None:
@@ -117,14 +117,14 @@ class StageBatch:
         x, y = self.in_flight.pop(i)
         backward(y, None if self.is_last else self.gradient_recvs.pop(0).wait())
         if isinstance(x, Tensor):
-            self.send(x.grad, self.before)
+            self.send(x.grad, self.prev_rank)
 
     def post_activation(self, i: int) -> PendingRecv | None:
         """Begin to receive microbatch i's activation, if there is one to come."""
         if self.is_first or i == len(self.microbatches):
             return None
         return self.post_recv((*self.microbatches[i].targets.shape, self.strategy.width),
-                              self.before)
+                              self.prev_rank)
 
     def post_recv(self, shape: tuple[int, ...], source: int) -> PendingRecv:
         """Begin to receive an array of that shape."""

@@ -6,7 +6,7 @@ Partial sums over tp are rounded once more, in each round of the ring.
 from ...autograd import Tensor
 from ...comm import Communicator
 from ...number_formats import Format
-from ..low_precision import all_gather_and_reduce_scatter, copy_to_and_reduce_from
+from ..low_precision_wire import all_gather_and_reduce_scatter, copy_to_and_reduce_from
 from .layers import TensorSplit
 from .sequence import TOKENS, SequenceSplit
 

@@ -35,7 +35,7 @@ def duplicate(comm: Communicator) -> Communicator:
 
 
 BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` and call "
-           "strategy.backward(loss)")
+                  "strategy.backward(loss)")
 
 
 class Prefetcher:

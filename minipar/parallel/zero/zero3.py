@@ -12,7 +12,7 @@ from ...autograd import Tensor
 from ...comm import Communicator
 from ...nn import Module
 from ..conjugate import all_gather
-from ..low_precision import LowPrecisionWire, all_gather_and_reduce_scatter
+from ..low_precision_wire import LowPrecisionWire, all_gather_and_reduce_scatter
 from ..shards import check_not_sharded
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire

@@ -5,7 +5,7 @@ from ...compress.messages.quantized_collectives import QuantizedWire
 from ...launcher import UsageError
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
-from ...parallel.low_precision import LowPrecisionWire
+from ...parallel.low_precision_wire import LowPrecisionWire
 from ...parallel.wire import Wire
 from ...precision import LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST

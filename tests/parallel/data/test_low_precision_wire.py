@@ -6,7 +6,7 @@ import pytest
 from minipar.comm.collectives import all_gather
 from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.low_precision import LowPrecisionWire
+from minipar.parallel.low_precision_wire import LowPrecisionWire
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import Case
