@@ -10,8 +10,8 @@
     if __name__ == "__main__":
         launch(main)
 
-A lesson is two files, lessons/NN_title.py and docs/pages/answers/NN.md, and a row in the table of
-docs/pages/course.md.  Its rules, which tests/lessons check:
+A lesson is two files, lessons/NN_title.py and docs/pages/answers/NN.md, and a row in the tables of
+docs/pages/course.md and README.md.  Its rules, which tests/lessons check:
 
     docstring   begins with `Lesson NN. `; its first line asks a question
     length      at most 170 lines; a longer computation goes into a helper in lessons/support

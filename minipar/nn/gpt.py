@@ -112,7 +112,17 @@ class Block(Module):
 
 
 class GPT(Module):
-    """ids (b, t) → logits (b, t, V)."""
+    """ids (b, t) → logits (b, t, V).
+
+        embed(ids)                  x (b, t, d)         words plus positions
+        head(x)                     logits (b, t, V)    the last layer norm and the head
+        run_all_parts(ids)          logits              embed, every block, head; tensor-parallel:
+                                                        this rank's columns of the logits
+        forward(ids), model(ids)    logits              of all words, also if tensor-parallel
+        logits(ids)                 logits              the same, under the name that MLP has, too
+        criterion(logits, targets)  a scalar            cross-entropy in nats
+        loss(ids, targets)          a scalar            the criterion, without gathering logits
+    """
 
     def __init__(self, config: GPTConfig):
         super().__init__()
