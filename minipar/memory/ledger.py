@@ -29,8 +29,8 @@ ADVICE = {"activations": "recompute them in backward (--remat full), keep them i
                          "(--offload activations), or use smaller microbatches (--accumulate)",
           "optimizer states": "keep them in a file (--offload optimizer), or shard them over "
                               "more ranks (--strategy zero1)"}
-SHARD = ("shard everything over more ranks (--strategy fsdp), or keep the shards in a file "
-         "(--strategy fsdp --offload parameters,optimizer)")
+SHARD_ADVICE = ("shard everything over more ranks (--strategy fsdp), or keep the shards in a file "
+                "(--strategy fsdp --offload parameters,optimizer)")
 
 
 class OutOfMemory(MemoryError):
@@ -109,7 +109,7 @@ class Ledger:
                        key=lambda kind: -self.live_of[kind])
         parts = ", ".join(f"{kind} {megabytes(self.live_of[kind])}" for kind in kinds)
         limit = f" of {megabytes(self.limit)}" if self.limit < math.inf else ""
-        advice = ADVICE.get(kinds[0], SHARD) if kinds else SHARD
+        advice = ADVICE.get(kinds[0], SHARD_ADVICE) if kinds else SHARD_ADVICE
         return (f"out of memory: {wanted} where {megabytes(self.live)}{limit} are in use "
                 f"({parts or 'Python and its libraries are not counted'}): {advice}")
 

@@ -125,6 +125,17 @@ def _only(peak: int) -> Front:
     return Front(np.array([peak]), np.zeros(1), np.zeros(1, int), ())
 
 
+class PartRun(NamedTuple):
+    """A run of parts, start … stop - 1, which adds `end_bytes` when its last part has run."""
+
+    start: int
+    stop: int
+    end_bytes: int
+    has_input: bool = False         # its input is alive anyway
+    again: bool = False             # it is recomputed: it stops after the last array that is needed
+    is_segment: bool = False        # a whole segment, not only the end of one
+
+
 class _Fronts:
     """The fronts of all runs of parts, each computed once."""
 
@@ -136,36 +147,33 @@ class _Fronts:
 
     def whole(self) -> Front:
         """The front of the whole chain."""
-        return self.of(0, len(self.parts), False, self.costs.loss_bytes, False, False)
+        return self.of(PartRun(0, len(self.parts), self.costs.loss_bytes))
 
-    def of(self, i: int, k: int, held: bool, end: int, again: bool, begins: bool) -> Front:
-        """The front of parts i … k - 1 over all their plans.
-
-        `held`: their input is alive anyway.  `end`: bytes added when the last of them has run.
-        `again`: they are recomputed, and stop after the last array that is needed.  `begins`: they
-        are a whole segment, not only the end of one.
-        """
-        if i == k:
-            return _only(end)
-        key = self.kinds[i:k], held, end, again, begins
+    def of(self, run: PartRun) -> Front:
+        """The front of a run over all its plans."""
+        if run.start == run.stop:
+            return _only(run.end_bytes)
+        key = self.kinds[run.start:run.stop], *run[2:]
         if key not in self.found:
-            self.found[key] = cheapest(self._options(i, k, held, end, again, begins))
+            self.found[key] = cheapest(self._options(run))
         return self.found[key]
 
-    def _options(self, i: int, k: int, held: bool, end: int, again: bool,
-                 begins: bool) -> list[Option]:
-        part = self.parts[i]
-        stops_early = again and i + 1 == k
+    def _options(self, run: PartRun) -> list[Option]:
+        start, stop, end, held, again, is_segment = run
+        part = self.parts[start]
+        stops_early = again and start + 1 == stop
         flops = part.nested_flops + (part.recompute_flops if stops_early else part.forward_flops)
         # A segment's input is freed once all is recomputed, unless the first part keeps it.
-        at_end = 0 if begins and part.saves_input else end
-        options = [Option(flops, part.saved_bytes[held],
-                          self.of(i + 1, k, bool(part.saves_output), at_end, again, False),
+        at_end = 0 if is_segment and part.saves_input else end
+        rest = PartRun(start + 1, stop, at_end, bool(part.saves_output), again)
+        options = [Option(flops, part.saved_bytes[held], self.of(rest),
                           _only(part.peak_bytes[held]))]
-        own, at_end, flops = 0 if held else part.input_bytes, 0 if begins else end, 0
-        for j in range(i + 1, k if begins else k + 1):      # ((i … k-1),) is (i … k-1)
-            flops += self.parts[j - 1].forward_flops
-            options.append(Option(0 if again and j == k else flops, own,
-                                  self.of(j, k, False, at_end, again, False),
-                                  self.of(i, j, held, own, True, True)))
+        own, at_end, flops = 0 if held else part.input_bytes, 0 if is_segment else end, 0
+        # A segment of the whole segment would be recomputed to be recomputed: it is left out.
+        for middle in range(start + 1, stop if is_segment else stop + 1):
+            flops += self.parts[middle - 1].forward_flops
+            segment = PartRun(start, middle, own, held, again=True, is_segment=True)
+            options.append(Option(0 if again and middle == stop else flops, own,
+                                  self.of(PartRun(middle, stop, at_end, again=again)),
+                                  self.of(segment)))
         return options
