@@ -59,8 +59,8 @@ class Walk:
         while ready:
             if self.poll is not None:
                 self.poll()
-            target, grad = ready.pop()                  # last in, first out
-            self.accumulate(target, grad)
+            target = ready[-1][0]                       # last in, first out
+            self.accumulate(*ready.pop())       # unnamed here: a function holds what was saved
             self.num_pending[target] -= 1
             if self.num_pending[target] == 0:           # all consumers have contributed
                 self.complete(target, ready, weight_grads)
