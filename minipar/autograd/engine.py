@@ -51,7 +51,7 @@ class Walk:
         self.poll, self.meter = poll, current_meter()
 
     def run(self, ready: Gradients, deferred: Gradients | None = None) -> None:
-        """Bring every gradient to its target; a target that has all of them passes them on.
+        """Bring every gradient to its target; once a target has all, its backward runs.
 
         With `deferred`, the gradients of weights are put there instead of being computed.
         """
@@ -82,7 +82,8 @@ class Walk:
     def complete(self, target: GradTarget, ready: Gradients, weight_grads: Gradients) -> None:
         """Call the ready hooks of a leaf; run a node's backward, and free the node.
 
-        The gradients of its inputs are put on `ready`, then those of weights on `weight_grads`.
+        The gradients of its inputs are put on `ready`, then those of weights on `weight_grads`:
+        what is pushed last is popped first.
         """
         if isinstance(target, GradientSlot):
             for hook in target.ready_hooks:
@@ -107,7 +108,7 @@ def run_without_weights(walk: Walk, ready: Gradients) -> Callable[[], None]:
     """Bring the gradients of data to their targets; return the function that does the weights'."""
     deferred: Gradients = []
     walk.run(ready, deferred)
-    deferred.reverse()              # run takes from the end: now the first that was deferred
+    deferred.reverse()              # run pops from the end: first deferred, first computed
     return lambda: walk.run(deferred)
 
 

@@ -34,7 +34,8 @@ def mixed_dtypes(first: np.dtype, other: np.dtype) -> TypeError:
 
 def changed_dtype(given: np.dtype, result: np.dtype) -> TypeError:
     """A result of another precision than the inputs."""
-    return TypeError(f"{given} became {result}: convert with astype what is mixed in")
+    return TypeError(f"the inputs are {given}, but the result is {result}: convert the {result} "
+                     "operand with astype")
 
 
 def needs_floats(dtype: np.dtype) -> TypeError:

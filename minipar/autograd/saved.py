@@ -19,7 +19,7 @@ _hooks: ContextVar[Hooks | None] = ContextVar("saved_tensors_hooks", default=Non
 
 
 class StopForward(BaseException):
-    """Ends a forward early; a hook asks for it by packing an array to the class itself."""
+    """Ends a forward early; a pack hook asks for it by returning this class, not an array."""
 
 
 class SavedArray:

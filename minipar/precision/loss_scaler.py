@@ -28,14 +28,14 @@ from ..nn import FlatBuffer
 LARGEST = 1e30      # a loss times more than this may be no float32
 
 
-class ShardedGradients(Protocol):
+class HasGradients(Protocol):
     """A strategy, as far as loss scaling knows it: this rank's gradients, and all the ranks."""
 
     slabs: Sequence[FlatBuffer]
     comm: Communicator
 
 
-def unscale(strategy: ShardedGradients, scale: float) -> bool:
+def unscale(strategy: HasGradients, scale: float) -> bool:
     """Collective.  Divide all gradients by `scale`; return whether all are finite on every rank.
 
     If one is not, all are left as they are, and the step must not be taken.  Call it before
@@ -66,6 +66,7 @@ class LossScaler:
         self.scale, self.growth, self.backoff, self.interval = scale, growth, backoff, interval
         self.num_good = 0           # steps since the scale last changed
         self.num_skipped = 0        # steps that overflowed, in all
+        self.num_stuck = 0          # steps that overflowed in a row although not can_shrink
 
     @property
     def can_shrink(self) -> bool:
@@ -77,6 +78,7 @@ class LossScaler:
 
     def update(self, found_inf: bool) -> None:
         """Adapt the scale after a step; `found_inf`: a gradient or the loss overflowed."""
+        self.num_stuck = self.num_stuck + 1 if found_inf and not self.can_shrink else 0
         if found_inf:
             self.scale *= self.backoff
             self.num_good = 0

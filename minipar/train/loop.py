@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import checkpoint as files
+from .. import checkpoint
 from ..backend import Array, asarray_like
 from ..comm import Communicator, Trace
 from ..comm.collectives import gather_trace
@@ -30,14 +30,16 @@ from .checkpoint_schema import describe_config
 from .config import TrainConfig
 from .model_checkpoints import load_checkpoint
 from .setup.device import device_array
-from .setup.memory import Memory, explained
+from .setup.memory import Memory, memory_errors_as_usage
 from .setup.precision import make_scaler, narrow_model
 from .setup.remat import RecordingPolicy, rematerialize_model
 from .setup.starting_point import Compression, StartingPoint
 from .setup.strategy import num_microbatches, strategy_of
 from .tasks import Task
 
-Edit = Callable[[files.Checkpoint], files.Checkpoint]
+MOST_STUCK = 10     # steps skipped in a row, with a loss scale that is fixed or at most 1
+
+Edit = Callable[[checkpoint.Checkpoint], checkpoint.Checkpoint]
 
 
 @dataclass
@@ -49,7 +51,7 @@ class TrainState:
     strategy: Strategy
     optimizer: Optimizer
     memory: Memory
-    array: Array                        # an empty one, on the device of this rank
+    like: Array                         # an empty array, on the device of this rank
     scaler: LossScaler | None           # of the loss, where gradients would underflow
     compression: Compression            # of the model, if it was pruned
     plans: RecordingPolicy | None       # of rematerialization
@@ -86,16 +88,16 @@ def start_run(comm: Communicator, config: TrainConfig, task: Task,
     memory = Memory(config, comm)
     if start is None:
         start = StartingPoint() if config.run.resume is None else load_checkpoint(config, task)
-    array = device_array(config, comm)
-    with explained(memory.ledger), memory.recording(), memory.building():
+    like = device_array(config, comm)
+    with memory_errors_as_usage(memory.ledger), memory.recording(), memory.building():
         model = task.build()
         narrow_model(config, task.trained_part(model))
         try:
-            start.fill(model, config, array)
+            start.fill(model, config, like)
             plans = rematerialize_model(config, model, comm)
             strategy = strategy_of(config, model, comm)
             state = TrainState(config, task, strategy, make_optimizer(config, strategy), memory,
-                               array, make_scaler(config), start.compression, plans)
+                               like, make_scaler(config), start.compression, plans)
             if start.checkpoint is not None:
                 resume(state, start.checkpoint)
         except ValueError as error:
@@ -106,7 +108,7 @@ def start_run(comm: Communicator, config: TrainConfig, task: Task,
     return state
 
 
-def resume(state: TrainState, saved: files.Checkpoint) -> None:
+def resume(state: TrainState, saved: checkpoint.Checkpoint) -> None:
     """Give a new run the steps, losses, and states of optimizer and scaler of a checkpoint."""
     known = saved.description
     state.first_step, state.losses = known["step"], list(known["losses"])
@@ -131,8 +133,8 @@ def save(comm: Communicator, state: TrainState, step: int, edit: Edit = lambda s
                        "optimizer": config.optimizer.name, "updates": state.optimizer.num_steps,
                        "scaler": state.scaler and state.scaler.state_dict(),
                        "losses": state.losses}
-        saved = edit(files.Checkpoint(model, states, description))
-        files.save(out or config.run.out, state.compression.export(saved))
+        saved = edit(checkpoint.Checkpoint(model, states, description))
+        checkpoint.save(out or config.run.out, state.compression.export(saved))
     on_first_rank(comm, write)
 
 
@@ -182,6 +184,10 @@ def take_step(state: TrainState, step: int) -> float:
     if state.scaler:
         is_finite = unscale(strategy, scale) and is_finite      # all ranks ask, in any case
         state.scaler.update(not is_finite)
+        if state.scaler.num_stuck == MOST_STUCK:
+            raise UsageError(f"the gradients of {MOST_STUCK} steps in a row overflowed, the last "
+                             f"at step {step} with loss scale {scale:g}: choose a smaller "
+                             "--loss-scale, or --precision bf16", status=1)
         if not is_finite:
             return loss                     # all ranks skip this step
     if chosen.clip:
@@ -193,9 +199,9 @@ def take_step(state: TrainState, step: int) -> float:
 
 def microbatches(state: TrainState, step: int) -> list[Microbatch]:
     """This rank's rows of the batch of `step`, cut into the configured number of microbatches."""
-    batch, array = state.task.batches.batch(step), state.array
+    batch, like = state.task.batches.batch(step), state.like
     mine = batch.select(state.strategy.rows(len(batch.samples)))
-    return [Microbatch(asarray_like(inputs, array), asarray_like(targets, array), samples)
+    return [Microbatch(asarray_like(inputs, like), asarray_like(targets, like), samples)
             for inputs, targets, samples in mine.split(num_microbatches(state.config))]
 
 

@@ -21,7 +21,7 @@ from .config import TrainConfig
 from .loop import TrainState, start_run, train_steps
 from .model_checkpoints import load_checkpoint
 from .report import ProgressBar, draw, introduce
-from .setup.memory import explained, process_limit
+from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.precision import FULL_PRECISION, narrow_model, of_score, outcome
 from .setup.remat import check_budget, repeated_parts, wider
 from .tasks import Score, make_task
@@ -70,12 +70,12 @@ def train_rank(comm: Communicator, config: TrainConfig,
                console: Console | None = None) -> TrainResult:
     """Collective.  The whole program of one rank."""
     try:
-        with explained():
+        with memory_errors_as_usage():
             state = start_run(comm, config, make_task(config))
     except ValueError as error:
         raise UsageError(f"this model cannot be made here ({error}): choose smaller sizes") \
             from error
-    with explained(state.memory.ledger):
+    with memory_errors_as_usage(state.memory.ledger):
         return finish(comm, state, console or Console(quiet=True))
 
 

@@ -40,6 +40,17 @@ def test_a_run_goes_on_from_its_state():
     assert then.state_dict() == whole.state_dict()
 
 
+def test_overflows_count_as_stuck_where_no_smaller_scale_is_left_to_try():
+    scaler, found = LossScaler(4.0), []
+    for found_inf in (True, True, True, True, False, True):
+        scaler.update(found_inf)
+        found.append(scaler.num_stuck)
+    assert found == [0, 0, 1, 2, 0, 1]          # with the scales 4, 2, 1, 1/2, 1/4, 1/4
+    fixed = LossScaler(4.0, growth=1, backoff=1)
+    fixed.update(True)
+    assert fixed.num_stuck == 1
+
+
 def test_a_loss_times_it_never_becomes_infinite_and_it_can_be_fixed():
     scaler = LossScaler(interval=1)
     for _ in range(200):

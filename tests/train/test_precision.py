@@ -168,6 +168,15 @@ def test_a_run_ends_where_no_smaller_scale_helps(words, num_skipped, scale):
             Cluster(1).run(lambda comm: overflowing(comm, words, num_skipped + 1))
 
 
+def test_a_run_ends_whose_gradients_always_overflow(capsys):
+    """The loss is finite, but no step is ever taken: ten in a row end the run, on all ranks."""
+    words = [*SMALL, *RUN, "--precision", "fp16", "--loss-scale", "1e9", "--steps", "12"]
+    assert exits(["train", *words, "--ranks", "2"]) == 1
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1, said
+    assert "10 steps in a row overflowed, the last at step 9 with loss scale 1e+09" in said[0]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
 def test_a_score_says_that_it_is_float32s(precision, tmp_path, capsys):
     words = ["--precision", precision, "--out", str(tmp_path)]

@@ -166,7 +166,7 @@ class Memory:
 
 
 @contextmanager
-def explained(ledger: Ledger | None = None) -> Iterator[None]:
+def memory_errors_as_usage(ledger: Ledger | None = None) -> Iterator[None]:
     """Context that turns a lack of memory into a UsageError of one sentence."""
     try:
         yield
