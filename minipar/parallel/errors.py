@@ -51,3 +51,16 @@ def in_no_part(names: Sequence[str]) -> ValueError:
     """Parameters of a model of which no part of its chain has the module."""
     return ValueError(f"no part of the chain has {', '.join(names)}: list the module of every "
                       "parameter in its ChainPart")
+
+
+def too_narrow(num_ranks: int) -> ValueError:
+    """An axis of length 1, which tensor parallelism would cut."""
+    return ValueError(f"a layer of width 1 cannot be cut over {num_ranks} ranks: make it wider, or "
+                      "leave tensor parallelism off")
+
+
+def heads_do_not_divide(heads: int, kv_heads: int, num_ranks: int) -> ValueError:
+    """Attention whose heads, or those of keys and values, the ranks cannot share evenly."""
+    numbers = ", ".join(str(n) for n in range(1, kv_heads + 1) if not kv_heads % n)
+    return ValueError(f"{heads} heads with {kv_heads} of keys and values do not divide over "
+                      f"{num_ranks} ranks: choose tp of {numbers}")

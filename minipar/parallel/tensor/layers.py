@@ -24,6 +24,7 @@ from ...comm.collectives import chunk_bounds
 from ...nn import Linear, Module, Parameter
 from ...nn.gpt import Attention
 from ..conjugate import copy_to, reduce_from
+from ..errors import heads_do_not_divide, too_narrow
 
 AXIS = "tp"             # of the mesh
 
@@ -35,7 +36,10 @@ class TensorSplit:
         self.tp = tp
 
     def enter(self, x: Tensor) -> Tensor:
-        """Megatron's f, I → R: the same x, which each rank uses with its own weights."""
+        """Megatron's f, I → R: the same x, which each rank uses with its own weights.
+
+        The letters are the types of conjugate.py.
+        """
         return copy_to(x, self.tp)
 
     def leave(self, y: Tensor) -> Tensor:
@@ -43,7 +47,7 @@ class TensorSplit:
         return reduce_from(y, self.tp)
 
     def shared(self, weight: Tensor) -> Tensor:
-        """A replicated weight between the pairs: all ranks use it alike."""
+        """A replicated weight between the pairs, used alike by all ranks; SequenceSplit differs."""
         return weight
 
 
@@ -79,8 +83,7 @@ def shard_parameter(parameter: Parameter, dim: int, tp: Communicator,
     """
     box, length = list(parameter.box), parameter.shape[dim]
     if length == 1 < tp.size:
-        raise ValueError(f"a layer of width 1 cannot be cut over {tp.size} ranks: make it wider, "
-                         "or leave tensor parallelism off")
+        raise too_narrow(tp.size)
     box[dim] = chunk_bounds(length, tp.size)[tp.rank]
     parameter.shard(tuple(box), order)
     parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)
@@ -89,7 +92,7 @@ def shard_parameter(parameter: Parameter, dim: int, tp: Communicator,
 def split_columns(linear: Linear, split: TensorSplit, order: tuple[int, ...] | None = None) -> None:
     """Cut a linear layer by its outputs, which are first brought into `order`."""
     retype(linear, ColumnLinear, split=split)
-    own = linear._parameters            # themselves, not what a mask makes of them
+    own = linear._parameters            # the raw ones, before transforms
     shard_parameter(own["weight"], 1, split.tp, order)
     if linear.has_bias:
         shard_parameter(own["bias"], 0, split.tp, order)
@@ -108,9 +111,7 @@ def split_attention(attention: Attention, split: TensorSplit) -> None:
     """
     p, heads, kv_heads = split.tp.size, attention.num_heads, attention.num_kv_heads
     if heads % p or kv_heads % p:
-        numbers = ", ".join(str(n) for n in range(1, kv_heads + 1) if not kv_heads % n)
-        raise ValueError(f"{heads} heads with {kv_heads} of keys and values do not divide over "
-                         f"{p} ranks: choose tp of {numbers}")
+        raise heads_do_not_divide(heads, kv_heads, p)
     width = attention.c_proj.weight.shape[0] // heads
     split_columns(attention.c_attn, split, by_rank(heads, kv_heads, width, p))
     split_rows(attention.c_proj, split)
