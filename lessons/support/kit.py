@@ -42,7 +42,7 @@ from rich.table import Table
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_object
 from minipar.environment import cores, minipar_command
-from minipar.exercises import catalog
+from minipar.exercises import entries
 from minipar.launcher import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +144,7 @@ class Lesson:
         """Print the catalog's exercises of this lesson, others by name, and the questions."""
         self.console.print("[bold]Exercises[/]")
         number = int(self.name.partition("_")[0])
-        own = [name for name, exercise in catalog.load(ROOT).items() if exercise.lesson == number]
+        own = [name for name, exercise in entries.load(ROOT).items() if exercise.lesson == number]
         for name in dict.fromkeys([*own, *names]):
             self.console.print(f"  • {minipar_command(f'exercise start {name}')}", soft_wrap=True)
         answers = answers_of(self.name) if self.options.answers else {}

@@ -12,9 +12,9 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from ..environment import minipar_command
-from ..exercises import catalog
-from ..exercises.catalog import ExerciseError
+from ..exercises import entries
 from ..exercises.check import check, check_all, print_task, say
+from ..exercises.entries import ExerciseError
 from ..exercises.judge import LIMIT
 from ..exercises.proof import RIGHT, Finding, prove
 from ..exercises.workspace import Workspace
@@ -73,7 +73,7 @@ def _parser() -> _Parser:
             command.add_argument("name", metavar="NAME")
         if name == "list":
             command.add_argument("--topic", metavar="TOPIC",
-                                 help=f"show this topic only: {', '.join(catalog.TOPICS)}")
+                                 help=f"show this topic only: {', '.join(entries.TOPICS)}")
             command.add_argument("--kind", metavar="KIND",
                                  help="core (an idea that everyone should write once) or plumbing "
                                       "(what a real system needs around it)")
@@ -107,7 +107,7 @@ def states(workspace: Workspace, options: argparse.Namespace) -> Table:
 
 
 def _list(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
-    for what, known in (("topic", catalog.TOPICS), ("kind", catalog.KINDS)):
+    for what, known in (("topic", entries.TOPICS), ("kind", entries.KINDS)):
         asked = getattr(options, what)
         if asked is not None and asked not in known:
             raise ExerciseError(f"there is no {what} {asked!r}: choose from {', '.join(known)}")
@@ -115,7 +115,7 @@ def _list(workspace: Workspace, console: Console, options: argparse.Namespace) -
         "exercise", "lesson", "points", "minutes", "kind", "state")), box=SIMPLE_HEAD,
         pad_edge=False, collapse_padding=True)
     reached = total = 0
-    for topic in [options.topic] if options.topic else catalog.TOPICS:
+    for topic in [options.topic] if options.topic else entries.TOPICS:
         chosen = [exercise for exercise in workspace.exercises.values() if exercise.topic == topic
                   and options.kind in (None, exercise.kind)]
         if chosen:

@@ -11,7 +11,7 @@
 that people really write.  `prove` shows that the tests tell right from wrong: the reference passes,
 and the stub and every mutant fail (DeMillo, Lipton & Sayward 1978).
 
-    catalog.py    reads catalog/*.toml              judge.py    runs tests on variants of the source
+    entries.py    reads catalog/*.toml              judge.py    runs tests on variants of the source
     source.py     finds and replaces functions      runner.py   the judge's process, with pytest
     workspace.py  start, restore, states, points    check.py    `exercise check`
                                                     proof.py    `exercise prove`

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from ..environment import minipar_command, num_cores
 from . import source
-from .catalog import Exercise, ExerciseError
+from .entries import Exercise, ExerciseError
 from .judge import Failure, Outcome, judge
 from .workspace import Workspace
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from .. import environment
-from .catalog import Exercise
+from .entries import Exercise
 
 LIMIT = 30.0        # seconds for one variant: a correct one needs less than 5
 START = 30.0        # seconds for the process to start, on a busy machine

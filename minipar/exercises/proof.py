@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from .. import environment
-from .catalog import Exercise, ExerciseError, catalog_file
+from .entries import Exercise, ExerciseError, catalog_file
 from .judge import Outcome, judge
 from .source import as_block, parse_block, stub_body
 from .workspace import Workspace

@@ -15,7 +15,7 @@ import re
 import textwrap
 from typing import NamedTuple
 
-from .catalog import Exercise, ExerciseError
+from .entries import Exercise, ExerciseError
 
 
 class Rows(NamedTuple):

@@ -13,8 +13,8 @@ import os
 import shutil
 from pathlib import Path
 
-from . import catalog, source
-from .catalog import Exercise, ExerciseError, Target
+from . import entries, source
+from .entries import Exercise, ExerciseError, Target
 
 KEPT = ".exercises"
 
@@ -24,7 +24,7 @@ class Workspace:
 
     def __init__(self, root: Path):
         self.root = root
-        self.exercises = catalog.load(root)
+        self.exercises = entries.load(root)
         tests = {test.split("::")[0] for e in self.exercises.values() for test in e.tests}
         missing = sorted(test for test in tests if not (root / test).exists())
         if missing:
@@ -33,7 +33,7 @@ class Workspace:
 
     def find(self, name: str) -> Exercise:
         """An exercise by name.  Raises ExerciseError, with the closest name, if there is none."""
-        return catalog.find(self.exercises, name)
+        return entries.find(self.exercises, name)
 
     def kept(self, exercise: Exercise, what: str, number: int = 0) -> Path:
         """The file with the reference, yours or passed version of an exercise's function.

@@ -1,7 +1,7 @@
 """The configuration of a training run: one value, from the command line to the last checkpoint.
 
     defaults, checkpoint of --resume, file of --config, flags ─▶ TrainConfig ─▶ train(config)
-                                  each wins over those before it
+                        a value given twice: the one further right counts
 
 To add an option, add a field: its `option(…)` says everything else.  The flag is `--` and the name
 of the field; in a file it is `[section] name = …`; a checkpoint keeps it, unless `saved=False`.

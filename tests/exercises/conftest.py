@@ -12,7 +12,7 @@ import pytest
 
 from minipar.commands import exercise as command
 from minipar.commands.exercise import main
-from minipar.exercises import catalog, source
+from minipar.exercises import entries, source
 
 PARSE = cache(tomllib.loads)        # the same catalog in nearly every call of the tool
 
@@ -30,7 +30,7 @@ class Learner:
 
     def write(self, name, body):
         """Replace the body of an exercise's function in its file, as an editor would."""
-        exercise = catalog.load(self.tree)[name]
+        exercise = entries.load(self.tree)[name]
         path = self.tree / exercise.file
         text = path.read_text()
         lines, rows = text.split("\n"), source.locate(text, exercise.function)
@@ -55,7 +55,7 @@ def copy(file, place):
 
 @pytest.fixture
 def learner(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(catalog.tomllib, "loads", PARSE)
+    monkeypatch.setattr(entries.tomllib, "loads", PARSE)
     ignored = shutil.ignore_patterns("files", "bench", "*.pyc.*")
     for part in ("minipar", "tests/exercises"):
         shutil.copytree(command.ROOT / part, tmp_path / part, ignore=ignored, copy_function=copy)

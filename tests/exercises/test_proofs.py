@@ -8,9 +8,9 @@ import pytest
 
 from minipar.commands import exercise as command
 from minipar.environment import mpirun_environment
-from minipar.exercises import catalog, source
+from minipar.exercises import entries, source
 
-EXERCISES = catalog.load(command.ROOT)
+EXERCISES = entries.load(command.ROOT)
 
 
 @pytest.mark.slow           # `make exercises`, which CI calls too, is the same

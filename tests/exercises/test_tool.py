@@ -6,10 +6,10 @@ import pytest
 
 from minipar.commands import exercise as command
 from minipar.environment import minipar_command
-from minipar.exercises import catalog
+from minipar.exercises import entries
 
 NORM = "minipar/autograd/ops/normalization.py"
-EXERCISES = catalog.load(command.ROOT)
+EXERCISES = entries.load(command.ROOT)
 
 
 def test_from_the_stub_to_the_points(learner):
@@ -50,7 +50,7 @@ def test_from_the_stub_to_the_points(learner):
 def test_the_list_by_topic_and_kind(learner):
     status, said = learner("list")
     assert status == 0
-    for name in catalog.TOPICS:
+    for name in entries.TOPICS:
         assert f"\n [{name}] " in said
     for exercise in EXERCISES.values():
         row = line_of(said, f" {exercise.name} ").split()

@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from minipar.commands import exercise as command
-from minipar.exercises import catalog, source, workspace
+from minipar.exercises import entries, source, workspace
 from minipar.exercises.workspace import Workspace
 
-EXERCISES = catalog.load(command.ROOT)
+EXERCISES = entries.load(command.ROOT)
 
 
 # One in five, and those that hide something; the others are slow.

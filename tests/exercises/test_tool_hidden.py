@@ -3,10 +3,10 @@
 import pytest
 
 from minipar.commands import exercise as command
-from minipar.exercises import catalog, source
+from minipar.exercises import entries, source
 from minipar.exercises.workspace import Workspace
 
-EXERCISES = catalog.load(command.ROOT)
+EXERCISES = entries.load(command.ROOT)
 FILES = {name: "minipar/comm/collectives/" + name
          for name in ("all_reduce.py", "reduce_scatter.py", "all_gather.py")}
 
@@ -76,7 +76,7 @@ def test_what_was_written_into_a_hidden_function_is_kept(learner):
 
 
 def test_a_mutant_must_not_fail_by_what_is_hidden(learner):
-    path = learner.tree / catalog.catalog_file("collectives")
+    path = learner.tree / entries.catalog_file("collectives")
     head, tail = path.read_text().split("[ring_all_reduce.mutants.whole_arrays]")
     path.write_text(head + "[ring_all_reduce.mutants.whole_arrays]" + tail.replace(
         "body = '''\n", "body = '''\nring_all_gather(comm, [flat])\n", 1))

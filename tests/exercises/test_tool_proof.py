@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from minipar.exercises import catalog, source
+from minipar.exercises import entries, source
 from minipar.exercises.judge import judge
 from minipar.exercises.workspace import Workspace
 
 
 def test_the_proof_finds_what_is_wrong(learner):
     def edit(topic, old, new):
-        path = learner.tree / catalog.catalog_file(topic)
+        path = learner.tree / entries.catalog_file(topic)
         path.write_text(path.read_text().replace(old, new, 1))
 
     edit("optimizers", "m *= beta1\nm += (1 - beta1) * g\n", "moment *= beta1\n")
@@ -50,7 +50,7 @@ def test_a_variant_is_found_by_whoever_imports_its_module_from_the_package(learn
 
 
 def test_a_mutant_that_is_no_python_is_refused(learner):
-    path = learner.tree / catalog.catalog_file("tensor parallelism")
+    path = learner.tree / entries.catalog_file("tensor parallelism")
     path.write_text(path.read_text().replace("return [g]\n", "return [g\n", 1))
     status, said = learner("prove", "copy_to_backward")
     assert status == 2 and "[copy_to_backward.mutants.passed_through]" in said, said

@@ -11,7 +11,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
-from minipar.exercises import catalog
+from minipar.exercises import entries
 from minipar.launcher import simulate
 from minipar.testing import worlds
 from minipar.testing.worlds import SimulatedWorld
@@ -22,7 +22,7 @@ TIMED = (1, 2, 3, 4, 5, 8, 12, 13, 21)      # lessons that predict seconds of si
 ALONE = (0, 6, 20, 22, 23, 24, 25)          # lessons about the work within a rank
 LIKE_ANOTHER = (11, 13, 18, 21)             # its real ranks show what those of 10, 12, 14 do
 ONE = 12                    # the lesson that the default suite also runs in its own processes
-EXERCISES = catalog.load(ROOT)
+EXERCISES = entries.load(ROOT)
 
 
 def run(lesson: Path, *words: str, launcher: Sequence[str] = ()) -> subprocess.CompletedProcess:

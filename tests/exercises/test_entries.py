@@ -5,14 +5,14 @@ import shutil
 
 import pytest
 
-from minipar.exercises import catalog
-from minipar.exercises.catalog import ExerciseError
+from minipar.exercises import entries
+from minipar.exercises.entries import ExerciseError
 
 
 def test_an_installation_without_tests_is_refused(learner):
     shutil.rmtree(learner.tree / "tests")
     assert "need a source checkout" in learner("list")[1]
-    shutil.rmtree(learner.tree / catalog.CATALOG)
+    shutil.rmtree(learner.tree / entries.CATALOG)
     assert "need a source checkout" in learner("list")[1]
 
 
@@ -32,24 +32,24 @@ def test_an_installation_without_tests_is_refused(learner):
     ("[unbroadcast]", "[unbroadcast", "is not TOML"),
     ("mutants.averages]", "mutants.stub]", "not called reference, solution or stub")])
 def test_a_wrong_entry_is_refused(learner, old, new, said):
-    path = learner.tree / catalog.catalog_file("autograd")
+    path = learner.tree / entries.catalog_file("autograd")
     head, tail = path.read_text().split("[unbroadcast]")
     path.write_text(head + ("[unbroadcast]" + tail).replace(old, new, 1))
     with pytest.raises(ExerciseError, match=re.escape(said)):
-        catalog.load(learner.tree)
+        entries.load(learner.tree)
 
 
 def test_a_file_without_a_topic_is_refused(learner):
-    (learner.tree / catalog.CATALOG / "calculus.toml").touch()
+    (learner.tree / entries.CATALOG / "calculus.toml").touch()
     with pytest.raises(ExerciseError, match="catalog/calculus.toml: no topic has this file; the "
                                             "files are collectives.toml, costs.toml"):
-        catalog.load(learner.tree)
+        entries.load(learner.tree)
 
 
 def test_an_entry_with_too_few_mutants_is_refused(learner):
-    path = learner.tree / catalog.catalog_file("autograd")
+    path = learner.tree / entries.catalog_file("autograd")
     sections = path.read_text().split("\n\n[")
     path.write_text("\n\n[".join(s for s in sections if not s.startswith("unbroadcast.mutants.")
                                 or s.startswith("unbroadcast.mutants.averages")))
     with pytest.raises(ExerciseError, match=r"\[unbroadcast\]: 1 mutants; at least 3"):
-        catalog.load(learner.tree)
+        entries.load(learner.tree)
