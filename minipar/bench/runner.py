@@ -21,17 +21,20 @@ from .timing import Row
 
 
 class Measurement(NamedTuple):
-    """The module whose `measure` makes the rows, on MPI ranks (0: one process) with `options`."""
+    """The module whose function makes the rows, on MPI ranks (0: one process) with `options`."""
 
     module: str
     num_ranks: int = 0
     options: Mapping[str, str] = {}
+    function: str = "measure"
 
 
 MEASUREMENTS = {
     "gpt": Measurement("gpt"),
     "gpt-stock-malloc": Measurement("gpt", options={"malloc": "stock"}),
     "mlp": Measurement("mlp"),
+    "small-models": Measurement("small_models"),
+    "small-models-2": Measurement("small_models", 2, function="measure_on_ranks"),
     "data-parallel": Measurement("data_parallel", 2),
     "data-parallel-pytorch": Measurement("baselines.data_parallel", 2),
     "pipeline": Measurement("pipeline", 2),
@@ -48,7 +51,8 @@ MEASUREMENTS = {
 def function_of(name: str) -> Callable[..., list[Row]]:
     """The function that measures `name`: of a communicator, if it needs ranks, and the rounds."""
     found = MEASUREMENTS[name]
-    return partial(import_module(f".{found.module}", __package__).measure, **found.options)
+    return partial(getattr(import_module(f".{found.module}", __package__), found.function),
+                   **found.options)
 
 
 def work(name: str, num_rounds: int, out: Path | None) -> None:

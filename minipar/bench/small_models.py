@@ -1,0 +1,191 @@
+"""Small models, where the cost of each call counts: operations on 4 × 8 arrays, and a deep MLP.
+
+    operations      linear and ReLU, forward and backward, against NumPy without autograd
+    784-128-127-126-125-124-123-10      128 samples in 4 microbatches of 32, SGD: the model and the
+                    protocol of ShallowSpeed, against the same arithmetic in NumPy and mpi4py
+                    (`baselines/numpy_mlp.py`)
+
+Microseconds of an operation are the least of all rounds, the rest are medians.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from .. import autograd as ag
+from ..autograd import Tensor
+from ..backend.malloc import keep_freed_memory
+from ..comm import Communicator
+from ..comm.mesh import DeviceMesh
+from ..data import Batch
+from ..nn import MLP
+from ..optim import SGD
+from ..parallel.strategies import make_strategy
+from ..parallel.strategy import Strategy
+from .baselines import numpy_mlp
+from .timing import (
+    Row,
+    check_same,
+    import_torch,
+    interleave,
+    medians,
+    milliseconds,
+    seconds_of_slowest,
+)
+
+NUM_LAYERS, ROWS, WIDTH = 12, 4, 8
+SIZES, BATCH, NUM_MICROBATCHES, RATE = (784, 128, 127, 126, 125, 124, 123, 10), 128, 4, 0.006
+MICROSECONDS, TIMES_NUMPY = 9.0, 1.25          # targets
+
+
+def measure(num_rounds: int) -> list[Row]:
+    """The rows of one process."""
+    keep_freed_memory()
+    return [*operation_rows(100 * num_rounds), mlp_row(20 * num_rounds)]
+
+
+# ---- operations
+
+def operation_rows(num_rounds: int) -> list[Row]:
+    """Microseconds of an operation with its backward, of minipar, NumPy and PyTorch."""
+    rng = np.random.default_rng(0)
+    x, grad = rng.standard_normal((2, ROWS, WIDTH))
+    layers = [(rng.standard_normal((WIDTH, WIDTH)), np.zeros(WIDTH)) for _ in range(NUM_LAYERS)]
+    passes = {"minipar": _minipar_pass(x, layers, grad), "NumPy": _numpy_pass(x, layers, grad)}
+    if torch := import_torch():
+        passes["PyTorch"] = _torch_pass(torch, x, layers, grad)
+    firsts = [first() for first in passes.values()]
+    assert all(np.allclose(firsts[0], other) for other in firsts[1:])
+    seconds = interleave(passes, num_rounds)
+    ours, *others = (1e6 * min(values) / (2 * NUM_LAYERS) for values in seconds.values())
+    theirs = ", ".join(f"{name} {other:.1f} µs" for name, other in zip(list(passes)[1:], others))
+    return [Row(f"linear and ReLU on {ROWS} × {WIDTH} arrays: an operation and its backward",
+                f"{ours:.1f} µs", f"{theirs}; target {MICROSECONDS:g} µs", ours / MICROSECONDS,
+                1.0, at_least=False),
+            Row("  times that of NumPy", f"{ours:.1f} µs", f"NumPy {others[0]:.1f} µs",
+                ours / others[0])]
+
+
+def _minipar_pass(x: np.ndarray, layers: list, grad: np.ndarray) -> Callable[[], np.ndarray]:
+    inputs = Tensor(x)
+    leaves = [(Tensor(w, requires_grad=True), Tensor(b, requires_grad=True)) for w, b in layers]
+
+    def run() -> np.ndarray:
+        y = inputs
+        for w, b in leaves:
+            w.slot.grad = b.slot.grad = None
+            y = ag.relu(ag.linear(y, w, b))
+        y.backward(grad)
+        return leaves[0][0].grad
+    return run
+
+
+def _numpy_pass(x: np.ndarray, layers: list, grad: np.ndarray) -> Callable[[], np.ndarray]:
+    def run() -> np.ndarray:
+        values = [x]
+        for w, b in layers:
+            y = values[-1] @ w
+            y += b
+            values.append(np.maximum(y, 0, out=y))
+        back = grad
+        for i in reversed(range(NUM_LAYERS)):
+            back = back * (values[i + 1] > 0)
+            weight_grad, _ = values[i].T @ back, back.sum(axis=0)
+            back = back @ layers[i][0].T if i else back
+        return weight_grad
+    return run
+
+
+def _torch_pass(torch: object, x: np.ndarray, layers: list, grad: np.ndarray
+                ) -> Callable[[], np.ndarray]:
+    inputs, out_grad = torch.tensor(x), torch.tensor(grad)
+    leaves = [(torch.tensor(w.T.copy(), requires_grad=True), torch.tensor(b, requires_grad=True))
+              for w, b in layers]
+
+    def run() -> np.ndarray:
+        y = inputs
+        for w, b in leaves:
+            w.grad = b.grad = None
+            y = torch.relu(torch.nn.functional.linear(y, w, b))
+        y.backward(out_grad)
+        return leaves[0][0].grad.numpy().T
+    return run
+
+
+# ---- the deep MLP
+
+def make_batch(seed: int = 0) -> Batch:
+    """Made-up samples: as many numbers as an image of a handwritten digit has."""
+    rng = np.random.default_rng(seed)
+    return Batch(rng.standard_normal((BATCH, SIZES[0])).astype(np.float32),
+                 rng.integers(SIZES[-1], size=BATCH), np.arange(BATCH))
+
+
+def training_step(strategy: Strategy, batch: Batch) -> Callable[[], float]:
+    """A step of minipar on this rank's rows of the batch; it returns the loss."""
+    optimizer = SGD(strategy.slabs, lr=RATE)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        mine = batch.select(strategy.rows(BATCH)).split(NUM_MICROBATCHES)
+        loss = strategy.forward_backward(mine)
+        strategy.step(optimizer)
+        return loss
+    return step
+
+
+def mlp_row(num_rounds: int) -> Row:
+    """A step of the MLP by `model.loss` and `backward`, against NumPy."""
+    batch, model = make_batch(), MLP(SIZES).initialize(seed=0)
+    optimizer = SGD(model.slabs, lr=RATE)
+    layers = numpy_mlp.make_layers(model.state_dict())
+
+    def ours() -> float:
+        optimizer.zero_grad()
+        total = 0.0
+        for x, labels, _ in batch.split(NUM_MICROBATCHES):
+            loss = model.loss(x, labels, BATCH)
+            loss.backward()
+            total += loss.item()
+        optimizer.step()
+        return total
+    steps = {"minipar": ours, "NumPy": lambda: numpy_mlp.step(
+        layers, batch.split(NUM_MICROBATCHES), BATCH, RATE)}
+    check_same("a step of the deep MLP", steps)
+    seconds = medians(interleave(steps, num_rounds))
+    return Row("MLP of 7 layers, 4 microbatches of 32, SGD: time over NumPy's",
+               milliseconds(seconds["minipar"]), f"NumPy {milliseconds(seconds['NumPy'])}",
+               seconds["minipar"] / seconds["NumPy"], TIMES_NUMPY, at_least=False)
+
+
+def measure_on_ranks(comm: Communicator, num_rounds: int) -> list[Row]:
+    """The rows of two ranks, on rank 0: the MLP over dp = 2 and over pp = 2."""
+    keep_freed_memory()
+    batch, mpi, rows = make_batch(), comm.mpi_comm, []
+    state = MLP(SIZES).initialize(seed=0).state_dict()
+
+    def numpy_data_parallel() -> float:
+        mine = batch.select(range(comm.rank * BATCH // 2, (comm.rank + 1) * BATCH // 2))
+        return mpi.allreduce(numpy_mlp.step(
+            layers, mine.split(NUM_MICROBATCHES), BATCH, RATE, mpi))
+
+    def numpy_pipeline() -> float:
+        return mpi.allreduce(numpy_mlp.gpipe_step(
+            stage, batch.split(NUM_MICROBATCHES), BATCH, RATE, mpi))
+    layers, stage = numpy_mlp.make_layers(state), numpy_mlp.make_layers(state)
+    stage = stage[:len(stage) // 2] if comm.rank == 0 else stage[len(stage) // 2:]
+    for what, strategy, theirs in (
+            ("dp = 2", make_strategy("ddp", MLP(SIZES).initialize(seed=0), comm),
+             numpy_data_parallel),
+            ("pp = 2, GPipe", make_strategy("ddp", MLP(SIZES).initialize(seed=0),
+                                            DeviceMesh(comm, pp=2), schedule="gpipe"),
+             numpy_pipeline)):
+        steps = {"minipar": training_step(strategy, batch), "NumPy": theirs}
+        check_same(what, steps)
+        seconds = seconds_of_slowest(comm, steps, 20 * num_rounds)
+        ours, numpy = seconds["minipar"], seconds["NumPy"]
+        rows.append(Row(f"MLP of 7 layers, {what}",
+                        f"{milliseconds(ours)}, {BATCH / ours:,.0f} samples/s",
+                        f"NumPy and mpi4py {milliseconds(numpy)}", numpy / ours))
+    return rows if comm.rank == 0 else []
