@@ -24,7 +24,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 # Tests and lessons start Python hundreds of times: it may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-all test-mpi test-mpis test-with test-oldest test-pytorch exercises \
+.PHONY: help setup demo test test-all test-mpi test-mpis test-with test-oldest test-peers exercises \
   lessons lint bench docs clean
 .DEFAULT_GOAL := help
 
@@ -89,7 +89,7 @@ test-with: $(READY)
 	$(PY) -m pytest tests/test_launcher.py tests/commands/test_doctor_ranks.py tests/comm/mpi_ranks/test_guardian.py \
 	  tests/testing
 
-test-pytorch: $(READY)  ## PyTorch (a CPU build, installed now) as oracle
+test-peers: $(READY)  ## against peers: PyTorch (a CPU build, installed now) as oracle
 	$(PY) -m pip install --quiet 'torch==2.13.0'
 	$(PY) -m pytest tests/against_pytorch
 

@@ -2,9 +2,9 @@
 
     runner                                          every measurement by name, each in a new process
     timing                                          rows, interleaved steps, medians
-    gpt, mlp, memory                                a training step in one process
-    data_parallel, tensor_parallel, pipeline        a training step on two MPI ranks
-    bubbles, collectives, simulators                a part of it
+    gpt, mlp, small_models, memory                  a training step in one process
+    simulators                                      the simulated cluster, schedules of pipelines
+    on_ranks/                                       training steps and collectives on MPI ranks
     baselines/                                      the same in PyTorch and in NumPy by hand
 
 Competitors run in the same process in turn, with one thread per rank; medians are compared.

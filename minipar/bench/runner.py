@@ -21,12 +21,11 @@ from .timing import Row
 
 
 class Measurement(NamedTuple):
-    """The module whose function makes the rows, on MPI ranks (0: one process) with `options`."""
+    """The module whose `measure` makes the rows, on MPI ranks (0: one process) with `options`."""
 
     module: str
     num_ranks: int = 0
     options: Mapping[str, str] = {}
-    function: str = "measure"
 
 
 MEASUREMENTS = {
@@ -34,25 +33,24 @@ MEASUREMENTS = {
     "gpt-stock-malloc": Measurement("gpt", options={"malloc": "stock"}),
     "mlp": Measurement("mlp"),
     "small-models": Measurement("small_models"),
-    "small-models-2": Measurement("small_models", 2, function="measure_on_ranks"),
-    "data-parallel": Measurement("data_parallel", 2),
-    "data-parallel-pytorch": Measurement("baselines.data_parallel", 2),
-    "pipeline": Measurement("pipeline", 2),
-    "bubbles": Measurement("bubbles", 2),
-    "tensor-parallel": Measurement("tensor_parallel", 2),
+    "deep-mlp": Measurement("on_ranks.deep_mlp", 2),
+    "data-parallel": Measurement("on_ranks.data_parallel", 2),
+    "data-parallel-pytorch": Measurement("on_ranks.data_parallel_pytorch", 2),
+    "pipeline": Measurement("on_ranks.pipeline", 2),
+    "bubbles": Measurement("on_ranks.bubbles", 2),
+    "tensor-parallel": Measurement("on_ranks.tensor_parallel", 2),
     "schedules": Measurement("simulators", options={"what": "schedules"}),
     "memory": Measurement("memory"),
     "simulated": Measurement("simulators", options={"what": "cluster"}),
-    "collectives-2": Measurement("collectives", 2),
-    "collectives-4": Measurement("collectives", 4),
+    "collectives-2": Measurement("on_ranks.collectives", 2),
+    "collectives-4": Measurement("on_ranks.collectives", 4),
 }
 
 
 def function_of(name: str) -> Callable[..., list[Row]]:
     """The function that measures `name`: of a communicator, if it needs ranks, and the rounds."""
     found = MEASUREMENTS[name]
-    return partial(getattr(import_module(f".{found.module}", __package__), found.function),
-                   **found.options)
+    return partial(import_module(f".{found.module}", __package__).measure, **found.options)
 
 
 def work(name: str, num_rounds: int, out: Path | None) -> None:

@@ -8,7 +8,6 @@
 Microseconds of an operation are the least of all rounds, the rest are medians.
 """
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -16,13 +15,9 @@ import numpy as np
 from .. import autograd as ag
 from ..autograd import Tensor
 from ..backend.malloc import keep_freed_memory
-from ..comm import Communicator
-from ..comm.mesh import DeviceMesh
 from ..data import Batch
 from ..nn import MLP
 from ..optim import SGD
-from ..parallel.strategies import make_strategy
-from ..parallel.strategy import Strategy
 from .baselines import numpy_mlp
 from .timing import (
     Row,
@@ -31,7 +26,6 @@ from .timing import (
     interleave,
     medians,
     milliseconds,
-    seconds_of_slowest,
 )
 
 NUM_LAYERS, ROWS, WIDTH = 12, 4, 8
@@ -122,19 +116,6 @@ def make_batch(seed: int = 0) -> Batch:
                  rng.integers(SIZES[-1], size=BATCH), np.arange(BATCH))
 
 
-def training_step(strategy: Strategy, batch: Batch) -> Callable[[], float]:
-    """A step of minipar on this rank's rows of the batch; it returns the loss."""
-    optimizer = SGD(strategy.slabs, lr=RATE)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        mine = batch.select(strategy.rows(BATCH)).split(NUM_MICROBATCHES)
-        loss = strategy.forward_backward(mine)
-        strategy.step(optimizer)
-        return loss
-    return step
-
-
 def mlp_row(num_rounds: int) -> Row:
     """A step of the MLP by `model.loss` and `backward`, against NumPy."""
     batch, model = make_batch(), MLP(SIZES).initialize(seed=0)
@@ -157,35 +138,3 @@ def mlp_row(num_rounds: int) -> Row:
     return Row("MLP of 7 layers, 4 microbatches of 32, SGD: time over NumPy's",
                milliseconds(seconds["minipar"]), f"NumPy {milliseconds(seconds['NumPy'])}",
                seconds["minipar"] / seconds["NumPy"], TIMES_NUMPY, at_least=False)
-
-
-def measure_on_ranks(comm: Communicator, num_rounds: int) -> list[Row]:
-    """The rows of two ranks, on rank 0: the MLP over dp = 2 and over pp = 2."""
-    keep_freed_memory()
-    batch, mpi, rows = make_batch(), comm.mpi_comm, []
-    state = MLP(SIZES).initialize(seed=0).state_dict()
-
-    def numpy_data_parallel() -> float:
-        mine = batch.select(range(comm.rank * BATCH // 2, (comm.rank + 1) * BATCH // 2))
-        return mpi.allreduce(numpy_mlp.step(
-            layers, mine.split(NUM_MICROBATCHES), BATCH, RATE, mpi))
-
-    def numpy_pipeline() -> float:
-        return mpi.allreduce(numpy_mlp.gpipe_step(
-            stage, batch.split(NUM_MICROBATCHES), BATCH, RATE, mpi))
-    layers, stage = numpy_mlp.make_layers(state), numpy_mlp.make_layers(state)
-    stage = stage[:len(stage) // 2] if comm.rank == 0 else stage[len(stage) // 2:]
-    for what, strategy, theirs in (
-            ("dp = 2", make_strategy("ddp", MLP(SIZES).initialize(seed=0), comm),
-             numpy_data_parallel),
-            ("pp = 2, GPipe", make_strategy("ddp", MLP(SIZES).initialize(seed=0),
-                                            DeviceMesh(comm, pp=2), schedule="gpipe"),
-             numpy_pipeline)):
-        steps = {"minipar": training_step(strategy, batch), "NumPy": theirs}
-        check_same(what, steps)
-        seconds = seconds_of_slowest(comm, steps, 20 * num_rounds)
-        ours, numpy = seconds["minipar"], seconds["NumPy"]
-        rows.append(Row(f"MLP of 7 layers, {what}",
-                        f"{milliseconds(ours)}, {BATCH / ours:,.0f} samples/s",
-                        f"NumPy and mpi4py {milliseconds(numpy)}", numpy / ours))
-    return rows if comm.rank == 0 else []

@@ -1,4 +1,4 @@
-"""PyTorch as oracle: `make test-pytorch` installs it and runs these tests, in float64.
+"""PyTorch as oracle: `make test-peers` installs it and runs these tests, in float64.
 
 They are asked for by name (`pytest tests/against_pytorch`): an oracle is not needed to use minipar.
 """

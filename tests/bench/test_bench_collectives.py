@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.bench.collectives import OTHERS, calls, check, size, times
+from minipar.bench.on_ranks.collectives import OTHERS, calls, check, size, times
 from minipar.testing import worlds
 
 

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from minipar.bench import bubbles, pipeline
-from minipar.bench.pipeline import BATCH, NUM_MICROBATCHES, SIZES
+from minipar.bench.on_ranks import bubbles, pipeline
+from minipar.bench.on_ranks.pipeline import BATCH, NUM_MICROBATCHES, SIZES
 from minipar.comm import Cluster
 from minipar.launcher import metered
 from minipar.parallel.pipeline.schedule.metrics import bubble

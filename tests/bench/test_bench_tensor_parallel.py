@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Meter
-from minipar.bench import runner, tensor_parallel
+from minipar.bench import runner
 from minipar.bench.gpt import make_batch
+from minipar.bench.on_ranks import tensor_parallel
+from minipar.bench.on_ranks.tensor_parallel import Silent, make_model
 from minipar.bench.simulators import SECONDS, schedule_row
-from minipar.bench.tensor_parallel import Silent, make_model
 from minipar.comm import Cluster
 
 

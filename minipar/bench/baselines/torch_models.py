@@ -1,4 +1,4 @@
-"""The same GPT and MLP in PyTorch: timed by the bench, and the oracle of `make test-pytorch`.
+"""The same GPT and MLP in PyTorch: timed by the bench, and the oracle of `make test-peers`.
 
 Needs torch.  Parameters have minipar's names; `nn.Linear` keeps its weight transposed, (out, in).
 """

@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backend.malloc import keep_freed_memory
-from ..comm import Communicator
-from ..comm.arguments import find_algorithm
-from ..comm.collectives import all_reduce
-from ..comm.collectives.registry import ALGORITHMS
-from .timing import Row, import_torch, milliseconds
+from ...backend.malloc import keep_freed_memory
+from ...comm import Communicator
+from ...comm.arguments import find_algorithm
+from ...comm.collectives import all_reduce
+from ...comm.collectives.registry import ALGORITHMS
+from ..timing import Row, import_torch, milliseconds
 
 MIB = 1 << 20
 TARGETS = {     # all_reduce: (ranks, algorithm) -> {bytes: how many times as fast as MPI's}

@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backend.malloc import keep_freed_memory
-from ..comm import Communicator
-from ..nn import GPT
-from ..optim import AdamW
-from ..parallel.strategies import make_strategy
-from ..parallel.strategy import Microbatch, Strategy
-from .gpt import BATCH, CONFIG, make_batch
-from .timing import Row, milliseconds, seconds_of_slowest
+from ...backend.malloc import keep_freed_memory
+from ...comm import Communicator
+from ...nn import GPT
+from ...optim import AdamW
+from ...parallel.strategies import make_strategy
+from ...parallel.strategy import Microbatch, Strategy
+from ..gpt import BATCH, CONFIG, make_batch
+from ..timing import Row, milliseconds, seconds_of_slowest
 
 TARGETS = {"zero1": 0.97, "zero2": 0.97, "zero3": None, "fsdp": 0.92}      # DDP's time over theirs
 

@@ -16,7 +16,6 @@ from ...comm import Communicator
 from ...comm.collectives import all_reduce, broadcast
 from ...nn import GPT
 from ...parallel.strategy import Microbatch
-from ..data_parallel import make_step
 from ..gpt import BATCH, CONFIG, make_batch
 from ..timing import (
     Row,
@@ -26,6 +25,7 @@ from ..timing import (
     seconds_of_slowest,
     training_step,
 )
+from .data_parallel import make_step
 
 PAIRS = {"ddp": ("PyTorch DDP, gloo", 1.15), "fsdp": ("PyTorch FSDP2, gloo", 1.30)}
 

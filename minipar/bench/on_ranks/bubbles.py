@@ -16,18 +16,18 @@ from statistics import mean, median
 
 import numpy as np
 
-from .. import viz
-from ..backend.malloc import keep_freed_memory
-from ..comm import Communicator
-from ..nn import GPT
-from ..parallel.pipeline.executor import Pipeline
-from ..parallel.pipeline.schedule.metrics import bubble
-from ..parallel.pipeline.schedule.registry import make_schedule
-from ..parallel.pipeline.schedule.simulate import Times, simulate
-from ..parallel.pipeline.schedule.timeline import Timeline
-from ..parallel.strategy import Microbatch
-from .gpt import CONFIG, make_batch
-from .timing import Row, interleave, meet, milliseconds
+from ... import viz
+from ...backend.malloc import keep_freed_memory
+from ...comm import Communicator
+from ...nn import GPT
+from ...parallel.pipeline.executor import Pipeline
+from ...parallel.pipeline.schedule.metrics import bubble
+from ...parallel.pipeline.schedule.registry import make_schedule
+from ...parallel.pipeline.schedule.simulate import Times, simulate
+from ...parallel.pipeline.schedule.timeline import Timeline
+from ...parallel.strategy import Microbatch
+from ..gpt import CONFIG, make_batch
+from ..timing import Row, interleave, meet, milliseconds
 
 SCHEDULES, NUM_MICROBATCHES, ROWS = {"GPipe": "gpipe", "1F1B": "1f1b"}, 8, 2
 SMALL = replace(CONFIG, vocab_size=64)

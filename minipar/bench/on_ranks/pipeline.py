@@ -21,20 +21,20 @@ from types import ModuleType
 
 import numpy as np
 
-from ..autograd import Tensor, backward, cross_entropy
-from ..backend.malloc import keep_freed_memory
-from ..comm import Communicator
-from ..comm.collectives import all_gather, all_reduce
-from ..nn import MLP, Sequential
-from ..nn.chain import chain
-from ..optim import SGD
-from ..parallel.pipeline.cut import cut_evenly
-from ..parallel.pipeline.executor import Pipeline
-from ..parallel.pipeline.schedule.registry import make_schedule
-from ..parallel.pipeline.schedule.simulate import Times, simulate
-from ..parallel.strategy import Microbatch, Strategy
-from .baselines.data_parallel import connect
-from .timing import Row, check_same, import_torch, milliseconds, seconds_of_slowest
+from ...autograd import Tensor, backward, cross_entropy
+from ...backend.malloc import keep_freed_memory
+from ...comm import Communicator
+from ...comm.collectives import all_gather, all_reduce
+from ...nn import MLP, Sequential
+from ...nn.chain import chain
+from ...optim import SGD
+from ...parallel.pipeline.cut import cut_evenly
+from ...parallel.pipeline.executor import Pipeline
+from ...parallel.pipeline.schedule.registry import make_schedule
+from ...parallel.pipeline.schedule.simulate import Times, simulate
+from ...parallel.strategy import Microbatch, Strategy
+from ..timing import Row, check_same, import_torch, milliseconds, seconds_of_slowest
+from .data_parallel_pytorch import connect
 
 SIZES, BATCH, NUM_MICROBATCHES, RATE = (784, *[512] * 6, 10), 512, 4, 1e-3
 SCHEDULE, THEIRS = "1f1b", "PyTorch 1F1B, gloo"
@@ -159,7 +159,7 @@ def torch_step(torch: ModuleType, comm: Communicator, batches: list[Microbatch]
     """PyTorch's training step with the same stages."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    from .baselines.torch_models import TorchMLP, copy_state
+    from ..baselines.torch_models import TorchMLP, copy_state
     cut, = make_pipeline(comm).cuts
     layers = list(copy_state(make_model().state_dict(), TorchMLP(SIZES)))
     first = 2 * cut                     # of its modules, which are layers and ReLUs in turn

@@ -10,16 +10,16 @@ The difference between `tp = 2` and `silent` is the cost of its messages.
 """
 
 
-from ..autograd import Tensor
-from ..backend import Array
-from ..backend.malloc import keep_freed_memory
-from ..comm import Communicator
-from ..comm.subgroup import Subgroup
-from ..nn import GPT
-from ..parallel.tensor.apply import parallelize
-from ..parallel.tensor.layers import TensorSplit
-from .gpt import BATCH, CONFIG, make_batch, make_step
-from .timing import Row, check_same, milliseconds, seconds_of_slowest
+from ...autograd import Tensor
+from ...backend import Array
+from ...backend.malloc import keep_freed_memory
+from ...comm import Communicator
+from ...comm.subgroup import Subgroup
+from ...nn import GPT
+from ...parallel.tensor.apply import parallelize
+from ...parallel.tensor.layers import TensorSplit
+from ..gpt import BATCH, CONFIG, make_batch, make_step
+from ..timing import Row, check_same, milliseconds, seconds_of_slowest
 
 
 class Silent(Subgroup):
