@@ -2,6 +2,8 @@
 
     dp = 2      each rank 4 microbatches of 16 samples; NumPy reduces each parameter by itself
     pp = 2      GPipe with 4 microbatches of 32; NumPy sends and receives in turn
+
+Both train on the same samples from the same weights, and their losses are compared first.
 """
 
 from collections.abc import Callable
