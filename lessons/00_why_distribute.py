@@ -111,7 +111,7 @@ def count_large(lesson: Lesson) -> None:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Why distribute? When does one machine stop?")
+    lesson = Lesson(comm, __file__, __doc__)
 
     lesson.say("A small GPT trains one step on all ranks. Each rank has the whole model and its "
                "share of a batch of 16 samples.")

@@ -105,7 +105,7 @@ def hang_safely(lesson: Lesson) -> None:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Messages: what do they cost, and why did it hang?", 2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     comm.start_trace()
     times = [ping_pong(comm, size) for size in SIZES]
     pair, cluster = comm.stop_trace(), getattr(comm, "cluster", None)

@@ -100,7 +100,7 @@ def compare() -> list[Row]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Broadcast, scatter, gather, reduce: a tree or a chain?", 2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     lesson.say("Counted from the messages of these ranks: the **rounds**, messages that must "
                "follow one another, and the **bytes on the critical path**. To count each, the "
                "recorded messages are replayed on links that charge only for it.")

@@ -96,7 +96,7 @@ def compare() -> list[Row]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "All-gather, reduce-scatter: a ring or doubling?", 2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     lesson.say("Counted on these ranks. If p is a power of two, all algorithms send the same "
                "bytes. If not, doubling and halving first fold the surplus ranks into the others, "
                "which costs extra rounds and bytes. Bruck's algorithm takes any p, but must put "

@@ -92,7 +92,7 @@ def several_nodes() -> tuple[int, Network, dict]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "All-reduce: which wins when?", 2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     lesson.table(rows_for(comm, 1000), f"1,000 float64 on {comm.size} ranks")
     if comm.rank == 0:
         for p in (3, 5):            # not powers of two, and 3 does not divide 1,000

@@ -103,7 +103,7 @@ def compare() -> list[Row]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "All-to-all, barrier, scan: who must talk to whom?", 2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     lesson.say("Counted on these ranks; every result is compared with NumPy's result for the whole "
                "matrix.")
     lesson.table(count(comm), f"p = {comm.size}, n = {8 * comm.size * PIECE} B")

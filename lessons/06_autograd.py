@@ -113,7 +113,7 @@ def recurrent_bytes(comm: Communicator, graph: bool) -> int:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Autograd and the loop: what must parallelism preserve?")
+    lesson = Lesson(comm, __file__, __doc__)
     if comm.rank == 0:
         rows = draw_and_count(lesson)
         model = GPT(SMALL).initialize()

@@ -121,7 +121,7 @@ def share_an_interpreter(lesson: Lesson) -> None:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "DataParallel or DDP: why one process each?", 2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     p, num_rows = comm.size, 2 * comm.size + 1          # uneven: rank 0 has one sample more
     losses, parameters, _ = train(comm.split(comm.rank), Strategy, num_rows)
     through, rows = {}, []

@@ -130,7 +130,7 @@ def hide(lesson: Lesson) -> None:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Buckets and overlap: what hides?", 2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     count_messages(lesson)
     if comm.rank == 0:
         hide(lesson)

@@ -51,7 +51,7 @@ def passing(name: str, step: Step) -> int:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "ZeRO-1 and ZeRO-2: what is redundant?")
+    lesson = Lesson(comm, __file__, __doc__)
     p, psi = comm.size, GPT(CONFIG).num_parameters()
     steps = {name: observe(comm, CONFIG, make) for name, make in STRATEGIES.items()}
     in_parts = {name: observe(comm, CONFIG, make, M, num_timed=0).sent

@@ -79,7 +79,7 @@ WRAPPINGS = {
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "FSDP: when to gather, when to free?")
+    lesson = Lesson(comm, __file__, __doc__)
     p = comm.size
     ddp = observe(comm, CONFIG, lambda model, comm: DistributedDataParallel(
         model, comm, 0.1, 0.1, ring))

@@ -50,7 +50,7 @@ def batch_of(rows: int, shape: tuple[int, ...], num_classes: int) -> Microbatch:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Naive model parallelism: who idles?", min_ranks=2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     p = comm.size
     batch = batch_of(ROWS, (WIDTH,), WIDTH)
     expected_loss, expected = serial(mlp(p), [batch])

@@ -39,8 +39,7 @@ TITLES, LIVE = {"gpipe": "GPipe", "1f1b": "1F1B"}, {"gpipe": "m", "1f1b": "min(m
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "GPipe and 1F1B: how do p ranks work at once, and what does it "
-                    "cost?", min_ranks=2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     p, s = comm.size, comm.rank
     draw = np.random.default_rng(0)
     batches = [Microbatch(draw.standard_normal((ROWS, WIDTH)), draw.integers(0, WIDTH, ROWS),

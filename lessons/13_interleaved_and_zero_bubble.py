@@ -53,8 +53,7 @@ BOUNDARIES = {"1f1b": "p−1", "interleaved": "v p − 1", "zb_h1": "p−1", "zb
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Can the bubble be smaller without more microbatches?",
-                    min_ranks=2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     p, s = comm.size, comm.rank
     m, n = 2 * p, ROWS * WIDTH * FLOAT          # microbatches; bytes of an activation
     draw = np.random.default_rng(0)

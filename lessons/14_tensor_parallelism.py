@@ -92,7 +92,7 @@ def count(comm: Communicator, num_layers: int) -> tuple[int, int]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Tensor parallelism: where do f and g go?", 2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     p, d = comm.size, config(comm.size).width
     alone, found = gradients(None, p), gradients(comm, p)
     model, n = found[-1], SIZE * B * T * d

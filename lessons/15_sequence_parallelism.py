@@ -75,8 +75,7 @@ def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Sequence parallelism: which activations are still "
-                                    "replicated?", 2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     p, c = comm.size, config(comm.size, 1)
     t, d, h = c.context, c.width, c.num_heads
     n, small = SIZE * B * t * d, SIZE * 6 * d       # one activation; norms and biases of a layer

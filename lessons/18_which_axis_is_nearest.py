@@ -84,7 +84,7 @@ def every_mesh(lesson: Lesson, comm: Communicator, alone: Step) -> None:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "2D, 3D and topology: which axis belongs on the nearest ranks?")
+    lesson = Lesson(comm, __file__, __doc__)
     found = {nesting: simulated(nesting) for nesting in NESTINGS}
     expected, best, alone = predicted(**SIZES), found[NESTINGS[0]], step(comm)
     rows = [Row(f"{axis} sends", expected[axis], sum(best.traffic[axis].values()), "B")

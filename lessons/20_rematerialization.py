@@ -41,8 +41,7 @@ NONE, FULL, ROOT = "none", "full: each block a segment", "√L segments"
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Rematerialization: what does it cost to recompute "
-                                    "activations?")
+    lesson = Lesson(comm, __file__, __doc__)
     lesson.say("First equal layers: an MLP. A ReLU's result is the next layer's input, so each "
                "layer adds one array. Arrays alive at the peak:")
     rows, growth = grow(DEPTHS, SNAPSHOTS)

@@ -118,7 +118,7 @@ def states_in_file() -> tuple[int, int]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Offload: what does a slow link cost?")
+    lesson = Lesson(comm, __file__, __doc__)
     kept, moved = train(False), train(True)
     assert np.array_equal(kept.gradient, moved.gradient), "not the same, bit for bit"
     saved = gpt_activations(CONFIG, BATCH)

@@ -52,7 +52,7 @@ def drift() -> dict[str, list[float]]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "What is lost in 16 bits, and how is it kept?")
+    lesson = Lesson(comm, __file__, __doc__)
     gradients, weights = gradients_of_all_operations(), drift()
     gradients = gradients[gradients != 0]
     scaled = gradients * np.float32(2**16)

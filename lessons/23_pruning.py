@@ -129,8 +129,7 @@ def report(lesson: Lesson, dense: MLP, results: dict[str, Pruned]) -> dict[str, 
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Pruning: without four of five weights, what do size, FLOPs "
-                    "and time become?")
+    lesson = Lesson(comm, __file__, __doc__)
     dense = MLP(SIZES).initialize(0)
     train(comm, dense, range(STEPS))
     recipes = {"dense": ("nothing", 0.0), "80 % gone": ("magnitude", 0.8),

@@ -78,7 +78,7 @@ def num_bytes(model: MLP) -> int:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Quantization: how few bits does a weight need?")
+    lesson = Lesson(comm, __file__, __doc__)
     trained = train(comm, MLP(SIZES).initialize(0), 0, STEPS).state_dict()
     model = fresh(trained)
     w, x = weight_rows(model[0]), digits().train_x[:256]

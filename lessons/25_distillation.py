@@ -131,8 +131,7 @@ def telling(teacher: Module) -> tuple[int, dict]:
 
 
 def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, "Distillation: what does a teacher know that a label does not "
-                    "say?", min_ranks=2)
+    lesson = Lesson(comm, __file__, __doc__, 2)
     teacher = taught_teacher(comm)
     temperatures(lesson, teacher)
     losses = students(comm, lesson, teacher)

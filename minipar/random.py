@@ -3,7 +3,7 @@
     generator(seed, "h.0.attn.c_attn.weight")   the same numbers on every rank, layout and platform
 
 Dropout masks come from one endless stream of 16-bit numbers for each (seed, step, layer).  Sample i
-of the global batch owns the numbers i·size … (i+1)·size, where size is its number of elements:
+of the global batch owns the numbers i·size … (i+1)·size - 1, where size is its number of elements:
 
     stream   | sample 0     | sample 1     | sample 2     | …
                               └ a rank jumps to the part that it holds, and draws only that
@@ -49,7 +49,7 @@ def generator(seed: int, *names: str | int) -> np.random.Generator:
 
 
 def _numbers(key: int, start: int, stop: int) -> np.ndarray:
-    """The uint16 numbers `start` … `stop` of the stream that belongs to `key`: (stop - start,)."""
+    """Numbers `start` … `stop` - 1 of the uint16 stream that belongs to `key`: (stop - start,)."""
     count, skip = divmod(start, NUMBERS_PER_COUNT)
     length = stop - start
     words = np.random.Philox(key=key, counter=count).random_raw(-(-(skip + length) // 4))
@@ -58,28 +58,28 @@ def _numbers(key: int, start: int, stop: int) -> np.ndarray:
 
 def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.ndarray,
                  shape: tuple[int, ...], rate: float,
-                 box: tuple[slice, ...] | None = None) -> np.ndarray:
+                 cuts: tuple[slice, ...] | None = None) -> np.ndarray:
     """The boolean mask (len(samples), *shape) of elements to keep, with probability 1 - rate each.
 
-    `samples` are the global numbers of the samples, `shape` is the whole shape of one.  With `box`,
-    a slice for each of its leading axes, only the part mask[:, *box] is drawn.  The probability is
-    rounded to a multiple of 2⁻¹⁶.  Raises ValueError for a rate that is not in [0, 1), for negative
-    samples and for a box that does not fit.
+    `samples` are the global numbers of the samples, `shape` is the whole shape of one.  With
+    `cuts`, a slice for each of its leading axes, only the part mask[:, *cuts] is drawn.  The
+    probability is rounded to a multiple of 2⁻¹⁶.  Raises ValueError for a rate that is not in
+    [0, 1), for negative samples and for cuts that do not fit.
     """
-    samples, box = np.asarray(samples), tuple(box or ())
+    samples, cuts = np.asarray(samples), tuple(cuts or ())
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate is in [0, 1), not {rate}")
     if samples.ndim != 1 or samples.size and (samples.dtype.kind not in "iu" or samples.min() < 0):
         raise ValueError(f"samples are global sample numbers 0, 1, …, one axis, not {samples!r}")
-    if len(box) > len(shape) or not all(isinstance(part, slice) for part in box):
-        raise ValueError(f"a box is one slice for each leading axis of {shape}, not {box}")
+    if len(cuts) > len(shape) or not all(isinstance(part, slice) for part in cuts):
+        raise ValueError(f"cuts are one slice for each leading axis of {shape}, not {cuts}")
     key, threshold = _key(seed, step, "dropout", layer), round(rate * 2**16)
     size, start, part = math.prod(shape), 0, tuple(shape)
-    rows = range(shape[0])[box[0]] if box else range(0)
-    if box and rows.step == 1 and len(rows) < shape[0]:
+    rows = range(shape[0])[cuts[0]] if cuts else range(0)
+    if cuts and rows.step == 1 and len(rows) < shape[0]:
         # A stretch of each sample: only that is drawn, one sample at a time.
         start, part = rows.start * math.prod(shape[1:]), (len(rows), *shape[1:])
-        box, runs = (slice(None), *box[1:]), samples[:, None]
+        cuts, runs = (slice(None), *cuts[1:]), samples[:, None]
     else:
         # Samples in a row own one stretch of the stream: it is drawn at once.
         runs = np.split(samples, np.flatnonzero(np.diff(samples) != 1) + 1)
@@ -91,7 +91,7 @@ def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.n
             numbers = _numbers(key, first, first + run.size * keep.shape[1])
             keep[done:done + run.size] = numbers.reshape(run.size, -1) >= threshold
             done += run.size
-    return np.ascontiguousarray(keep.reshape(len(samples), *part)[:, *box])
+    return np.ascontiguousarray(keep.reshape(len(samples), *part)[:, *cuts])
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,7 +95,7 @@ def test_wrong_samples_and_boxes_are_refused():
         with pytest.raises(ValueError, match="global sample numbers"):
             dropout_mask(0, 0, "drop", samples, (3,), 0.5)
     for box in ((slice(1), slice(1)), (1,)):
-        with pytest.raises(ValueError, match="a box is one slice"):
+        with pytest.raises(ValueError, match="cuts are one slice for each leading axis"):
             dropout_mask(0, 0, "drop", [1], (3,), 0.5, box)
 
 

@@ -1,9 +1,9 @@
 """The frame of every lesson: a question, tables of predicted and measured, a picture, a takeaway.
 
     def main(comm):
-        lesson = Lesson(comm, __file__, "Messages: why did it hang?")
+        lesson = Lesson(comm, __file__, __doc__)
         lesson.table([Row("bytes sent", predicted, measured, "B")])     # asserted equal
-        lesson.picture(lambda path: draw_timeline(trace, path))         # out/01_messages.png
+        lesson.picture(lambda path: draw_space_time(path, run))       # out/01_messages.png
         lesson.takeaway("…")
         lesson.exercises(questions=["…?"])
 
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     """One line of a table: a predicted value, and the one that was counted or timed.
 
     `rule` says what is asserted: "=" equal (floats to 1e-9), "≤" measured is at most predicted,
-    "≈" nothing: for seconds.
+    "≈" nothing: for seconds, and for other values that need not be exact.
     """
 
     what: str
@@ -76,11 +76,12 @@ class Row(NamedTuple):
 class Lesson:
     """A lesson's output; constructing it reads the command line and prints the header.
 
-    `file` is the lesson's __file__.  Raises UsageError for an unknown option, or if there are fewer
+    `file` is the lesson's __file__, and `docstring` its __doc__, whose first line has the question
+    that the header asks.  Raises UsageError for an unknown option, or if there are fewer
     than `min_ranks` ranks.
     """
 
-    def __init__(self, comm: Communicator, file: str, question: str, min_ranks: int = 1):
+    def __init__(self, comm: Communicator, file: str, docstring: str, min_ranks: int = 1):
         self.comm, self.name = comm, Path(file).stem
         self.options = _options(sys.argv[1:], Path(file).name)
         if comm.size < min_ranks:
@@ -93,6 +94,7 @@ class Lesson:
         ranks = f"{comm.size} {kind} rank{'s' if comm.size > 1 else ''}"
         number, _, title = self.name.partition("_")
         self.console.rule(f"[bold]Lesson {number}: {title.replace('_', ' ')}")
+        question = docstring.partition("\n")[0].partition(". ")[2]
         self.console.print(f"[bold]{question}[/]  [dim]({ranks})[/]\n")
         crowded = _crowded(comm)
         if crowded:

@@ -59,13 +59,13 @@ class TwoColumns(Module):
         first, second = self.columns
         return first.after(both) + second.after(both)
 
-    def criterion(self, logits: Tensor, labels: Array, num_targets: float | None = None) -> Tensor:
-        """Cross-entropy, summed and divided by `num_targets`."""
-        return ag.cross_entropy(logits, labels, num_targets)
+    def criterion(self, logits: Tensor, labels: Array, loss_divisor: float | None = None) -> Tensor:
+        """Cross-entropy, summed and divided by `loss_divisor`."""
+        return ag.cross_entropy(logits, labels, loss_divisor)
 
-    def loss(self, images: Array, labels: Array, num_targets: float | None = None) -> Tensor:
+    def loss(self, images: Array, labels: Array, loss_divisor: float | None = None) -> Tensor:
         """The loss of a batch of images."""
-        return self.criterion(self.after(self.before(images)), labels, num_targets)
+        return self.criterion(self.after(self.before(images)), labels, loss_divisor)
 
 
 @chain.register
@@ -77,9 +77,9 @@ def _(model: TwoColumns) -> list[ChainPart]:
                  [layer for column in model.columns for layer in (column.conv3, column.fc)])]
 
 
-def loss_in_columns(model: TwoColumns, images: Array, labels: Array, num_targets: float,
+def loss_in_columns(model: TwoColumns, images: Array, labels: Array, loss_divisor: float,
                     comm: Communicator) -> Tensor:
     """The same loss with column r on rank r of two; both ranks get it."""
     column = model.columns[comm.rank]
     both = all_gather(column.before(images), comm, CHANNEL)
-    return model.criterion(reduce_from(column.after(both), comm), labels, num_targets)
+    return model.criterion(reduce_from(column.after(both), comm), labels, loss_divisor)

@@ -2,8 +2,8 @@
 
     Linear  forward   2·rows·in·out FLOPs   bytes of its operands and result   from t0 to t1
 
-It counts FLOPs, bytes and calls exactly, and tells a clock: on a simulated rank the reported work
-makes virtual time pass, on a real rank the clock is the wall's.
+It counts FLOPs, bytes and calls exactly, and reports to a clock: on a simulated rank the reported
+work makes virtual time pass, on a real rank the clock is the wall's.
 
 FLOPs are those that run, not those of a formula:
 

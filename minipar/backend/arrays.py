@@ -28,7 +28,7 @@ def is_gpu(array: Array) -> bool:
 
 
 def asarray_like(values: Any, array: Array) -> Array:
-    """`values` (host numbers) as an array of the kind of `array`: on its device, its own dtype."""
+    """`values` (host numbers) on the device of `array`, keeping the dtype of `values`."""
     if is_host(array):
         return np.asarray(values)
     if is_gpu(array):

@@ -44,7 +44,8 @@ class Checkpoint:
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write `checkpoint` into `folder`; the one that was there becomes the previous one.
 
-    Returns the path of the new file.  Raises OSError, which names it; then nothing has changed.
+    Returns the path of the new file.  If writing fails, raises OSError and leaves the
+    old checkpoint.
     """
     path = folder / NEWEST
     description = json.dumps({"format": FORMAT, **checkpoint.description}, indent=1).encode()

@@ -79,9 +79,9 @@ def start_work(function: Callable, comm: Communicator, *args: Any, **options: An
     if engine is None:
         engine = comm.rank_state.engine = comm.make_progress_engine()
     comm.num_works += 1
-    own = engine.communicator(comm)         # the same ranks, with messages of its own
-    own.label, own.started = comm.label, source_line(sys._getframe())
-    work = Work(engine, own.rank_state, lambda: function(own, *args, **options))
+    own_comm = engine.communicator(comm)         # the same ranks, with messages of its own
+    own_comm.label, own_comm.started = comm.label, source_line(sys._getframe())
+    work = Work(engine, own_comm.rank_state, lambda: function(own_comm, *args, **options))
     work.resume()
     return work
 

@@ -169,17 +169,17 @@ class GPT(Module):
         """The logits (b, t, V) of ids (b, t)."""
         return self(ids)
 
-    def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None,
+    def criterion(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
                   ignore_index: int | None = None) -> Tensor:
         """Cross-entropy of targets (b, t) under logits (b, t, V)."""
         ignored = self.ignore_index if ignore_index is None else ignore_index
-        return ag.cross_entropy(logits, targets, num_targets, ignored)
+        return ag.cross_entropy(logits, targets, loss_divisor, ignored)
 
-    def loss(self, ids: Array, targets: Array, num_targets: float | None = None,
+    def loss(self, ids: Array, targets: Array, loss_divisor: float | None = None,
              ignore_index: int | None = None) -> Tensor:
-        """Cross-entropy in nats of targets (b, t), summed and divided by `num_targets`.
+        """Cross-entropy in nats of targets (b, t), summed and divided by `loss_divisor`.
 
         Targets equal to `ignore_index` do not count: by default `self.ignore_index`, -100, which
         strategies use, too.
         """
-        return self.criterion(self(ids), targets, num_targets, ignore_index)
+        return self.criterion(self(ids), targets, loss_divisor, ignore_index)

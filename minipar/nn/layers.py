@@ -69,10 +69,10 @@ class Dropout(Module):
             raise ValueError(f"a dropout rate is in [0, 1), not {rate}")
         self.rate = rate
 
-    def mask(self, x: Array, shape: tuple[int, ...], box: tuple[slice, ...] = ()) -> Array | None:
+    def mask(self, x: Array, shape: tuple[int, ...], cuts: tuple[slice, ...] = ()) -> Array | None:
         """The mask (batch, *shape) of elements to keep, on the device of x; None when not training.
 
-        With `box`, slices of the leading axes of `shape`, only that part of the mask.
+        With `cuts`, slices of the leading axes of `shape`, only that part of the mask.
         """
         step = current_step()
         if step is None or not self.rate:
@@ -84,10 +84,10 @@ class Dropout(Module):
             raise ValueError("a dropout layer draws its masks by its name, and this one has none: "
                              "call initialize() on the model that it is part of")
         if not (is_host(x) or is_gpu(x)):       # an array without numbers: nothing to draw
-            part = [len(range(n)[cut]) for n, cut in zip(shape, box)]
+            part = [len(range(n)[cut]) for n, cut in zip(shape, cuts)]
             return np.empty_like(x, shape=(x.shape[0], *part, *shape[len(part):]), dtype=bool)
         keep = dropout_mask(step.seed, step.step, self.full_name, step.samples, shape, self.rate,
-                            box)
+                            cuts)
         return asarray_like(keep, x)
 
     def forward(self, x: Tensor) -> Tensor:

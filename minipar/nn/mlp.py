@@ -36,10 +36,10 @@ class MLP(Sequential):
         """The output for an array x (batch, sizes[0])."""
         return self(Tensor(x))
 
-    def criterion(self, logits: Tensor, labels: Array, num_targets: float | None = None) -> Tensor:
+    def criterion(self, logits: Tensor, labels: Array, loss_divisor: float | None = None) -> Tensor:
         """Cross-entropy of the labels (batch,) under logits (batch, classes)."""
-        return cross_entropy(logits, labels, num_targets, self.ignore_index)
+        return cross_entropy(logits, labels, loss_divisor, self.ignore_index)
 
-    def loss(self, x: Array, labels: Array, num_targets: float | None = None) -> Tensor:
-        """Cross-entropy of the labels (batch,), summed and divided by `num_targets`."""
-        return self.criterion(self.logits(x), labels, num_targets)
+    def loss(self, x: Array, labels: Array, loss_divisor: float | None = None) -> Tensor:
+        """Cross-entropy of the labels (batch,), summed and divided by `loss_divisor`."""
+        return self.criterion(self.logits(x), labels, loss_divisor)

@@ -107,7 +107,7 @@ class Module(ModuleMethods):
             module._transforms.insert(0 if first else len(module._transforms), transform)
 
     def initialize(self, seed: int = 0, dtype: Any = np.float32, array: Array = None):
-        """Give every parameter its initial values, in one flat slab per placement; return self.
+        """Give every parameter its initial values, in one slab per way of replication; return self.
 
         Values are drawn in float64 from a generator seeded by (seed, full name), so they do not
         depend on dtype, layout or order.  `array` (default a NumPy array) decides where they live:
@@ -134,10 +134,10 @@ class Module(ModuleMethods):
 
     def make_slabs(self, like: Array) -> None:
         """Put the parameters into slabs of the kind of `like`, one for each way of replication."""
-        placements: dict[tuple[str, ...], list] = {}
+        by_replication: dict[tuple[str, ...], list] = {}
         for name, parameter in self.named_parameters():
-            placements.setdefault(parameter.replicated, []).append((name, parameter))
-        self.slabs = [Slab(named, like) for named in placements.values() or [[]]]
+            by_replication.setdefault(parameter.replicated, []).append((name, parameter))
+        self.slabs = [Slab(named, like) for named in by_replication.values() or [[]]]
 
     def zero_grad(self) -> None:
         """Forget all gradients."""

@@ -91,6 +91,7 @@ def shard_by_block(model: Module, comm: Communicator, hybrid_shard: int | None =
 
 
 BUCKETS = ("wire", "bucket_mb", "first_bucket_mb")
+# "dp" is the class DataParallel, as in PyTorch Lightning; the axis dp of a mesh is any of them.
 STRATEGIES = {
     "dp": StrategyEntry("rank 0 drives (DataParallel)", DataParallel, cost=None),
     "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)",
@@ -98,12 +99,12 @@ STRATEGIES = {
                          over_dp=AllReduceOverDP),
     "zero1": StrategyEntry("optimizer states sharded (ZeRO-1)", ZeRO1, BUCKETS,
                            PaperCost((STATES,)), ShardedStatesOverDP),
-    "zero2": StrategyEntry("and gradients (ZeRO-2)", ZeRO2, BUCKETS,
+    "zero2": StrategyEntry("optimizer states and gradients sharded (ZeRO-2)", ZeRO2, BUCKETS,
                            PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
-    "zero3": StrategyEntry("and parameters, each weight gathered by itself (ZeRO-3)", ZeRO3,
+    "zero3": StrategyEntry("parameters sharded too, each weight gathered by itself (ZeRO-3)", ZeRO3,
                            cost=PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
     "fsdp": StrategyEntry(
-        "the same, gathered by block (fully_shard)", shard_by_block,
+        "parameters sharded too, gathered by block (fully_shard)", shard_by_block,
         ("wire", "gather_wire", "hybrid_shard", "reshard_after_forward", "prefetch"),
         PaperCost((STATES, GRADIENTS, PARAMETERS), True, True), FullyShardedOverDP),
 }
@@ -117,7 +118,7 @@ def names_with(option: str) -> list[str]:
     return [name for name, entry in STRATEGIES.items() if option in entry.options]
 
 
-def make_strategy(name: str, model: Module, mesh: Communicator | DeviceMesh,
+def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
                   **options: Any) -> Strategy:
     """The strategy of that name over the ranks of a communicator, or over the axes of a mesh.
 
@@ -129,17 +130,17 @@ def make_strategy(name: str, model: Module, mesh: Communicator | DeviceMesh,
     """
     if name not in STRATEGIES:
         raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(STRATEGIES)}")
-    if isinstance(mesh, DeviceMesh) and set(mesh.axes) != {"dp"}:
+    if isinstance(ranks, DeviceMesh) and set(ranks.axes) != {"dp"}:
         for option in options.keys() - set(ON_A_MESH):
             raise ValueError(f"{option} does not go with pp or tp: leave it out")
-        return make_hybrid(model, mesh, data_parallel=name, **options)
+        return make_hybrid(model, ranks, data_parallel=name, **options)
     entry = STRATEGIES[name]
     for option in options.keys() - set(entry.options):
         if option == "gather_wire":
             raise ValueError(f"{name} gathers no units of weights: choose fsdp")
         others = " or ".join(names_with(option)) or "a mesh with pp or tp"
         raise ValueError(f"{option} goes with {others}, not with {name}")
-    return entry.make(model, mesh.comm if isinstance(mesh, DeviceMesh) else mesh, **options)
+    return entry.make(model, ranks.comm if isinstance(ranks, DeviceMesh) else ranks, **options)
 
 
 def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b", *,

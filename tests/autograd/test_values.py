@@ -127,7 +127,7 @@ def test_cross_entropy_skips_ignored_rows_and_divides_by_what_it_is_told():
     total = sum(math.log(sum(np.exp(row))) - row[target] for row, target in rows)
     assert ag.count_targets(targets) == len(rows) == 3
     close(ag.cross_entropy(logits, targets), total / 3)
-    close(ag.cross_entropy(logits, targets, num_targets=12.0), total / 12)
+    close(ag.cross_entropy(logits, targets, loss_divisor=12.0), total / 12)
     close(ag.cross_entropy(logits, np.where(targets < 0, 99, targets), ignore_index=99), total / 3)
 
 

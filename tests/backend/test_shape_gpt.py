@@ -26,7 +26,7 @@ def train(model, ids, make_optimizer=AdamW, num_steps=2):
         for step in range(num_steps):
             optimizer.zero_grad()
             with training_step(0, step, range(ids.shape[0])), ledger.recording():
-                loss = model.loss(ids, ids, num_targets=float(ids.size))
+                loss = model.loss(ids, ids, loss_divisor=float(ids.size))
             live = ledger.live
             loss.backward()
             clip_grad_norm(model.slabs, 1.0)

@@ -54,13 +54,13 @@ def test_layer_norm_backward_only_reads_g():
     direction_is_only_read(layer_norm(tensor(3, 4), tensor(4), tensor(4, seed=1)))
 
 
-def by_hand(logits, targets, denominator, ignore_index=-100):
-    """The loss in the plainest form: Σ -log softmax(row)[target] / denominator."""
+def by_hand(logits, targets, loss_divisor, ignore_index=-100):
+    """The loss in the plainest form: Σ -log softmax(row)[target] / loss_divisor."""
     total = 0.0
     for row, target in zip(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)):
         if target != ignore_index:
             total += np.log(np.sum(np.exp(row - row.max()))) - (row[target] - row.max())
-    return total / denominator
+    return total / loss_divisor
 
 
 TARGETS = np.array([[1, -100, 4], [0, 2, -100]])
@@ -76,12 +76,12 @@ def test_cross_entropy_is_the_negative_log_likelihood():
 def test_cross_entropy_divides_by_num_targets():
     logits = tensor(2, 3, 5)
     loss, expected = cross_entropy(logits, TARGETS, 10).data, by_hand(logits.data, TARGETS, 10)
-    assert abs(loss - expected) < 1e-13, f"with num_targets=10 the loss is {loss}, not {expected}"
+    assert abs(loss - expected) < 1e-13, f"with loss_divisor=10 the loss is {loss}, not {expected}"
 
 
-@pytest.mark.parametrize("num_targets", [None, 10])
-def test_cross_entropy_gradient_by_differences(num_targets):
-    gradcheck(lambda x: cross_entropy(x, TARGETS, num_targets), tensor(2, 3, 5))
+@pytest.mark.parametrize("loss_divisor", [None, 10])
+def test_cross_entropy_gradient_by_differences(loss_divisor):
+    gradcheck(lambda x: cross_entropy(x, TARGETS, loss_divisor), tensor(2, 3, 5))
 
 
 def test_cross_entropy_gives_ignored_rows_no_gradient():

@@ -79,7 +79,7 @@ def test_copy_to_on_the_weights_is_data_parallelism(p):
         model = MLP([4, 5, 3]).initialize(0, dtype=np.float64)
         if comm is not None:
             data.data_parallel(model, comm)
-        model.loss(x[rows], labels[rows], num_targets=12).backward()
+        model.loss(x[rows], labels[rows], loss_divisor=12).backward()
         return model.slabs[0].complete_grad()
     expected = gradient(None, slice(None))
     results, _ = Cluster(p).run(lambda comm: gradient(comm, slice(comm.rank, 12, p)))

@@ -83,8 +83,8 @@ def test_no_page_is_left_over():
 def test_the_terminal_answers_if_asked(kit, capsys, monkeypatch, asked):
     monkeypatch.setattr(sys, "argv", ["lesson", *["--answers"] * asked])
     questions = questions_of(LESSONS[0])
-    simulate(lambda comm: kit.Lesson(comm, str(LESSONS[0]), "?").exercises(questions=questions),
-             Cluster(2))
+    simulate(lambda comm: kit.Lesson(comm, str(LESSONS[0]), "Lesson 00. ?")
+             .exercises(questions=questions), Cluster(2))
     printed = " ".join(capsys.readouterr().out.split())
     for question, answer in kit.answers_of(LESSONS[0].stem).items():
         assert printed.count(f"• {question}") == 1, "not once: rank 0 alone prints"
@@ -98,7 +98,7 @@ def test_ranks_that_share_cores_are_told(world, kit, monkeypatch, capsys, shared
     """Simulated ranks share nothing: their time is virtual."""
     def body(comm):
         monkeypatch.setattr(kit, "cores", lambda: [0] if shared else [comm.rank, 7])
-        kit.Lesson(comm, "lessons/00_x.py", "?")
+        kit.Lesson(comm, "lessons/00_x.py", "Lesson 00. ?")
         return comm.rank
     ranks, printed = world.run(body), capsys.readouterr().out
     is_told = shared and 0 in ranks and len(ranks) == 1

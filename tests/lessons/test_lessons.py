@@ -143,7 +143,7 @@ def test_a_wrong_option_is_one_line():
 
 def test_a_row_that_does_not_hold_ends_the_lesson():
     code = ("from support.kit import Lesson, Row; from minipar.launcher import launch\n"
-            "launch(lambda comm: Lesson(comm, 'lessons/00_x.py', '?').table("
+            "launch(lambda comm: Lesson(comm, 'lessons/00_x.py', 'Lesson 00. ?').table("
             "[Row('bytes', 8, 9, 'B', {rule!r})]))")
     for rule, holds in (("=", False), ("≤", False), ("≈", True)):
         done = subprocess.run([sys.executable, "-c", code.format(rule=rule)], timeout=60,

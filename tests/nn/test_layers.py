@@ -100,7 +100,7 @@ def test_losses_and_gradients_of_shards_add_up_to_those_of_the_batch_with_dropou
         model, loss = GPT(CONFIG).initialize(0, np.float64), 0
         for rows in parts:
             with training_step(1, 2, rows):
-                part = model.loss(IDS[rows], IDS[rows], num_targets=IDS.size)
+                part = model.loss(IDS[rows], IDS[rows], loss_divisor=IDS.size)
                 part.backward()
             loss += part.item()
         return loss, model.slabs[0].grad

@@ -32,7 +32,7 @@ def train(comm, make, mesh=None):
     for x, labels in zip(X, LABELS):
         optimizer.zero_grad()
         with strategy.forward_context():
-            loss = strategy.model.loss(x[mine], labels[mine], num_targets=8)
+            loss = strategy.model.loss(x[mine], labels[mine], loss_divisor=8)
         strategy.backward(loss)
         strategy.step(optimizer)
     return strategy.state_dict()
@@ -72,7 +72,7 @@ def test_where_a_batch_is_computed_as_a_whole_one_is_told_so(name):
         for context, error in ((strategy.forward_context, ValueError), (nullcontext, Exception)):
             with pytest.raises(error, match=INSTEAD), \
                     context():
-                strategy.model.loss(x, labels, num_targets=10)
+                strategy.model.loss(x, labels, loss_divisor=10)
         with pytest.raises(ValueError, match=INSTEAD):
             strategy.backward(Tensor(np.ones(()), requires_grad=True))
     Cluster(4).run(body)

@@ -33,4 +33,4 @@ def cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
             Refused(gathers, "gathers no units of weights: choose fsdp", slow))
 
 
-QUANTIZED = [Matrix("Integers on the way", ROWS, COLUMNS, dict(cells()))]
+QUANTIZED = [Matrix("Quantized messages", ROWS, COLUMNS, dict(cells()))]

@@ -37,9 +37,9 @@ class Picky(Module):
                 total = total + side(Tensor(x)) * rows.astype(x.dtype)
         return self.head(total)
 
-    def loss(self, x: np.ndarray, labels: np.ndarray, num_targets: float | None = None) -> Tensor:
-        """Cross-entropy of the labels (b,), summed and divided by `num_targets`."""
-        return cross_entropy(self.logits(x), labels, num_targets)
+    def loss(self, x: np.ndarray, labels: np.ndarray, loss_divisor: float | None = None) -> Tensor:
+        """Cross-entropy of the labels (b,), summed and divided by `loss_divisor`."""
+        return cross_entropy(self.logits(x), labels, loss_divisor)
 
 
 def batch(step: int, num_groups: int) -> tuple[np.ndarray, np.ndarray]:

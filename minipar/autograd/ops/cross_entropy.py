@@ -12,9 +12,9 @@ IGNORE_INDEX = -100     # the target that does not count, as in PyTorch
 
 
 class CrossEntropy(Function):
-    """y = Σ -ln softmax(logits)[target] / denominator over the rows whose target counts.
+    """y = Σ -ln softmax(logits)[target] / loss_divisor over the rows whose target counts.
 
-    Saves dlogits = (softmax - one-hot) / denominator itself, in place of the logits.
+    Saves dlogits = (softmax - one-hot) / loss_divisor itself, in place of the logits.
     """
 
     expects = "logits (..., classes) and integer targets (...)"
@@ -25,7 +25,7 @@ class CrossEntropy(Function):
         return (4 + has_gradient) * n + (4 + 4 * has_gradient) * num_rows + 1, [n, 0]
 
     @staticmethod
-    def forward(ctx, logits, targets, denominator, ignore_index):
+    def forward(ctx, logits, targets, loss_divisor, ignore_index):
         if targets.shape != logits.shape[:-1] or targets.dtype.kind not in "iu":
             raise ValueError("targets are one class number for each row of logits")
         d = rows(logits)
@@ -39,11 +39,11 @@ class CrossEntropy(Function):
         at_target = np.take_along_axis(d, targets, axis=-1)
         np.exp(d, out=d)
         total = row_sum(d)
-        loss = np.sum((np.log(total) - at_target) * counts) / denominator
+        loss = np.sum((np.log(total) - at_target) * counts) / loss_divisor
         if ctx.needs_grad[0]:
-            d *= counts / (total * denominator)
+            d *= counts / (total * loss_divisor)
             at_target = np.take_along_axis(d, targets, axis=-1)
-            at_target -= counts / denominator
+            at_target -= counts / loss_divisor
             np.put_along_axis(d, targets, at_target, axis=-1)
             ctx.save(d.reshape(logits.shape))
         return loss
@@ -59,15 +59,15 @@ def count_targets(targets: Array, ignore_index: int = IGNORE_INDEX) -> int:
     return int(np.sum(targets != ignore_index))
 
 
-def cross_entropy(logits: Tensor, targets: Array, num_targets: float | None = None,
+def cross_entropy(logits: Tensor, targets: Array, loss_divisor: float | None = None,
                   ignore_index: int = IGNORE_INDEX) -> Tensor:
     """Mean negative log-likelihood in nats of targets (...) under logits (..., classes).
 
-    Targets equal to `ignore_index` do not count.  The sum is divided by `num_targets`, by default
+    Targets equal to `ignore_index` do not count.  The sum is divided by `loss_divisor`, by default
     the number of targets in this call that count (at least 1).  In data-parallel training it is the
     *global* number, so that the losses and gradients of all ranks simply add up.
     """
-    if num_targets is None:
-        num_targets = count_targets(targets, ignore_index) or 1
-    return CrossEntropy.apply(logits, targets, denominator=float(num_targets),
+    if loss_divisor is None:
+        loss_divisor = count_targets(targets, ignore_index) or 1
+    return CrossEntropy.apply(logits, targets, loss_divisor=float(loss_divisor),
                               ignore_index=ignore_index)

@@ -1,7 +1,7 @@
 """The exact cost of each algorithm, from the messages of each round.
 
-Written independently of the collectives' code, from the pictures in its docstrings: lists of rounds
-(times combined, [(source, dest, elements), …]), which `critical` adds up.
+Derived from the pictures in the collectives' docstrings, not from their code.  Each prediction is a
+list of rounds (times combined, [(source, dest, elements), …]); `critical` adds them up.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -32,11 +32,11 @@ def raise_cause(stuck: list[Rank], cluster: Any) -> None:
 
 def describe_stuck(stuck: list[Rank], cluster: Any) -> str:
     """The report of a deadlock: a line for each stuck rank, and advice."""
-    parts = sorted({getattr(rank.waiting, "label", "") for rank in stuck} - {""})
+    collectives = sorted({getattr(rank.waiting, "label", "") for rank in stuck} - {""})
     advice = ("Every send needs its receive, in an order that lets both be reached: try sendrecv, "
               "or let one rank receive first.")
-    if len(parts) > 1:
-        advice = (f"Some ranks are in {', others in '.join(parts)}: all ranks call their "
+    if len(collectives) > 1:
+        advice = (f"Some ranks are in {', others in '.join(collectives)}: all ranks call their "
                   "collectives in the same order, also those of several communicators.")
     return "\n  ".join(["deadlock: no rank can go on", *describe_waits(stuck, cluster)]
                        ) + "\n" + advice

@@ -172,29 +172,29 @@ class Distillation(Module):
         raise ValueError("the loss of distillation is more than a function of the logits, which a "
                          "strategy asked for: train with any strategy but dp")
 
-    def loss(self, inputs: Array, targets: Array, num_targets: float | None = None) -> Tensor:
-        """The weighted sum of the terms, in nats, over the targets that count, / `num_targets`."""
+    def loss(self, inputs: Array, targets: Array, loss_divisor: float | None = None) -> Tensor:
+        """The weighted sum of the terms, in nats, over the targets that count, / `loss_divisor`."""
         recipe, taught = self.recipe, self.teacher(inputs)
         own = run_with_taps(self.student, inputs, *recipe.watched(0))
-        num_targets = num_targets or count_targets(targets, self.ignore_index) or 1
+        loss_divisor = loss_divisor or count_targets(targets, self.ignore_index) or 1
         counts = targets != self.ignore_index
         terms = []
         if recipe.alpha < 1:
             terms.append((1 - recipe.alpha)
-                         * self.student.criterion(own.logits, targets, num_targets))
+                         * self.student.criterion(own.logits, targets, loss_divisor))
         if recipe.alpha:
             terms.append(recipe.alpha * soft_cross_entropy(
-                own.logits, taught.logits.data, targets, recipe.temperature, num_targets,
+                own.logits, taught.logits.data, targets, recipe.temperature, loss_divisor,
                 self.ignore_index))
         for project, x, target in zip(self.projections, own.hidden, taught.hidden):
-            terms.append(recipe.hidden * distance(project(x), target.data, counts, num_targets,
+            terms.append(recipe.hidden * distance(project(x), target.data, counts, loss_divisor,
                                                   recipe.kind))
         for x, target in zip(own.attention, taught.attention):
-            terms.append(recipe.attention * map_distance(x, target, counts, num_targets))
+            terms.append(recipe.attention * map_distance(x, target, counts, loss_divisor))
         return sum(terms[1:], terms[0])
 
 
-def map_distance(x: Tensor, target: Tensor, counts: Array, num_targets: float) -> Tensor:
+def map_distance(x: Tensor, target: Tensor, counts: Array, loss_divisor: float) -> Tensor:
     """The distance of scores x (b, heads, t, t) from a teacher's, over queries that count (b, t).
 
     It is the mean squared difference over heads and keys, before the softmax (Jiao et al. 2020,
@@ -204,7 +204,7 @@ def map_distance(x: Tensor, target: Tensor, counts: Array, num_targets: float) -
     if x.shape[1] != target.shape[1]:
         x, target = (ag.mean(maps, 1, keepdims=True) for maps in (x, target))
     rows = np.broadcast_to(counts[:, None], x.shape[:-1])
-    return distance(x, target.data, rows, num_targets * x.shape[1])
+    return distance(x, target.data, rows, loss_divisor * x.shape[1])
 
 
 def without_projections(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -27,7 +27,7 @@ def layer_pairs(num_student: int, num_teacher: int) -> list[tuple[int, int]]:
 
 
 class SquaredError(Function):
-    """y = Σ ‖x - target‖² / n / denominator over the rows that count; n numbers a row."""
+    """y = Σ ‖x - target‖² / n / loss_divisor over the rows that count; n numbers a row."""
 
     expects = "x and target (..., n), and which rows count (...)"
 
@@ -36,11 +36,11 @@ class SquaredError(Function):
         return 4 * x.size + counts.size + 1, [x.size, 0, 0]
 
     @staticmethod
-    def forward(ctx, x, target, counts, denominator):
+    def forward(ctx, x, target, counts, loss_divisor):
         if x.shape != target.shape or counts.shape != x.shape[:-1]:
             raise ValueError("shapes do not fit together")
         d = np.where(counts[..., None], x - target, 0)
-        scale = 1 / (x.shape[-1] * denominator)
+        scale = 1 / (x.shape[-1] * loss_divisor)
         loss = np.sum(row_dot(d, d)) * scale
         d *= 2 * scale
         ctx.save(d)
@@ -53,7 +53,7 @@ class SquaredError(Function):
 
 
 class CosineDistance(Function):
-    """y = Σ (1 - cos) / denominator over the rows that count;  dx = (cos u - v) / ‖x‖.
+    """y = Σ (1 - cos) / loss_divisor over the rows that count;  dx = (cos u - v) / ‖x‖.
 
     u and v are x and the target scaled to length 1; the length of x does not matter.
     """
@@ -65,7 +65,7 @@ class CosineDistance(Function):
         return 11 * x.size + 9 * counts.size + 1, [x.size, 0, 0]
 
     @staticmethod
-    def forward(ctx, x, target, counts, denominator):
+    def forward(ctx, x, target, counts, loss_divisor):
         if x.shape != target.shape or counts.shape != x.shape[:-1]:
             raise ValueError("shapes do not fit together")
         counts = counts[..., None]
@@ -76,9 +76,9 @@ class CosineDistance(Function):
         cosine = row_dot(u, v)
         u *= cosine
         u -= v
-        u *= counts / (length * denominator)
+        u *= counts / (length * loss_divisor)
         ctx.save(u)
-        return np.sum((1 - cosine) * counts) / denominator
+        return np.sum((1 - cosine) * counts) / loss_divisor
 
     @staticmethod
     def backward(ctx, g):
@@ -89,11 +89,12 @@ class CosineDistance(Function):
 DISTANCES = {"squared": SquaredError, "cosine": CosineDistance}
 
 
-def distance(x: Tensor, target: Array, counts: Array, num_targets: float,
+def distance(x: Tensor, target: Array, counts: Array, loss_divisor: float,
              kind: str = "squared") -> Tensor:
     """The distance of rows x (..., n) from a teacher's, over the rows that count (...).
 
-    The sum is divided by `num_targets`, the *global* number of rows that count.  Kind "squared":
+    The sum is divided by `loss_divisor`, the *global* number of rows that count.  Kind "squared":
     the mean squared difference of a row; "cosine": 1 - the cosine of the angle.
     """
-    return DISTANCES[kind].apply(x, target.astype(x.dtype), counts, denominator=float(num_targets))
+    return DISTANCES[kind].apply(x, target.astype(x.dtype), counts,
+                                 loss_divisor=float(loss_divisor))

@@ -30,9 +30,9 @@ def log_softmax(x: Array) -> Array:
 
 
 class SoftTargets(Function):
-    """y = T² Σ p ln(p / q) / denominator over the rows whose target counts.
+    """y = T² Σ p ln(p / q) / loss_divisor over the rows whose target counts.
 
-    Saves dlogits = T (q - p) / denominator itself, as CrossEntropy does.
+    Saves dlogits = T (q - p) / loss_divisor itself, as CrossEntropy does.
     """
 
     expects = "logits and a teacher's logits (..., classes) and integer targets (...)"
@@ -42,16 +42,16 @@ class SoftTargets(Function):
         return 19 * logits.size + 2 * targets.size + 1, [logits.size, 0, 0]
 
     @staticmethod
-    def forward(ctx, logits, teacher, targets, temperature, denominator, ignore_index):
+    def forward(ctx, logits, teacher, targets, temperature, loss_divisor, ignore_index):
         if teacher.shape != logits.shape or targets.shape != logits.shape[:-1]:
             raise ValueError("student and teacher need the same classes, and each row a target")
         counts = (targets != ignore_index)[..., None]
         log_q, log_p = (log_softmax(np.where(counts, z, 0) / temperature)   # other rows may be NaN
                         for z in (logits, teacher))
         p, q = np.exp(log_p), np.exp(log_q)
-        loss = np.sum(p * (log_p - log_q)) * (temperature**2 / denominator)
+        loss = np.sum(p * (log_p - log_q)) * (temperature**2 / loss_divisor)
         q -= p
-        q *= temperature / denominator
+        q *= temperature / loss_divisor
         ctx.save(q)
         return loss
 
@@ -62,19 +62,20 @@ class SoftTargets(Function):
 
 
 def soft_cross_entropy(logits: Tensor, teacher: Array, targets: Array, temperature: float,
-                       num_targets: float | None = None,
+                       loss_divisor: float | None = None,
                        ignore_index: int = IGNORE_INDEX) -> Tensor:
     """T² times the KL divergence of the softened student from the teacher, in nats.
 
     `logits` (..., classes) are the student's, `teacher` an array of the same shape.  Rows whose
-    target (...) is `ignore_index` do not count.  The sum is divided by `num_targets`, the *global*
+    target (...) is `ignore_index` do not count.  The sum is divided by `loss_divisor`, the *global*
     number of rows that count, as in `autograd.cross_entropy`.  Raises ValueError for a temperature
     that is not positive.
     """
     if not 0 < temperature < math.inf:
         raise ValueError(f"a temperature is a number > 0, not {temperature}: 1 leaves logits as "
                          "they are, 2 to 5 soften them")
-    if num_targets is None:
-        num_targets = count_targets(targets, ignore_index) or 1
-    return SoftTargets.apply(logits, teacher.astype(logits.dtype), targets, denominator=num_targets,
-                             temperature=float(temperature), ignore_index=ignore_index)
+    if loss_divisor is None:
+        loss_divisor = count_targets(targets, ignore_index) or 1
+    return SoftTargets.apply(logits, teacher.astype(logits.dtype), targets,
+                             loss_divisor=loss_divisor, temperature=float(temperature),
+                             ignore_index=ignore_index)

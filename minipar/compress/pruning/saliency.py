@@ -7,7 +7,7 @@
 A rank with a part of a weight gets that part of the scores.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -46,7 +46,3 @@ def calibrate(model: Module, batches: Iterable[tuple[Array, Array]]) -> None:
     model.zero_grad()
     for inputs, targets in batches:
         model.loss(inputs, targets).backward()
-
-
-METHODS: dict[str, Callable[..., Scores]] = {"magnitude": magnitude, "random": random,
-                                             "taylor": taylor}

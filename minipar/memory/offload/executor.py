@@ -182,13 +182,13 @@ def transfer_hooks(transfer: Transfer, decision: str) -> AbstractContextManager:
 
 
 def parts_and_loss(model: Module, targets: Array,
-                   num_targets: float | None = None) -> list[Callable[[Any], Tensor]]:
+                   loss_divisor: float | None = None) -> list[Callable[[Any], Tensor]]:
     """The parts of a model and, as the last one, its loss."""
-    return [*chain(model), lambda logits: model.criterion(logits, targets, num_targets)]
+    return [*chain(model), lambda logits: model.criterion(logits, targets, loss_divisor)]
 
 
 def apply_decisions(model: Module, executor: DecisionExecutor) -> Module:
     """Change `model` so that `model.loss` runs its parts and the loss by `executor`."""
-    model.loss = lambda x, targets, num_targets=None: executor.run_parts(
-        parts_and_loss(model, targets, num_targets), x)
+    model.loss = lambda x, targets, loss_divisor=None: executor.run_parts(
+        parts_and_loss(model, targets, loss_divisor), x)
     return model

@@ -28,13 +28,13 @@ from ...autograd.saved import SavedArray, StopForward, current_saved_tensors_hoo
 from ...backend import Array
 
 # The segment whose first forward is running; every simulated rank has its own.
-_around: ContextVar["Segment | None"] = ContextVar("segment", default=None)
-_again: ContextVar[bool] = ContextVar("again", default=False)
+_around: ContextVar["CheckpointedCall | None"] = ContextVar("segment", default=None)
+_recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
 
 
 def is_recomputing() -> bool:
     """True if this forward is a recomputation, whose results backward needs at once."""
-    return _again.get()
+    return _recomputing.get()
 
 
 def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
@@ -45,7 +45,7 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """
     if not is_recording():
         return function(*inputs)
-    segment = Segment(function, inputs)
+    segment = CheckpointedCall(function, inputs)
     token = _around.set(segment)
     try:
         with saved_tensors_hooks(segment.drop, segment.bring_back, nested=False):
@@ -55,16 +55,16 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
 
 
 class Dropped:
-    """The place of a dropped array in the graph; `again` is the array once it is recomputed."""
+    """The place of a dropped array in the graph; `recomputed` is set once it is there again."""
 
-    __slots__ = ("form", "again", "__weakref__")
+    __slots__ = ("form", "recomputed", "__weakref__")
 
     def __init__(self, array: Array):
         self.form: tuple[tuple[int, ...], np.dtype] = array.shape, array.dtype
-        self.again: SavedArray | None = None
+        self.recomputed: SavedArray | None = None
 
 
-class Segment:
+class CheckpointedCall:
     """One call of a checkpointed function, and how to recompute the arrays that it saved.
 
     `hooks` are the saved-tensor hooks outside all segments; they also pack recomputed arrays.
@@ -87,9 +87,9 @@ class Segment:
 
     def bring_back(self, item: Dropped) -> Array:
         """Unpack hook: the array; the first call recomputes all arrays of the segment."""
-        if item.again is None:
+        if item.recomputed is None:
             self.context.run(self._recompute)
-        return item.again()
+        return item.recomputed()
 
     def _recompute(self) -> None:
         wanted = [ref() for ref in self.dropped]        # None: backward no longer needs it
@@ -104,10 +104,10 @@ class Segment:
             if item is not None:
                 if item.form != (array.shape, array.dtype):
                     raise _differs(f"{array.shape} {array.dtype}", item)
-                item.again = SavedArray(array, self.hooks)
+                item.recomputed = SavedArray(array, self.hooks)
             return StopForward if item is wanted[-1] else None
 
-        _again.set(True)                # in this segment's own context, which ends here
+        _recomputing.set(True)                # in this segment's own context, which ends here
         try:
             with saved_tensors_hooks(keep, lambda nothing: nothing, nested=False):
                 self.function(*inputs)

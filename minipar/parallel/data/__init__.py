@@ -1,11 +1,11 @@
 """Data parallelism: every rank has all parameters and a part of the batch.
 
     graph                   the specification: copy_to on every use of a weight
-    ddp                     DistributedDataParallel: an all-reduce of each bucket during backward
     buckets                 which gradients travel together
     order                   in which order the buckets are reduced, on all ranks alike
+    ddp                     DistributedDataParallel: an all-reduce of each bucket during backward
     classic_data_parallel   PyTorch's older DataParallel: rank 0 drives
     parameter_server        one rank keeps the parameters, synchronous or with bounded staleness
 
-Read graph, buckets, order and ddp in this order.
+Read them in this order.
 """

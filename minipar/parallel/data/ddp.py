@@ -1,12 +1,13 @@
 """Distributed data parallelism: each bucket of gradients is summed while backward goes on.
 
     backward     ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
-    messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       max(B, M) instead of B + M
+    messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       at best max(B, M) instead of B + M
 
 Every rank has the whole model and computes the gradients of its rows.  The parameters are grouped
 into buckets, the last layers first.  When the last gradient of a bucket is ready, its all-reduce
 begins, and communicates while backward computes the next gradients.  So a step's backward takes
-max(B, M), for B seconds of computation and M of messages.  After backward every rank has the same
+at best max(B, M), for B seconds of computation and M of messages: nothing is left to hide the last
+bucket behind.  After backward every rank has the same
 summed gradients and takes the same step.
 
 One all-reduce of all Ψ gradients over p ranks: each rank sends 2Ψ(p-1)/p elements.  Li et al. 2020,

@@ -1,7 +1,7 @@
 """Data parallelism: every rank has the whole model and a part of the batch.
 
     rank 0   w ─▶ loss of samples 0 … 3 ─▶ dw₀ ─┐
-                                                  Σ ─▶ dw on both ─▶ the same step on both
+                                                Σ ─▶ dw on both ─▶ the same step on both
     rank 1   w ─▶ loss of samples 4 … 7 ─▶ dw₁ ─┘
 
 The loss is a sum over the local targets, divided by the *global* number of targets.  So gradients

@@ -41,11 +41,11 @@ class PartialDropout(Dropout):
     The axis is cut by `chunk_bounds` of `total`, or in equal pieces.
     """
 
-    def mask(self, x: Array, shape: tuple[int, ...], box: tuple[slice, ...] = ()) -> Array | None:
+    def mask(self, x: Array, shape: tuple[int, ...], cuts: tuple[slice, ...] = ()) -> Array | None:
         """This rank's part of the mask, of this `shape`."""
         total = self.total or shape[0] * self.tp.size
         mine = slice(*chunk_bounds(total, self.tp.size)[self.tp.rank])
-        return super().mask(x, (total, *shape[1:]), (mine, *box[1:]))
+        return super().mask(x, (total, *shape[1:]), (mine, *cuts[1:]))
 
 
 class TensorParallelSlab(Slab):
@@ -110,17 +110,17 @@ class TensorParallelGPT(TensorParallel, GPT):
         """ids (b, t) → all logits (b, t, V), on every rank."""
         return gather_from(self.run_all_parts(ids), self.split.tp, -1, self.config.vocab_size)
 
-    def criterion(self, logits: Tensor, targets: Array, num_targets: float | None = None,
+    def criterion(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
                   ignore_index: int | None = None) -> Tensor:
         """The loss of these logits, this rank's columns.  The same on every rank."""
         ignored = self.ignore_index if ignore_index is None else ignore_index
         return vocabulary_cross_entropy(logits, targets, self.split.tp, self.config.vocab_size,
-                                        num_targets, ignored)
+                                        loss_divisor, ignored)
 
-    def loss(self, ids: Array, targets: Array, num_targets: float | None = None,
+    def loss(self, ids: Array, targets: Array, loss_divisor: float | None = None,
              ignore_index: int | None = None) -> Tensor:
         """The loss of a batch, the same on every rank."""
-        return self.criterion(self.run_all_parts(ids), targets, num_targets, ignore_index)
+        return self.criterion(self.run_all_parts(ids), targets, loss_divisor, ignore_index)
 
 
 def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False,

@@ -9,8 +9,8 @@
 
 f is `copy_to`: nothing forward, an all-reduce of dx backward, since every rank used x in its own
 way.  g is `reduce_from`: an all-reduce forward, nothing backward.  Attention is such a pair as
-well, its columns cut by heads.  So a transformer layer costs 2 + 2 all-reduces of b t d.
-Shoeybi et al. 2019 (Megatron-LM), figure 3.
+well, its columns cut by heads.  So a transformer layer costs 2 all-reduces of
+b t d elements forward, and 2 backward.  Shoeybi et al. 2019 (Megatron-LM), figure 3.
 """
 
 from typing import Any
@@ -54,6 +54,8 @@ class TensorSplit:
 class ColumnLinear(Linear):
     """A linear layer cut by its outputs: the beginning of a pair."""
 
+    split: TensorSplit
+
     def forward(self, x: Tensor) -> Tensor:
         """x (…, in) → this rank's columns of x weight + bias (…, out/p)."""
         return ag.linear(self.split.enter(x), self.weight, self.bias if self.has_bias else None)
@@ -61,6 +63,8 @@ class ColumnLinear(Linear):
 
 class RowLinear(Linear):
     """A linear layer cut by its inputs: the end of a pair."""
+
+    split: TensorSplit
 
     def forward(self, x: Tensor) -> Tensor:
         """This rank's columns of x (…, in/p) → x weight + bias (…, out), after the sum."""
@@ -76,7 +80,7 @@ def retype(module: Module, kind: type, **attributes: Any) -> None:
 
 
 def shard_parameter(parameter: Parameter, dim: int, tp: Communicator,
-        order: tuple[int, ...] | None = None) -> None:
+                    order: tuple[int, ...] | None = None) -> None:
     """Keep this rank's piece along axis `dim`, by `chunk_bounds`, of the last axis in `order`.
 
     Raises ValueError for an axis of length 1, which has no pieces.

@@ -48,16 +48,16 @@ class PartialEmbedding(Function):
 
 
 class VocabularyCrossEntropy(Function):
-    """Σ -ln softmax(logits)[target] / denominator, of logits cut along their last axis.
+    """Σ -ln softmax(logits)[target] / loss_divisor, of logits cut along their last axis.
 
-    Saves this rank's columns of dlogits = (softmax - one-hot) / denominator.
+    Saves this rank's columns of dlogits = (softmax - one-hot) / loss_divisor.
     """
 
     expects = "logits (..., this rank's classes) and integer targets (...)"
     metered = False     # it waits for other ranks: its own 6 FLOPs a logit are not reported
 
     @staticmethod
-    def forward(ctx, logits, targets, comm, bounds, num_classes, denominator, ignore_index):
+    def forward(ctx, logits, targets, comm, bounds, num_classes, loss_divisor, ignore_index):
         start, stop = bounds
         if targets.shape != logits.shape[:-1] or targets.dtype.kind not in "iu":
             raise ValueError("targets are one class number for each row of logits")
@@ -79,11 +79,11 @@ class VocabularyCrossEntropy(Function):
         np.exp(d, out=d)
         total = all_reduce(comm, row_sum(d), "sum", "ring")
         if ctx.needs_grad[0]:
-            d *= counts / (total * denominator)
+            d *= counts / (total * loss_divisor)
             at_own = np.take_along_axis(d, own, axis=-1)
-            np.put_along_axis(d, own, at_own - here / denominator, axis=-1)
+            np.put_along_axis(d, own, at_own - here / loss_divisor, axis=-1)
             ctx.save(d.reshape(logits.shape))
-        return np.sum((np.log(total) - at_target) * counts) / denominator
+        return np.sum((np.log(total) - at_target) * counts) / loss_divisor
 
     @staticmethod
     def backward(ctx, g):
@@ -114,18 +114,18 @@ def split_vocabulary(embedding: Embedding, split: TensorSplit) -> None:
 
 
 def vocabulary_cross_entropy(logits: Tensor, targets: Array, comm: Communicator, total: int,
-                             num_targets: float | None = None,
+                             loss_divisor: float | None = None,
                              ignore_index: int = IGNORE_INDEX,
                              num_classes: int | None = None) -> Tensor:
     """Mean negative log-likelihood in nats of targets (...), the same on every rank.
 
     `logits` (..., n) are this rank's columns, by `chunk_bounds`, of `total`.  Of these only the
     first `num_classes` count, if given: the others are padding, as of a vocabulary rounded up to a
-    convenient size.  `num_targets` and `ignore_index` are as in `autograd.cross_entropy`.
+    convenient size.  `loss_divisor` and `ignore_index` are as in `autograd.cross_entropy`.
     """
-    if num_targets is None:
-        num_targets = count_targets(targets, ignore_index) or 1
+    if loss_divisor is None:
+        loss_divisor = count_targets(targets, ignore_index) or 1
     return VocabularyCrossEntropy.apply(
         logits, targets, comm=comm, bounds=chunk_bounds(total, comm.size)[comm.rank],
-        num_classes=num_classes or total, denominator=float(num_targets),
+        num_classes=num_classes or total, loss_divisor=float(loss_divisor),
         ignore_index=ignore_index)

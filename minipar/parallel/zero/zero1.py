@@ -41,7 +41,7 @@ class ZeRO1(Bucketed):
         check_not_sharded(model.named_parameters())
         super().__init__(model, comm, bucket_mb, first_bucket_mb, wire)
         self.slabs: list[Shard] = []
-        model.slabs = []        # of whose gradients only this rank's pieces will be sums
+        model.slabs = []        # emptied: their gradients are complete only in this rank's pieces
         for bucket in self.buckets:
             bounds = chunk_bounds(bucket.stop - bucket.start, comm.size)
             mine = slice(*bounds[comm.rank])

@@ -74,7 +74,7 @@ def test_ignored_targets_may_be_anywhere_and_their_logits_anything(world):
     logits, targets = draw(11)
     targets[0], targets[2, 3] = -100, -100
     check(world, logits, targets)
-    check(world, logits, np.where(targets < 0, 99, targets), ignore_index=99, num_targets=7.0)
+    check(world, logits, np.where(targets < 0, 99, targets), ignore_index=99, loss_divisor=7.0)
     check(world, logits, np.full(ROWS, -100))
 
     def body(comm):

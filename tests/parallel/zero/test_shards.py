@@ -25,9 +25,9 @@ class Vector(Module):
         super().__init__()
         self.weight = Parameter((size,), normal(1.0))
 
-    def loss(self, x, targets, num_targets):
+    def loss(self, x, targets, loss_divisor):
         y = self.weight * Tensor(x)
-        return (y * y).sum() * (1 / num_targets)
+        return (y * y).sum() * (1 / loss_divisor)
 
 
 def train_vector(comm, size: int, sharded: bool) -> dict:
@@ -74,8 +74,8 @@ def test_shards_of_every_size(world):
 class Ones(GPT):
     """A GPT whose loss is the sum of all its parameters: every gradient is 1, tied ones too."""
 
-    def loss(self, ids, targets, num_targets):
-        share, total = targets.size / num_targets, 0.0
+    def loss(self, ids, targets, loss_divisor):
+        share, total = targets.size / loss_divisor, 0.0
         for _, module in self.named_modules():
             for name in module._parameters:
                 total = getattr(module, name).sum() * share + total
