@@ -15,74 +15,30 @@ and exact.  Where rounding hurts, the other weights can compensate (GPTQ), or tr
 
 import numpy as np
 from support.kit import Lesson, Row
+from support.quantized_mlp import SIZES, fresh, num_bytes, score, train
 
-from minipar.autograd import no_grad
 from minipar.comm import Communicator
 from minipar.compress import (
     Granularity,
     IntGrid,
     QuantizedTensor,
     affine_matmul,
-    pack_quantized,
     prepare_qat,
 )
 from minipar.compress.quantization.layers import ACTIVATIONS, weight_rows
 from minipar.compress.quantization.observers import weight_qparams
 from minipar.compress.quantization.post_training import quantize
-from minipar.data import Batches, digits
+from minipar.data import digits
 from minipar.launcher import launch
 from minipar.nn import MLP
-from minipar.optim import SGD
-from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.strategy import Microbatch
 from minipar.viz.quantization_grids import GridPanel, draw_quantization_grids
 
-SIZES, STEPS, MORE = [64, 96, 48, 10], 150, 60
+STEPS, MORE = 150, 60
 PERS = [Granularity("tensor"), Granularity("channel"), Granularity("group", 32)]
 
 
-def train(comm: Communicator, model: MLP, first: int, last: int, lr: float = 0.1) -> MLP:
-    """Train steps first … last - 1, data-parallel."""
-    strategy, data = DistributedDataParallel(model, comm), digits()
-    optimizer, batches = SGD(strategy.slabs, lr, 0.9), Batches(data.train_x, data.train_y, 64, 0)
-    for step in range(first, last):
-        optimizer.zero_grad()
-        batch = batches.batch(step)
-        rows = strategy.rows(len(batch[0]))
-        strategy.forward_backward([Microbatch(*(a[rows.start:rows.stop] for a in batch))], 0, step)
-        strategy.step(optimizer)
-    return model
-
-
-def fresh(state: dict[str, np.ndarray]) -> MLP:
-    """A new model with these parameters, without any strategy."""
-    model = MLP(SIZES).initialize(0)
-    model.load_state_dict(state)
-    return model
-
-
-def score(model: MLP) -> tuple[float, float]:
-    """Loss in nats and accuracy on the test images."""
-    data = digits()
-    with no_grad():
-        logits = model.logits(data.test_x)
-        loss = float(model.criterion(logits, data.test_y).data)
-    return loss, float(np.mean(logits.data.argmax(axis=1) == data.test_y))
-
-
-def num_bytes(model: MLP) -> int:
-    """The bytes of a plain or quantized model in a checkpoint."""
-    plain = all(hasattr(m, "weight") and not hasattr(m, "quantized") for m in list(model)[::2])
-    arrays = model.state_dict() if plain else pack_quantized(model)[0]
-    return sum(array.nbytes for array in arrays.values())
-
-
-def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, __doc__)
-    trained = train(comm, MLP(SIZES).initialize(0), 0, STEPS).state_dict()
-    model = fresh(trained)
-    w, x = weight_rows(model[0]), digits().train_x[:256]
-
+def weight_errors(lesson: Lesson, w: np.ndarray) -> None:
+    """Round the weights w (out, in) to grids: errors inside a grid, and beyond its end."""
     rows = []
     for bits in (8, 4):
         for per in PERS:
@@ -108,6 +64,10 @@ def main(comm: Communicator) -> None:
                   Row("   of twice the largest weight", float(end), float(2 * end - beyond),
                       rule="≈")], "inside the grid, and outside")
 
+
+def integer_products(lesson: Lesson, trained: dict[str, np.ndarray], w: np.ndarray,
+                     x: np.ndarray) -> None:
+    """Multiply inputs x (rows, in) and weights w (out, in) as integers; count the bytes."""
     kept = QuantizedTensor.nearest(w, IntGrid(8), Granularity("channel"))
     sx, zx = weight_qparams(x.reshape(1, -1), ACTIVATIONS)
     codes, k = ACTIVATIONS.encode(x, sx, zx), w.shape[1]
@@ -125,19 +85,23 @@ def main(comm: Communicator) -> None:
         Row("   outputs that differ from int64's", 0, int(np.sum(direct != sums))),
         Row(f"   largest error ÷ K(|w|sₓ + |x|s_w)/2 + K sₓs_w/4, K = {k}", 1.0,
             float((np.abs(x @ w.T - sums * s_x * s_w) / bound).max()), rule="≤"),
-        Row("bytes, float32: 4 a number", 4 * (weights + outputs), num_bytes(model), "B"),
+        Row("bytes, float32: 4 a number", 4 * (weights + outputs), num_bytes(fresh(trained)), "B"),
         Row("bytes, int8: 1 a weight + a scale and a bias an output", weights + 8 * outputs,
             num_bytes(small), "B"),
         Row("bytes, int4: 1/2 a weight + a scale and a bias an output", weights // 2 + 8 * outputs,
             num_bytes(quantize(fresh(trained), IntGrid(4))), "B")], "products and bytes")
 
-    models = {"float32": model, "int8": small, "int8, inputs too": quantize(
-        fresh(trained), IntGrid(8), calibration=[x], activations=True)}
+
+def quality(lesson: Lesson, trained: dict[str, np.ndarray], x: np.ndarray) -> None:
+    """Score the model in 8, 4 and 2 bits; train it for 2 bits."""
+    models = {"float32": fresh(trained), "int8": quantize(fresh(trained), IntGrid(8)),
+              "int8, inputs too": quantize(fresh(trained), IntGrid(8), calibration=[x],
+                                           activations=True)}
     for bits in (4, 2):
         for method in ("nearest", "gptq"):
             models[f"int{bits}, {method}"] = quantize(fresh(trained), IntGrid(bits), method=method,
                                                       calibration=[x])
-    aware = train(comm, prepare_qat(fresh(trained), IntGrid(2)), STEPS, STEPS + MORE, 0.02)
+    aware = train(lesson.comm, prepare_qat(fresh(trained), IntGrid(2)), STEPS, STEPS + MORE, 0.02)
     found = {name: score(m) for name, m in models.items()}
     found[f"int2, trained with it for {MORE} steps"] = score(aware)
     assert found["int2, gptq"][0] < found["int2, nearest"][0], "GPTQ did not help"
@@ -149,6 +113,9 @@ def main(comm: Communicator) -> None:
                "stands between a parameter and its uses, so gradients, optimizer and messages are "
                "those of the float weights; and equal weights have equal grids on all ranks.")
 
+
+def draw(lesson: Lesson, w: np.ndarray) -> None:
+    """Draw the weights and their grids: one for all channels, and one for a channel."""
     narrow = w[np.abs(w).max(axis=1).argmin()]
     common, own = (weight_qparams(some.reshape(1, -1), IntGrid(4))[0][0, 0] for some in (w, narrow))
     panels = [GridPanel(name, some, np.arange(-7, 8) * scale) for name, some, scale in (
@@ -156,6 +123,16 @@ def main(comm: Communicator) -> None:
         ("The narrowest channel on its own", narrow, own))]
     lesson.picture(lambda path: draw_quantization_grids(
         panels, path, "First layer of the MLP in 4 bits"))
+
+
+def main(comm: Communicator) -> None:
+    lesson = Lesson(comm, __file__, __doc__)
+    trained = train(comm, MLP(SIZES).initialize(0), 0, STEPS).state_dict()
+    w, x = weight_rows(fresh(trained)[0]), digits().train_x[:256]
+    weight_errors(lesson, w)
+    integer_products(lesson, trained, w, x)
+    quality(lesson, trained, x)
+    draw(lesson, w)
     lesson.takeaway("The error is half a step, and the largest number that shares a scale sets the "
                     "step. So let few numbers share a scale, and let the other weights, or "
                     "training, compensate for the rest.")
