@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 from support.kit import Lesson, Row
-from support.measuring import counted, crossing, path_of, rounds_of, seconds, simulated
+from support.measuring import counted, crossing, links_of, path_of, rounds_of, seconds, simulated
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import broadcast, chunk_bounds, gather, reduce, scatter
@@ -117,7 +117,7 @@ def main(comm: Communicator) -> None:
         lesson.say(f"What that means in time, on {P} simulated ranks: for a short array the rounds "
                    "decide, and the tree wins; for a long one the bytes decide, and the tree "
                    "loses.")
-        lesson.table(compare(), f"{P} ranks, α = 5 µs, β = 0.1 ns/B", "simulated")
+        lesson.table(compare(), f"{P} ranks, {links_of(Cluster(P))}", "simulated")
     lesson.picture(lambda path: draw_rounds(
         path, record_rounds("broadcast", "binomial", P, SEGMENTS),
         record_rounds("broadcast", "pipelined_chain", P, SEGMENTS, num_segments=SEGMENTS)))

@@ -6,7 +6,8 @@ Every rank has one chunk and needs all p chunks, n bytes together.  So each rank
     ring                           (p-1) α    + (p-1)/p n β        one chunk in each round
     doubling, halving, Bruck's     ⌈log₂ p⌉ α + (p-1)/p n β        1, 2, 4, … chunks
 
-A reduce-scatter is an all-gather run backwards: where that copies a chunk, this adds one.
+A reduce-scatter is an all-gather run backwards: an all-gather copies chunks, a reduce-scatter adds
+them.
 
     python lessons/03_ring_or_doubling.py          mpirun -n 4 python lessons/03_ring_or_doubling.py
 """
@@ -15,7 +16,7 @@ from functools import partial
 
 import numpy as np
 from support.kit import Lesson, Row
-from support.measuring import counted, crossing, path_of, rounds_of, seconds, simulated
+from support.measuring import counted, crossing, links_of, path_of, rounds_of, seconds, simulated
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_gather, chunk_bounds, reduce_scatter
@@ -25,7 +26,7 @@ from minipar.viz import draw_rounds, record_rounds, write_rounds_page
 
 WAYS = {"all_gather": ("ring", "recursive_doubling", "bruck"),
         "reduce_scatter": ("ring", "pairwise", "recursive_halving")}
-P, ODD = 8, 6               # ranks of the second table: a power of two, and another number
+P, NOT_A_POWER = 8, 6               # ranks of the second table: a power of two, and another number
 N_CROSSING = 64_000         # bytes
 
 
@@ -62,8 +63,8 @@ def count(comm: Communicator) -> list[Row]:
 
 def time_of(operation: str, algorithm: str, p: int, num_bytes: int) -> float:
     """Virtual µs on p simulated ranks."""
-    return 1e6 * simulated(p, lambda comm: run(comm, operation, algorithm,
-                                                     np.zeros(num_bytes // 8)))
+    full = np.zeros(num_bytes // 8)
+    return 1e6 * simulated(p, lambda comm: run(comm, operation, algorithm, full))
 
 
 def bytes_across(algorithm: str, num_bytes: int) -> int:
@@ -82,16 +83,17 @@ def compare() -> list[Row]:
             rows.append(Row(f"{P} ranks, {n:,} B, all-gather, {algorithm}",
                             rounds * alpha + (P - 1) / P * n * beta,
                             time_of("all_gather", algorithm, P, n), "µs"))
-    ring, halving = (partial(time_of, "reduce_scatter", name, ODD)
+    ring, halving = (partial(time_of, "reduce_scatter", name, NOT_A_POWER)
                      for name in ("ring", "recursive_halving"))
     n = 1_200_000                       # bytes: 25,000 elements a rank
-    costs = [predict("reduce_scatter", name, ODD, n // 8) for name in ("ring", "recursive_halving")]
+    costs = [predict("reduce_scatter", name, NOT_A_POWER, n // 8)
+             for name in ("ring", "recursive_halving")]
     for cost, measure, name in zip(costs, (ring, halving), ("ring", "halving")):
-        rows.append(Row(f"{ODD} ranks, {n:,} B, reduce-scatter, {name}",
+        rows.append(Row(f"{NOT_A_POWER} ranks, {n:,} B, reduce-scatter, {name}",
                         cost.rounds * alpha + cost.num_bytes * beta, measure(n), "µs"))
     fewer, more = costs[0].rounds - costs[1].rounds, (costs[1].num_bytes - costs[0].num_bytes) / n
-    rows.append(Row(f"{ODD} ranks: the two take equally long at", fewer * alpha / (more * beta),
-                    crossing(ring, halving, 4800, 480_000), "B"))
+    rows.append(Row(f"{NOT_A_POWER} ranks: the two take equally long at",
+                    fewer * alpha / (more * beta), crossing(ring, halving, 4800, 480_000), "B"))
     return rows
 
 
@@ -115,9 +117,9 @@ def main(comm: Communicator) -> None:
                      "auto chooses"], rows)
     if comm.rank == 0:
         lesson.say("Times on simulated ranks, with a separate link between any two. If p is a "
-                   f"power of two, doubling is never slower. With {ODD} ranks halving has one "
-                   "round less, but more than twice the bytes.")
-        lesson.table(compare(), "α = 5 µs, β = 0.1 ns/B", "simulated")
+                   f"power of two, doubling is never slower. With {NOT_A_POWER} ranks halving has "
+                   "one round less, but more than twice the bytes.")
+        lesson.table(compare(), links_of(Cluster(P)), "simulated")
         lesson.say("**Where messages share a cable, that changes.** In a ring all messages go to a "
                    f"neighbour. In the last round of doubling all partners are {P // 2} ranks "
                    "apart, and all of them send n/2 at once. If one cable joins the two halves of "

@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 from support.kit import Lesson, Row
-from support.measuring import counted, crossing, path_of, rounds_of, seconds, simulated
+from support.measuring import counted, crossing, links_of, path_of, rounds_of, seconds, simulated
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_to_all, barrier, exscan, scan, sum_over_ranks
@@ -35,8 +35,8 @@ WAYS = [("all_to_all", "pairwise"), ("all_to_all", "bruck"), ("barrier", "dissem
 P, PIECE = 8, 5             # ranks of the picture and the second table; numbers in a piece
 
 
-def run(comm: Communicator, operation: str, algorithm: str) -> int:
-    """Run it on this rank's row of a matrix (p, p · PIECE); count the numbers that are wrong."""
+def num_wrong(comm: Communicator, operation: str, algorithm: str) -> int:
+    """Run `operation` on this rank's row of a matrix (p, p · PIECE); count the wrong numbers."""
     p, r = comm.size, comm.rank
     matrix = np.random.default_rng(p).integers(-99, 99, (p, p * PIECE))
     if operation == "barrier":
@@ -44,7 +44,7 @@ def run(comm: Communicator, operation: str, algorithm: str) -> int:
         return 0
     if operation == "all_to_all":
         result = all_to_all(comm, matrix[r], algorithm=algorithm)
-        right = matrix[:, r * PIECE:(r + 1) * PIECE].ravel()        # a row of columns
+        right = matrix[:, r * PIECE:(r + 1) * PIECE].ravel()    # piece r of every rank's row
     elif operation == "scan":
         result, right = scan(comm, matrix[r], algorithm=algorithm), np.cumsum(matrix, axis=0)[r]
     else:
@@ -56,7 +56,7 @@ def count(comm: Communicator) -> list[Row]:
     """Rounds and bytes of every algorithm on these ranks, and its errors; rows on rank 0."""
     p, rows = comm.size, []
     for operation, algorithm in WAYS:
-        trace, wrong = counted(comm, partial(run, comm, operation, algorithm))
+        trace, wrong = counted(comm, partial(num_wrong, comm, operation, algorithm))
         all_wrong = int(sum_over_ranks(comm, wrong))
         if comm.rank == 0:
             cost = predict(operation, algorithm, p, 0 if operation == "barrier" else p * PIECE)
@@ -65,7 +65,7 @@ def count(comm: Communicator) -> list[Row]:
                      Row("    messages of all ranks", cost.messages, trace.num_sent()),
                      Row("    on the critical path", int(cost.num_bytes), path_of(trace, p), "B")]
             if operation != "barrier":
-                rows.append(Row("    numbers that are not NumPy's", 0, all_wrong))
+                rows.append(Row("    numbers that differ from NumPy's", 0, all_wrong))
     return rows
 
 
@@ -85,20 +85,22 @@ def arrive_late(comm: Communicator) -> float:
 def compare() -> list[Row]:
     """Times on P simulated ranks: of both all-to-alls, and of a barrier."""
     alpha, beta = Cluster(P).latency * 1e6, 1e6 / Cluster(P).bandwidth      # µs, µs per byte
-    up, rows = (P - 1).bit_length(), []
+    jumps, rows = (P - 1).bit_length(), []                  # ⌈log₂ P⌉
     pairwise, bruck = partial(time_of, "pairwise"), partial(time_of, "bruck")
     for n in (640, 4_000_000):
         rows += [Row(f"all-to-all of {n:,} B, pairwise", (P - 1) * (alpha + n / P * beta),
                      pairwise(n), "µs"),
-                 Row(f"all-to-all of {n:,} B, Bruck's", up * (alpha + n / 2 * beta), bruck(n),
+                 Row(f"all-to-all of {n:,} B, Bruck's", jumps * (alpha + n / 2 * beta), bruck(n),
                      "µs")]
-    even = (P - 1 - up) * alpha / ((up / 2 - (P - 1) / P) * beta)
-    rows.append(Row("they are equal at", even, crossing(pairwise, bruck, 6400, 640_000), "B"))
+    equal_at = (P - 1 - jumps) * alpha / ((jumps / 2 - (P - 1) / P) * beta)
+    rows.append(Row("they are equally fast at", equal_at,
+                    crossing(pairwise, bruck, 6400, 640_000), "B"))
     left, _ = Cluster(P).run(arrive_late)
-    last = 10 * (P - 1)
+    last = 10 * (P - 1)                 # µs after which the last rank arrives
     rows += [Row("barrier: the last rank arrives before the first leaves", min(left), last,
                  "µs", rule="≤"),
-             Row(f"the last rank leaves {up} rounds later", last + up * alpha, max(left), "µs")]
+             Row(f"the last rank leaves {jumps} rounds later", last + jumps * alpha,
+                 max(left), "µs")]
     return rows
 
 
@@ -118,7 +120,7 @@ def main(comm: Communicator) -> None:
     if comm.rank == 0:
         lesson.say(f"Times on {P} simulated ranks. In Bruck's algorithm a piece is sent once for "
                    "each binary 1 in the distance that it travels: fewer rounds, more bytes.")
-        lesson.table(compare(), f"{P} ranks, α = 5 µs, β = 0.1 ns/B", "simulated")
+        lesson.table(compare(), f"{P} ranks, {links_of(Cluster(P))}", "simulated")
     lesson.picture(lambda path: draw_permutations(path, *(
         record_rounds(operation, algorithm, P) for operation, algorithm in WAYS[:3])))
     lesson.page(lambda path: write_rounds_page(

@@ -3,6 +3,7 @@
 Parameters, gradients and optimizer states are all sharded: 16 Ψ/p bytes on each rank.  A weight is
 gathered before its use (*unshard*) and freed after it (*reshard*).  The *unit* decides how much is
 gathered at a time: the unit in use and the next, prefetched one are whole, all others are shards.
+(▓ and ▒ tell neighbouring units apart.)
 
     units      root  h.0  h.1  h.2  root │ h.2  h.1  h.0          unshard each before its use,
     gathered   ▓▓▓▓▓ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒         reshard it after
@@ -39,7 +40,7 @@ class Wrapping(NamedTuple):
     sizes: Sequence[int]            # parameters of each unit
     uses: Sequence[int]             # the numbers of the units, in the order forward uses them
     formula: str                    # of the peak, beside the shards' 16Ψ/p
-    kept: bool = False              # unsharded until backward
+    kept: bool = False              # forward's units stay unsharded until backward
 
 
 def one_unit(model: Module, comm: Communicator) -> FullyShardedDataParallel:
@@ -105,8 +106,8 @@ def main(comm: Communicator) -> None:
     sent.append(Row("DDP: 2 Ψ (p−1)", round(p * paper_bytes("ddp", PSI, p)), ddp.sent, "B"))
     lesson.table(sent, "sent by all ranks in one step")
     lesson.say("This is less than the paper's 3 Ψ: when backward begins, the last block is still "
-               "unsharded, and embeddings need no weight for their gradient. It is nearly half as "
-               "much again as DDP sends. Prefetching the next unit lets this traffic overlap with "
+               "unsharded, and embeddings need no weight for their gradient. It is nearly 1.5 "
+               "times what DDP sends. Prefetching the next unit lets this traffic overlap with "
                "computation: compare the times with and without prefetch.")
     lesson.grid(["in this run, per rank", "kept", "peak", "sent", f"ms a step, {lesson.clock}",
                  "÷ DDP"],
@@ -115,13 +116,13 @@ def main(comm: Communicator) -> None:
                   f"{1e3 * step.seconds:.2f}", f"{step.seconds / ddp.seconds:.2f}")
                  for name, step in {"DDP": ddp, **steps}.items()])
     lesson.say("The picture of *by block* is not a sawtooth but a **plateau**: whenever one block "
-               "is freed, the next but one is gathered, so two are always in memory. Units of "
+               "is freed, another is gathered, so two are always in memory. Units of "
                "unequal sizes, such as the halves of a block, make steps in it.")
     lesson.picture(lambda path: draw_memory_timeline(
         pictures[:-1], path, f"FSDP: one step of a GPT on {p} ranks, rank 0, without activations",
         STATES, PSI))
     lesson.takeaway("Gather a unit just before its use, prefetch the next one meanwhile, free it "
-                    "just after: memory 16 Ψ/p plus two units, for half as much traffic again.")
+                    "just after: memory 16 Ψ/p plus two units, for 1.5 times the traffic of DDP.")
     lesson.exercises("fsdp_reshard_others", "fsdp_predict_next", questions=[
         "Make lm_head a separate unit. Predict the peak first: whose gradient stays longest now?",
         "Without prefetch the peak is the same. Why? What would be lost if it were lower?",

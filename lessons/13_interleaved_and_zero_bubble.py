@@ -22,22 +22,21 @@ from support.pipeline_runs import (
     distance,
     from_rank_0,
     gradients,
+    one_clock,
+    played,
     run,
     serial,
     times_of,
+    too_early,
     typical,
 )
 
 from minipar.comm import Communicator
-from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.simulated.topology import Link
 from minipar.launcher import launch
 from minipar.nn import MLP
-from minipar.parallel.pipeline.schedule.dependencies import OPS, needs
 from minipar.parallel.pipeline.schedule.metrics import bubble
-from minipar.parallel.pipeline.schedule.registry import make_schedule
-from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate
-from minipar.parallel.pipeline.schedule.timeline import Timeline
+from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times
 from minipar.parallel.strategy import Microbatch
 from minipar.plan import pipelines as plan
 from minipar.viz.pipeline import draw_pipelines
@@ -52,19 +51,13 @@ LIVE = {"1f1b": "p − s", "interleaved": "2(p−s−1) + (v−1)p + 1", "zb_h1"
 BOUNDARIES = {"1f1b": "p−1", "interleaved": "v p − 1", "zb_h1": "p−1", "zb_v": "2(p−1)"}
 
 
-def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, __doc__, 2)
-    p, s = comm.size, comm.rank
-    m, n = 2 * p, ROWS * WIDTH * FLOAT          # microbatches; bytes of an activation
-    draw = np.random.default_rng(0)
-    batches = [Microbatch(draw.standard_normal((ROWS, WIDTH)), draw.integers(0, WIDTH, ROWS),
-                          np.arange(ROWS)) for _ in range(m)]
-    shapes = [WIDTH] * (p * LAYERS + 1)
-    expected_loss, expected = serial(MLP(shapes).initialize(0, np.float64), batches)
-    runs = {name: run(comm, name, MLP(shapes).initialize(0, np.float64), batches)
-            for name in TITLES}
-    formula = {name: plan.bubble(name, p, m, Times().shared(v), v).of_ideal
-               for name, v in STAGES.items()}
+def activation_bytes(n: int) -> dict[str, int]:
+    """Bytes that a stage keeps for a microbatch: its input, and the output of each layer."""
+    return {name: (LAYERS // v + 1) * n for name, v in STAGES.items()}
+
+
+def schedules_alone(lesson: Lesson, formula: dict[str, float], p: int, m: int) -> None:
+    """Compare each schedule's bubble with its formula: equal stages, and messages for nothing."""
     lesson.say(f"m = {m} microbatches on p = {p} ranks. First the schedules alone: F, I and W take "
                "equally long and messages no time. Idle time as a share of the work:")
     lesson.table([*(Row(f"{TITLES[name]}: {BUBBLES[name]}", formula[name],
@@ -80,6 +73,11 @@ def main(comm: Communicator) -> None:
                "repeats it (post-validation). Then the corners of successive steps fit into each "
                "other: the last row.")
 
+
+def check_gradients(lesson: Lesson, runs: dict[str, Run], expected_loss: float,
+                    expected: dict[str, np.ndarray]) -> None:
+    """Compare each schedule's loss and gradients with those of one process."""
+    comm, p = lesson.comm, lesson.comm.size
     lesson.say(f"Now an MLP of {p * LAYERS} layers runs these schedules, with {ROWS} samples a "
                "microbatch, in float64. An action starts only when everything it needs is done, "
                "and each schedule gives the gradients of one process.")
@@ -89,9 +87,13 @@ def main(comm: Communicator) -> None:
             AT_MOST),
         Row("… actions that started too early", 0, too_early(comm, one),
             rule=EQUAL if one_clock(comm) else ABOUT))], "equal")
+
+
+def prices(lesson: Lesson, runs: dict[str, Run], m: int, n: int) -> None:
+    """Count the messages and activations of each schedule; n: the bytes of an activation."""
+    p, s, each = lesson.comm.size, lesson.comm.rank, activation_bytes(n)
     boundaries = {"1f1b": p - 1, "interleaved": 2 * p - 1, "zb_h1": p - 1, "zb_v": 2 * (p - 1)}
     live = {"1f1b": p - s, "interleaved": 2 * (p - s - 1) + p + 1, "zb_h1": p, "zb_v": 2 * p}
-    each = {name: (LAYERS // v + 1) * n for name, v in STAGES.items()}  # x, and y of each layer
     lesson.say("The price of each schedule. A message of `b d` numbers crosses each boundary "
                "between ranks forward, another one backward. Activations wait for their W; a stage "
                "with half the layers keeps half as many, and its input. (Arrays that only I needs "
@@ -103,6 +105,11 @@ def main(comm: Communicator) -> None:
         Row(f"… activations, each {each[name]:,} B", live[name] * each[name], one.activations, "B",
             AT_MOST if name in ("zb_h1", "zb_v") else EQUAL))], f"the price on rank s = {s}")
 
+
+def times(lesson: Lesson, runs: dict[str, Run], formula: dict[str, float], m: int,
+          n: int) -> None:
+    """Predict each schedule's time from that of F, I and W; draw the timelines."""
+    comm, p = lesson.comm, lesson.comm.size
     simulated = comm.is_simulated
     link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
     rows, drawn = [], {}
@@ -126,7 +133,27 @@ def main(comm: Communicator) -> None:
                    "" if simulated else " The prediction, also in the picture, simulates the "
                    "schedules with the shortest measured F, I and W, and free links. The rest is "
                    "bookkeeping and, with fewer cores than ranks, waiting for a core."))
-    lesson.picture(lambda path: draw_pipelines(drawn, path, dict(zip(drawn, each.values()))))
+    kept = dict(zip(drawn, activation_bytes(n).values()))
+    lesson.picture(lambda path: draw_pipelines(drawn, path, kept))
+
+
+def main(comm: Communicator) -> None:
+    lesson = Lesson(comm, __file__, __doc__, 2)
+    p = comm.size
+    m, n = 2 * p, ROWS * WIDTH * FLOAT          # microbatches; bytes of an activation
+    draw = np.random.default_rng(0)
+    batches = [Microbatch(draw.standard_normal((ROWS, WIDTH)), draw.integers(0, WIDTH, ROWS),
+                          np.arange(ROWS)) for _ in range(m)]
+    shapes = [WIDTH] * (p * LAYERS + 1)
+    expected_loss, expected = serial(MLP(shapes).initialize(0, np.float64), batches)
+    runs = {name: run(comm, name, MLP(shapes).initialize(0, np.float64), batches)
+            for name in TITLES}
+    formula = {name: plan.bubble(name, p, m, Times().shared(v), v).of_ideal
+               for name, v in STAGES.items()}
+    schedules_alone(lesson, formula, p, m)
+    check_gradients(lesson, runs, expected_loss, expected)
+    prices(lesson, runs, m, n)
+    times(lesson, runs, formula, m, n)
     lesson.takeaway("Smaller stages divide the bubble by v and multiply messages by v. Moving W "
                     "into the gaps leaves a third of the bubble, but keeps activations longer. "
                     "Neither needs more microbatches.")
@@ -134,36 +161,6 @@ def main(comm: Communicator) -> None:
         "Why does ZB-H1's formula no longer hold if W > min(F, I)?",
         "Messages take a tenth of F. From which v on does interleaving cost time?",
         "In 1F1B the last rank keeps one microbatch, in ZB-H1 p. Which rank's memory decides?"])
-
-
-def played(name: str, p: int, m: int, times: Times | list[Times] | None = None,
-           link: Link = FREE_LINK, num_bytes: int = 0, num_steps: int = 1) -> Timeline:
-    """The simulated timeline of a schedule that runs `num_steps` times.
-
-    Stages take equally long unless `times` are given.
-    """
-    schedule, placement = make_schedule(name, p, m)
-    rows = [[action._replace(microbatch=action.microbatch + step * m)
-             for step in range(num_steps) for action in row] for row in schedule]
-    return simulate(rows, times or Times().shared(STAGES[name]), placement, link, num_bytes)
-
-
-def too_early(comm: Communicator, one: Run) -> int:
-    """The number of actions, on all ranks, that started before everything they need was done."""
-    found = 0
-    if one.timeline:
-        done = {(kind, i.stage, i.microbatch): i.end for i in one.timeline.intervals
-                for kind in OPS[i.kind]}
-        found = sum(done[need] > i.start for i in one.timeline.intervals
-                    for need in needs(i.action, one.strategy.num_stages))
-    assert [i.action for i in one.strategy.intervals] == one.strategy.plan(2 * comm.size)[0]
-    return int(sum_over_ranks(comm, found))
-
-
-def one_clock(comm: Communicator) -> bool:
-    """True if all ranks share a clock: real ranks on several machines do not."""
-    nodes = {comm.node_of(rank) for rank in range(comm.size)}
-    return comm.is_simulated or len(nodes) == 1
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 Half the bytes mean half the memory for activations and half the traffic, and GPUs multiply 16-bit
 numbers many times faster than 32-bit ones.  Three things go wrong without a remedy:
 
-    underflow    a gradient below 2⁻²⁵ is 0 in float16     scale the loss, by 2¹⁶ say
-    overflow     one above 65504 is infinite               skip the step on all ranks; scale less
-    drift        1 + 2⁻¹⁰ is 1 in bfloat16                 keep float32 master weights
+    underflow    a gradient of at most 2⁻²⁵ is 0 in float16   scale the loss, by 2¹⁶ say
+    overflow     one from 65520 on is infinite                skip the step on all ranks; scale less
+    drift        1 + 2⁻¹⁰ is 1 in bfloat16                    keep float32 master weights
 
     python lessons/22_mixed_precision.py          mpirun -n 4 python lessons/22_mixed_precision.py
 """
@@ -79,7 +79,7 @@ def main(comm: Communicator) -> None:
         + sum(array.nbytes for state in optimizer.states for array in state.values())
     lesson.table([Row("activations kept: half, but for those in float32",
                       (whole["all"] + whole["same"]) // 2, narrow["all"], "B"),
-                  Row("gradients sent to be summed: 2 bytes for 4", wide // 2, reduced, "B"),
+                  Row("gradients sent to be summed: 2 bytes instead of 4", wide // 2, reduced, "B"),
                   Row("weights, gradients, Adam: 4 + 4 + 8 (paper: 2 + 2 + 12)", 16 * psi, held,
                       "B")], "bytes, float16 and bfloat16 beside float32")
     lesson.say("Here a weight is rounded at each use, and no 16-bit copy is kept. So weights, "
@@ -102,8 +102,8 @@ def main(comm: Communicator) -> None:
     lesson.picture(lambda path: draw_precision(
         path, FORMATS, {"unscaled": gradients, "loss · 2¹⁶": scaled}, weights,
         "What low precision loses: gradients (left) and updates (right)"))
-    lesson.takeaway("Store and send 16 bits, add up in 32: scale the loss so that gradients fit "
-                    "the format's range, and keep float32 master weights.")
+    lesson.takeaway("Save activations and send gradients in 16 bits; keep weights and sums in 32. "
+                    "Scale the loss, so that gradients fit the range of the format.")
     lesson.exercises(questions=[
         "bfloat16 needs no loss scaling, float16 no smaller learning rate. Why?",
         "Without the control message, what would happen to the ranks that did step?"])

@@ -14,6 +14,11 @@ from minipar.comm.simulated.replay import replay
 from minipar.comm.trace import Trace
 
 
+def links_of(cluster: Cluster) -> str:
+    """The latency and the time of a byte on the links of a simulated cluster, in words."""
+    return f"α = {cluster.latency * 1e6:g} µs, β = {1e9 / cluster.bandwidth:g} ns/B"
+
+
 def counted(comm: Communicator, call: Callable[[], Any]) -> tuple[Trace, Any]:
     """(trace of all ranks during call(), empty on ranks other than 0; the result of call())."""
     comm.start_trace(replay=True)

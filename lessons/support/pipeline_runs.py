@@ -11,12 +11,14 @@ import numpy as np
 from minipar.autograd import backward
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.collectives import all_reduce, sum_over_ranks
+from minipar.comm.simulated.topology import Link
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import Module
 from minipar.parallel.pipeline.executor import Pipeline
+from minipar.parallel.pipeline.schedule.dependencies import OPS, needs
 from minipar.parallel.pipeline.schedule.registry import make_schedule
-from minipar.parallel.pipeline.schedule.simulate import Times
+from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate
 from minipar.parallel.pipeline.schedule.timeline import Timeline
 from minipar.parallel.strategy import Microbatch, Strategy
 
@@ -146,3 +148,34 @@ def typical(timeline: Timeline) -> Times:
 def from_rank_0(comm: Communicator, value: float | None) -> float:
     """Rank 0's number, on every rank."""
     return sum_over_ranks(comm, 0.0 if value is None else value)
+
+
+def played(name: str, p: int, m: int, times: Times | list[Times] | None = None,
+           link: Link = FREE_LINK, num_bytes: int = 0, num_steps: int = 1) -> Timeline:
+    """The simulated timeline of a schedule that runs `num_steps` times.
+
+    Stages take equally long unless `times` are given.
+    """
+    schedule, placement = make_schedule(name, p, m)
+    rows = [[action._replace(microbatch=action.microbatch + step * m)
+             for step in range(num_steps) for action in row] for row in schedule]
+    stages_per_rank = len(placement) // p
+    return simulate(rows, times or Times().shared(stages_per_rank), placement, link, num_bytes)
+
+
+def too_early(comm: Communicator, one: Run) -> int:
+    """The number of actions, on all ranks, that started before everything they need was done."""
+    found = 0
+    if one.timeline:
+        done = {(kind, i.stage, i.microbatch): i.end for i in one.timeline.intervals
+                for kind in OPS[i.kind]}
+        found = sum(done[need] > i.start for i in one.timeline.intervals
+                    for need in needs(i.action, one.strategy.num_stages))
+    assert [i.action for i in one.strategy.intervals] == one.strategy.plan(2 * comm.size)[0]
+    return int(sum_over_ranks(comm, found))
+
+
+def one_clock(comm: Communicator) -> bool:
+    """True if all ranks share a clock: real ranks on several machines do not."""
+    nodes = {comm.node_of(rank) for rank in range(comm.size)}
+    return comm.is_simulated or len(nodes) == 1

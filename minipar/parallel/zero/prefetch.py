@@ -1,9 +1,10 @@
 """Prefetch: unshard a unit of FSDP while the unit before it computes.
 
-    uses        embed  h.0  h.1  h.2  head │ h.2  h.1  h.0    recorded in one step, and in the next
-    unsharded   ▓▓▓▓▓  ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒   known ahead of time
+    uses        embed  h.0  h.1  h.2  head │ h.2  h.1  h.0    ▓ and ▒ tell neighbouring
+    unsharded   ▓▓▓▓▓  ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒   units apart, no more
 
-A module unshards its unit before it uses a weight.  Operations save a note in place of a gathered
+A module unshards its unit before it uses a weight.  The order of uses is recorded in one step, and
+predicts in the next step which unit to prefetch.  Operations save a note in place of a gathered
 weight; in backward the note unshards the unit again.  So gathered weights do not stay alive.
 """
 
@@ -120,7 +121,8 @@ class Prefetcher:
     def _predict_next(self) -> FSDPUnit | None:
         """The unit that followed these uses in the step before, if that began in the same way."""
         done = len(self.uses)
-        return self.plan[done] if self.plan[:done] == self.uses != self.plan else None
+        began_alike = self.plan[:done] == self.uses
+        return self.plan[done] if began_alike and done < len(self.plan) else None
 
     def _reshard_others(self, *wanted: FSDPUnit | None) -> None:
         for unit in self.units:
