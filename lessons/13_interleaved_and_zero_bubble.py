@@ -48,7 +48,7 @@ STAGES = {"1f1b": 1, "interleaved": 2, "zb_h1": 1, "zb_v": 2}           # of eac
 BUBBLES = {"1f1b": "(p−1)/m", "interleaved": "(p−1)/(v m)",
            "zb_h1": "(p−1)(F+I−W)/(m(F+I+W))", "zb_v": "half of ZB-H1's"}
 LIVE = {"1f1b": "p − s", "interleaved": "2(p−s−1) + (v−1)p + 1", "zb_h1": "p", "zb_v": "2p"}
-BOUNDARIES = {"1f1b": "p−1", "interleaved": "v p − 1", "zb_h1": "p−1", "zb_v": "2(p−1)"}
+BOUNDARIES = {"1f1b": "(p−1)", "interleaved": "(v p − 1)", "zb_h1": "(p−1)", "zb_v": "2(p−1)"}
 
 
 def activation_bytes(n: int) -> dict[str, int]:

@@ -29,15 +29,64 @@ from minipar.memory.remat.optimal import frontier, optimal
 from minipar.memory.remat.plans import Plan, keep_all, sqrt_segments, uniform
 from minipar.memory.remat.policies import max_over_ranks
 from minipar.memory.remat.predict import predict, run_steps
+from minipar.memory.remat.profile import ChainProfile
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.units import in_bytes
-from minipar.viz.remat_tradeoff import draw_remat_tradeoff
+from minipar.viz.remat_tradeoff import Points, draw_remat_tradeoff
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=9, num_heads=4, width=32, dropout=0.1)
 ROWS = 2                            # sequences of a rank
 DEPTHS, SNAPSHOTS = (4, 16, 64), 3
 NONE, FULL, ROOT = "none", "full: each block a segment", "√L segments"
+
+
+def plans_for(costs: ChainProfile) -> dict[str, Plan]:
+    """The usual plans, and the best ones within several budgets, by name."""
+    parts = chain(GPT(CONFIG))
+    plans = {NONE: keep_all(parts), FULL: uniform(1, parts), ROOT: sqrt_segments(parts)}
+    none, full, root = (predict(plan, costs).peak for plan in plans.values())
+    least = frontier(costs)[0].peak
+    for budget in (least, (least + full) // 2, full, root, (none + root) // 2):
+        plans[f"optimal in {in_bytes(budget)}"] = optimal(costs, budget).plan
+    return plans
+
+
+def compare(lesson: Lesson, plans: dict[str, Plan], costs: ChainProfile,
+            runs: dict[str, Counted]) -> None:
+    """Compare each plan's predicted memory and FLOPs with its run's, and all gradients."""
+    prices = {name: predict(plan, costs) for name, plan in plans.items()}
+    lesson.table([row for name, price in prices.items() for row in (
+        Row(f"{name}: peak", price.peak, runs[name].peak, "B"),
+        Row("… recomputed", price.extra_flops, runs[name].forward - runs[NONE].forward,
+            "FLOPs"))], "activations of one step")
+    lesson.table([Row(f"{name}: bytes of gradients that differ", 0, seen.differs(runs[NONE]))
+                  for name, seen in runs.items() if name != NONE], "bit for bit the same")
+    saved = [1 - part / of for part, of in ((runs[FULL].peak, runs[NONE].peak), (
+        runs[FULL].with_temporaries, runs[NONE].with_temporaries))]
+    lesson.say("A plan decides only which arrays are kept. At the peak, operations also hold "
+               f"temporary arrays, whatever the plan. Including these, *full* saves {saved[1]:.0%} "
+               f"of {in_bytes(runs[NONE].with_temporaries)}, not {saved[0]:.0%}.")
+
+
+def draw(lesson: Lesson, plans: dict[str, Plan], costs: ChainProfile, runs: dict[str, Counted],
+         growth: dict[str, tuple[Points, Points]]) -> None:
+    """Draw memory against FLOPs for all plans, and two plans step by step."""
+    parts, forward = chain(GPT(CONFIG)), sum(part.forward_flops for part in costs.parts)
+
+    def point(plan: Plan) -> tuple[int, float]:
+        price = predict(plan, costs)
+        return price.peak, price.extra_flops / forward
+    rules = {name: [point(plans[name])] for name in (NONE, FULL, ROOT)}
+    rules["every k blocks: 2, 5, 9"] = [point(uniform(k, parts)) for k in (2, 5, 9)]
+    counted = [(run.peak, (run.forward - runs[NONE].forward) / forward) for run in runs.values()]
+    within = optimal(costs, predict(plans[ROOT], costs).peak).plan
+    steps = {name: list(run_steps(plan, costs)) for name, plan in (
+        (ROOT, plans[ROOT]), ("optimal within the bytes of √L", within))}
+    lesson.picture(lambda path: draw_remat_tradeoff(
+        [point(choice.plan) for choice in frontier(costs)], rules, counted, growth, steps,
+        [part.name for part in parts], path,
+        f"A GPT of {CONFIG.num_layers} blocks; top right: chains of equal layers"))
 
 
 def main(comm: Communicator) -> None:
@@ -51,13 +100,9 @@ def main(comm: Communicator) -> None:
     ids, targets = rng.integers(0, CONFIG.vocab_size, (2, ROWS, CONFIG.context)).copy()
     costs = max_over_ranks(costs_of(GPT(CONFIG).initialize(0), ids, targets),
                    partial(all_reduce, comm, op="max"))         # so all ranks have the same plans
-    parts, block = chain(GPT(CONFIG)), costs.parts[1]
+    block = costs.parts[1]
     forward = sum(part.forward_flops for part in costs.parts)
-    plans = {NONE: keep_all(parts), FULL: uniform(1, parts), ROOT: sqrt_segments(parts)}
-    none, full, root = (predict(plan, costs).peak for plan in plans.values())
-    least = frontier(costs)[0].peak
-    for budget in (least, (least + full) // 2, full, root, (none + root) // 2):
-        plans[f"optimal in {in_bytes(budget)}"] = optimal(costs, budget).plan
+    plans = plans_for(costs)
     runs = {name: Counted(GPT(CONFIG).initialize(0), ids, targets, plan)
             for name, plan in plans.items()}
     prices = {name: predict(plan, costs) for name, plan in plans.items()}
@@ -67,17 +112,8 @@ def main(comm: Communicator) -> None:
                f"{in_bytes(block.saved_bytes[0])}, "
                f"{block.saved_bytes[0] / block.input_bytes:.0f} times as much. The cost of each "
                "plan, predicted before it runs, and counted by a ledger and a meter, on each rank:")
-    lesson.table([row for name, price in prices.items() for row in (
-        Row(f"{name}: peak", price.peak, runs[name].peak, "B"),
-        Row("… recomputed", price.extra_flops, runs[name].forward - runs[NONE].forward,
-            "FLOPs"))], "activations of one step")
-    lesson.table([Row(f"{name}: bytes of gradients that differ", 0, seen.differs(runs[NONE]))
-                  for name, seen in runs.items() if name != NONE], "bit for bit the same")
-    saved = [1 - part / of for part, of in ((runs[FULL].peak, runs[NONE].peak), (
-        runs[FULL].with_temporaries, runs[NONE].with_temporaries))]
-    lesson.say("A plan decides only which arrays are kept. At the peak, operations also hold "
-               f"temporary arrays, whatever the plan. Including these, *full* saves {saved[1]:.0%} "
-               f"of {in_bytes(runs[NONE].with_temporaries)}, not {saved[0]:.0%}.")
+    compare(lesson, plans, costs, runs)
+    full, root, least = prices[FULL].peak, prices[ROOT].peak, frontier(costs)[0].peak
     within, smallest = optimal(costs, root), optimal(costs, least)
     lesson.say(f"√L makes the segments `{plans[ROOT]}`. It recomputes about as much as *full*, but "
                f"needs {root / full:.1f} times the memory, because it restores the tapes of a "
@@ -86,18 +122,7 @@ def main(comm: Communicator) -> None:
                f"{number(prices[ROOT].extra_flops / forward)}. The least possible memory, "
                f"{in_bytes(least)}, costs {number(smallest.extra_flops / forward)} forwards.")
 
-    def point(plan: Plan) -> tuple[int, float]:
-        price = predict(plan, costs)
-        return price.peak, price.extra_flops / forward
-    rules = {name: [point(plans[name])] for name in (NONE, FULL, ROOT)}
-    rules["every k blocks: 2, 5, 9"] = [point(uniform(k, parts)) for k in (2, 5, 9)]
-    counted = [(run.peak, (run.forward - runs[NONE].forward) / forward) for run in runs.values()]
-    steps = {name: list(run_steps(plan, costs)) for name, plan in (
-        (ROOT, plans[ROOT]), ("optimal within the bytes of √L", within.plan))}
-    lesson.picture(lambda path: draw_remat_tradeoff(
-        [point(choice.plan) for choice in frontier(costs)], rules, counted, growth, steps,
-        [part.name for part in parts], path,
-        f"A GPT of {CONFIG.num_layers} blocks; top right: chains of equal layers"))
+    draw(lesson, plans, costs, runs, growth)
     lesson.takeaway("Rematerialization buys memory with FLOPs: for equal layers one more forward "
                     "buys √L. In general the best segments follow from the bytes that each part "
                     "saves and its FLOPs, and their cost is known before anything runs.")
