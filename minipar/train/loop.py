@@ -185,9 +185,7 @@ def take_step(state: TrainState, step: int) -> float:
         is_finite = unscale(strategy, scale) and is_finite      # all ranks ask, in any case
         state.scaler.update(not is_finite)
         if state.scaler.num_stuck == MOST_STUCK:
-            raise UsageError(f"the gradients of {MOST_STUCK} steps in a row overflowed, the last "
-                             f"at step {step} with loss scale {scale:g}: choose a smaller "
-                             "--loss-scale, or --precision bf16", status=1)
+            raise always_overflows(state.scaler, step, scale)
         if not is_finite:
             return loss                     # all ranks skip this step
     if chosen.clip:
@@ -195,6 +193,14 @@ def take_step(state: TrainState, step: int) -> float:
     optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, run.steps, chosen.lr / 10)
     strategy.step(optimizer)
     return loss
+
+
+def always_overflows(scaler: LossScaler, step: int, scale: float) -> UsageError:
+    """The error of a run that takes no steps any more, because gradients overflow each time."""
+    is_fixed = scaler.backoff == 1
+    advice = "choose a smaller --loss-scale" if is_fixed else "lower --lr, or use --precision bf16"
+    return UsageError(f"the gradients of {MOST_STUCK} steps in a row overflowed, the last at step "
+                      f"{step} with loss scale {scale:g}: {advice}", status=1)
 
 
 def microbatches(state: TrainState, step: int) -> list[Microbatch]:

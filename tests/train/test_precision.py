@@ -13,7 +13,7 @@ from minipar.compress.messages.block_codec import BlockCodec
 from minipar.compress.messages.quantized_collectives import QuantizedWire
 from minipar.launcher import UsageError
 from minipar.precision import LossScaler
-from minipar.train import start_run, train_steps
+from minipar.train import loop, start_run, train_steps
 from minipar.train.loop import take_step
 from minipar.train.setup import precision as precision_options
 from minipar.train.tasks import make_task
@@ -174,7 +174,24 @@ def test_a_run_ends_whose_gradients_always_overflow(capsys):
     assert exits(["train", *words, "--ranks", "2"]) == 1
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1, said
-    assert "10 steps in a row overflowed, the last at step 9 with loss scale 1e+09" in said[0]
+    assert said[0].endswith("10 steps in a row overflowed, the last at step 9 with loss scale "
+                            "1e+09: choose a smaller --loss-scale")
+
+
+def test_a_run_ends_whose_gradients_overflow_at_every_dynamic_scale(monkeypatch):
+    """From 2¹⁶ to 1 in 16 steps that are skipped; then ten more."""
+    monkeypatch.setattr(loop, "unscale", lambda strategy, scale: False)
+
+    def body(comm):
+        options = parse(*RUN[:2], "--steps", "40", "--precision", "fp16")
+        run = start_run(comm, options, make_task(options))
+        for step in range(25):
+            take_step(run, step)
+        with pytest.raises(UsageError, match="at step 25 with loss scale 0.00195312: lower --lr"):
+            take_step(run, 25)
+        assert run.optimizer.num_steps == 0
+
+    Cluster(1).run(body)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
