@@ -27,7 +27,7 @@ from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.data.graph import all_reduce_gradients
+from minipar.parallel.data.ddp_graph import all_reduce_gradients
 from minipar.plan.activations import gpt_activations
 from minipar.viz.device_limits import Requirement, draw_device_limits
 

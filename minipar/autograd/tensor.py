@@ -20,18 +20,18 @@ from .tensor_methods import TensorMethods
 class GradientSlot:
     """The place where the gradient of a leaf is summed up.
 
-    `grad_buffer`, if given, returns the array that `grad` lives in, a view of a slab; it is called
-    at the first contribution.  Each of `ready_hooks` is called with the slot after the last
+    `get_grad_buffer`, if given, returns the array that `grad` lives in, a view of a slab; it is
+    called at the first contribution.  Each of `ready_hooks` is called with the slot after the last
     contribution of a backward pass.  `weight_only` is True for parameters: work that leads only to
     them may be deferred.
     """
 
-    __slots__ = ("grad", "grad_buffer", "ready_hooks", "weight_only", "__weakref__")
+    __slots__ = ("grad", "get_grad_buffer", "ready_hooks", "weight_only", "__weakref__")
     inputs = ()         # a leaf passes no gradient on
 
     def __init__(self, weight_only: bool = False):
         self.grad: Array | None = None
-        self.grad_buffer: Callable[[], Array] | None = None
+        self.get_grad_buffer: Callable[[], Array] | None = None
         self.ready_hooks: list[Callable[[GradientSlot], None]] = []
         self.weight_only = weight_only
 
@@ -39,11 +39,17 @@ class GradientSlot:
         """Add `grad`, an array that is only read: other gradients may alias it."""
         if self.grad is not None:
             self.grad += grad
-        elif self.grad_buffer is not None:
-            self.grad = self.grad_buffer()
+        elif self.get_grad_buffer is not None:
+            self.grad = self.get_grad_buffer()
             self.grad[...] = grad
         else:
             self.grad = grad.copy()
+
+    def fill_if_missing(self) -> None:
+        """Write zeros where no contribution came: a parameter that was not used counts as 0."""
+        if self.grad is None and self.get_grad_buffer is not None:
+            self.grad = self.get_grad_buffer()
+            self.grad[...] = 0
 
 
 class Node:

@@ -104,7 +104,7 @@ class Slab:
                 view[...] = parameter.data.astype(view.dtype)
             parameter.data = view
             self._views.append(view)
-            parameter.slot.grad, parameter.slot.grad_buffer = None, lambda buffer=buffer: buffer
+            parameter.slot.grad, parameter.slot.get_grad_buffer = None, lambda buffer=buffer: buffer
             start = stop
 
     def zero_grad(self) -> None:
@@ -128,9 +128,7 @@ class Slab:
         for parameter, segment, view in zip(self.parameters, self.segments, self._views):
             if parameter.data is not view:
                 raise replaced(segment.name)
-            if parameter.grad is None:
-                parameter.slot.grad = parameter.slot.grad_buffer()
-                parameter.slot.grad[...] = 0
+            parameter.slot.fill_if_missing()
         return self.grad
 
     def named(self, values: Array) -> dict[str, np.ndarray]:

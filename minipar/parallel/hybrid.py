@@ -29,7 +29,7 @@ from ..autograd import Tensor
 from ..comm import Communicator, Trace
 from ..comm.collectives import all_gather, broadcast, chunk_bounds
 from ..comm.mesh import DeviceMesh
-from ..nn import GPT, Module
+from ..nn import Module
 from ..nn.chain import ChainPart
 from ..number_formats import Format
 from ..optim import Optimizer
@@ -42,7 +42,7 @@ from .pipeline.schedule.timeline import Timeline
 from .pipeline.stage_shards import StageShard
 from .pipeline.stage_slab import StageBuffer, StageSlab
 from .strategy import Microbatch, Strategy
-from .tensor.apply import parallelize
+from .tensor.apply import KINDS, parallelize
 from .wire import UNCOMPRESSED, Wire
 
 AXES = ("pp", "dp", "tp")
@@ -233,6 +233,8 @@ def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
         raise ValueError("sequence_parallel splits tokens over the ranks of tp, of which there is "
                          "only one: leave it off, or give the mesh tp=2")
     cut = [mesh.shape.get(axis, 1) > 1 for axis in ("pp", "tp")]
-    if scatter_gather and (sequence_parallel or not all(cut) or not isinstance(model, GPT)):
+    kind = KINDS.get(type(model))
+    whole = kind is not None and kind.parts_end_whole and not sequence_parallel
+    if scatter_gather and not (all(cut) and whole):
         raise ValueError("scatter_gather is for a GPT over pp and tp without sequence_parallel: "
                          "elsewhere ranks have nothing in common to send in pieces; leave it off")

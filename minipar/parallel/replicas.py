@@ -1,18 +1,17 @@
 """Replicas: ranks that hold the same parameters start alike, stay alike and count together.
 
     broadcast_parameters                start alike: all ranks take rank 0's parameters
-    check_uses, ranks_that_differ       stay alike: name the ranks that do not
+    check_replicas, ranks_that_differ   stay alike: name the ranks that do not
     global_count, global_loss           count together: sums over the parts of a batch
 
 Only ranks that hold the same parameters and divide by the same count take the same step.
 """
 
 import hashlib
-from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import Array
+from ..backend import Array, to_host
 from ..comm import Communicator
 from ..comm.collectives import all_gather, broadcast, sum_over_ranks
 from ..nn import Module
@@ -24,24 +23,23 @@ def broadcast_parameters(model: Module, comm: Communicator) -> None:
         broadcast(comm, slab.data, out=slab.data)
 
 
-def check_uses(names: Sequence[str], comm: Communicator) -> None:
-    """Raise RuntimeError, on every rank, unless all ranks used these weights in this order.
-
-    Ranks that gather different weights would mix them up, silently where sizes are equal.
-    """
-    different = ranks_that_differ(comm, hashlib.sha256("\n".join(names).encode()).digest())
-    if different:
-        raise RuntimeError(f"ranks {different} used different weights than rank 0 in this step. "
-                           "Sharded weights are gathered by all ranks together, so every rank must "
-                           "use the same ones in the same order. Multiply an unwanted branch by 0, "
-                           "put both branches into one FSDP unit, or use ddp, zero1 or zero2.")
-
-
 def ranks_that_differ(comm: Communicator, digest: bytes) -> str:
     """Collective.  The ranks whose digest differs from rank 0's, as "1, 3", or "" if none does."""
     with comm.labelled("control"):
         all_digests = all_gather(comm, np.frombuffer(digest, np.uint8)).reshape(comm.size, -1)
     return ", ".join(str(r) for r in range(comm.size) if (all_digests[r] != all_digests[0]).any())
+
+
+def check_replicas(model: Module, comm: Communicator) -> None:
+    """Raise RuntimeError, on every rank, unless all ranks hold the same bits of every parameter."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(np.ascontiguousarray(to_host(parameter.data)).data)
+    different = ranks_that_differ(comm, digest.digest())
+    if different:
+        raise RuntimeError(f"the parameters on ranks {different} are not those of rank 0: the "
+                           "replicas have diverged (an update that only some ranks made, or other "
+                           "gradients)")
 
 
 def global_count(comm: Communicator, num_local: int) -> float:

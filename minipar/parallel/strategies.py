@@ -93,7 +93,8 @@ def shard_by_block(model: Module, comm: Communicator, hybrid_shard: int | None =
 BUCKETS = ("wire", "bucket_mb", "first_bucket_mb")
 # "dp" is the class DataParallel, as in PyTorch Lightning; the axis dp of a mesh is any of them.
 STRATEGIES = {
-    "dp": StrategyEntry("rank 0 drives (DataParallel)", DataParallel, cost=None),
+    "dp": StrategyEntry("rank 0 drives the others (PyTorch's classic DataParallel)", DataParallel,
+                        cost=None),
     "ddp": StrategyEntry("gradients summed in buckets (DistributedDataParallel)",
                          DistributedDataParallel, (*BUCKETS, "comm_hook"),
                          over_dp=AllReduceOverDP),
@@ -101,10 +102,10 @@ STRATEGIES = {
                            PaperCost((STATES,)), ShardedStatesOverDP),
     "zero2": StrategyEntry("optimizer states and gradients sharded (ZeRO-2)", ZeRO2, BUCKETS,
                            PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
-    "zero3": StrategyEntry("parameters sharded too, each weight gathered by itself (ZeRO-3)", ZeRO3,
+    "zero3": StrategyEntry("everything sharded, each weight gathered by itself (ZeRO-3)", ZeRO3,
                            cost=PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
     "fsdp": StrategyEntry(
-        "parameters sharded too, gathered by block (fully_shard)", shard_by_block,
+        "everything sharded, weights gathered by block (fully_shard)", shard_by_block,
         ("wire", "gather_wire", "hybrid_shard", "reshard_after_forward", "prefetch"),
         PaperCost((STATES, GRADIENTS, PARAMETERS), True, True), FullyShardedOverDP),
 }

@@ -37,12 +37,7 @@ from ..nn import Module
 from ..nn.slab import FlatBuffer
 from ..optim import Optimizer, clip_grad_norm
 from ..random import training_step
-from .errors import (
-    NO_VALUES_MESSAGE,
-    NOT_REDUCED_MESSAGE,
-    cannot_accumulate,
-    wrong_microbatches,
-)
+from .errors import NO_VALUES_MESSAGE, NOT_REDUCED_MESSAGE, cannot_accumulate, wrong_microbatches
 from .state import state_dict
 from .wire import UNCOMPRESSED, Wire
 
@@ -78,8 +73,7 @@ class Strategy:
     def _attach(self, model: Module, comm: Communicator, wire: Wire) -> None:
         self.model, self.comm, self.wire = model, comm, wire
         self.is_synchronizing = True                # False inside no_sync()
-        self._is_reduced = False        # True if `slabs` hold sums over the ranks, and no later
-                                        # backward has added to them
+        self._is_reduced = False        # True from a reduction until the next gradient arrives
         self._last_poll: float | None = None
 
     def _watch_gradients(self) -> None:

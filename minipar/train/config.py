@@ -107,7 +107,7 @@ class ParallelConfig:
     accumulate: int = option(1, "add up the gradients of K microbatches in each step", least=1,
                              metavar="K")
     bucket_mb: float | None = option(
-        None, "megabytes in a bucket of gradients, with "
+        None, "MiB (2**20 bytes) in a bucket of gradients, with "
         f"{', '.join(BUCKETED[:-1])} or {BUCKETED[-1]}",
         metavar="MB", default_text=f"{BUCKET_MB:g}", saved=False)
     hybrid_shard: int | None = option(

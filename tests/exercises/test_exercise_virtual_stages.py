@@ -98,22 +98,22 @@ def workspace():
 
 def test_i_gives_what_the_stage_before_waits_for():
     ours, theirs = workspace(), workspace()
-    dx = ours.run.input(Action("I", 1, 0), None)
+    dx = ours.run.input_gradient(Action("I", 1, 0), None)
     expected = theirs.run.backward(Action("B", 1, 0), None)
     assert dx is not None, "stage 0 waits for the gradient of x"
     np.testing.assert_allclose(dx, expected, rtol=1e-12)
-    assert ours.run.input(Action("I", 0, 0), dx) is None, "nobody is before stage 0"
+    assert ours.run.input_gradient(Action("I", 0, 0), dx) is None, "nobody is before stage 0"
 
 
 def test_i_leaves_the_weights_to_w():
     """None of them has a gradient after I; after W they have those of B."""
     ours, theirs = workspace(), workspace()
-    dx = ours.run.input(Action("I", 1, 0), None)
-    ours.run.input(Action("I", 0, 0), dx)
+    dx = ours.run.input_gradient(Action("I", 1, 0), None)
+    ours.run.input_gradient(Action("I", 0, 0), dx)
     assert all(p.grad is None for slab in ours.strategy.slabs for p in slab.parameters)
     assert len(ours.run.kept) == 2, "both stages still have their W to do"
-    ours.run.weight(Action("W", 0, 0), None)
-    ours.run.weight(Action("W", 1, 0), None)
+    ours.run.weight_gradients(Action("W", 0, 0), None)
+    ours.run.weight_gradients(Action("W", 1, 0), None)
     theirs.run.backward(Action("B", 0, 0), theirs.run.backward(Action("B", 1, 0), None))
     expected = gradients(theirs.strategy)
     for name, found in gradients(ours.strategy).items():
@@ -123,7 +123,7 @@ def test_i_leaves_the_weights_to_w():
 def test_messages_move_on_during_i():
     ours = workspace()
     before = ours.num_polls
-    ours.run.input(Action("I", 1, 0), None)
+    ours.run.input_gradient(Action("I", 1, 0), None)
     assert ours.num_polls > before
 
 

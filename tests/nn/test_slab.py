@@ -91,4 +91,4 @@ def test_a_slab_of_shapes_has_no_numbers():
     assert isinstance(slab.data, ShapeArray) and slab.data.dtype == np.float16
     assert slab.data.size == model.num_parameters()
     for p in model.parameters():
-        assert p.data.base is slab.data and p.slot.grad_buffer().base is slab.grad
+        assert p.data.base is slab.data and p.slot.get_grad_buffer().base is slab.grad

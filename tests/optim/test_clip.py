@@ -19,7 +19,7 @@ def model_with_gradients(fill=None, dtype=np.float64):
         values = np.random.default_rng(i).standard_normal(slab.grad.size)
         slab.grad[...] = values if fill is None else fill
         for p in slab.parameters:
-            p.grad = p.slot.grad_buffer()
+            p.grad = p.slot.get_grad_buffer()
     return models, slabs
 
 

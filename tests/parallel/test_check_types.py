@@ -10,7 +10,7 @@ from minipar.nn import MLP, Linear
 from minipar.nn.layers import LayerNorm
 from minipar.parallel import conjugate as pairs
 from minipar.parallel.check_types import check_types
-from minipar.parallel.data.graph import data_parallel
+from minipar.parallel.data.ddp_graph import data_parallel
 from minipar.parallel.tensor.apply import parallelize
 from minipar.parallel.tensor.layers import ColumnLinear, RowLinear, TensorSplit
 from tests.support.tensor_models import GPTS, MLPS, inputs_of

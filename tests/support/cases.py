@@ -19,7 +19,7 @@ from minipar.memory.remat.policies import plan_policy
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.data.graph import data_parallel
+from minipar.parallel.data.ddp_graph import data_parallel
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule

@@ -1,6 +1,6 @@
 """Data parallelism: every rank has all parameters and a part of the batch.
 
-    graph                   the specification: copy_to on every use of a weight
+    ddp_graph               the specification: copy_to on every use of a weight
     buckets                 which gradients travel together
     order                   in which order the buckets are reduced, on all ranks alike
     ddp                     DistributedDataParallel: an all-reduce of each bucket during backward

@@ -14,7 +14,7 @@ from dataclasses import replace
 from ...backend import Array
 from ...nn.slab import Segment, Slab
 
-MB = 1 << 20            # bytes, as in PyTorch
+MB = 1 << 20            # bytes: as in PyTorch, a bucket's megabytes are MiB
 BUCKET_MB = 25.0        # PyTorch's default
 
 

@@ -1,31 +1,27 @@
 """Distributed data parallelism: each bucket of gradients is summed while backward goes on.
 
     backward     ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
-    messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       at best max(B, M) instead of B + M
+    messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       at best max(B, M), not B + M
 
 Every rank has the whole model and computes the gradients of its rows.  The parameters are grouped
 into buckets, the last layers first.  When the last gradient of a bucket is ready, its all-reduce
-begins, and communicates while backward computes the next gradients.  So a step's backward takes
-at best max(B, M), for B seconds of computation and M of messages: nothing is left to hide the last
-bucket behind.  After backward every rank has the same
-summed gradients and takes the same step.
+begins, and goes on while backward computes the next gradients.  So a backward of B seconds with M
+seconds of messages takes at best max(B, M); the last bucket can hide behind nothing.  After
+backward every rank has the same summed gradients and takes the same step.
 
 One all-reduce of all Ψ gradients over p ranks: each rank sends 2Ψ(p-1)/p elements.  Li et al. 2020,
 PyTorch Distributed: Experiences on Accelerating Data Parallel Training.
 """
 
-import hashlib
 from collections.abc import Callable
 
-import numpy as np
-
 from ...autograd import Tensor
-from ...backend import Array, to_host
+from ...backend import Array
 from ...comm import Communicator
 from ...comm.work import Work, start_work
 from ...nn import Module
 from ..errors import reduced_already
-from ..replicas import broadcast_parameters, ranks_that_differ
+from ..replicas import broadcast_parameters
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
 from .buckets import BUCKET_MB, bucket_limits, make_buckets
@@ -67,10 +63,8 @@ class Bucketed(Strategy):
         self.works.clear()
 
     def _launch(self, i: int) -> None:
-        for slot in (parameter.slot for parameter in self.buckets[i].parameters):
-            if slot.grad is None and slot.grad_buffer is not None:
-                slot.grad = slot.grad_buffer()
-                slot.grad[...] = 0              # a parameter that was not used counts as 0
+        for parameter in self.buckets[i].parameters:
+            parameter.slot.fill_if_missing()
         self.works.append(self.start_reduction(i))
 
 
@@ -91,16 +85,5 @@ class DistributedDataParallel(Bucketed):
         bucket = self.buckets[i]
         if self.comm_hook is not None:
             return start_work(self.comm_hook, self.comm, bucket.grad)
+        # the key is the same in every step, for wires with error feedback
         return start_work(self.wire.all_reduce, self.comm, bucket.grad, key=bucket)
-
-
-def check_replicas(model: Module, comm: Communicator) -> None:
-    """Raise RuntimeError, on every rank, unless all ranks hold the same bits of every parameter."""
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(np.ascontiguousarray(to_host(parameter.data)).data)
-    different = ranks_that_differ(comm, digest.digest())
-    if different:
-        raise RuntimeError(f"the parameters on ranks {different} are not those of rank 0: the "
-                           "replicas have diverged (an update that only some ranks made, or other "
-                           "gradients)")

@@ -72,16 +72,16 @@ class Pipeline(Staged):
                 raise ValueError(fault.sentence)
             messages = [(sent(action, self.num_stages), action) for row in schedule
                         for action in row]
-            names = {message[0]: str(action) for message, action in messages if message}
-            self._plans[num_microbatches] = schedule[self.comm.rank], names
+            labels = {message[0]: str(action) for message, action in messages if message}
+            self._plans[num_microbatches] = schedule[self.comm.rank], labels
         return self._plans[num_microbatches]
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
         """Run the schedule on all microbatches; this rank's share of the loss."""
-        row, names = self.plan(len(microbatches))
+        row, labels = self.plan(len(microbatches))
         self.check_fresh()
-        run = BatchRun(self, names, microbatches, loss_divisor, seed, step)
+        run = BatchRun(self, labels, microbatches, loss_divisor, seed, step)
         run.run(row)
         self.intervals, self.most_in_flight = run.intervals, run.most_in_flight
         self._finish_reductions()
@@ -119,12 +119,12 @@ class Pipeline(Staged):
 class BatchRun:
     """One batch on one rank."""
 
-    def __init__(self, pipeline: Pipeline, names: dict[Op, str],
+    def __init__(self, pipeline: Pipeline, labels: dict[Op, str],
                  microbatches: Sequence[Microbatch], loss_divisor: float, seed: int, step: int):
         self.pipeline, self.comm, self.batches = pipeline, pipeline.comm, microbatches
-        self.messages = P2P(pipeline.comm, pipeline.placement, pipeline.specs, names,
-                                 [batch.inputs.shape for batch in microbatches],
-                                 pipeline.slabs[0].data)
+        self.messages = P2P(pipeline.comm, pipeline.placement, pipeline.specs, labels,
+                            [batch.inputs.shape for batch in microbatches],
+                            pipeline.slabs[0].data)
         self.loss_divisor, self.seed, self.step, self.loss = loss_divisor, seed, step, 0.0
         self.kept: dict[tuple[int, int], Any] = {}      # for each microbatch in flight on a stage
         self.intervals: list[Interval] = []
@@ -133,8 +133,8 @@ class BatchRun:
     def run(self, row: Sequence[Action]) -> None:
         """Do all actions of the row, and wait until all sends have arrived."""
         do: dict[str, Callable[[Action, Array | None], Array | None]] = {
-            FORWARD: self.forward, BACKWARD: self.backward, INPUT: self.input,
-            WEIGHT: self.weight}
+            FORWARD: self.forward, BACKWARD: self.backward,
+            INPUT: self.input_gradient, WEIGHT: self.weight_gradients}
         for position, action in enumerate(row):
             for later in row[position:position + AHEAD + 1]:
                 self.messages.post_recv(later)
@@ -159,8 +159,9 @@ class BatchRun:
             if stage == pipeline.num_stages - 1:
                 y = pipeline.model.criterion(y, batch.targets, self.loss_divisor)
                 self.loss += float(y.data)
-        out, y.data = y.data, np.broadcast_to(np.zeros_like(y.data, shape=()), y.shape)
-        self.kept[stage, i] = x, y              # without y's values: no derivative needs them
+        out = y.data
+        drop_values(y)                          # no derivative needs them: the graph saves its own
+        self.kept[stage, i] = x, y
         self.most_in_flight = max(self.most_in_flight, len(self.kept))
         return out
 
@@ -171,16 +172,16 @@ class BatchRun:
             backward(y, grad, poll=self.poll)
         return x.grad if action.stage else None
 
-    def input(self, action: Action, grad: Array | None) -> Array | None:
-        """dx from dy; the rest of backward is kept for `weight`."""
+    def input_gradient(self, action: Action, grad: Array | None) -> Array | None:
+        """dx from dy; the rest of backward is kept for `weight_gradients`."""
         x, y = self.kept[action[1:]]
         reducing = self.pipeline.reducing(action.stage, y)      # while there is a graph to look at
         rest = backward(y, grad, defer_weights=True, poll=self.poll)
         self.kept[action[1:]] = rest, reducing
         return x.grad if action.stage else None
 
-    def weight(self, action: Action, _: None) -> None:
-        """Add the weights' gradients, which `input` left."""
+    def weight_gradients(self, action: Action, _: None) -> None:
+        """Add the weights' gradients, which `input_gradient` left."""
         rest, reducing = self.kept.pop(action[1:])
         with reducing:
             rest()
@@ -189,3 +190,8 @@ class BatchRun:
         """Advance pending messages, of the pipeline and of collectives."""
         self.pipeline._poll()
         self.messages.poll()
+
+
+def drop_values(y: Tensor) -> None:
+    """Let `y` keep its shape, dtype and graph alone; its array is replaced by a view of one 0."""
+    y.data = np.broadcast_to(np.zeros_like(y.data, shape=()), y.shape)

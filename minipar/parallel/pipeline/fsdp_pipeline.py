@@ -101,14 +101,14 @@ class FullyShardedPipeline(Pipeline):
             self.orders[stage] = OrderedLauncher([runs[i][1].shard.parameters for i in order],
                                                  partial(self._launch, order))
 
-    def _launch(self, order: Sequence[int], number: int) -> None:
-        self.reducer.launch(order[number])
+    def _launch(self, order: Sequence[int], i: int) -> None:
+        self.reducer.launch(order[i])
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
         """Run the schedule; raises RuntimeError unless all ranks of dp used the same units."""
         self.prefetcher.start_step()
-        with self.prefetcher.during("both"):
+        with self.prefetcher.during("whole batch"):
             return super().run_batch(microbatches, loss_divisor, seed, step)
 
     def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
@@ -131,6 +131,6 @@ class FullyShardedPipeline(Pipeline):
         super().after_backward()
 
     def update(self, optimizer: Optimizer) -> None:
-        """Step, and drop the weights that an evaluation gathered before."""
+        """Step on this rank's shards."""
         super().update(optimizer)
         self.prefetcher.reshard()           # weights that an evaluation gathered are outdated

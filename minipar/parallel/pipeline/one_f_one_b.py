@@ -40,7 +40,7 @@ from ...nn import Module
 from ...random import training_step
 from ..strategy import Microbatch
 from .schedule.actions import FORWARD
-from .schedule.one_f_one_b import one_f_one_b_row
+from .schedule.one_f_one_b_row import one_f_one_b_row
 from .stages import Staged
 
 
@@ -65,7 +65,7 @@ class OneFOneB(Staged):
             do = batch.forward if kind == FORWARD else batch.backward
             do(i)
         batch.wait_for_sends()
-        self._finish_reductions()       # of a tied embedding, which two stages hold
+        self._finish_reductions()       # sums the gradients of weights that two stages hold
         return batch.loss
 
 

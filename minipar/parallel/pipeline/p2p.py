@@ -29,13 +29,13 @@ ArraySpecs = dict[tuple[int, Shape], ArraySpec]     # by stage and shape of the 
 class P2P:
     """The messages of one rank in one batch, whose microbatches have inputs of `shapes`.
 
-    `specs` are the shapes and dtypes of activations, learnt batch by batch; `names[op]` labels a
-    message in traces; received arrays are of the kind of `like`.
+    `specs` are the shapes and dtypes of activations, learnt batch by batch; `labels[op]` is a
+    message's label in traces; received arrays are of the kind of `like`.
     """
 
     def __init__(self, comm: Communicator, placement: Placement, specs: ArraySpecs,
-                 names: dict[Op, str], shapes: Sequence[Shape], like: Array):
-        self.comm, self.placement, self.specs, self.names = comm, placement, specs, names
+                 labels: dict[Op, str], shapes: Sequence[Shape], like: Array):
+        self.comm, self.placement, self.specs, self.labels = comm, placement, specs, labels
         self.shapes, self.like = shapes, like
         self.new_shapes = {*shapes} - {shape for _, shape in specs}
         self.posted: dict[Op, tuple[Array, Request]] = {}       # receives under way
@@ -64,7 +64,7 @@ class P2P:
         """Begin to receive an array with that spec."""
         array = np.empty_like(self.like, shape=spec[0], dtype=spec[1])
         source = self.placement[op[1]]
-        with self.comm.labelled(self.names[op]):
+        with self.comm.labelled(self.labels[op]):
             self.posted[op] = array, self.comm.irecv(array, source, self.tag(op))
 
     def recv(self, action: Action) -> Array | None:
@@ -100,7 +100,7 @@ class P2P:
             return
         if self.has_header(op):
             self.sends.append(send_header(self.comm, array, dest, self.tag(op)))
-        with self.comm.labelled(self.names[op]):
+        with self.comm.labelled(self.labels[op]):
             self.sends.append(self.comm.isend(array, dest, self.tag(op)))
 
     def has_header(self, op: Op) -> bool:

@@ -97,7 +97,7 @@ class Staged(Strategy):
             if self.comm.rank not in ranks:
                 parameter.data = Unmaterialized(parameter.shape, parameter.dtype,
                                                 NEEDS_ALL_STAGES_MESSAGE)
-                parameter.slot.grad_buffer = parameter.slot.grad = None
+                parameter.slot.get_grad_buffer = parameter.slot.grad = None
 
     def forward_context(self) -> AbstractContextManager:
         """Raise ValueError: a rank alone cannot compute a loss; forward_backward does."""

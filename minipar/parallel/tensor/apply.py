@@ -62,6 +62,7 @@ class TensorParallel(Module):
     """Base of the models that are cut over the ranks of `split.tp`; its methods are collective."""
 
     split: TensorSplit
+    parts_end_whole: bool       # every part of the chain returns the same whole value on all ranks
 
     def make_slabs(self, like: Array) -> None:
         """Make one slab of this rank's parts, and one of the replicated parameters."""
@@ -79,11 +80,15 @@ class TensorParallel(Module):
 
 
 class TensorParallelMLP(TensorParallel, MLP):
-    """An MLP whose linear layers are cut in pairs."""
+    """An MLP whose linear layers are cut in pairs; a part may end within a pair."""
+
+    parts_end_whole = False
 
 
 class TensorParallelGPT(TensorParallel, GPT):
     """A GPT cut by heads, columns and words; only `forward` gathers its logits."""
+
+    parts_end_whole = True
 
     def embed(self, ids: Array) -> Tensor:
         """The sum of the embeddings of words and positions."""
@@ -123,6 +128,9 @@ class TensorParallelGPT(TensorParallel, GPT):
         return self.criterion(self.run_all_parts(ids), targets, loss_divisor, ignore_index)
 
 
+KINDS: dict[type[Module], type[TensorParallel]] = {MLP: TensorParallelMLP, GPT: TensorParallelGPT}
+
+
 def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False,
                 gather_again: bool = False, message_format: Format | None = None) -> Module:
     """Cut `model` over the ranks of `tp`, which all call it; return it, changed.
@@ -140,7 +148,7 @@ def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False
     else:
         split = (LowPrecisionSequenceSplit if sequence_parallel
                  else LowPrecisionTensorSplit)(tp, message_format)
-    if type(model) not in (MLP, GPT) or sequence_parallel and isinstance(model, MLP):
+    if type(model) not in KINDS or sequence_parallel and isinstance(model, MLP):
         raise ValueError("an MLP has no sequence to split: leave sequence_parallel off"
                          if isinstance(model, MLP) and sequence_parallel else
                          f"parallelize takes a plain MLP or GPT, not {type(model).__name__}: cut "
@@ -151,7 +159,7 @@ def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False
         _split_mlp(model, split)
     elif isinstance(model, GPT):
         _split_gpt(model, split, gather_again)
-    retype(model, TensorParallelMLP if isinstance(model, MLP) else TensorParallelGPT, split=split)
+    retype(model, KINDS[type(model)], split=split)
     if model.slabs:
         model.make_slabs(model.slabs[0].data)
     return model

@@ -9,8 +9,9 @@
 
 f is `copy_to`: nothing forward, an all-reduce of dx backward, since every rank used x in its own
 way.  g is `reduce_from`: an all-reduce forward, nothing backward.  Attention is such a pair as
-well, its columns cut by heads.  So a transformer layer costs 2 all-reduces of
-b t d elements forward, and 2 backward.  Shoeybi et al. 2019 (Megatron-LM), figure 3.
+well, its columns cut by heads.  So a transformer layer costs 2 all-reduces of b t d elements in
+forward, and 2 in backward.
+Shoeybi et al. 2019 (Megatron-LM), figure 3.
 """
 
 from typing import Any
@@ -47,7 +48,10 @@ class TensorSplit:
         return reduce_from(y, self.tp)
 
     def shared(self, weight: Tensor) -> Tensor:
-        """A replicated weight between the pairs, used alike by all ranks; SequenceSplit differs."""
+        """A replicated weight, used between the pairs; here all ranks use it alike.
+
+        SequenceSplit overrides it: there each rank uses the weight for its own tokens.
+        """
         return weight
 
 

@@ -1,6 +1,6 @@
 """ZeRO and FSDP: optimizer states, gradients and parameters are sharded over the ranks.
 
-    graph        ZeRO-3 as a graph: every use of a weight is an all-gather of its shards
+    zero3_graph  ZeRO-3 as a graph: every use of a weight is an all-gather of its shards
     zero1        optimizer states are sharded
     zero2        … and gradients; `reducer` frees each gradient once it is reduced
     zero3        … and parameters, each weight gathered by itself

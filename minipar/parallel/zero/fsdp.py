@@ -22,7 +22,7 @@ from ...backend import Array, record_allocation
 from ...backend.mapped_file import page_out
 from ...comm import Communicator
 from ...comm.collectives import broadcast
-from ...nn import Module
+from ...nn import Module, Parameter
 from ...optim import Optimizer
 from ..errors import NO_VALUES_MESSAGE
 from ..shards import Shard, check_not_sharded
@@ -38,6 +38,7 @@ class FullyShardedDataParallel(ShardedGradients):
     def __init__(self, model: Module, comm: Communicator, units: Sequence[FSDPUnit],
                  replicate: Communicator | None = None, prefetch: bool = True,
                  wire: Wire = UNCOMPRESSED):
+        # no super().__init__: it checks and watches whole parameters, which are shapes by now
         self._attach(model, comm, wire)
         self.units = list(units)
         self.slabs: list[Shard] = [run.shard for unit in units for run in unit.runs]
@@ -109,26 +110,13 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
     `comm`, or if its parts were given others.
     """
     shard = shard or comm
-    if shard.size * (replicate.size if replicate else 1) != comm.size:
-        raise ValueError(f"shards over {shard.size} ranks and {replicate.size if replicate else 1} "
-                         f"replicas do not make up {comm.size} ranks: give both axes of a mesh, "
-                         'shard=mesh["shard"], replicate=mesh["replicate"]')
+    check_axes(comm, shard, replicate)
     parts = [part for _, part in module.named_modules()]
-    inner = [unit for part in parts for unit in part.__dict__.pop("sharded_units", ())]
-    for num_ranks in {unit.runs[0].shard.comm.size for unit in inner} - {shard.size}:
-        raise ValueError(f"parts are sharded over {num_ranks} ranks, {type(module).__name__} over "
-                         f"{shard.size}: give every call the same shard= and replicate=")
-    taken = {id(p) for unit in inner for p in unit.parameters}
-    prefix = f"{module.full_name}." if module.full_name else ""
-    own = [(prefix + name, p) for name, p in module.named_parameters() if id(p) not in taken]
-    units = list(inner)
-    check_not_sharded(own)
+    units: list[FSDPUnit] = [unit for part in parts
+                             for unit in part.__dict__.pop("sharded_units", ())]
+    check_parts(module, units, shard)
+    own = broadcast_outside(module, units, comm)
     if own:
-        if not all(p.initialized for _, p in own):
-            raise ValueError(NO_VALUES_MESSAGE)
-        for _, p in own:
-            broadcast(comm, p.data, out=p.data)
-            page_out(p.data)
         unit = FSDPUnit([padded_run(own, shard)], reshard_after_forward, gather_wire)
         units.insert(0, unit)
         unshard_before_use(parts, unit)
@@ -136,3 +124,39 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
         raise ValueError(f"{type(module).__name__} has no parameters to shard")
     module.sharded_units, module.slabs = units, []
     return FullyShardedDataParallel(module, comm, units, replicate, prefetch, wire)
+
+
+def check_axes(comm: Communicator, shard: Communicator, replicate: Communicator | None) -> None:
+    """Raise ValueError unless the ranks of `shard` times those of `replicate` are all of `comm`."""
+    num_replicas = replicate.size if replicate else 1
+    if shard.size * num_replicas != comm.size:
+        raise ValueError(f"shards over {shard.size} ranks and {num_replicas} "
+                         f"replicas do not make up {comm.size} ranks: give both axes of a mesh, "
+                         'shard=mesh["shard"], replicate=mesh["replicate"]')
+
+
+def check_parts(module: Module, units: Sequence[FSDPUnit], shard: Communicator) -> None:
+    """Raise ValueError if `units`, of parts of the module, are sharded over another number."""
+    other_sizes = {unit.runs[0].shard.comm.size for unit in units} - {shard.size}
+    if other_sizes:
+        raise ValueError(f"parts are sharded over {min(other_sizes)} ranks, "
+                         f"{type(module).__name__} over {shard.size}: give every call the same "
+                         "shard= and replicate=")
+
+
+def broadcast_outside(module: Module, units: Sequence[FSDPUnit],
+                      comm: Communicator) -> list[tuple[str, Parameter]]:
+    """The parameters of the module that are in none of `units`, by name, with rank 0's values.
+
+    Raises ValueError if they have no values, or are cut already.
+    """
+    taken = {id(p) for unit in units for p in unit.parameters}
+    prefix = f"{module.full_name}." if module.full_name else ""
+    own = [(prefix + name, p) for name, p in module.named_parameters() if id(p) not in taken]
+    check_not_sharded(own)
+    if not all(p.initialized for _, p in own):
+        raise ValueError(NO_VALUES_MESSAGE)
+    for _, p in own:
+        broadcast(comm, p.data, out=p.data)
+        page_out(p.data)
+    return own

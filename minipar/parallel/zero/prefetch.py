@@ -1,11 +1,15 @@
 """Prefetch: unshard a unit of FSDP while the unit before it computes.
 
-    uses        embed  h.0  h.1  h.2  head │ h.2  h.1  h.0    ▓ and ▒ tell neighbouring
-    unsharded   ▓▓▓▓▓  ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒   units apart, no more
+                    forward                      │ backward
+    in use          root   h.0   h.1   h.2   root │ h.2   h.1   h.0
+    being gathered  h.0    h.1   h.2   root  ·    │ h.1   h.0   ·
 
-A module unshards its unit before it uses a weight.  The order of uses is recorded in one step, and
-predicts in the next step which unit to prefetch.  Operations save a note in place of a gathered
-weight; in backward the note unshards the unit again.  So gathered weights do not stay alive.
+The root unit has the embedding and the head, every other unit a block.  The first step records the
+order of uses; in the next steps the unit that comes next is gathered ahead.  Only these two units
+are unsharded at a time: when root is used last in forward, h.2 is still there for backward.
+
+A module unshards its unit before it uses a weight.  Operations save a note in place of a gathered
+weight, so that saved arrays do not keep it alive; in backward the note unshards the unit again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +21,8 @@ from ...autograd.function import is_recording
 from ...backend import Array
 from ...comm import Communicator
 from ...memory.remat.recompute import is_recomputing
-from ..replicas import check_uses
 from .fsdp_unit import FSDPUnit
+from .zero3_graph import check_uses
 
 
 class SavedWeight(NamedTuple):
@@ -50,7 +54,7 @@ class Prefetcher:
         self.units, self.comm, self.poll, self.prefetch = list(units), comm, poll, prefetch
         self.remedy = remedy
         self._own_comm: Communicator | None = None
-        self.phase: str | None = None           # "forward", "backward", "both"; None: outside
+        self.phase: str | None = None       # "forward", "backward", "whole batch"; None: outside
         self.current: FSDPUnit | None = None
         self.uses: list[FSDPUnit] = []              # of this step so far
         self.plan: list[FSDPUnit] = []              # of the step before
@@ -121,8 +125,8 @@ class Prefetcher:
     def _predict_next(self) -> FSDPUnit | None:
         """The unit that followed these uses in the step before, if that began in the same way."""
         done = len(self.uses)
-        began_alike = self.plan[:done] == self.uses
-        return self.plan[done] if began_alike and done < len(self.plan) else None
+        as_before = done < len(self.plan) and self.plan[:done] == self.uses
+        return self.plan[done] if as_before else None
 
     def _reshard_others(self, *wanted: FSDPUnit | None) -> None:
         for unit in self.units:

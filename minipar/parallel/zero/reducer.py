@@ -36,13 +36,13 @@ class TransientGradient:
         self.flat: Array | None = None
         self.before_allocation = before_allocation
         for parameter, segment in zip(parameters, layout):
-            parameter.slot.grad_buffer = partial(self._view, segment)
+            parameter.slot.get_grad_buffer = partial(self._view, segment)
 
     def _view(self, segment: Segment) -> Array:
         return self.whole()[segment.start:segment.stop].reshape(segment.shape)
 
     def whole(self) -> Array:
-        """The flat array; a parameter's first contribution is written to its place, not added."""
+        """The flat array, allocated at the first call; values are arbitrary until written."""
         if self.flat is None:
             self.before_allocation()
             flat = np.empty_like(self.like, shape=self.size)
@@ -52,8 +52,7 @@ class TransientGradient:
     def take(self) -> Array:
         """The flat array, zeros where no gradient arrived; this object forgets it."""
         for slot in (parameter.slot for parameter in self.parameters):
-            if slot.grad is None and slot.grad_buffer is not None:
-                slot.grad_buffer()[...] = 0
+            slot.fill_if_missing()
             slot.grad = None
         flat, self.flat = self.flat, None
         return flat
@@ -76,11 +75,11 @@ class GradientReducer:
             gradient.before_allocation = self.wait
 
     def launch(self, i: int) -> None:
-        """Begin to reduce gradient number i, which is complete."""
+        """Begin to reduce gradients[i], which is complete."""
         flat, shard = self.gradients[i].take(), self.shards[i]
         self.wait()
         self.pending = shard, start_work(self.wire.reduce_scatter, self.comm, flat, shard.counts,
-                                    key=shard)
+                                         key=shard)
 
     def wait(self) -> None:
         """Wait for the reduction under way, and hand over this rank's piece."""

@@ -9,7 +9,8 @@ import pytest
 from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.optim import SGD
-from minipar.parallel.data.ddp import DistributedDataParallel, check_replicas
+from minipar.parallel.data.ddp import DistributedDataParallel
+from minipar.parallel.replicas import check_replicas
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import fully_shard
 from minipar.testing import worlds

@@ -8,7 +8,7 @@
     rank 3   │3F0 3B0 3F1 3B1 …                 neighbouring stage has sent the input.
 
 Before │ is the warm-up, forwards alone; the next F opens the first pair of a forward and a backward
-(one_f_one_b.py).
+(one_f_one_b_row.py).
 
 B = I + W: the gradient of the stage's input, for which the stage before waits, and the gradient of
 its weights, for which no rank waits.  A schedule may do them apart (zero_bubble.py).

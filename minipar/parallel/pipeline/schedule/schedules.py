@@ -17,7 +17,7 @@ Breadth-first pipeline parallelism.
 from collections import Counter
 
 from .actions import BACKWARD, FORWARD, Action, Placement, Schedule
-from .one_f_one_b import alternate, one_f_one_b_row
+from .one_f_one_b_row import alternate, one_f_one_b_row
 
 
 def loop_placement(num_ranks: int, virtual_stages: int = 1) -> Placement:

@@ -10,8 +10,9 @@ reduce-scatter its gradient: 3Ψ(p-1)/p in all.  `fsdp.py` gathers many weights 
 their use.  Rajbhandari et al. 2020, section 5.3.
 """
 
+import hashlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +26,7 @@ from ...nn import Module, Parameter
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Segment
 from ..conjugate import all_gather
-from ..replicas import check_uses
+from ..replicas import ranks_that_differ
 from ..shards import Shard
 
 
@@ -59,9 +60,10 @@ class ShardedParameters:
         leaf, grad = Tensor(data), allocate_zeros("gradients", data)
         shard = Shard([leaf], layout, comm, bounds, data, grad)
         leaf.grad_target = GradientSlot(weight_only=True)
-        leaf.slot.grad_buffer = lambda: grad
+        leaf.slot.get_grad_buffer = lambda: grad
         leaf.slot.ready_hooks.append(shard.on_ready)
-        parameter.data, parameter.slot.grad_buffer = Unmaterialized(shape, parameter.dtype), None
+        parameter.data = Unmaterialized(shape, parameter.dtype)
+        parameter.slot.get_grad_buffer = None
         self.slabs.append(shard)
         return leaf
 
@@ -98,3 +100,16 @@ class ShardedParameters:
             whole = gather_array(self.comm, leaf.data, total=size)
             return view_from_spec(record_allocation("communication", whole), place)
         return gather
+
+
+def check_uses(names: Sequence[str], comm: Communicator) -> None:
+    """Raise RuntimeError, on every rank, unless all ranks used these weights in this order.
+
+    Ranks that gather different weights would mix them up, silently where sizes are equal.
+    """
+    different = ranks_that_differ(comm, hashlib.sha256("\n".join(names).encode()).digest())
+    if different:
+        raise RuntimeError(f"ranks {different} used different weights than rank 0 in this step. "
+                           "Sharded weights are gathered by all ranks together, so every rank must "
+                           "use the same ones in the same order. Multiply an unwanted branch by 0, "
+                           "put both branches into one FSDP unit, or use ddp, zero1 or zero2.")
