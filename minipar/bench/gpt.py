@@ -42,14 +42,14 @@ def make_step(model: GPT, ids: np.ndarray, targets: np.ndarray) -> Callable[[], 
     return training_step(AdamW(model.slabs, lr=1e-3), lambda: model.loss(ids, targets))
 
 
-def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray,
-                targets: np.ndarray) -> dict[str, Callable[[], float]]:
+def torch_steps(state: dict[str, np.ndarray], ids: np.ndarray, targets: np.ndarray,
+                config: GPTConfig = CONFIG) -> dict[str, Callable[[], float]]:
     """PyTorch's training step with its fused AdamW; empty if PyTorch is not installed."""
     torch = import_torch()
     if torch is None:
         return {}
     from .baselines.torch_models import TorchGPT, copy_state
-    model = copy_state(state, TorchGPT(CONFIG))
+    model = copy_state(state, TorchGPT(config))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     ids, targets = torch.tensor(ids), torch.tensor(targets)
     return {"PyTorch": training_step(optimizer, lambda: model.loss(ids, targets))}

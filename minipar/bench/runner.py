@@ -31,6 +31,7 @@ class Measurement(NamedTuple):
 MEASUREMENTS = {
     "gpt": Measurement("gpt"),
     "gpt-stock-malloc": Measurement("gpt", options={"malloc": "stock"}),
+    "gpt2-small": Measurement("gpt2_small"),
     "mlp": Measurement("mlp"),
     "small-models": Measurement("small_models"),
     "deep-mlp": Measurement("on_ranks.deep_mlp", 2),
