@@ -2,6 +2,8 @@
 
     what            a step, against PyTorch eager with its fused AdamW
     where           the share of each kind of operation in minipar's step, as its meter times it
+
+The head has 50,257 columns, so that it and its cross-entropy take about a third of the step.
 """
 
 import time
