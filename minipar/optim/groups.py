@@ -52,7 +52,10 @@ NO_DECAY_FOR_VECTORS = ParameterGroup(is_vector, weight_decay=0.0)
 
 def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
              weight_decay: float) -> list[Span]:
-    """The spans of a slab, neighbours of one group joined; the first group that picks wins."""
+    """The spans of a slab, neighbours of one group joined.
+
+    A parameter belongs to the first group whose rule picks it, if there is one.
+    """
     everything = ParameterGroup(lambda segment: True)
     spans: list[Span] = []
     for segment in segments:

@@ -1,8 +1,10 @@
 """The order of reductions: all ranks start them in one order, whatever becomes ready first.
 
-    bucket      0: h.2    1: h.1    2: h.0      bucket 1 misses a gradient, so bucket 2 waits for it
-    ready       0 ✓       1 …       2 ✓         too: a rank that started 2 before 1 would pair its
-    started     0                               message with the others' bucket 1
+    bucket      0: h.2    1: h.1    2: h.0
+    ready       0 ✓       1 …       2 ✓         bucket 1 still misses a gradient,
+    started     0                               so bucket 2 waits too
+
+A rank that started bucket 2 before bucket 1 would pair its message with the others' bucket 1.
 
 A parameter calls its ready hooks when backward has completed its gradient.  Before a backward, a
 walk over the graph finds the parameters that this rank uses in it: buckets wait for their gradients
@@ -57,6 +59,6 @@ class OrderedLauncher:
             self.launch(self.num_launched - 1)
 
     def after_backward(self) -> None:
-        """Launch the groups at the end that received no gradient."""
+        """Launch the groups that are left: no gradient came for them, so no hook was called."""
         self._launch_ready()
         self.missing = []

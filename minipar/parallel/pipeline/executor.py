@@ -81,11 +81,11 @@ class Pipeline(Staged):
         """Run the schedule on all microbatches; this rank's share of the loss."""
         row, labels = self.plan(len(microbatches))
         self.check_fresh()
-        run = BatchRun(self, labels, microbatches, loss_divisor, seed, step)
-        run.run(row)
-        self.intervals, self.most_in_flight = run.intervals, run.most_in_flight
+        batch = BatchRun(self, labels, microbatches, loss_divisor, seed, step)
+        batch.run(row)
+        self.intervals, self.most_in_flight = batch.intervals, batch.most_in_flight
         self._finish_reductions()
-        return run.loss
+        return batch.loss
 
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:

@@ -37,7 +37,7 @@ from ..data.order import OrderedLauncher
 from ..strategy import Microbatch
 from ..wire import UNCOMPRESSED, Wire
 from ..zero.fsdp_unit import FlatRun, FSDPUnit, unshard_before_use
-from ..zero.prefetch import Prefetcher
+from ..zero.prefetch import Prefetcher, duplicate
 from ..zero.reducer import GradientReducer
 from .executor import Pipeline
 from .stage_shards import StageRuns
@@ -63,6 +63,7 @@ class FullyShardedPipeline(Pipeline):
         shared = [slab for _, slab in self.shared]      # cut alike on all their ranks
         cut: dict[StageBuffer, StageRuns] = {}
         for slab in self.stage_slabs:
+            # neighbours with equal keys make a run; in a shared slab each parameter is a run
             keys = [(users[p], i if slab in shared else 0) for i, p in enumerate(slab.parameters)]
             cuts = [0, *(i for i in range(1, len(keys)) if keys[i] != keys[i - 1]), len(keys)]
             cut[slab] = StageRuns(slab, dp, comm_of(slab), list(pairwise(cuts)) if keys else [])
@@ -88,16 +89,16 @@ class FullyShardedPipeline(Pipeline):
             unshard_before_use([module for _, module in self.model.named_modules()], unit)
         self.prefetcher = Prefetcher(list(units.values()), dp, self._poll,
                                      remedy=NEEDS_WHOLE_BATCH_MESSAGE)
-        runs = [(key, run) for key, unit in units.items() for run in unit.runs]
-        comm = dp.split(0)              # of its own, so that its messages are not mixed up
-        assert comm is not None
+        runs = [(users, run) for users, unit in units.items() for run in unit.runs]
+        comm = duplicate(dp)            # so that reductions meet no gathers
         self.reducer = GradientReducer([run.shard for _, run in runs],
                                        [run.gradient for _, run in runs], comm, wire=wire)
         self.orders: dict[int, OrderedLauncher] = {}
         for stage in {stage for key in units for stage, _ in key}:
-            first = {i: min(part for s, part in key if s == stage)      # whose backward is last
-                     for i, (key, _) in enumerate(runs) if stage in {s for s, _ in key}}
-            order = sorted(first, key=lambda i: first[i], reverse=True)
+            # a gradient is complete after the backward of the first part that uses the weight
+            first_part = {i: min(part for s, part in users if s == stage)
+                          for i, (users, _) in enumerate(runs) if stage in {s for s, _ in users}}
+            order = sorted(first_part, key=lambda i: first_part[i], reverse=True)
             self.orders[stage] = OrderedLauncher([runs[i][1].shard.parameters for i in order],
                                                  partial(self._launch, order))
 

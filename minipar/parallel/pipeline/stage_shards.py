@@ -67,19 +67,20 @@ class StageRuns(ShardOfStage):
         self.slab, self.dp, self.comm, self.is_copy = slab, dp, comm, slab.is_copy
         self.parameters = slab.parameters
         spans = [(slab.segments[a].start, slab.segments[b - 1].stop) for a, b in cuts]
-        bounds = [chunk_bounds(stop - start, dp.size) for start, stop in spans]
-        size = sum(of[dp.rank][1] - of[dp.rank][0] for of in bounds)
+        bounds_of_runs = [chunk_bounds(stop - start, dp.size) for start, stop in spans]
+        size = sum(stop - start for start, stop in (bounds[dp.rank] for bounds in bounds_of_runs))
         self.data = allocate_zeros("parameters", slab.data, size)
         self.grad = allocate_zeros("gradients", self.data)
         self.runs: list[FlatRun] = []
         self.segments: list[Segment] = []
         here = 0                                    # where the run's piece begins in `data`
-        for (a, b), (start, stop), of in zip(cuts, spans, bounds):
-            whole, (begin, end) = slab.data[start:stop], of[dp.rank]
+        for (a, b), (start, stop), bounds in zip(cuts, spans, bounds_of_runs):
+            whole, (begin, end) = slab.data[start:stop], bounds[dp.rank]
             mine = slice(here, here + end - begin)
             self.data[mine] = whole[begin:end]
             layout = [moved(segment, -start) for segment in slab.segments[a:b]]
-            shard = Shard(slab.parameters[a:b], layout, dp, of, self.data[mine], self.grad[mine])
+            shard = Shard(slab.parameters[a:b], layout, dp, bounds, self.data[mine],
+                          self.grad[mine])
             self.runs.append(FlatRun(shard, shard.data, shard.counts, slab.data))
             self.segments += [moved(segment, here) for segment in shard.segments]
             here = mine.stop

@@ -1,19 +1,23 @@
 """ZeRO-3, and the idea of FSDP, as a graph: every use of a weight is `all_gather(shard)`.
 
-    shard ─▶ all_gather ─▶ reshape ─▶ w ─▶ linear        its backward is a reduce-scatter: gradients
-    (Ψ/p)        │                                       arrive summed, and only this rank's piece
-                 └ freed after the use; what linear saves of w is a note, and gathers it again
+    forward     shard ── all_gather ──────▶ w ─▶ linear          w is freed after its use
+    backward    shard ── all_gather ──────▶ w ─▶ dx              and gathered again for dx
+                d shard ◀── reduce_scatter ── dw                 this rank's piece of the sum
 
-All that is kept is Ψ/p of parameters, gradients and optimizer states each.  Per use, n(p-1)/p
-elements are sent to gather a weight of n, as many to gather it again for dx, as many to
-reduce-scatter its gradient: 3Ψ(p-1)/p in all.  `fsdp.py` gathers many weights at once, ahead of
-their use.  Rajbhandari et al. 2020, section 5.3.
+The backward of an all-gather is a reduce-scatter, so each rank gets its piece of the summed
+gradient.  For backward, linear saves a note in place of w, and the note gathers w again.
+
+A rank keeps 1/p of the parameters, of the gradients and of the optimizer states.  For each use of a
+weight of n elements it sends n(p-1)/p to gather it, as many to gather it again for dx, and as many
+to reduce-scatter its gradient: 3Ψ(p-1)/p in a step.  `fsdp.py` gathers many weights at once, ahead
+of their use.  Rajbhandari et al. 2020, section 5.3.
 """
 
 import hashlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ...autograd import GradientSlot, Tensor, saved_tensors_hooks
@@ -92,14 +96,13 @@ class ShardedParameters:
         owner = storage(array)
         leaf = self._gathered.get(id(owner))
         place = None if leaf is None else view_spec(array, owner)
-        return array if leaf is None or place is None else self._gather_again(leaf, owner.size,
-                                                                              place)
+        if leaf is None or place is None:
+            return array
+        return partial(self._gather_again, leaf, owner.size, place)
 
-    def _gather_again(self, leaf: Tensor, size: int, place: ViewSpec) -> Callable[[], Array]:
-        def gather() -> Array:
-            whole = gather_array(self.comm, leaf.data, total=size)
-            return view_from_spec(record_allocation("communication", whole), place)
-        return gather
+    def _gather_again(self, leaf: Tensor, size: int, place: ViewSpec) -> Array:
+        whole = gather_array(self.comm, leaf.data, total=size)
+        return view_from_spec(record_allocation("communication", whole), place)
 
 
 def check_uses(names: Sequence[str], comm: Communicator) -> None:
