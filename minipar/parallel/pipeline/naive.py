@@ -1,12 +1,14 @@
 """Naive model parallelism: layers on different ranks, of which one works while p - 1 wait.
 
-    rank 0  ▐ F ▌                            ▐  B  ▌      A rank starts its forward with the
-    rank 1       ▐ F ▌                ▐  B  ▌             activation from the rank before, and its
-    rank 2            ▐ F ▌    ▐  B  ▌                    backward with the gradient from the rank
-    rank 3                 ▐ F ▌▐ B ▌                     after.
-                                                          utilization 1/p, whatever the batch
+    rank 0  ▐ F ▌                            ▐  B  ▌
+    rank 1       ▐ F ▌                ▐  B  ▌
+    rank 2            ▐ F ▌    ▐  B  ▌                    utilization 1/p, whatever the batch
+    rank 3                 ▐ F ▌▐ B ▌
 
-It lets a model be larger than one device and makes nothing faster.  A pipeline (one_f_one_b.py)
+A rank starts its forward with the activation from the rank before, and its backward with the
+gradient from the rank after.
+
+So a model can be larger than one device, but nothing gets faster.  A pipeline (one_f_one_b.py)
 cuts the batch into microbatches, so that the ranks work at the same time.
 """
 

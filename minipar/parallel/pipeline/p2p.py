@@ -1,8 +1,8 @@
 """The messages of a pipeline, derived from its schedule: no send or receive is written by hand.
 
-    rank 0   … 0F1 ─▶ isend           1F1 needs the F of stage 0: a receive; 0F1 is needed by
-                 ╲                    stage 1: a send (dependencies.py)
-    rank 1   irecv … 1F0 … wait, 1F1
+    rank 0   … 0F1 ─▶ isend             stage 1 needs 0F1: a send
+                 ╲
+    rank 1   irecv … 1F0 … wait, 1F1    1F1 needs the F of stage 0: a receive (dependencies.py)
 
 A receive is posted a few actions before its array is needed, so that the message travels during
 other work and its sender never waits for this rank.  A send starts at once, and the rank waits for

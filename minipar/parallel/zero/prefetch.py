@@ -1,6 +1,6 @@
 """Prefetch: unshard a unit of FSDP while the unit before it computes.
 
-                    forward                      │ backward
+                    forward                       │ backward
     in use          root   h.0   h.1   h.2   root │ h.2   h.1   h.0
     being gathered  h.0    h.1   h.2   root  ·    │ h.1   h.0   ·
 
