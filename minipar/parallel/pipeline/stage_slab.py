@@ -1,7 +1,7 @@
 """The slab of a pipeline's rank: its own parameters, and where all others are.
 
-    rank 0   [ wpe | h.0 … h.3  ]  [ wte ]      the first slab holds parameters of one rank alone;
-    rank 1   [ h.4 … h.7 | ln_f ]  [ wte ]      a second slab holds the shared ones
+    rank 0   [ wpe | h.0 … h.3  ]  [ wte ]      the first slab holds the rank's own parameters,
+    rank 1   [ h.4 … h.7 | ln_f ]  [ wte ]      a second slab those that ranks share
 
 The gradient norm counts a shared slab once, on the first rank that has it.
 """

@@ -2,10 +2,13 @@
 
     1F1B, 4 ranks, 8 microbatches               2F0: stage 2's forward of microbatch 0
 
-    rank 0   0F0 0F1 0F2│0F3 0B0 0F4 0B1 …      A stage is a run of layers.  An action waits for its
-    rank 1   1F0 1F1│1F2 1B0 1F3 1B1 …          input and for nothing else: its rank starts the next
-    rank 2   2F0│2F1 2B0 2F2 2B1 …              action as soon as the one before is done and the
-    rank 3   │3F0 3B0 3F1 3B1 …                 neighbouring stage has sent the input.
+    rank 0   0F0 0F1 0F2│0F3 0B0 0F4 0B1 …
+    rank 1   1F0 1F1│1F2 1B0 1F3 1B1 …
+    rank 2   2F0│2F1 2B0 2F2 2B1 …
+    rank 3   │3F0 3B0 3F1 3B1 …
+
+A stage is a run of layers.  A rank starts the next action of its row as soon as the one before is
+done and the neighbouring stage has sent the action's input.
 
 Before │ is the warm-up, forwards alone; the next F opens the first pair of a forward and a backward
 (one_f_one_b_row.py).
