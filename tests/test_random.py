@@ -1,4 +1,4 @@
-"""Random numbers by name: stable, independent of layout, and nobody else's."""
+"""Random numbers by name: stable, independent of layout, and no two names alike."""
 
 from contextvars import copy_context
 

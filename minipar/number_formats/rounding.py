@@ -15,7 +15,7 @@ some rounds down, and adding half of the last place that stays before rounds to 
 runs into the exponent, which is right.  That is for formats whose c would be infinite.
 
 By chance.  Stochastic rounding takes the neighbour below or above, with probabilities that make the
-mean the number itself.  So many small steps add up; rounding to nearest would drop each of them.
+mean the number itself.  Many small steps then add up; rounding to nearest would drop each of them.
 
 Source: IEEE 754-2019, 4.3.1; Croci et al., Stochastic rounding: implementation, error analysis and
 applications (2022).

@@ -230,8 +230,8 @@ def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
     if others:
         raise ValueError(f"a mesh for this has the axes pp, dp and tp, not {', '.join(others)}")
     if sequence_parallel and mesh.shape.get("tp", 1) == 1:
-        raise ValueError("sequence_parallel splits tokens over the ranks of tp, of which there is "
-                         "only one: leave it off, or give the mesh tp=2")
+        raise ValueError("sequence_parallel splits tokens over the ranks of tp, and here tp "
+                         "has only one: leave it off, or give the mesh tp=2")
     cut = [mesh.shape.get(axis, 1) > 1 for axis in ("pp", "tp")]
     kind = KINDS.get(type(model))
     whole = kind is not None and kind.parts_end_whole and not sequence_parallel

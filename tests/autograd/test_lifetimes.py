@@ -73,7 +73,7 @@ def test_a_weight_used_through_a_temporary_copy_is_freed_before_backward():
     x, layer = Tensor(np.ones((2, 3))), Linear(3, 4).initialize(0, np.float64)
     full = Gather.apply(layer.weight)
     alive = storage(full)
-    y = ag.linear(x, full, layer.bias)          # the first layer: nobody wants dx
+    y = ag.linear(x, full, layer.bias)          # the first layer: dx is not needed
     del full
     assert alive() is None
     y.sum().backward()

@@ -100,7 +100,7 @@ def test_what_is_made_elsewhere_is_counted_as_offloaded():
     assert ledger.live_of["offloaded"] == 0 and ledger.peak_of["offloaded"] == 32
 
 
-# A device, whose streams do nothing until somebody waits for them.
+# A device, whose streams do nothing until they are waited for.
 
 class Event:
     def __init__(self, stream):

@@ -12,7 +12,7 @@ HUGE = (1 << 40, 1 << 40)               # 2^82 bytes of float32: more than 64 bi
 
 
 def some_view(draw: random.Random, ndim: int):
-    """A function that makes a view of an array with so many axes."""
+    """A function that makes a view of an array with a given number of axes."""
     axis, other = draw.randrange(-ndim, ndim), draw.randrange(ndim)
     start, step = draw.randrange(-2, 3), draw.choice([-3, -2, -1, 1, 2, 3])
     order, length = draw.sample(range(ndim), ndim), draw.randrange(1, 4)
@@ -32,7 +32,7 @@ def some_view(draw: random.Random, ndim: int):
 
 def compare(real: np.ndarray, x: ShapeArray) -> None:
     assert x.shape == real.shape
-    if real.size:                       # strides of axes of length 1 are nobody's business
+    if real.size:                       # strides of axes of length 1 do not matter
         assert [s for n, s in zip(x.shape, x.strides) if n > 1] == [
             s for n, s in zip(real.shape, real.strides) if n > 1]
     assert x.flags == (real.flags.c_contiguous, real.flags.f_contiguous)

@@ -13,7 +13,7 @@ SMALL = ("--data", "digits", "--hidden", "32", "--batch", "8")
 
 @contextmanager
 def largest_file(num_bytes: int):
-    """Context in which the system lets no file grow beyond so many bytes."""
+    """Context in which the system lets no file grow beyond a number of bytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
     try:

@@ -32,7 +32,7 @@ def test_the_halves_of_a_ring_all_reduce_are_hidden(learner):
 
 
 def test_what_is_hidden_is_hidden_from_the_check_too(learner):
-    """Even if somebody has put it back in the file."""
+    """Even if it was put back into the file."""
     path = learner.tree / FILES["all_gather.py"]
     reference = path.read_text()
     learner("start", "ring_all_reduce")

@@ -37,7 +37,7 @@ def is_float(node: ast.AST) -> bool:
 
 
 class Reader:
-    """The arrays of one function that are integers of a size nobody named."""
+    """The arrays of one function that are integers of a size that is not named."""
 
     def __init__(self, function: ast.AST):
         self.names: set[str] = set()

@@ -8,7 +8,7 @@ import numpy as np
 
 from minipar.number_formats import FORMATS, Format
 
-# Widths and biases that nobody makes, beside those that somebody does.
+# Widths and biases that do not exist, beside those that do.
 UNUSUAL = [Format("e2m1 with NaN", 2, 1, 1, "fn", "nan"),
            Format("e3m2 ieee", 3, 2, 3, "ieee", "nan"),
            Format("e4m3 high", 4, 3, 0, "none", "saturate"),

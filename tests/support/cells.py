@@ -2,7 +2,7 @@
 
     Proven(check)               check(world) passes
     Refused(check, sentence)    check(world) raises an error that says the sentence
-    no cell                     nobody has tried: nothing is promised
+    no cell                     not tried: nothing is promised
 """
 
 from collections.abc import Callable

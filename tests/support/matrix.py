@@ -124,7 +124,8 @@ def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
         sequence = training_check(f"{mesh} sequence", tied)
         yield (mesh, "sequence parallelism"), (
             Proven(sequence) if "tp" in mesh else
-            Refused(sequence, "splits tokens over the ranks of tp, of which there is only one"))
+            Refused(sequence, "splits tokens over the ranks of tp, and here tp "
+                    "has only one"))
 
 
 MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells())),
@@ -150,10 +151,11 @@ def page() -> str:
             texts = [text_of(matrix.cells.get((row, column)), refusals)
                      for column in matrix.columns]
             lines.append(f"| {row} | " + " | ".join(texts) + " |")
-        lines += ["", *(f"{i}. refused: \"… {sentence}\"" for i, sentence in
+        lines += ["", *(f"{i}. refused: \"… {sentence}\"." for i, sentence in
                         enumerate(refusals, 1)), ""]
-        for meanings in (matrix.rows, matrix.columns):
-            lines += [*(f"- {name}: {text}" for name, text in meanings.items() if text), ""]
+        for kind, meanings in (("row", matrix.rows), ("column", matrix.columns)):
+            explained = [f"| {name} | {text} |" for name, text in meanings.items() if text]
+            lines += [f"| {kind} | meaning |", "| --- | --- |", *explained, ""] if explained else []
     return "\n".join(lines)
 
 

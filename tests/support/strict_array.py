@@ -207,7 +207,7 @@ class CUDARuntimeError(RuntimeError):
 
 @contextmanager
 def as_cupy(monkeypatch, num_gpus: int = 1) -> Iterator[types.ModuleType]:
-    """Context in which `import cupy` finds strict arrays, and so many GPUs."""
+    """Context in which `import cupy` finds strict arrays, and a number of GPUs."""
     module = types.ModuleType("cupy")
     module.ndarray, module.asarray = StrictArray, lambda values: StrictArray(np.array(values))
     module.empty = lambda shape, dtype=float: StrictArray(np.empty(shape, dtype))

@@ -21,7 +21,7 @@ def test_it_is_a_path_like_any_other(tmp_path):
     plain = tmp_path / "loss.png"
     assert isinstance(drawn, Path) and drawn == plain and str(drawn) == str(plain)
     assert {plain: 1}[drawn] == 1
-    assert drawn.with_suffix(".svg")._repr_svg_() is None           # nobody has drawn that
+    assert drawn.with_suffix(".svg")._repr_svg_() is None           # that was never drawn
     assert drawn.parent._repr_png_() is None
     assert os.fspath(drawn) == str(plain)
     copied = pickle.loads(pickle.dumps(drawn))

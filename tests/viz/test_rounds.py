@@ -47,7 +47,7 @@ def test_a_run_ends_with_the_result_and_costs_what_is_predicted(operation, algor
         for k, moves in enumerate(run.moves):
             for move in moves:
                 assert move.num_bytes == 24 * len(move.chunks)
-                sender = run.held[k][move.source]          # nobody sends what it has not
+                sender = run.held[k][move.source]          # no rank sends what it does not have
                 assert all(ranks <= sender[chunk] for chunk, ranks in move.chunks.items())
                 receiver = run.held[k + 1][move.dest]
                 assert all(ranks <= receiver[chunk] for chunk, ranks in move.chunks.items())

@@ -40,7 +40,7 @@ def main(comm):
 launch(main)
 """
 
-# Where mpirun was faster than the guardian, on a busy machine, nobody can know any more.
+# Where mpirun was faster than the guardian, on a busy machine, no trace of it is left.
 TOO_LATE = r"died suddenly: killed, or crashed \(mpirun may name the signal\)"
 DEATHS = {      # what rank 2 does, what is said of it
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)",

@@ -115,7 +115,7 @@ def test_a_rank_lost_in_the_midst_of_a_collective(operation, algorithm):
     def body(comm):
         for _ in range(4):
             call(operation, algorithm, comm, 12)
-        barrier(comm)                       # so that nobody is through before the loss
+        barrier(comm)                       # so that no rank is through before the loss
 
     def main(comm):
         try:

@@ -58,7 +58,7 @@ def test_launches_keep_their_order():
     only_group_1 = (model[4].weight * 2.0).sum()
     order.before_backward(only_group_1)
     only_group_1.backward()
-    assert launched == [0, 1, 2]                            # nobody waits for 0 and 2
+    assert launched == [0, 1, 2]                            # no rank waits for 0 and 2
     order.after_backward()
     launched.clear()
     of_none = (Tensor(np.ones(2), requires_grad=True) * 2.0).sum()

@@ -151,7 +151,7 @@ def truth(schedule, placement, m):
             return ("wrong rank", *elsewhere[0]) if elsewhere else ("missing", r, k)
     if heads:
         rank = min(heads)
-        for _ in heads:                 # after so many steps one stands in the circle
+        for _ in heads:                 # after that number of steps one stands in the circle
             rank = waits[rank]
         circle = {rank}
         while waits[rank] not in circle:

@@ -59,7 +59,7 @@ def train_vector(comm, size: int, sharded: bool) -> dict:
 
 @worlds(1, 2, 3, 4, mpi=(4,))
 def test_shards_of_every_size(world):
-    """1 … 2p + 1 parameters: also ranks that hold none, and nobody ever sees the padding."""
+    """1 … 2p + 1 parameters: also ranks that hold none, and the padding is never seen."""
     sizes = range(1, 2 * world.size + 2)
     alone = {n: Cluster(1).run(lambda comm, n=n: train_vector(comm, n, False))[0][0]
              for n in sizes}
