@@ -102,7 +102,8 @@ def recursive_doubling(comm: Communicator, flat: Array, op: str | Combine) -> No
         r, distance = core.rank, 1
         while distance < core.size:
             core.sendrecv(flat, r ^ distance, arrived, r ^ distance)
-            combine(*((arrived, flat) if r & distance else (flat, arrived)), out=flat)
+            lower, higher = (arrived, flat) if r & distance else (flat, arrived)
+            combine(lower, higher, out=flat)
             distance *= 2
     among_power_of_two(comm, flat, arrived, combine, swap)
 
