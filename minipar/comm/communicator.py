@@ -53,7 +53,7 @@ class Labelled:
         self.outer = self.comm.label
         self.comm.label = self.outer or self.label
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.comm.label = self.outer
 
 

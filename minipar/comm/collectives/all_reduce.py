@@ -58,7 +58,7 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
         buffer[...] = array
     if comm.size > 1:
         with comm.collective("all_reduce", array, op=op, algorithm=algorithm):
-            reduce(comm, buffer.reshape(buffer.size), op)
+            reduce(comm, buffer if buffer.ndim == 1 else buffer.reshape(buffer.size), op)
     if buffer is not out:
         out[...] = buffer
     return out

@@ -40,7 +40,7 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
     if memory is None:
         blocked_ring(comm, flat, op)
         return
-    began = time.perf_counter()
+    began = time.perf_counter() if comm.rank_state.trace is not None else None
     if not is_host(flat):
         work = to_host(flat)
         in_blocks(comm, memory, work, op)
@@ -49,7 +49,7 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
         all_sum_all(memory, flat, find_operator(op))
     else:
         in_blocks(comm, memory, flat, op)
-    if comm.trace is not None:
+    if began is not None:
         comm.trace.spans.append((comm.world_rank, "all_reduce in shared memory", began,
                                  time.perf_counter()))
         comm.rank_state.log("shared", flat.nbytes)
@@ -57,13 +57,13 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
 
 def all_sum_all(memory: NodeMemory, flat: np.ndarray, combine: Combine) -> None:
     """A short array: one meeting, after which each rank sums all of it."""
-    n, trays = flat.size, memory.next_trays(flat.dtype)
-    trays[memory.rank][:n] = flat
+    trays = memory.next_trays(flat.dtype, flat.size)
+    trays[memory.rank][...] = flat
     memory.meet()
     if len(trays) > 1:
-        combine(trays[0][:n], trays[1][:n], out=flat)
+        combine(trays[0], trays[1], out=flat)
     for tray in trays[2:]:
-        combine(flat, tray[:n], out=flat)
+        combine(flat, tray, out=flat)
 
 
 class Block:
@@ -74,7 +74,7 @@ class Block:
 
     def __init__(self, comm: Communicator, memory: NodeMemory, array: np.ndarray, op: str):
         self.comm, self.memory, self.array, self.op = comm, memory, array, op
-        self.trays = memory.next_trays(array.dtype)
+        self.trays = memory.next_trays(array.dtype, array.size)
         self.bounds = chunk_bounds(array.size, memory.num_lanes)
         sums = memory.rank < memory.num_lanes
         self.start, self.stop = self.bounds[memory.rank] if sums else (0, 0)

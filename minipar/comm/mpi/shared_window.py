@@ -17,6 +17,7 @@ however the job ends.  Hoefler et al. 2013, "MPI + MPI".
 
 import os
 import time
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from ..subgroup import Subgroup
 NUM_TRAYS = 3
 TRAY = 1 << 20              # bytes; long enough to be worth a meeting, and stays in a cache
 LINE = 4096                 # bytes reserved for a flag; the data starts behind them
+MOST_KEPT = 256            # dtypes and lengths of which the views of the trays are kept
 SPINS = 100                 # looks at a flag before this rank yields its core …
 YIELDS = 2000               # … and before it sleeps between looks
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
@@ -58,25 +60,27 @@ class NodeMemory:
             self.flags[self.rank][0] = 0
             node.Barrier()
             node.Free()
-        self.views: dict[np.dtype, list] = {}
+        self.views = lru_cache(MOST_KEPT)(self._make_views)
 
-    def next_trays(self, dtype: np.dtype) -> list[np.ndarray]:
-        """The next tray of each rank of the node, as a vector of `dtype`."""
-        trays = self.views.get(dtype)
-        if trays is None:
-            trays = self.views[dtype] = [
-                [np.frombuffer(part, dtype, TRAY // dtype.itemsize, LINE + i * TRAY)
-                 for part in self.parts] for i in range(NUM_TRAYS)]
+    def next_trays(self, dtype: np.dtype, length: int) -> list[np.ndarray]:
+        """The beginning of the next tray of each rank of the node: `length` elements of `dtype`."""
         self.num_uses += 1
-        return trays[self.num_uses % NUM_TRAYS]
+        return self.views(dtype, length)[self.num_uses % NUM_TRAYS]
+
+    def _make_views(self, dtype: np.dtype, length: int) -> list[list[np.ndarray]]:
+        return [[np.frombuffer(part, dtype, length, LINE + i * TRAY) for part in self.parts]
+                for i in range(NUM_TRAYS)]
 
     def meet(self) -> None:
         """Wait until all ranks of the node are here; each then sees what all wrote before."""
         self.count = count = self.count + 1
         self.flags[self.rank][0] = count
         for k, flag in enumerate(self.flags):
-            if flag[0] < count:
-                self._wait_for(k, flag, count)
+            looks = 0
+            while flag[0] < count:
+                looks += 1
+                if looks == SPINS:
+                    self._wait_for(k, flag, count)
 
     def _wait_for(self, k: int, flag: memoryview, count: int) -> None:
         me = self.comm.rank_state
@@ -85,8 +89,6 @@ class NodeMemory:
         looks = 0
         while flag[0] < count:
             looks += 1
-            if looks < SPINS:
-                continue
             self.comm.mpi_comm.Iprobe()     # advances our sends, which the other may wait for
             if me.engine is not None:
                 me.engine.resume_all()      # this wait advances the Works of this rank
@@ -98,7 +100,7 @@ class NodeMemory:
 
     def free(self) -> None:
         """Collective on the node.  Free the memory."""
-        self.views.clear()
+        self.views.cache_clear()
         self.parts = self.flags = []
         self.window.Free()
 
