@@ -11,7 +11,7 @@ from minipar.compression_study.significance import ERROR, half_width, not_worse,
 from minipar.compression_study.subjects import FULL
 
 SEEDS, TRIES = (2, 3, 5, 20), 2000
-NOISE = 3 * math.sqrt(ERROR * (1 - ERROR) / TRIES)      # of a share of ERROR among that number of tries
+NOISE = 3 * math.sqrt(ERROR * (1 - ERROR) / TRIES)      # of a share of ERROR in TRIES
 
 
 def studies(num_seeds, effect, tries=TRIES, step=0.0):
