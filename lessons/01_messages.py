@@ -49,7 +49,8 @@ def ping_pong(comm: Communicator, num_bytes: int) -> float:
 def ring_of_sends(comm: Communicator, num_elements: int = 2000) -> None:
     """Send to the right, then receive from the left: no rank ever gets to its receive."""
     mine, theirs = np.full(num_elements, float(comm.rank)), np.empty(num_elements)
-    comm.report_compute("compute", int(2e5 * (comm.rank + 1)), 0, 0.0)            # 2 µs, 4 µs, 6 µs
+    work = int(2e5 * (comm.rank + 1))           # FLOPs: 2 µs, 4 µs, 6 µs at 1e11 FLOP/s
+    comm.report_compute("compute", work, 0, 0.0)
     comm.send(mine, (comm.rank + 1) % comm.size)
     comm.recv(theirs, (comm.rank - 1) % comm.size)
 
@@ -109,10 +110,10 @@ def main(comm: Communicator) -> None:
     comm.start_trace()
     times = [ping_pong(comm, size) for size in SIZES]
     pair, cluster = comm.stop_trace(), getattr(comm, "cluster", None)
-    plays = comm.rank < 2
-    rows = [Row("ping-pong: messages sent by this rank", plays * len(SIZES) * REPEATS,
+    is_partner = comm.rank < 2
+    rows = [Row("ping-pong: messages sent by this rank", is_partner * len(SIZES) * REPEATS,
                 pair.num_sent()),
-            Row("ping-pong: bytes sent by this rank", plays * sum(SIZES) * REPEATS,
+            Row("ping-pong: bytes sent by this rank", is_partner * sum(SIZES) * REPEATS,
                 pair.bytes_sent(), "B")]
     large = ping_pong(comm, LARGE)
     if comm.rank == 0:

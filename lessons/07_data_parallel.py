@@ -20,7 +20,7 @@ process has its own GIL.
 import numpy as np
 from support.kit import Lesson, Row
 from support.measuring import thread_slowdown
-from support.observed_step import ring
+from support.observed_step import ring_hook
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_gather, chunk_bounds, sum_over_ranks
@@ -42,7 +42,7 @@ DEVICE = {"flops_per_second": 2e10, "bandwidth": 2e9, "latency": 2e-6}
 
 def ddp(model: GPT, comm: Communicator) -> DistributedDataParallel:
     """DDP that reduces gradients on a ring, so that their bytes are easy to predict."""
-    return DistributedDataParallel(model, comm, comm_hook=ring)
+    return DistributedDataParallel(model, comm, comm_hook=ring_hook)
 
 
 STRATEGIES = {"DataParallel": DataParallel, "DDP": ddp}
@@ -97,9 +97,9 @@ def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:
             seconds = max(duration for _, duration in results)
             alone.setdefault(name, seconds)
             cells += [f"{seconds * 1e3:.2f} ms", f"{alone[name] / seconds:.2f}"]
-            exchanges, ring = predict(p, 32)
+            exchanges, ring_bytes = predict(p, 32)
             if p > 1:
-                busiest = sum(exchanges.values()) if name == "DataParallel" else 2 * ring // p
+                busiest = sum(exchanges.values()) if name == "DataParallel" else 2 * ring_bytes // p
                 growth[name][p] = busiest, int(results[0][0])
         rows.append((f"{p} rank{'s' * (p > 1)}", *cells))
     lesson.say("One step on 32 samples, in simulated time: a device computes 20 GFLOP/s, a link "
@@ -132,8 +132,9 @@ def main(comm: Communicator) -> None:
                      max(abs(a - b) for a, b in zip(losses, own_losses)), rule="≤"),
                  Row(f"{name} − one process: parameters after 3 steps", 1e-12, error, rule="≤")]
         through[name] = loads(comm, trace).tolist()
-        exchanges, ring = predict(p, num_rows)
-        for label, size in (exchanges if name == "DataParallel" else {"all_reduce": ring}).items():
+        exchanges, ring_bytes = predict(p, num_rows)
+        sizes = exchanges if name == "DataParallel" else {"all_reduce": ring_bytes}
+        for label, size in sizes.items():
             rows.append(Row(f"{name}: {label.replace('_', '-')}, all ranks", size,
                             int(sum_over_ranks(comm, trace.bytes_sent(label=label))), "B"))
     n = 8 * GPT(CONFIG).num_parameters()

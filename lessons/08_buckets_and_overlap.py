@@ -12,7 +12,7 @@ buckets, from the last layer to the first, and reduces each full bucket while ba
 
 import numpy as np
 from support.kit import Lesson, Row
-from support.observed_step import ring
+from support.observed_step import ring_hook
 
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import sum_over_ranks
@@ -32,7 +32,7 @@ SIZES_MB = 25.0, 0.06, 0.016                # of a bucket
 
 def ddp(model: GPT, comm: Communicator, bucket_mb: float) -> DistributedDataParallel:
     """DDP with buckets of one size, each reduced on a ring, whose bytes are easy to predict."""
-    return DistributedDataParallel(model, comm, bucket_mb, bucket_mb, ring)
+    return DistributedDataParallel(model, comm, bucket_mb, bucket_mb, comm_hook=ring_hook)
 
 
 def name_of(strategy: DistributedDataParallel) -> str:
@@ -56,7 +56,7 @@ def count_messages(lesson: Lesson) -> None:
     parts = [draw_batch(range(first, last), masked=True)        # 4 microbatches, the last is small
              for first, last in ((0, 3), (3, 6), (6, 9), (9, 10))]
     for bucket_mb in SIZES_MB:
-        strategy = ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)
+        strategy = ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)     # float64
         comm.start_trace()
         strategy.forward_backward([draw_batch(range(10))])
         trace = comm.stop_trace()
@@ -88,7 +88,7 @@ def time_step(bandwidth: float, bucket_mb: float | None) -> tuple[float, float, 
         strategy = Strategy(model, comm) if bucket_mb is None else ddp(model, comm, bucket_mb)
         comm.start_trace()
         start = comm.now()
-        loss = model.loss(batch.inputs, batch.targets, 128 * comm.size)
+        loss = model.loss(batch.inputs, batch.targets, 4 * CONFIG.context * comm.size)
         middle = comm.now()
         strategy.backward(loss)
         return (middle - start, comm.now() - middle, comm.stop_trace(),

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from support.kit import Lesson, Row, number
-from support.observed_step import STATES, observe, ring
+from support.observed_step import STATES, observe, ring_hook
 
 from minipar.comm import Communicator
 from minipar.launcher import launch
@@ -83,7 +83,7 @@ def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
     p = comm.size
     ddp = observe(comm, CONFIG, lambda model, comm: DistributedDataParallel(
-        model, comm, 0.1, 0.1, ring))
+        model, comm, 0.1, 0.1, comm_hook=ring_hook))
     steps = {name: observe(comm, CONFIG, wrapping.make) for name, wrapping in WRAPPINGS.items()}
     peaks, sent, pictures = [], [], []
     for (name, (_, sizes, uses, formula, kept)), step in zip(WRAPPINGS.items(), steps.values()):

@@ -6,6 +6,8 @@ the first rank waits for p - 1 backwards before it ends.
 
     of the total  (p-1)/(m+p-1)     of the ideal  (p-1)/m       smaller with more microbatches
 
+p = 2 ranks, m = 4 microbatches:
+
     GPipe  rank 0   F0 F1 F2 F3 ·· B0 B1 B2 B3      all forwards first: keeps m microbatches
     1F1B   rank 0   F0 F1 ·· B0 F2 B1 F3 B2 B3      each backward as soon as it can run: keeps p
 

@@ -20,7 +20,7 @@ STATES = ("parameters", "optimizer states", "gradients", "communication")   # no
 ROWS = 2                    # of a microbatch, on each rank
 
 
-def ring(comm: Communicator, flat: Array) -> Array:
+def ring_hook(comm: Communicator, flat: Array) -> Array:
     """Sum `flat` over the ranks by the ring all-reduce, whatever its size; a hook for DDP."""
     return all_reduce(comm, flat, algorithm="ring", out=flat)
 

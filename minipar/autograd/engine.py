@@ -95,11 +95,11 @@ class Walk:
         if len(grads) != len(target.inputs):
             raise wrong_gradients(target, grads)
         of_weights: Gradients = []
-        for below, grad in zip(target.inputs, grads):
+        for below, grad_below in zip(target.inputs, grads):
             if below is not None:
-                if grad is None:
+                if grad_below is None:
                     raise wrong_gradients(target, grads)
-                (of_weights if below.weight_only else ready).append((below, grad))
+                (of_weights if below.weight_only else ready).append((below, grad_below))
         target.ctx = target.inputs = None
         weight_grads += of_weights
 

@@ -1,8 +1,8 @@
-"""Methods of a Communicator that a strategy does not need: MPI, clocks, nodes, traces, Works.
+"""Methods of a Communicator beside its messages: clocks, nodes, traces, MPI, progress.
 
     comm.node      comm.now()      comm.start_trace() … comm.stop_trace()
 
-`communicator.py` has those that a strategy needs.
+`communicator.py` has the messages: send, receive, split.
 """
 
 from abc import ABC, abstractmethod

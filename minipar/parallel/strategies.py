@@ -124,10 +124,9 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
     """The strategy of that name over the ranks of a communicator, or over the axes of a mesh.
 
     On a mesh with the axis pp or tp the model is cut into stages or tensor-parallel, and `name` is
-    what its dp ranks do (`hybrid.py`): ddp, zero1 or fsdp.  Options are those of the strategy:
-    bucket_mb (ddp, zero1, zero2), hybrid_shard, reshard_after_forward, prefetch and gather_wire
-    (fsdp), wire; with pp or tp those of `make_hybrid`.  Raises ValueError for a name or an option
-    that does not exist or fit.
+    what its dp ranks do (`hybrid.py`): ddp, zero1 or fsdp.  Options are those of its entry in
+    `STRATEGIES`; with pp or tp those of `make_hybrid`.  Raises ValueError for an unknown name, and
+    for an option that is unknown or does not fit.
     """
     if name not in STRATEGIES:
         raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(STRATEGIES)}")

@@ -188,7 +188,7 @@ class Strategy:
     def _poll(self) -> None:
         """Advance pending messages; called between two operations of backward."""
         now = self.comm.now()
-        if now != self._last_poll:      # in virtual time a second poll at once only adds waiting
+        if now != self._last_poll:      # at the same virtual time a poll finds nothing new
             self._last_poll = now
             progress(self.comm)
 

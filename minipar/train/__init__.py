@@ -5,13 +5,13 @@
     result = train(TrainConfig(model=ModelConfig(layers=2), run=RunConfig(steps=100, ranks=4)))
     print(result.losses[-1])
 
-    config.py               every option of `minipar train`, in frozen dataclasses
+    config.py, option.py    every option of `minipar train`, in frozen dataclasses
     flags.py, config_file.py    the same from the command line, and from TOML
     check.py                every mistake that can be found before the ranks start
     program.py              train(config): the whole program
     loop.py                 the loop itself, one step, saving
     setup/                  what the configuration means: strategy, precision, memory, device …
-    tasks.py, corpus.py     a GPT on a text, an MLP on digits
+    tasks.py                a GPT on a text, an MLP on digits
     report.py               the headline, the progress bar, the pictures
     checkpoint_schema.py    what a checkpoint's description may say
     model_checkpoints.py    checkpoints of models: read, checked, written from Python

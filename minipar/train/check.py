@@ -15,7 +15,8 @@ from pathlib import Path
 from ..environment import launched
 from ..launcher import UsageError
 from ..parallel.strategies import names_with
-from .config import OPTIONS, OptionField, TrainConfig
+from .config import OPTIONS, TrainConfig
+from .option import OptionField
 from .setup.device import check_device, check_gpu
 from .setup.memory import check_memory, check_offload_folder
 from .setup.precision import check_precision

@@ -3,43 +3,27 @@
     defaults, checkpoint of --resume, file of --config, flags ─▶ TrainConfig ─▶ train(config)
                         a value given twice: the one further right counts
 
-To add an option, add a field: its `option(…)` says everything else.  The flag is `--` and the name
-of the field; in a file it is `[section] name = …`; a checkpoint keeps it, unless `saved=False`.
+To add an option, add a field: its `option(…)` (`option.py`) says everything else.  The flag is
+`--` and the name of the field; in a file it is `[section] name = …`; a checkpoint keeps it, unless
+`saved=False`.
 `check.py` refuses a value of another type, an unknown choice, and a number below `least`.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any
 
 from ..parallel.data.buckets import BUCKET_MB
 from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.strategies import STRATEGIES, names_with
 from ..precision import PRECISIONS
+from .option import option, options_of
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 DEVICES = ("cpu", "cuda")
 WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
 BUCKETED = names_with("bucket_mb")
 MESH_AXES = "pp (pipeline), dp (data) and tp (tensor parallel)"
-
-
-@dataclass(frozen=True)
-class Option:
-    """The description of a field for the command line, files and checkpoints."""
-
-    help: str
-    flag_name: str = ""                     # without dashes; "": the name of the field
-    choices: tuple[str, ...] = ()
-    least: float | None = None              # of a number, which must be finite
-    metavar: str | None = None
-    default_text: str = ""                  # the default in words, where its value says nothing
-    saved: bool = True                      # False: a checkpoint does not keep it
-
-
-def option(default: Any, help: str, **more: Any) -> Any:
-    """A field of the configuration; `more` are fields of Option."""
-    return field(default=default, metadata={"option": Option(help, **more)})
 
 
 @dataclass(frozen=True)
@@ -214,37 +198,4 @@ class TrainConfig:
                                 for section, of_section in changes.items()})
 
 
-class OptionField(NamedTuple):
-    """An option with its place: field `name` of `section`, of type `kind` or also None."""
-
-    section: str
-    name: str
-    kind: type
-    is_optional: bool
-    default: Any
-    option: Option
-
-    @property
-    def key(self) -> str:
-        """The name of its flag as a name in Python."""
-        return self.option.flag_name or self.name
-
-    @property
-    def flag(self) -> str:
-        """The flag, as "--kv-heads"."""
-        return f"--{self.key.replace('_', '-')}"
-
-
-def _options() -> dict[str, OptionField]:
-    found = {}
-    for section in fields(TrainConfig):
-        for entry in fields(section.type):
-            if "option" in entry.metadata:
-                kinds = get_args(entry.type) or (entry.type,)       # (int, NoneType), or (int,)
-                made = OptionField(section.name, entry.name, kinds[0], type(None) in kinds,
-                                   entry.default, entry.metadata["option"])
-                found[made.key] = made
-    return found
-
-
-OPTIONS = _options()        # every option, by the name of its flag
+OPTIONS = options_of(TrainConfig)       # every option, by the name of its flag

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..launcher import UsageError
-from .config import OPTIONS, OptionField, TrainConfig
+from .config import OPTIONS, TrainConfig
+from .option import OptionField
 
 Tables = dict[str, dict[str, Any]]
 FIELDS = {(field.section, field.name): field for field in OPTIONS.values()}

@@ -1,4 +1,4 @@
-"""The flags of `minipar train`, made from the fields of its configuration.
+"""The flags are declared in `config.py`; here argparse gets one for each field.
 
 `minipar distill` offers some of the same flags; it takes the others from the teacher.
 """
@@ -8,9 +8,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from .config import OPTIONS, OptionField, TrainConfig
+from .config import OPTIONS, TrainConfig
 from .config_file import read_config
 from .model_checkpoints import read_config_to_resume
+from .option import OptionField
 
 METAVARS = {int: "N", float: "X"}
 

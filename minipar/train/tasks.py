@@ -12,7 +12,7 @@ from ..inference import generate
 from ..launcher import UsageError
 from ..nn import GPT, MLP, GPTConfig, Module
 from .config import TrainConfig
-from .corpus import Corpus, NoText, data_seed, path_of, read_corpus
+from .setup.corpus import Corpus, NoText, data_seed, path_of, read_corpus
 
 SCORED_BATCHES = 16         # of 32 windows of text that the model was not trained on
 

@@ -1,4 +1,7 @@
-"""The report of a deadlock: which rank waits for what, from which peer, at which line."""
+"""The report of a deadlock: which rank waits for what, from which peer, at which line.
+
+`Cluster.run` finds the deadlock: ranks that wait, and none that can go on.
+"""
 
 from types import FrameType
 from typing import Any

@@ -21,7 +21,6 @@ from ...environment import launched
 from ...launcher import UsageError, launch
 from ...nn import Module
 from ...train import TrainState
-from ...train.corpus import NoText
 from ...train.recipes.pruning import (
     SPARE,
     PruneConfig,
@@ -30,6 +29,7 @@ from ...train.recipes.pruning import (
     resume_run,
     train_on,
 )
+from ...train.setup.corpus import NoText
 from ...train.tasks import Task
 from ...units import in_bytes, time_unit
 from ..tables import Column, Output, Shown, Table

@@ -1,7 +1,7 @@
 """The order of reductions: all ranks start them in one order, whatever becomes ready first.
 
     bucket      0: h.2    1: h.1    2: h.0
-    ready       0 ✓       1 …       2 ✓         bucket 1 still misses a gradient,
+    ready       0 ✓       1 …       2 ✓         bucket 1 still lacks a gradient,
     started     0                               so bucket 2 waits too
 
 A rank that started bucket 2 before bucket 1 would pair its message with the others' bucket 1.

@@ -5,6 +5,7 @@
     memory.py           the ledger, offloading, the limit of memory
     remat.py            the plan of rematerialization
     device.py           CPU or GPU
+    corpus.py           the text of --data
     starting_point.py   initial values or a checkpoint, and the masks of a pruned model
 
 `check.py` calls the checks, `loop.start_run` makes the objects.

@@ -10,9 +10,9 @@ Only what reads the text fails when it is gone.
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data import CharacterVocabulary, documentation_text, read_text, synthetic_sequence
-from ..launcher import UsageError
-from .config import TrainConfig
+from ...data import CharacterVocabulary, documentation_text, read_text, synthetic_sequence
+from ...launcher import UsageError
+from ..config import TrainConfig
 
 NAMED = ("docs", "synthetic", "digits")
 SYNTHETIC_LETTERS, SYNTHETIC_NOISE, SYNTHETIC_LENGTH = "ABCDEFGHIJKLMNOP", 0.2, 200_000

@@ -1,0 +1,60 @@
+"""How a field of the configuration describes itself: for flags, files and checkpoints.
+
+    lr: float = option(3e-4, "learning rate", least=0)      in `config.py`
+        OptionField("optimizer", "lr", float, …).flag       "--lr"
+"""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, get_args
+
+
+@dataclass(frozen=True)
+class Option:
+    """The description of a field for the command line, files and checkpoints."""
+
+    help: str
+    flag_name: str = ""                     # without dashes; "": the name of the field
+    choices: tuple[str, ...] = ()
+    least: float | None = None              # of a number, which must be finite
+    metavar: str | None = None
+    default_text: str = ""                  # the default in words, where its value says nothing
+    saved: bool = True                      # False: a checkpoint does not keep it
+
+
+def option(default: Any, help: str, **more: Any) -> Any:
+    """A field of the configuration; `more` are fields of Option."""
+    return field(default=default, metadata={"option": Option(help, **more)})
+
+
+class OptionField(NamedTuple):
+    """An option with its place: field `name` of `section`, of type `kind`, or None."""
+
+    section: str
+    name: str
+    kind: type
+    is_optional: bool
+    default: Any
+    option: Option
+
+    @property
+    def key(self) -> str:
+        """The name of its flag as a name in Python."""
+        return self.option.flag_name or self.name
+
+    @property
+    def flag(self) -> str:
+        """The flag, as "--kv-heads"."""
+        return f"--{self.key.replace('_', '-')}"
+
+
+def options_of(config: type) -> dict[str, OptionField]:
+    """The options in the sections of `config`, by the names of their flags."""
+    found = {}
+    for section in fields(config):
+        for entry in fields(section.type):
+            if "option" in entry.metadata:
+                kinds = get_args(entry.type) or (entry.type,)       # (int, NoneType), or (int,)
+                made = OptionField(section.name, entry.name, kinds[0], type(None) in kinds,
+                                   entry.default, entry.metadata["option"])
+                found[made.key] = made
+    return found
