@@ -49,7 +49,7 @@ def shared(comm: Communicator, flat: Array, op: str) -> None:
         all_sum_all(memory, flat, find_operator(op))
     else:
         in_blocks(comm, memory, flat, op)
-    if began is not None:
+    if comm.trace is not None:
         comm.trace.spans.append((comm.world_rank, "all_reduce in shared memory", began,
                                  time.perf_counter()))
         comm.rank_state.log("shared", flat.nbytes)
