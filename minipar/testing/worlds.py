@@ -28,6 +28,10 @@ class SimulatedWorld:
         results, _seconds = Cluster(self.size).run(body)
         return results
 
+    def has_this_process(self) -> bool:
+        """True: all ranks are in this process."""
+        return True
+
 
 class MPIWorld:
     """A world of `size` real ranks: the first ones of this process's MPI job."""
@@ -53,6 +57,11 @@ class MPIWorld:
         for made in job.rank_state.splits[made_before:]:
             made.free()
         return [result]
+
+    def has_this_process(self) -> bool:
+        """True on the ranks of the job that run bodies: on others no body can raise."""
+        from minipar.comm.mpi.world import world_communicator
+        return world_communicator().rank < self.size
 
 
 def worlds(*sizes: int, mpi: Sequence[int] = (4,),

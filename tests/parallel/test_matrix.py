@@ -34,7 +34,7 @@ def test_cell_on_real_ranks(world, cell):
 
 
 def check(world, cell):
-    if isinstance(cell, Refused):
+    if isinstance(cell, Refused) and world.has_this_process():
         with pytest.raises((ValueError, RuntimeError, UsageError), match=re.escape(cell.sentence)):
             cell.check(world)
     else:
