@@ -60,7 +60,8 @@ class Walk:
             if self.poll is not None:
                 self.poll()
             target = ready[-1][0]                       # last in, first out
-            self.accumulate(*ready.pop())       # unnamed here: a function holds what was saved
+            # no local name: a pullback would keep its saved arrays alive
+            self.accumulate(*ready.pop())
             self.num_pending[target] -= 1
             if self.num_pending[target] == 0:           # all consumers have contributed
                 self.complete(target, ready, weight_grads)
@@ -90,8 +91,10 @@ class Walk:
                 hook(target)
             return
         grad, function = self.accumulated.pop(target), target.function
-        grads = function.backward(target.ctx, grad) if self.meter is None or not function.metered \
-            else self.meter.backward(target, grad)
+        if self.meter is not None and function.metered:
+            grads = self.meter.backward(target, grad)
+        else:
+            grads = function.backward(target.ctx, grad)
         if len(grads) != len(target.inputs):
             raise wrong_gradients(target, grads)
         of_weights: Gradients = []

@@ -2,9 +2,9 @@
 
     Tensor ─grad_target─▶ Node ─inputs─▶ Node ─inputs─▶ GradientSlot ◀─grad_target─ Tensor (a leaf)
 
-A gradient takes these arrows backwards, from a result to its inputs.  None leads to a Tensor: so an
-activation that no operation saved, or a weight that was gathered for one use, is freed as soon as
-the model drops it.  `ops/operators.py` gives Tensor its operators and `backward`.
+A gradient takes these arrows backwards, from a result to its inputs.  No arrow leads to a Tensor:
+so an activation that no operation saved, or a weight that was gathered for one use, is freed as
+soon as the model drops it.  `ops/operators.py` gives Tensor its operators and `backward`.
 """
 
 from collections.abc import Callable
@@ -109,10 +109,9 @@ class Tensor(TensorMethods):
 
     @grad.setter
     def grad(self, value: Array | None) -> None:
-        slot = self.slot
-        slot.grad = None
+        self.slot.grad = None
         if value is not None:
-            slot.accumulate(value)      # into the slab, where there is one
+            self.slot.accumulate(value)      # into the slab, where there is one
 
     def detach(self) -> "Tensor":
         """The same array, without its history."""

@@ -6,7 +6,7 @@
 
 Both corrections are folded into two numbers per step: with s = √(1 - β₂ᵗ) the update is
 (lr s / (1 - β₁ᵗ)) m / (√v + ε s).  Adam's weight decay is added to the gradient, and so divided by
-√v̂; AdamW's shrinks p by lr · weight_decay, beside the gradient (`decoupled`, in optimizer.py).
+√v̂; AdamW's shrinks p by lr · weight_decay directly (`decoupled`, in optimizer.py).
 """
 
 import math
@@ -36,7 +36,7 @@ class Adam(Optimizer):
         self.betas, self.epsilon = betas, epsilon
 
     def begin_step(self):
-        """The two numbers of the module's docstring."""
+        """lr s / (1 - β₁ᵗ) and ε s, with s = √(1 - β₂ᵗ)."""
         beta1, beta2 = self.betas
         s = math.sqrt(1 - beta2**self.num_steps)
         self._rate = self.lr * s / (1 - beta1**self.num_steps)
@@ -60,6 +60,6 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay: p shrinks by lr · weight_decay, beside the gradient."""
+    """Adam with decoupled weight decay: p shrinks by lr · weight_decay directly."""
 
     default_decay, decoupled = 0.01, True

@@ -60,7 +60,8 @@ def clip_grad_norm(slabs: Sequence[FlatBuffer], max_norm: float) -> Array:
     norm = grad_norm(slabs)
     factor = max_norm / (norm + 1e-6)
     if not is_host(factor):
-        factor = np.where(factor > 0, np.minimum(factor, 1), 1)     # not asked: the device goes on
+        # no `if` on a device value: it would make the host wait
+        factor = np.where(factor > 0, np.minimum(factor, 1), 1)
     elif not 0 < factor < 1:
         return norm
     for slab in slabs:

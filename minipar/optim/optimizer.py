@@ -22,8 +22,8 @@ from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, cache_blocks, to_device_of
 from ..backend.mapped_file import resident_blocks
 from ..nn.slab import FlatBuffer
+from . import state as states_by_name
 from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
-from .state import load_state_dict, state_dict
 
 
 class Optimizer:
@@ -34,10 +34,10 @@ class Optimizer:
     says otherwise.
     """
 
-    state_dict, load_state_dict = state_dict, load_state_dict       # of state.py
+    state_dict, load_state_dict = states_by_name.state_dict, states_by_name.load_state_dict
     state_names: tuple[str, ...] = ()
     flops_per_parameter = 0
-    decoupled = False           # whether decay shrinks parameters, beside the gradient
+    decoupled = False       # whether decay shrinks parameters directly, not through the gradient
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float = 0.0,
                  groups: Sequence[ParameterGroup] = ()):
@@ -56,7 +56,7 @@ class Optimizer:
                                       shape=(2, largest))
         self._spans: Iterable[Iterable[Sequence[Span]]] = (     # of each slab, of each block
             spans_of_blocks(slabs, groups, weight_decay) if weight_decay or groups
-            else repeat(repeat(())))
+            else repeat(repeat(())))                            # no spans for any block
 
     def begin_step(self) -> None:
         """Compute what changes from step to step, once for all blocks."""
@@ -89,16 +89,16 @@ class Optimizer:
         `spans` are the parts of the block with weight decay or a learning rate of their own.
         """
         place = states[0] if states else p
-        here, g = to_device_of(p, place), to_device_of(g, place)
+        p_at_states, g = to_device_of(p, place), to_device_of(g, place)
         scratch, decayed = self._scratch[:, :p.shape[0]]
         if spans and not self.decoupled:
-            g = add_decay(spans, here, g, out=decayed)
+            g = add_decay(spans, p_at_states, g, out=decayed)
         step = self.compute_step(g, scratch, *states)
         if spans:
-            apply_groups(spans, here, step, self.lr if self.decoupled else 0.0)
-        here -= step
-        if here is not p:
-            p[...] = to_device_of(here, p)
+            apply_groups(spans, p_at_states, step, self.lr if self.decoupled else 0.0)
+        p_at_states -= step
+        if p_at_states is not p:
+            p[...] = to_device_of(p_at_states, p)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""

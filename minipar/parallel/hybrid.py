@@ -151,7 +151,7 @@ class Hybrid(Strategy):
 
     def _all_parts(self, slab: StageSlab) -> Communicator:
         """The ranks that have the other parts of a slab that is cut over dp."""
-        return along(self.mesh, *(AXES if slab.tp else AXES[:2]))
+        return along(self.mesh, *(AXES if slab.tp else ("pp", "dp")))
 
     def forward_context(self) -> AbstractContextManager:
         """Context for a loss; raises ValueError with pp or fsdp, which need the whole batch."""

@@ -2,12 +2,14 @@
 
     broadcast_parameters                start alike: all ranks take rank 0's parameters
     check_replicas, ranks_that_differ   stay alike: name the ranks that do not
+    check_uses                          use alike: sharded weights, in one order on all ranks
     global_count, global_loss           count together: sums over the parts of a batch
 
 Only ranks that hold the same parameters and divide by the same count take the same step.
 """
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,6 +30,19 @@ def ranks_that_differ(comm: Communicator, digest: bytes) -> str:
     with comm.labelled("control"):
         all_digests = all_gather(comm, np.frombuffer(digest, np.uint8)).reshape(comm.size, -1)
     return ", ".join(str(r) for r in range(comm.size) if (all_digests[r] != all_digests[0]).any())
+
+
+def check_uses(names: Sequence[str], comm: Communicator) -> None:
+    """Raise RuntimeError, on every rank, unless all ranks used these weights in this order.
+
+    Ranks that gather different weights would mix them up, silently where sizes are equal.
+    """
+    different = ranks_that_differ(comm, hashlib.sha256("\n".join(names).encode()).digest())
+    if different:
+        raise RuntimeError(f"ranks {different} used different weights than rank 0 in this step. "
+                           "Sharded weights are gathered by all ranks together, so every rank must "
+                           "use the same ones in the same order. Multiply an unwanted branch by 0, "
+                           "put both branches into one FSDP unit, or shard no parameters.")
 
 
 def check_replicas(model: Module, comm: Communicator) -> None:

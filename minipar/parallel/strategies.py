@@ -119,12 +119,18 @@ def names_with(option: str) -> list[str]:
     return [name for name, entry in STRATEGIES.items() if option in entry.options]
 
 
+def gathers_no_units(name: str) -> ValueError:
+    """The error of a strategy that is given a `gather_wire` and has no use for it."""
+    return ValueError(f"{name} gathers no units of weights: choose "
+                      + " or ".join(names_with("gather_wire")))
+
+
 def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
                   **options: Any) -> Strategy:
     """The strategy of that name over the ranks of a communicator, or over the axes of a mesh.
 
     On a mesh with the axis pp or tp the model is cut into stages or tensor-parallel, and `name` is
-    what its dp ranks do (`hybrid.py`): ddp, zero1 or fsdp.  Options are those of its entry in
+    what its dp ranks do (`hybrid.py`), one of BESIDE_PP_AND_TP.  Options are those of its entry in
     `STRATEGIES`; with pp or tp those of `make_hybrid`.  Raises ValueError for an unknown name, and
     for an option that is unknown or does not fit.
     """
@@ -137,7 +143,7 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
     entry = STRATEGIES[name]
     for option in options.keys() - set(entry.options):
         if option == "gather_wire":
-            raise ValueError(f"{name} gathers no units of weights: choose fsdp")
+            raise gathers_no_units(name)
         others = " or ".join(names_with(option)) or "a mesh with pp or tp"
         raise ValueError(f"{option} goes with {others}, not with {name}")
     return entry.make(model, ranks.comm if isinstance(ranks, DeviceMesh) else ranks, **options)
@@ -147,15 +153,15 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b", *,
                 data_parallel: str = "ddp", **options: Any) -> Hybrid:
     """A strategy for the axes pp, dp and tp of `mesh`, as far as it has them.  Collective.
 
-    `model` is a plain GPT or MLP, initialized.  Over dp gradients are summed; "zero1" shards the
-    optimizer's states too, "fsdp" also gradients and parameters.  Options are those of Hybrid.
+    `model` is a plain GPT or MLP, initialized.  `data_parallel`, one of BESIDE_PP_AND_TP, is
+    what the dp ranks do.  Options are those of Hybrid.
     Raises ValueError for options that do not exist or do not go together.
     """
     entry = STRATEGIES.get(data_parallel)
     if entry is None or entry.over_dp is None:
-        raise ValueError(f"{data_parallel} does not go with pp or tp: choose fsdp, which shards "
-                         "gradients and parameters too, or ddp or zero1")
+        raise ValueError(f"{data_parallel} does not go with pp or tp: choose "
+                         + " or ".join(BESIDE_PP_AND_TP))
     if options.get("gather_wire", UNCOMPRESSED) is not UNCOMPRESSED \
             and "gather_wire" not in entry.options:
-        raise ValueError(f"{data_parallel} gathers no units of weights: choose fsdp")
+        raise gathers_no_units(data_parallel)
     return Hybrid(model, mesh, schedule, entry.over_dp, **options)

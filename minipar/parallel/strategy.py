@@ -28,17 +28,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..autograd import GradientSlot, Tensor, backward, count_targets
+from .. import autograd, optim
+from ..autograd import GradientSlot, Tensor
 from ..backend import Array
 from ..comm import Communicator
 from ..comm.collectives import all_gather, chunk_bounds, sum_over_ranks
 from ..comm.work import progress
 from ..nn import Module
 from ..nn.slab import FlatBuffer
-from ..optim import Optimizer, clip_grad_norm
 from ..random import training_step
+from . import state
 from .errors import NO_VALUES_MESSAGE, NOT_REDUCED_MESSAGE, cannot_accumulate, wrong_microbatches
-from .state import state_dict
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Strategy:
     `slabs` are what this rank optimizes; `wire` encodes what the ranks send of gradients.
     """
 
-    state_dict = state_dict     # of state.py
+    state_dict = state.state_dict
     can_accumulate = True       # gradients of several backwards may add up before they are reduced
 
     def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
@@ -100,7 +100,7 @@ class Strategy:
         """Compute the gradients of `loss`; reduce them over the ranks, unless inside `no_sync`."""
         if self.is_synchronizing:
             self.before_backward(loss)
-        backward(loss, poll=self._poll)
+        autograd.backward(loss, poll=self._poll)
         self._finish_reductions()
 
     def _finish_reductions(self) -> None:
@@ -115,19 +115,19 @@ class Strategy:
     def after_backward(self) -> None:
         """Wait until all gradients are reduced."""
 
-    def step(self, optimizer: Optimizer) -> None:
+    def step(self, optimizer: optim.Optimizer) -> None:
         """Update the parameters on all ranks.  Raises ValueError if gradients are not reduced."""
         if not self._is_reduced and self.has_gradients():
             raise ValueError(NOT_REDUCED_MESSAGE)
         self.update(optimizer)
 
-    def update(self, optimizer: Optimizer) -> None:
+    def update(self, optimizer: optim.Optimizer) -> None:
         """Update the parameters on all ranks; the gradients are known to be reduced."""
         optimizer.step()
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scale the gradients down to a global norm of `max_norm`; return the norm before."""
-        return float(clip_grad_norm(self.slabs, max_norm))
+        return float(optim.clip_grad_norm(self.slabs, max_norm))
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -145,7 +145,7 @@ class Strategy:
 
     def count_targets(self, microbatches: Sequence[Microbatch]) -> int:
         """The targets this rank counts; every target is counted on exactly one rank."""
-        return sum(count_targets(batch.targets, self.model.ignore_index) for batch in microbatches)
+        return sum(autograd.count_targets(m.targets, self.model.ignore_index) for m in microbatches)
 
     def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0, step: int = 0,
                          scale: float = 1.0) -> float:

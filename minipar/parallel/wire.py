@@ -1,10 +1,11 @@
-"""The wire: how gradients and parameters are encoded in the messages of a strategy.
+"""The wire: how gradients, or gathered weights, are encoded in the messages of a strategy.
 
     DistributedDataParallel(model, comm)                                   float32, 4 bytes a number
     DistributedDataParallel(model, comm, wire=LowPrecisionWire(BFLOAT16))  2 bytes a number
 
-A strategy takes its wire when it is made, and sends through it alone.  `low_precision_wire.py` has
-the one that sends bfloat16 or float16; `compress/messages` the one that sends 8 or 4 bits.
+A strategy takes its `wire` when it is made: gradients go through it.  Weights are gathered as they
+are, unless the strategy takes a `gather_wire` too.  `low_precision_wire.py` has the wire that sends
+bfloat16 or float16; `compress/messages` the one that sends 8 or 4 bits.
 """
 
 from collections.abc import Hashable, Sequence

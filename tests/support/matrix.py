@@ -51,8 +51,8 @@ NO_ROOM = "keeps no whole gradient that could add up: it reduces after every bac
           "leave no_sync() out"
 OTHER_WEIGHTS = "used different weights than rank 0 in this step. Sharded weights are gathered " \
                 "by all ranks together, so every rank must use the same ones in the same order. " \
-                "Multiply an unwanted branch by 0, put both branches into one FSDP unit, or use " \
-                "ddp, zero1 or zero2."
+                "Multiply an unwanted branch by 0, put both branches into one FSDP unit, or " \
+                "shard no parameters."
 
 
 def data_parallel_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:

@@ -169,9 +169,9 @@ class SimulatedCommunicator(Communicator):
             end = cluster.deliver(coming.rank, coming.array, coming.label, coming.posted, me, out,
                                   posted)
             coming.finish(end)
-            coming = None
+            coming = None                   # so is this one's: nothing here may keep it
             me.clock = end
-        recv = None
+        recv = None                         # done: its array is not kept while the send waits
         if send is not None:
             send.wait()
         elif sent > me.clock:

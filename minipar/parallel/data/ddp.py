@@ -27,7 +27,7 @@ from ..wire import UNCOMPRESSED, Wire
 from .buckets import BUCKET_MB, bucket_limits, make_buckets
 from .order import OrderedLauncher
 
-Reduction = Callable[[Communicator, Array], Array]
+Reduction = Callable[[Communicator, Array], None]
 
 
 class Bucketed(Strategy):
@@ -52,7 +52,7 @@ class Bucketed(Strategy):
         super().backward(loss)
 
     def before_backward(self, loss: Tensor) -> None:
-        """Find the parameters that `loss` uses: the buckets wait for their gradients only."""
+        """Find what `loss` uses: a bucket waits only for gradients that will come."""
         self.order.before_backward(loss)
 
     def after_backward(self) -> None:

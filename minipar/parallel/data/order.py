@@ -7,8 +7,8 @@
 A rank that started bucket 2 before bucket 1 would pair its message with the others' bucket 1.
 
 A parameter calls its ready hooks when backward has completed its gradient.  Before a backward, a
-walk over the graph finds the parameters that this rank uses in it: buckets wait for their gradients
-only.  Li et al. 2020 (PyTorch Distributed), section 3.2.3.
+walk over the graph finds the parameters that this rank uses in it: a bucket waits only for
+gradients that will come.  Li et al. 2020 (PyTorch Distributed), section 3.2.3.
 """
 
 from collections.abc import Callable, Sequence

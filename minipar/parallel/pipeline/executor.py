@@ -38,11 +38,12 @@ AHEAD = 2               # receives are posted this many actions before they are 
 class Pipeline(Staged):
     """A strategy that trains `model` by any schedule, all microbatches at once.
 
-    `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages, which do not
-    depend on the number: `partial(make_schedule, "1f1b", comm.size)`, or `lambda m: yours`.  See
-    Staged for `cuts`.  Activations are sent as codes of `activation_format`, if given.  After a
-    batch `intervals` are this rank's actions with their times, and `most_in_flight` is the largest
-    number of microbatches in flight, each stage's counted.
+    `schedule_for(num_microbatches)` returns a schedule and the ranks of its stages; the
+    placement must be the same for any number: `partial(make_schedule, "1f1b", comm.size)`, or
+    `lambda m: yours`.  See Staged for `cuts`.  Activations are sent as codes of
+    `activation_format`, if given.  After a batch `intervals` are this rank's actions with
+    their times, and `most_in_flight` is the largest number of microbatches in flight, each stage's
+    counted.
     """
 
     def __init__(self, model: Module, comm: Communicator,

@@ -13,7 +13,7 @@ from ...backend import Array
 from ...comm import Communicator
 from ...nn import Parameter, Slab
 from ...nn.slab import FlatBuffer, Segment
-from ..state import named_stage_slab
+from .. import state
 
 Row = Sequence[tuple[Segment, Parameter]]
 
@@ -34,7 +34,7 @@ class StageSlab(Slab):
     `pp`, unless the caller sets more axes.
     """
 
-    named = named_stage_slab        # of state.py
+    named = state.named_stage_slab
 
     def __init__(self, layout: Sequence[Row], is_copy: bool, like: Array, pp: Communicator,
                  tp: Communicator | None = None):

@@ -85,7 +85,7 @@ def retype(module: Module, kind: type, **attributes: Any) -> None:
 
 def shard_parameter(parameter: Parameter, dim: int, tp: Communicator,
                     order: tuple[int, ...] | None = None) -> None:
-    """Keep this rank's piece along axis `dim`, by `chunk_bounds`, of the last axis in `order`.
+    """Reorder the last axis by `order`, if given, then keep this rank's chunk of axis `dim`.
 
     Raises ValueError for an axis of length 1, which has no pieces.
     """

@@ -21,8 +21,11 @@ from ...autograd.function import is_recording
 from ...backend import Array
 from ...comm import Communicator
 from ...memory.remat.recompute import is_recomputing
+from ..replicas import check_uses
 from .fsdp_unit import FSDPUnit
-from .zero3_graph import check_uses
+
+BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` and call "
+                  "strategy.backward(loss)")
 
 
 class SavedWeight(NamedTuple):
@@ -37,10 +40,6 @@ def duplicate(comm: Communicator) -> Communicator:
     own = comm.split(0)
     assert own is not None
     return own
-
-
-BY_HAND_ADVICE = ("compute the loss inside `with strategy.forward_context():` and call "
-                  "strategy.backward(loss)")
 
 
 class Prefetcher:
@@ -114,7 +113,9 @@ class Prefetcher:
             unit.unshard(self.own_comm)
             return
         self.uses.append(unit)
-        is_forward = self.phase == "forward" or unit.keep_unsharded and is_recomputing()
+        # a recomputation repeats a forward, whose backward follows at once: a unit that forward
+        # kept unsharded stays so
+        is_forward = self.phase == "forward" or (unit.keep_unsharded and is_recomputing())
         unit.keep_unsharded = is_forward and not unit.reshard_after_forward
         after = self._predict_next() if self.prefetch else None
         self._reshard_others(unit, after or before)

@@ -40,7 +40,7 @@ class ZeRO1(Bucketed):
                  first_bucket_mb: float = 1.0, wire: Wire = UNCOMPRESSED):
         check_not_sharded(model.named_parameters())
         super().__init__(model, comm, bucket_mb, first_bucket_mb, wire)
-        self.slabs: list[Shard] = []
+        self.slabs: list[Shard] = []        # the optimizer steps on shards as on slabs
         model.slabs = []        # emptied: their gradients are complete only in this rank's pieces
         for bucket in self.buckets:
             bounds = chunk_bounds(bucket.stop - bucket.start, comm.size)

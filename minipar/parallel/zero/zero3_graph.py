@@ -13,9 +13,8 @@ to reduce-scatter its gradient: 3Ψ(p-1)/p in a step.  `fsdp.py` gathers many we
 of their use.  Rajbhandari et al. 2020, section 5.3.
 """
 
-import hashlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -30,7 +29,7 @@ from ...nn import Module, Parameter
 from ...nn.parameter import Unmaterialized
 from ...nn.slab import Segment
 from ..conjugate import all_gather
-from ..replicas import ranks_that_differ
+from ..replicas import check_uses
 from ..shards import Shard
 
 
@@ -103,16 +102,3 @@ class ShardedParameters:
     def _gather_again(self, leaf: Tensor, size: int, place: ViewSpec) -> Array:
         whole = gather_array(self.comm, leaf.data, total=size)
         return view_from_spec(record_allocation("communication", whole), place)
-
-
-def check_uses(names: Sequence[str], comm: Communicator) -> None:
-    """Raise RuntimeError, on every rank, unless all ranks used these weights in this order.
-
-    Ranks that gather different weights would mix them up, silently where sizes are equal.
-    """
-    different = ranks_that_differ(comm, hashlib.sha256("\n".join(names).encode()).digest())
-    if different:
-        raise RuntimeError(f"ranks {different} used different weights than rank 0 in this step. "
-                           "Sharded weights are gathered by all ranks together, so every rank must "
-                           "use the same ones in the same order. Multiply an unwanted branch by 0, "
-                           "put both branches into one FSDP unit, or use ddp, zero1 or zero2.")
