@@ -4,8 +4,9 @@ Derived from the pictures in the collectives' docstrings, not from their code.  
 list of rounds (times combined, [(source, dest, elements), …]); `critical` adds them up.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
+from typing import NamedTuple
 
 from ..collectives.all_reduce import BLOCK_BYTES
 from ..collectives.broadcast import best_num_segments
@@ -43,50 +44,11 @@ def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
     if p < 1 or n < 0:
         raise ValueError(f"p={p}, n={n}: give at least 1 rank and no negative length")
     pieces = schedules.cut(n, p) if counts is None or operation == "all_to_all" else list(counts)
-    known = {
-        ("barrier", "dissemination"): lambda: schedules.dissemination(p),
-        ("barrier", "tree"): lambda: chain(
-            schedules.dealt_back([0] * p), schedules.deal([0] * p)),
-        ("broadcast", "binomial"): lambda: schedules.spread(p, n),
-        ("broadcast", "chain"): lambda: schedules.pipeline(p, [n]),
-        ("broadcast", "pipelined_chain"): lambda: schedules.pipeline(
-            p, segments(p, n, itemsize, num_segments)),
-        ("broadcast", "scatter_all_gather"): lambda: chain(
-            schedules.deal(pieces), schedules.ring(pieces, 0, 0)),
-        ("scatter", "linear"): lambda: schedules.from_first(pieces),
-        ("scatter", "binomial"): lambda: schedules.deal(pieces),
-        ("gather", "linear"): lambda: schedules.to_first(pieces),
-        ("gather", "binomial"): lambda: schedules.dealt_back(pieces),
-        ("reduce", "binomial"): lambda: schedules.collect(p, n),
-        ("reduce", "rabenseifner"): lambda: schedules.folded(
-            p, n, schedules.halving, schedules.dealt_back, give_back=False),
-        ("all_gather", "ring"): lambda: schedules.ring(pieces, 0, 0),
-        ("all_gather", "recursive_doubling"): lambda: schedules.folded_gather(pieces),
-        ("all_gather", "bruck"): lambda: schedules.bruck_gather(pieces),
-        ("reduce_scatter", "ring"): lambda: schedules.ring(pieces, -1, 1),
-        ("reduce_scatter", "pairwise"): lambda: schedules.exchange([pieces] * p, 1),
-        ("reduce_scatter", "recursive_halving"): lambda: schedules.folded_scatter(pieces),
-        ("all_reduce", "ring"): lambda: blocked_ring(p, n, max(1, n)),
-        ("all_reduce", "recursive_doubling"): lambda: schedules.folded(
-            p, n, lambda parts: schedules.swap_all(len(parts), n)),
-        ("all_reduce", "blocked_ring"): lambda: blocked_ring(p, n, max(1, block_bytes // itemsize)),
-        ("all_reduce", "rabenseifner"): lambda: rabenseifner(p, n),
-        ("all_reduce", "tree"): lambda: chain(
-            schedules.collect(p, n), schedules.spread(p, n)),
-        ("all_reduce", "hierarchical"): lambda: hierarchical(node_sizes or [p], n),
-        ("all_reduce", "torus"): lambda: torus(node_sizes or [p], n),
-        ("all_to_all", "pairwise"): lambda: schedules.exchange(table(p, n, counts)),
-        ("all_to_all", "bruck"): lambda: schedules.bruck_exchange(table(p, n, counts)),
-        ("scan", "linear"): lambda: ((1, [(r, r + 1, n)]) for r in range(p - 1)),
-        ("scan", "recursive_doubling"): lambda: schedules.shifts(p, n, 1, 1),
-        ("exscan", "linear"): lambda: ((int(r < p - 2), [(r, r + 1, n)]) for r in range(p - 1)),
-        ("exscan", "recursive_doubling"): lambda: schedules.shifts(p, n, 1, 2),
-    }
-    if (operation, algorithm) not in known:
-        of_it = [a for o, a in known if o == operation]
+    call = Call(p, n, itemsize, counts, pieces, num_segments, node_sizes or [p], block_bytes)
+    if algorithm not in ROUNDS.get(operation, {}):
         raise ValueError(f"no cost is known of {operation} by {algorithm!r}: choose from "
-                         f"{', '.join(of_it or sorted({o for o, _ in known}))}")
-    return known[operation, algorithm]()
+                         f"{', '.join(ROUNDS.get(operation, sorted(ROUNDS)))}")
+    return ROUNDS[operation][algorithm](call)
 
 
 def segments(p: int, n: int, itemsize: int, num_segments: int | None) -> list[int]:
@@ -143,3 +105,89 @@ def torus(sizes: Sequence[int], n: int) -> Iterator[Round]:
     between = (round_ for i, piece in enumerate(pieces) for round_ in schedules.renumber(
         blocked_ring(len(starts), piece, max(1, piece)), [start + i for start in starts]))
     return chain(within(-1, 1), between, within(0, 0))
+
+
+class Call(NamedTuple):
+    """A collective's arguments, on which its rounds depend; see `predict` and `rounds_of`."""
+
+    p: int
+    n: int                          # elements; bytes in textbook.py
+    itemsize: int
+    counts: Sequence | None
+    pieces: list[int]
+    num_segments: int | None
+    node_sizes: Sequence[int]
+    block_bytes: int
+
+
+Rounds = Callable[[Call], Iterable[Round]]
+
+BARRIER: dict[str, Rounds] = {
+    "dissemination": lambda c: schedules.dissemination(c.p),
+    "tree": lambda c: chain(schedules.dealt_back([0] * c.p), schedules.deal([0] * c.p)),
+}
+BROADCAST: dict[str, Rounds] = {
+    "binomial": lambda c: schedules.spread(c.p, c.n),
+    "chain": lambda c: schedules.pipeline(c.p, [c.n]),
+    "pipelined_chain":
+        lambda c: schedules.pipeline(c.p, segments(c.p, c.n, c.itemsize, c.num_segments)),
+    "scatter_all_gather": lambda c: chain(schedules.deal(c.pieces), schedules.ring(c.pieces, 0, 0)),
+}
+SCATTER: dict[str, Rounds] = {
+    "linear": lambda c: schedules.from_first(c.pieces),
+    "binomial": lambda c: schedules.deal(c.pieces),
+}
+GATHER: dict[str, Rounds] = {
+    "linear": lambda c: schedules.to_first(c.pieces),
+    "binomial": lambda c: schedules.dealt_back(c.pieces),
+}
+REDUCE: dict[str, Rounds] = {
+    "binomial": lambda c: schedules.collect(c.p, c.n),
+    "rabenseifner": lambda c: schedules.folded(
+        c.p, c.n, schedules.halving, schedules.dealt_back, give_back=False),
+}
+ALL_GATHER: dict[str, Rounds] = {
+    "ring": lambda c: schedules.ring(c.pieces, 0, 0),
+    "recursive_doubling": lambda c: schedules.folded_gather(c.pieces),
+    "bruck": lambda c: schedules.bruck_gather(c.pieces),
+}
+REDUCE_SCATTER: dict[str, Rounds] = {
+    "ring": lambda c: schedules.ring(c.pieces, -1, 1),
+    "pairwise": lambda c: schedules.exchange([c.pieces] * c.p, 1),
+    "recursive_halving": lambda c: schedules.folded_scatter(c.pieces),
+}
+ALL_REDUCE: dict[str, Rounds] = {
+    "ring": lambda c: blocked_ring(c.p, c.n, max(1, c.n)),
+    "recursive_doubling":
+        lambda c: schedules.folded(c.p, c.n, lambda parts: schedules.swap_all(len(parts), c.n)),
+    "blocked_ring": lambda c: blocked_ring(c.p, c.n, max(1, c.block_bytes // c.itemsize)),
+    "rabenseifner": lambda c: rabenseifner(c.p, c.n),
+    "tree": lambda c: chain(schedules.collect(c.p, c.n), schedules.spread(c.p, c.n)),
+    "hierarchical": lambda c: hierarchical(c.node_sizes, c.n),
+    "torus": lambda c: torus(c.node_sizes, c.n),
+}
+ALL_TO_ALL: dict[str, Rounds] = {
+    "pairwise": lambda c: schedules.exchange(table(c.p, c.n, c.counts)),
+    "bruck": lambda c: schedules.bruck_exchange(table(c.p, c.n, c.counts)),
+}
+SCAN: dict[str, Rounds] = {
+    "linear": lambda c: ((1, [(r, r + 1, c.n)]) for r in range(c.p - 1)),
+    "recursive_doubling": lambda c: schedules.shifts(c.p, c.n, 1, 1),
+}
+EXSCAN: dict[str, Rounds] = {
+    "linear": lambda c: ((int(r < c.p - 2), [(r, r + 1, c.n)]) for r in range(c.p - 1)),
+    "recursive_doubling": lambda c: schedules.shifts(c.p, c.n, 1, 2),
+}
+ROUNDS = {
+    "barrier": BARRIER,
+    "broadcast": BROADCAST,
+    "scatter": SCATTER,
+    "gather": GATHER,
+    "reduce": REDUCE,
+    "all_gather": ALL_GATHER,
+    "reduce_scatter": REDUCE_SCATTER,
+    "all_reduce": ALL_REDUCE,
+    "all_to_all": ALL_TO_ALL,
+    "scan": SCAN,
+    "exscan": EXSCAN,
+}

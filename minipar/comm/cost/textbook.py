@@ -18,7 +18,8 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details
     A pipelined chain takes num_segments=k (by default the best).  Raises ValueError for an unknown
     operation or algorithm.
     """
-    n, up = num_bytes, (p - 1).bit_length()             # ⌈log₂ p⌉
+    n = num_bytes                                       # as the books write; elements in predict.py
+    up = (p - 1).bit_length()                           # ⌈log₂ p⌉
     core = 1 << (p.bit_length() - 1)                    # 2^⌊log₂ p⌋
     down, odd = core.bit_length() - 1, p != core        # ⌊log₂ p⌋; 1 if p is no power of two
     most, rest = n * (p - 1) / p, n * (core - 1) / core
@@ -29,6 +30,7 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details
         "barrier": {"dissemination": (up, 0, 0), "tree": (2 * up, 0, 0)},
         "broadcast": {
             "binomial": (up, n * up, 0), "chain": (p - 1, n * (p - 1), 0),
+            # a function: the number of segments is known for a broadcast only
             "pipelined_chain": lambda: (hops, n * hops / k, 0),
             "scatter_all_gather": (up + p - 1, 2 * most, 0)},
         "scatter": {"binomial": (up, most, 0), "linear": (p - 1, most, 0)},
@@ -48,6 +50,7 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details
             "tree": (2 * up, 2 * n * up, n * up)},
         "all_to_all": {
             "pairwise": (p - 1, most, 0),
+            # a function: only bruck should pay for a sum over p ranks
             "bruck": lambda: (up, n / p * sum(j.bit_count() for j in range(p)), 0)},
         "scan": {"recursive_doubling": (up, n * up, n * up),
                  "linear": (p - 1, n * (p - 1), n * (p - 1))},
