@@ -66,7 +66,7 @@ class LossScaler:
         self.scale, self.growth, self.backoff, self.interval = scale, growth, backoff, interval
         self.num_good = 0           # steps since the scale last changed
         self.num_skipped = 0        # steps that overflowed, in all
-        self.num_stuck = 0          # steps that overflowed in a row although not can_shrink
+        self.num_stuck = 0      # consecutive overflows that a smaller scale could not prevent
 
     @property
     def can_shrink(self) -> bool:

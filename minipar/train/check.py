@@ -81,7 +81,7 @@ def check_strategy(config: TrainConfig) -> None:
             raise UsageError(f"--bucket-mb goes with {_listed(names_with('bucket_mb'))}; "
                              f"{parallel.strategy} has "
                              "no buckets: leave it out")
-    if parallel.hybrid_shard is not None and parallel.strategy != "fsdp":
+    if parallel.hybrid_shard is not None and parallel.strategy not in names_with("hybrid_shard"):
         raise UsageError("--hybrid-shard goes with --strategy fsdp, not with "
                          f"{parallel.strategy}: leave it out, or say --strategy fsdp")
 
