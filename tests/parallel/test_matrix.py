@@ -1,8 +1,8 @@
 """Every cell of the composition matrix, and the page that shows them."""
 
 import re
-from contextlib import suppress
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ import pytest
 from minipar.launcher import UsageError
 from minipar.testing import worlds
 from tests.support.matrix import MATRICES, PAGE, Refused, page
-
 
 REFUSALS = ValueError, RuntimeError, UsageError
 
