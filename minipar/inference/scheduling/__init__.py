@@ -1,0 +1,18 @@
+"""Who computes what, and in which blocks: no arrays, no model.
+
+    block_pool.py   free blocks, counts of their users, the cache of prefixes
+    sequence.py     tokens and the table of their blocks; copy-on-write, fork, rewind
+    request.py      a prompt and the sequences that answer it
+    step.py         what the scheduler decides for one step
+    scheduler.py    continuous batching: admit, run, preempt
+    scenario.py     scripted requests, played without a model (`minipar replay`)
+"""
+
+from .block_pool import BlockPool, OutOfBlocks, blocks_for, prefix_keys
+from .request import Request
+from .scheduler import RequestTooLarge, Scheduler, SchedulerConfig
+from .sequence import Sequence
+from .step import Scheduled, Step
+
+__all__ = ["BlockPool", "OutOfBlocks", "Request", "RequestTooLarge", "Scheduled", "Scheduler",
+           "SchedulerConfig", "Sequence", "Step", "blocks_for", "prefix_keys"]

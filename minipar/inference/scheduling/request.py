@@ -1,0 +1,80 @@
+"""A request: a prompt, how many tokens may follow, and the sequences that answer it."""
+
+from dataclasses import dataclass, field
+
+from .block_pool import BlockPool, blocks_for
+from .sequence import Sequence
+
+
+@dataclass
+class Request:
+    """A prompt and `num_samples` answers of at most `max_tokens` tokens each.
+
+    The prompt is computed once, by one sequence; then it forks into the samples, which share the
+    prompt's blocks.
+    """
+
+    name: str
+    prompt: list[int]
+    max_tokens: int
+    num_samples: int = 1
+    salt: str = ""                          # only requests of the same salt share cached blocks
+    sequences: list[Sequence] = field(init=False)       # those that still run
+    ended: list[Sequence] = field(init=False, default_factory=list)
+
+    def __post_init__(self):
+        if not self.prompt or self.max_tokens < 1 or self.num_samples < 1:
+            raise ValueError(f"request {self.name!r} has {len(self.prompt)} prompt tokens, "
+                             f"max_tokens={self.max_tokens} and num_samples={self.num_samples}: "
+                             "each must be at least 1")
+        self.sequences = [Sequence(self.name, self.prompt)]
+
+    @property
+    def num_computed(self) -> int:
+        """Computed tokens of each sequence: all advance together."""
+        return self.sequences[0].num_computed
+
+    @property
+    def num_pending(self) -> int:
+        """Known tokens of each sequence that are not computed yet."""
+        return self.sequences[0].num_pending
+
+    def outputs(self, sequence: Sequence) -> list[int]:
+        """The tokens that a sequence of this request has got after the prompt."""
+        return sequence.tokens[len(self.prompt):]
+
+    def is_complete(self, sequence: Sequence) -> bool:
+        """Whether a sequence has all its tokens."""
+        return len(sequence.tokens) - len(self.prompt) >= self.max_tokens
+
+    def most_blocks(self, block_size: int) -> int:
+        """The blocks that it uses at the end, when no other request shares any.
+
+        The last token is never computed.  Samples share the whole blocks of the prompt.
+        """
+        total = blocks_for(len(self.prompt) + self.max_tokens - 1, block_size)
+        shared = min(total, len(self.prompt) // block_size)
+        return shared + self.num_samples * (total - shared)
+
+    def fork(self, pool: BlockPool) -> None:
+        """After the prompt: one sequence for each sample, all with the prompt's blocks."""
+        if len(self.sequences) + len(self.ended) < self.num_samples:
+            first = self.sequences[0]
+            self.sequences += [first.fork(pool, f"{self.name}.{i}")
+                               for i in range(1, self.num_samples)]
+            first.name = f"{self.name}.0"
+
+    def end(self, sequence: Sequence, pool: BlockPool) -> list[int]:
+        """Let a sequence go; return the blocks that became free."""
+        self.sequences.remove(sequence)
+        self.ended.append(sequence)
+        return sequence.release(pool)
+
+    def missing_blocks(self, pool: BlockPool, num_tokens: int) -> int:
+        """How many blocks all sequences need for their next tokens, copies on write included."""
+        fresh = sum(sequence.missing_blocks(pool, num_tokens) for sequence in self.sequences)
+        writers = [sequence.table[-1] for sequence in self.sequences
+                   if sequence.shares_last_block(pool)]
+        # of the sequences that share a block, the last one writes in place, if nobody else reads it
+        in_place = sum(writers.count(block) == pool.ref_counts[block] for block in set(writers))
+        return fresh + len(writers) - in_place

@@ -1,0 +1,291 @@
+"""Continuous batching: before every step of the model, decide who computes which tokens.
+
+    waiting ──admit──▶ running ──all tokens──▶ finished
+       ▲                 │  ▲
+       └──── recompute ──┤  │ swap in           preempted when blocks run short:
+                         └▶ swapped             the latest request goes first
+
+A step has room for `token_budget` tokens.  Running requests come first, in the order of their
+admission: one token each while they decode, a chunk of the prompt before.  Waiting requests get
+what is left, first come, first served.  So a long prompt is computed in pieces, beside others'
+tokens, and a finished request makes room in the very next step.
+
+This file knows no arrays: it moves numbers of blocks.  The engine, or `minipar replay` without
+any model, does what a Step says.
+Yu et al. 2022 (Orca), section 4: a new schedule every step.  Kwon et al. 2023, section 4.5.
+"""
+
+import math
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from .block_pool import BlockPool, blocks_for, prefix_keys
+from .request import Request
+from .sequence import Sequence
+from .step import Scheduled, Step
+
+POLICIES = ("token_budget", "prompts_first", "static")
+PREEMPT_BY = ("recompute", "swap")
+
+
+class RequestTooLarge(ValueError):
+    """A request that could never run, refused when it comes."""
+
+    def __init__(self, message: str, needs_blocks: int = 0, has_blocks: int = 0):
+        super().__init__(message)
+        self.needs_blocks, self.has_blocks = needs_blocks, has_blocks
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """Sizes and rules of a scheduler.  None: no limit.
+
+    policy: token_budget (prompts in chunks beside decoding), prompts_first (a step holds prompts
+    or single tokens, never both) or static (the next batch begins when the last one has ended).
+    """
+
+    num_blocks: int
+    block_size: int = 16
+    token_budget: int | None = None         # tokens that one step computes at most
+    max_requests: int | None = None         # that run at the same time
+    prefix_caching: bool = False
+    preempt_by: str = "recompute"
+    policy: str = "token_budget"
+
+    def __post_init__(self):
+        for name in ("num_blocks", "block_size", "token_budget", "max_requests"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        for name, values in (("preempt_by", PREEMPT_BY), ("policy", POLICIES)):
+            if getattr(self, name) not in values:
+                raise ValueError(f"unknown {name} {getattr(self, name)!r}: choose from "
+                                 f"{', '.join(values)}")
+
+
+class Scheduler:
+    """The queues of requests, and the pools of blocks on the device and on the host.
+
+        step = scheduler.schedule()             decide, and take blocks
+        pending = scheduler.advance(step)       the tokens are computed: who samples one?
+        scheduler.finish(step, {…: token})      append them, give back the blocks of finished ones
+    """
+
+    def __init__(self, config: SchedulerConfig):
+        self.config = config
+        self.pool = BlockPool(config.num_blocks, config.block_size)
+        self.host_pool = BlockPool(config.num_blocks, config.block_size)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []        # in the order of admission
+        self.swapped: list[Request] = []        # the same
+        self.num_steps = 0
+        self.tokens_queried = self.tokens_hit = 0       # of the prefix cache
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether any request is left to run."""
+        return bool(self.waiting or self.running or self.swapped)
+
+    def add(self, request: Request) -> None:
+        """Append a request to the waiting ones.  Raises RequestTooLarge if it can never run."""
+        needs, has = request.most_blocks(self.config.block_size), self.config.num_blocks
+        if needs > has:
+            raise RequestTooLarge(
+                f"request {request.name!r} needs {needs} blocks of {self.config.block_size} "
+                f"tokens, and the pool has {has}: lower max_tokens, or enlarge the pool",
+                needs, has)
+        budget = self.config.token_budget or math.inf
+        most = len(request.prompt) if self.config.policy == "prompts_first" else 1
+        if max(most, request.num_samples) > budget:
+            raise RequestTooLarge(
+                f"request {request.name!r} computes {max(most, request.num_samples)} tokens in "
+                f"one step, and the budget is {budget}: raise token_budget to that")
+        self.waiting.append(request)
+
+    def schedule(self) -> Step:
+        """The next step: its blocks are taken, nothing is computed yet."""
+        step = Step(self.num_steps)
+        self.num_steps += 1
+        budget = self.config.token_budget or math.inf
+        if self.config.policy == "prompts_first" and not self.swapped:
+            self._admit(step, budget)
+            if step.admitted:
+                return step
+        budget = self._schedule_running(step, budget)
+        if not step.preempted:
+            budget = self._swap_in(step, budget)
+            idle = not self.running
+            if not self.swapped and (idle or self.config.policy == "token_budget"):
+                self._admit(step, budget)
+        return step
+
+    def _schedule_running(self, step: Step, budget: float) -> float:
+        """Let running requests compute, oldest first; preempt the latest if blocks run short."""
+        for request in list(self.running):
+            if request not in self.running:     # preempted below
+                break
+            num_tokens = self._share_of(request, budget)
+            while request.missing_blocks(self.pool, num_tokens) > len(self.pool.free):
+                victim = self.running[-1]
+                self._preempt(step, victim)
+                if victim is request:
+                    return budget
+            budget -= self._take(step, request, num_tokens)
+        return budget
+
+    def _share_of(self, request: Request, budget: float) -> int:
+        """The tokens that each sequence of a request computes within a budget."""
+        return int(min(request.num_pending, budget // len(request.sequences)))
+
+    def _take(self, step: Step, request: Request, num_tokens: int) -> int:
+        """Give a request the blocks of its next tokens; return how many tokens it computes."""
+        if not num_tokens:
+            return 0
+        step.scheduled.append(Scheduled(request, request.num_computed, num_tokens,
+                                        len(request.sequences)))
+        for sequence in request.sequences:
+            copy = sequence.copy_on_write(self.pool)
+            if copy:
+                step.copied.append(copy)
+            blocks = sequence.allocate(self.pool, num_tokens)
+            step.allocated += [(sequence.name, block) for block in blocks]
+        return num_tokens * len(request.sequences)
+
+    def _preempt(self, step: Step, request: Request) -> None:
+        """Take all blocks of a running request: forget what it computed, or move it to the host."""
+        self.running.remove(request)
+        step.preempted.append(request)
+        if self.config.preempt_by == "swap" or len(request.sequences) > 1:
+            step.swapped_out += _move(request, self.pool, self.host_pool, step.freed)
+            self.swapped.insert(0, request)     # it was admitted before the other swapped ones
+        else:
+            step.freed += request.sequences[0].release(self.pool)
+            self.waiting.appendleft(request)
+
+    def _swap_in(self, step: Step, budget: float) -> float:
+        """Bring swapped requests back, oldest first, while their blocks and next tokens fit."""
+        while self.swapped:
+            request = self.swapped[0]
+            num_tokens = self._share_of(request, budget)
+            blocks = len({block for sequence in request.sequences for block in sequence.table})
+            needed = blocks + request.missing_blocks(self.host_pool, num_tokens)
+            if not num_tokens or needed > len(self.pool.free):
+                break
+            self.running.append(self.swapped.pop(0))
+            step.swapped_in += _move(request, self.host_pool, self.pool, [])
+            budget -= self._take(step, request, num_tokens)
+        return budget
+
+    def _admit(self, step: Step, budget: float) -> None:
+        """Let waiting requests begin, first come, first served, while all limits last."""
+        while self.waiting and budget > 0:
+            if len(self.running) >= (self.config.max_requests or math.inf):
+                break
+            request = self.waiting[0]
+            hits = self._cached_prefix(request)
+            num_known = len(request.sequences[0].tokens)
+            num_tokens = int(min(num_known - len(hits) * self.config.block_size, budget))
+            end = len(hits) * self.config.block_size + num_tokens
+            cut_short = self.config.policy == "prompts_first" and end < num_known
+            if cut_short or not self._fits(hits, end):
+                break
+            self._begin(step, self.waiting.popleft(), hits)
+            budget -= self._take(step, request, num_tokens)
+
+    def _cached_prefix(self, request: Request) -> list[int]:
+        """The cached blocks at the beginning of a request; its last token is always computed."""
+        if not self.config.prefix_caching:
+            return []
+        known = request.sequences[0].tokens[:-1]
+        return self.pool.longest_prefix(prefix_keys(known, self.config.block_size, request.salt))
+
+    def _fits(self, hits: list[int], num_tokens: int) -> bool:
+        """Whether blocks for `num_tokens` tokens are free, beside cached ones that lie free."""
+        new = blocks_for(num_tokens, self.config.block_size) - len(hits)
+        return new + sum(block in self.pool.free for block in hits) <= len(self.pool.free)
+
+    def _begin(self, step: Step, request: Request, hits: list[int]) -> None:
+        """Let an admitted request use the cached blocks of its prefix."""
+        sequence = request.sequences[0]
+        for block in hits:
+            self.pool.share(block)
+        sequence.table, sequence.num_computed = hits, len(hits) * self.config.block_size
+        self.running.append(request)
+        step.admitted.append(request)
+        if hits:
+            step.hits.append((request.name, list(hits)))
+        if self.config.prefix_caching:
+            self.tokens_queried += len(sequence.tokens)
+            self.tokens_hit += sequence.num_computed
+
+    def advance(self, step: Step) -> list[tuple[Request, Sequence]]:
+        """Count the step's tokens as computed; return the sequences that now sample a token.
+
+        A request whose prompt is done forks into its samples.
+        """
+        pending = []
+        for request, start, num_tokens, _ in step.scheduled:
+            for sequence in request.sequences:
+                sequence.num_computed += num_tokens
+                if self.config.prefix_caching:
+                    sequence.register(self.pool, start, request.salt)
+            if request.num_pending == 0:
+                request.fork(self.pool)
+                pending += [(request, sequence) for sequence in request.sequences]
+        return pending
+
+    def finish(self, step: Step, tokens: dict[Sequence, int],
+               stopped: Collection[Sequence] = ()) -> None:
+        """Append each sequence's new token; then let complete and `stopped` sequences go."""
+        for sequence, token in tokens.items():
+            sequence.tokens.append(token)
+        self._record_usage(step)
+        for request in list(self.running):
+            for sequence in list(request.sequences):
+                if sequence in stopped or request.is_complete(sequence):
+                    step.freed += request.end(sequence, self.pool)
+            if not request.sequences:
+                self.running.remove(request)
+                step.finished.append(request)
+        step.num_free = len(self.pool.free)
+
+    def _record_usage(self, step: Step) -> None:
+        """Note the tables, and how many slots of the blocks in use hold a token."""
+        filled: dict[int, int] = {}
+        size = self.config.block_size
+        for sequence in (each for request in self.running for each in request.sequences):
+            step.tables[sequence.name] = list(sequence.table)
+            for i, block in enumerate(sequence.table):
+                tokens = min(size, sequence.num_computed - i * size)
+                filled[block] = max(filled.get(block, 0), tokens)
+        step.slots, step.filled = size * len(filled), sum(filled.values())
+
+    def cancel(self, request: Request) -> None:
+        """Forget a request and give its blocks back, in whichever queue it is."""
+        pool = self.host_pool if request in self.swapped else self.pool
+        for queue in (self.waiting, self.running, self.swapped):
+            if request in queue:
+                queue.remove(request)
+        for sequence in list(request.sequences):
+            request.end(sequence, pool)
+
+
+def _move(request: Request, source: BlockPool, target: BlockPool,
+          freed: list[int]) -> list[tuple[int, int]]:
+    """Move a request's blocks to another pool, shared ones once: [(from, to), …].
+
+    The blocks that become free in `source` are appended to `freed`.
+    """
+    moved: dict[int, int] = {}
+    for sequence in request.sequences:
+        for block in sequence.table:
+            if block in moved:
+                target.share(moved[block])
+            else:
+                moved[block] = target.allocate()
+    for sequence in request.sequences:
+        table, num_computed = [moved[block] for block in sequence.table], sequence.num_computed
+        freed += sequence.release(source)
+        sequence.table, sequence.num_computed = table, num_computed
+    return list(moved.items())

@@ -1,0 +1,99 @@
+"""A sequence: its tokens, and the table of blocks that hold their keys and values.
+
+    tokens     the cat sat on the │ mat            known: prompt and sampled tokens
+    computed   ─────────────────────▶              keys and values of these are in the cache
+    table      [ 7        , 2        ]             token i is in slot i mod 4 of table[i div 4]
+                 the cat sat on  the · · ·
+
+While decoding, one token is known and not yet computed: the last one sampled.
+"""
+
+from .block_pool import BlockPool, blocks_for, prefix_keys
+
+
+class Sequence:
+    """Tokens, the number of them that are computed, and the blocks of those."""
+
+    def __init__(self, name: str, tokens: list[int]):
+        self.name, self.tokens = name, list(tokens)
+        self.table: list[int] = []
+        self.num_computed = 0
+
+    @property
+    def num_pending(self) -> int:
+        """Known tokens that are not computed yet."""
+        return len(self.tokens) - self.num_computed
+
+    def shares_last_block(self, pool: BlockPool) -> bool:
+        """Whether the next token would be written into a block that others read, too."""
+        return bool(self.num_computed % pool.block_size
+                    and pool.ref_counts[self.table[self.num_computed // pool.block_size]] > 1)
+
+    def missing_blocks(self, pool: BlockPool, num_tokens: int) -> int:
+        """How many blocks the next tokens need behind those of the table."""
+        needed = blocks_for(self.num_computed + num_tokens, pool.block_size)
+        return max(0, needed - len(self.table))
+
+    def copy_on_write(self, pool: BlockPool) -> tuple[int, int] | None:
+        """Replace a shared, partly filled last block by one of its own: (from, to), or None.
+
+        The cache must copy the content before anything is written.
+        """
+        if not self.shares_last_block(pool):
+            return None
+        last = self.num_computed // pool.block_size
+        shared, self.table[last] = self.table[last], pool.allocate()
+        pool.release(shared)
+        pool.num_copied += 1
+        return shared, self.table[last]
+
+    def allocate(self, pool: BlockPool, num_tokens: int) -> list[int]:
+        """Append the blocks that the next tokens need; return them.
+
+        Raises OutOfBlocks before anything has changed.
+        """
+        missing = self.missing_blocks(pool, num_tokens)
+        pool.require(missing)
+        blocks = [pool.allocate() for _ in range(missing)]
+        self.table += blocks
+        return blocks
+
+    def fork(self, pool: BlockPool, name: str) -> "Sequence":
+        """A second sequence with the same tokens and the same blocks."""
+        child = Sequence(name, self.tokens)
+        child.table, child.num_computed = list(self.table), self.num_computed
+        for block in self.table:
+            pool.share(block)
+        return child
+
+    def rewind(self, pool: BlockPool, num_tokens: int) -> list[int]:
+        """Keep `num_tokens` computed tokens; return the blocks that became free.
+
+        Rejected drafts are taken back so.  The tokens stay; shorten `tokens` to forget them.
+        """
+        if not 0 <= num_tokens <= self.num_computed:
+            raise ValueError(f"a sequence of {self.num_computed} computed tokens cannot go back "
+                             f"to {num_tokens}")
+        self.num_computed = num_tokens
+        freed = self._release(pool, keep=blocks_for(num_tokens, pool.block_size))
+        if num_tokens % pool.block_size and not self.shares_last_block(pool):
+            pool.forget(self.table[-1])         # its end will be overwritten
+        return freed
+
+    def release(self, pool: BlockPool) -> list[int]:
+        """Give all blocks back, the last one first; return those that became free."""
+        self.num_computed = 0
+        return self._release(pool, keep=0)
+
+    def _release(self, pool: BlockPool, keep: int) -> list[int]:
+        given_back = self.table[keep:][::-1]
+        del self.table[keep:]
+        return [block for block in given_back if pool.release(block)]
+
+    def register(self, pool: BlockPool, first: int, salt: str = "") -> None:
+        """Let the prefix cache know the whole blocks that tokens from `first` on have filled."""
+        begin, end = first // pool.block_size, self.num_computed // pool.block_size
+        if begin < end:
+            keys = prefix_keys(self.tokens[:self.num_computed], pool.block_size, salt)
+            for block, key in list(zip(self.table, keys))[begin:]:
+                pool.register(block, key)
