@@ -115,6 +115,7 @@ class Output:
         self.console = Console(soft_wrap=True, highlight=False,
                                quiet=as_json or not self.is_first)
         self.tables: list[Table] = []
+        self.has_document = False
 
     def text(self, *lines: str) -> None:
         """Print lines as they are, for people only."""
@@ -128,9 +129,15 @@ class Output:
             width = None if self.console.is_terminal else max(WIDTH, self.console.width)
             self.console.print(table.as_rich(box), soft_wrap=False, width=width)
 
+    def document(self, text: str) -> None:
+        """Print a JSON document of its own form, the same for people and with --json."""
+        self.has_document = True
+        if self.is_first:
+            print(text, flush=True)
+
     def end(self) -> None:
         """Write the JSON, if it was asked for."""
-        if self.as_json and self.is_first:
+        if self.as_json and self.is_first and not self.has_document:
             json.dump({"command": self.command, "version": __version__,
                        "tables": [table.as_json() for table in self.tables]}, sys.stdout, indent=1,
                       ensure_ascii=False, allow_nan=False)

@@ -30,11 +30,11 @@ PREEMPT_BY = ("recompute", "swap")
 
 
 class RequestTooLarge(ValueError):
-    """A request that could never run, refused when it comes."""
+    """A request that could never run, refused when it comes; `figures` says by which numbers."""
 
-    def __init__(self, message: str, needs_blocks: int = 0, has_blocks: int = 0):
+    def __init__(self, message: str, **figures: int):
         super().__init__(message)
-        self.needs_blocks, self.has_blocks = needs_blocks, has_blocks
+        self.figures = figures
 
 
 @dataclass(frozen=True)
@@ -89,18 +89,19 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Append a request to the waiting ones.  Raises RequestTooLarge if it can never run."""
-        needs, has = request.most_blocks(self.config.block_size), self.config.num_blocks
+        size, has = self.config.block_size, self.config.num_blocks
+        needs = request.most_blocks(size)
         if needs > has:
             raise RequestTooLarge(
-                f"request {request.name!r} needs {needs} blocks of {self.config.block_size} "
-                f"tokens, and the pool has {has}: lower max_tokens, or enlarge the pool",
-                needs, has)
-        budget = self.config.token_budget or math.inf
-        most = len(request.prompt) if self.config.policy == "prompts_first" else 1
-        if max(most, request.num_samples) > budget:
+                f"request {request.name!r} needs {needs} blocks of {size} tokens, and the pool has "
+                f"{has}: lower max_tokens, or enlarge the pool", needs_blocks=needs, has_blocks=has)
+        at_once = max(request.num_samples,
+                      len(request.prompt) if self.config.policy == "prompts_first" else 1)
+        if at_once > (self.config.token_budget or math.inf):
             raise RequestTooLarge(
-                f"request {request.name!r} computes {max(most, request.num_samples)} tokens in "
-                f"one step, and the budget is {budget}: raise token_budget to that")
+                f"request {request.name!r} computes {at_once} tokens in one step, and the budget "
+                f"is {self.config.token_budget}: raise token_budget to {at_once}",
+                needs_tokens=at_once, token_budget=self.config.token_budget)
         self.waiting.append(request)
 
     def schedule(self) -> Step:

@@ -1,0 +1,190 @@
+"""Scripted requests, played through scheduler and block pool without any model.
+
+    {"engine": {"num_blocks": 8, "block_size": 4},
+     "requests": [{"name": "A", "arrival_step": 0, "prompt": [1, 2, 3], "outputs": [[7, 8]]}]}
+
+`engine` holds the values of SchedulerConfig; `outputs` has the tokens of each sample of a request,
+which the model would have drawn.  `play` answers with what every step did, and a summary:
+`minipar replay FILE.json` prints both.  Steps in which no request is left to run are not listed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .request import Request
+from .scheduler import RequestTooLarge, Scheduler, SchedulerConfig
+from .sequence import Sequence
+from .step import Step
+
+ALWAYS = ("step", "scheduled", "slots", "filled", "tables", "free_after")
+
+
+@dataclass(frozen=True)
+class ScriptedRequest:
+    """A request that comes at a step, with the tokens that each of its samples will draw."""
+
+    name: str
+    arrival_step: int
+    prompt: list[int]
+    outputs: list[list[int]]
+
+    def request(self) -> Request:
+        """A fresh request."""
+        return Request(self.name, self.prompt, max(map(len, self.outputs)), len(self.outputs))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The sizes and rules of a scheduler, and its requests in the order in which they come."""
+
+    config: SchedulerConfig
+    requests: list[ScriptedRequest]
+
+
+def read_scenario(document: Any) -> Scenario:
+    """The scenario of a JSON document.  Raises ValueError, which says what is wrong where."""
+    if not isinstance(document, dict) or not {"engine", "requests"} <= document.keys():
+        raise ValueError('expected {"engine": {…}, "requests": […]}')
+    engine = document["engine"]
+    known = [each.name for each in fields(SchedulerConfig)]
+    if not isinstance(engine, dict) or "num_blocks" not in engine or engine.keys() - set(known):
+        raise ValueError(f'"engine" needs "num_blocks", and knows {", ".join(known)}: it is '
+                         f"{engine!r}")
+    for key, value in engine.items():
+        check_engine_value(key, value)
+    if not isinstance(document["requests"], list):
+        raise ValueError(f'"requests" is a list, not {document["requests"]!r}')
+    requests = [_read_request(entry) for entry in document["requests"]]
+    names = [request.name for request in requests]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two requests have the same name: {', '.join(names)}")
+    return Scenario(SchedulerConfig(**engine), requests)
+
+
+def check_engine_value(key: str, value: Any) -> None:
+    """Raise ValueError if a value of SchedulerConfig has another type than its field."""
+    kind, words = {"prefix_caching": (bool, "true or false"), "policy": (str, "a name"),
+                   "preempt_by": (str, "a name")}.get(key, (int, "an integer"))
+    may_be_none = key in ("token_budget", "max_requests")
+    if not (may_be_none and value is None) and type(value) is not kind:
+        raise ValueError(f'"{key}" is {words}{" or null" * may_be_none}, not {value!r}')
+
+
+def _read_request(entry: Any) -> ScriptedRequest:
+    expected = {"name", "arrival_step", "prompt", "outputs"}
+    if not isinstance(entry, dict) or entry.keys() != expected:
+        raise ValueError(f"a request has {', '.join(sorted(expected))}: not {entry!r}")
+    request = ScriptedRequest(**entry)
+    is_valid = (isinstance(request.name, str) and type(request.arrival_step) is int
+                and request.arrival_step >= 0 and _are_tokens(request.prompt)
+                and isinstance(request.outputs, list) and request.outputs
+                and all(map(_are_tokens, request.outputs)))
+    if not is_valid:
+        raise ValueError(f"request {request.name!r}: expected a name, arrival_step >= 0, a prompt "
+                         "[token, …] and outputs [[token, …], …], tokens being integers, at least "
+                         "one each")
+    return request
+
+
+def _are_tokens(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
+
+
+class Replay:
+    """A scenario while it is played: the steps so far, and what was refused."""
+
+    def __init__(self, scenario: Scenario):
+        self.scheduler = Scheduler(scenario.config)
+        self.scripts = {script.name: script for script in scenario.requests}
+        self.coming = sorted(scenario.requests, key=lambda script: script.arrival_step)
+        self.steps: list[dict[str, Any]] = []
+        self.refused: list[dict[str, Any]] = []
+        self.first_token: dict[str, int] = {}
+        self.last_token: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Play until no request is left."""
+        now = 0
+        while self.coming or self.scheduler.has_requests:
+            if not self.scheduler.has_requests:
+                now = max(now, self.coming[0].arrival_step)
+            while self.coming and self.coming[0].arrival_step <= now:
+                self._add(self.coming.pop(0))
+            if self.scheduler.has_requests:
+                self._play_step(now)
+                now += 1
+
+    def _add(self, script: ScriptedRequest) -> None:
+        try:
+            self.scheduler.add(script.request())
+        except RequestTooLarge as error:
+            self.refused.append({"refused": script.name, **error.figures})
+
+    def _play_step(self, now: int) -> None:
+        step = self.scheduler.schedule()
+        step.index = now
+        tokens, stopped = {}, []
+        for request, sequence in self.scheduler.advance(step):
+            tokens[sequence], is_last = self._next_token(request, sequence)
+            if is_last:
+                stopped.append(sequence)
+            self.first_token.setdefault(request.name, now)
+            self.last_token[request.name] = now
+        self.scheduler.finish(step, tokens, stopped)
+        self.steps.append(as_record(step))
+
+    def _next_token(self, request: Request, sequence: Sequence) -> tuple[int, bool]:
+        """The scripted token of a sequence, and whether it is its last one."""
+        _, _, sample = sequence.name[len(request.name):].rpartition(".")
+        output = self.scripts[request.name].outputs[int(sample or 0)]
+        position = len(request.outputs(sequence))
+        return output[position], position + 1 == len(output)
+
+    def summary(self) -> dict[str, Any]:
+        """Totals of all steps."""
+        pool = self.scheduler.pool
+        slots, filled = (sum(step[key] for step in self.steps) for key in ("slots", "filled"))
+        return {
+            "steps": len(self.steps),
+            "tokens_computed": sum(tokens * sequences for step in self.steps
+                                   for _, _, tokens, sequences in step["scheduled"]),
+            "blocks_allocated": pool.num_allocated, "blocks_evicted": pool.num_evicted,
+            "blocks_copied": pool.num_copied,
+            "blocks_swapped_out": sum(len(step.get("swapped_out", ())) for step in self.steps),
+            "preemptions": sum(len(step.get("preempted", ())) for step in self.steps),
+            "prefix_tokens_queried": self.scheduler.tokens_queried,
+            "prefix_tokens_hit": self.scheduler.tokens_hit,
+            "peak_blocks": max((step["slots"] // pool.block_size for step in self.steps),
+                               default=0),
+            "waste_mean": 1 - filled / slots if slots else 0.0,
+            "first_token_step": self.first_token, "last_token_step": self.last_token,
+            "free_queue_at_end": list(pool.free)}
+
+
+def as_record(step: Step) -> dict[str, Any]:
+    """A step as JSON: lists that are empty are left out."""
+    record = {
+        "step": step.index,
+        "admitted": [request.name for request in step.admitted],
+        "hits": [list(hit) for hit in step.hits],
+        "scheduled": [[each.request.name, each.start, each.num_tokens, each.num_sequences]
+                      for each in step.scheduled],
+        "allocated": [list(pair) for pair in step.allocated],
+        "preempted": [request.name for request in step.preempted],
+        "swapped_out": [list(pair) for pair in step.swapped_out],
+        "swapped_in": [list(pair) for pair in step.swapped_in],
+        "copied": [list(pair) for pair in step.copied],
+        "freed": step.freed,
+        "finished": [request.name for request in step.finished],
+        "slots": step.slots, "filled": step.filled, "tables": step.tables,
+        "free_after": step.num_free}
+    return {key: value for key, value in record.items() if value or key in ALWAYS}
+
+
+def play(scenario: Scenario) -> dict[str, Any]:
+    """Play a scenario: {"refused": […] if any, "steps": […], "summary": {…}}."""
+    replay = Replay(scenario)
+    replay.run()
+    refused: Mapping[str, Any] = {"refused": replay.refused} if replay.refused else {}
+    return {**refused, "steps": replay.steps, "summary": replay.summary()}

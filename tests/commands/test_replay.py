@@ -1,0 +1,43 @@
+"""`minipar replay`: JSON of steps and summary, a picture, mistakes in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from minipar.commands.main import main
+
+SCENARIO = Path(__file__).parents[1] / "inference/scenarios/continuous_batching.json"
+
+
+def test_it_prints_what_was_recorded_also_with_json(capsys):
+    recorded = json.loads(SCENARIO.read_text())
+    for words in ([], ["--json"], ["--static"]):
+        assert main(["replay", str(SCENARIO), *words]) == 0
+        found = json.loads(capsys.readouterr().out)
+        for key in ("engine", "requests", "steps", "summary"):
+            assert found[key] == recorded[key]
+        assert found.get("static_batches") == ({"steps": 15} if "--static" in words else None)
+
+
+@pytest.mark.parametrize("name", ["samples_preempted_together", "trace_40", "too_long"])
+def test_it_draws_the_blocks(capsys, tmp_path, name):
+    path = tmp_path / "pool.png"
+    assert main(["replay", str(SCENARIO.with_stem(name)), "--draw", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("text", "words", "message"), [
+    ("{", [], "is no JSON"),
+    ("[]", [], 'expected {"engine": {…}, "requests": […]}'),
+    ('{"engine": {"num_blocks": 4}, "requests": []}', ["--static"], '--static needs "max_requests"'),
+    ('{"engine": {"num_blocks": 4}, "requests": []}', ["--draw", "a.png"], "leave out --draw"),
+])
+def test_mistakes_take_one_line(capsys, tmp_path, text, words, message):
+    path = tmp_path / "scenario.json"
+    path.write_text(text)
+    assert main(["replay", str(path), *words]) == 2
+    found = capsys.readouterr()
+    assert message in found.err and found.err.count("\n") == 1 and not found.out
+    assert main(["replay", str(tmp_path / "none.json")]) == 2
+    assert "No such file" in capsys.readouterr().err
