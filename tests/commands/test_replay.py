@@ -30,7 +30,7 @@ def test_it_draws_the_blocks(capsys, tmp_path, name):
 @pytest.mark.parametrize(("text", "words", "message"), [
     ("{", [], "is no JSON"),
     ("[]", [], 'expected {"engine": {…}, "requests": […]}'),
-    ('{"engine": {"num_blocks": 4}, "requests": []}', ["--static"], '--static needs "max_requests"'),
+    ('{"engine": {"num_blocks": 4}, "requests": []}', ["--static"], 'needs "max_requests"'),
     ('{"engine": {"num_blocks": 4}, "requests": []}', ["--draw", "a.png"], "leave out --draw"),
 ])
 def test_mistakes_take_one_line(capsys, tmp_path, text, words, message):
