@@ -3,14 +3,18 @@
     block_pool.py   free blocks, counts of their users, the cache of prefixes
     sequence.py     tokens and the table of their blocks; copy-on-write, fork, rewind
     request.py      a prompt and the sequences that answer it
+    config.py       sizes and rules
     step.py         what the scheduler decides for one step
     scheduler.py    continuous batching: admit, run, preempt
     scenario.py     scripted requests, played without a model (`minipar replay`)
+
+Read them in this order.
 """
 
 from .block_pool import BlockPool, OutOfBlocks, blocks_for, prefix_keys
+from .config import RequestTooLarge, SchedulerConfig
 from .request import Request
-from .scheduler import RequestTooLarge, Scheduler, SchedulerConfig
+from .scheduler import Scheduler
 from .sequence import Sequence
 from .step import Scheduled, Step
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .config import RequestTooLarge, SchedulerConfig
 from .request import Request
-from .scheduler import RequestTooLarge, Scheduler, SchedulerConfig
+from .scheduler import Scheduler
 from .sequence import Sequence
 from .step import Step
 

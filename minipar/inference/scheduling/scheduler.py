@@ -18,50 +18,12 @@ Yu et al. 2022 (Orca), section 4: a new schedule every step.  Kwon et al. 2023, 
 import math
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from .block_pool import BlockPool, blocks_for, prefix_keys
+from .config import RequestTooLarge, SchedulerConfig
 from .request import Request
 from .sequence import Sequence
 from .step import Scheduled, Step
-
-POLICIES = ("token_budget", "prompts_first", "static")
-PREEMPT_BY = ("recompute", "swap")
-
-
-class RequestTooLarge(ValueError):
-    """A request that could never run, refused when it comes; `figures` says by which numbers."""
-
-    def __init__(self, message: str, **figures: int):
-        super().__init__(message)
-        self.figures = figures
-
-
-@dataclass(frozen=True)
-class SchedulerConfig:
-    """Sizes and rules of a scheduler.  None: no limit.
-
-    policy: token_budget (prompts in chunks beside decoding), prompts_first (a step holds prompts
-    or single tokens, never both) or static (the next batch begins when the last one has ended).
-    """
-
-    num_blocks: int
-    block_size: int = 16
-    token_budget: int | None = None         # tokens that one step computes at most
-    max_requests: int | None = None         # that run at the same time
-    prefix_caching: bool = False
-    preempt_by: str = "recompute"
-    policy: str = "token_budget"
-
-    def __post_init__(self):
-        for name in ("num_blocks", "block_size", "token_budget", "max_requests"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        for name, values in (("preempt_by", PREEMPT_BY), ("policy", POLICIES)):
-            if getattr(self, name) not in values:
-                raise ValueError(f"unknown {name} {getattr(self, name)!r}: choose from "
-                                 f"{', '.join(values)}")
 
 
 class Scheduler:
@@ -70,6 +32,8 @@ class Scheduler:
         step = scheduler.schedule()             decide, and take blocks
         pending = scheduler.advance(step)       the tokens are computed: who samples one?
         scheduler.finish(step, {…: token})      append them, give back the blocks of finished ones
+
+    A step is carried out between `schedule` and `advance`.
     """
 
     def __init__(self, config: SchedulerConfig):
@@ -241,7 +205,7 @@ class Scheduler:
         """Append each sequence's new token; then let complete and `stopped` sequences go."""
         for sequence, token in tokens.items():
             sequence.tokens.append(token)
-        self._record_usage(step)
+        step.record_usage(self.running, self.config.block_size)
         for request in list(self.running):
             for sequence in list(request.sequences):
                 if sequence in stopped or request.is_complete(sequence):
@@ -250,17 +214,6 @@ class Scheduler:
                 self.running.remove(request)
                 step.finished.append(request)
         step.num_free = len(self.pool.free)
-
-    def _record_usage(self, step: Step) -> None:
-        """Note the tables, and how many slots of the blocks in use hold a token."""
-        filled: dict[int, int] = {}
-        size = self.config.block_size
-        for sequence in (each for request in self.running for each in request.sequences):
-            step.tables[sequence.name] = list(sequence.table)
-            for i, block in enumerate(sequence.table):
-                tokens = min(size, sequence.num_computed - i * size)
-                filled[block] = max(filled.get(block, 0), tokens)
-        step.slots, step.filled = size * len(filled), sum(filled.values())
 
     def cancel(self, request: Request) -> None:
         """Forget a request and give its blocks back, in whichever queue it is."""

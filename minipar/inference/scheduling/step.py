@@ -1,5 +1,6 @@
 """What one step of the scheduler decides: who computes which tokens, and what blocks do."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,3 +35,13 @@ class Step:
     slots: int = 0                      # of the blocks in use, before freeing
     filled: int = 0                     # slots that hold a token
     num_free: int = 0                   # blocks, after freeing
+
+    def record_usage(self, running: Iterable[Request], block_size: int) -> None:
+        """Note the tables of `running`, and how many slots of their blocks hold a token."""
+        filled: dict[int, int] = {}
+        for sequence in (each for request in running for each in request.sequences):
+            self.tables[sequence.name] = list(sequence.table)
+            for i, block in enumerate(sequence.table):
+                tokens = min(block_size, sequence.num_computed - i * block_size)
+                filled[block] = max(filled.get(block, 0), tokens)
+        self.slots, self.filled = block_size * len(filled), sum(filled.values())
