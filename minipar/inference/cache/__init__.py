@@ -1,0 +1,18 @@
+"""Keys and values of tokens that were computed, as arrays: the cache knows no requests.
+
+    rows.py              tokens of several sequences, end to end
+    contiguous.py        a row of the whole context for each sequence: the specification
+    paged_attention.py   attention over blocks that a table names
+    paged.py             the arrays: write, copy, swap
+    decode.py            one step of a model over a cache
+
+Read them in this order.
+"""
+
+from .contiguous import ContiguousKVCache
+from .decode import KVCache, forward
+from .paged import KVSizes, PagedKVCache
+from .rows import Row, RowBatch, lay_out
+
+__all__ = ["ContiguousKVCache", "KVCache", "KVSizes", "PagedKVCache", "Row", "RowBatch", "forward",
+           "lay_out"]

@@ -1,0 +1,34 @@
+"""The contiguous cache: each sequence has a row of `context` slots of its own.
+
+    slot 0  A A A A A · · · · · · · · · · ·        reserved for the longest sequence there may be,
+    slot 1  B B · · · · · · · · · · · · · ·        whatever it becomes: · is wasted
+
+The specification of the paged cache, and what serving did before it.  Its block is the whole
+context, so a table has one entry, the number of the sequence's slot.
+"""
+
+import numpy as np
+
+from ...backend import Array
+from .paged_attention import gathered_attention
+from .paged import KVSizes, PagedKVCache
+from .rows import RowBatch
+
+
+class ContiguousKVCache(PagedKVCache):
+    """Keys and values of `num_sequences` sequences of at most `context` tokens."""
+
+    def __init__(self, sizes: KVSizes, num_sequences: int, context: int, like: Array):
+        super().__init__(sizes, num_sequences, context, like)
+
+    def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
+        """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
+        out = np.empty_like(q)
+        ends = np.cumsum(batch.num_queries)
+        for slot, length, count, end in zip(batch.tables[:, 0], batch.lengths, batch.num_queries,
+                                            ends):
+            rows = slice(end - count, end)
+            keys, values = self.data[0, layer, slot], self.data[1, layer, slot]
+            keys[length - count:length], values[length - count:length] = k[rows], v[rows]
+            out[rows], _ = gathered_attention(q[rows], keys[:length], values[:length])
+        return out
