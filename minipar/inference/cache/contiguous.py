@@ -10,8 +10,8 @@ context, so a table has one entry, the number of the sequence's slot.
 import numpy as np
 
 from ...backend import Array
-from .paged_attention import gathered_attention
 from .paged import KVSizes, PagedKVCache
+from .paged_attention import gathered_attention
 from .rows import RowBatch
 
 

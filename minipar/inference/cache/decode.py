@@ -1,6 +1,6 @@
 """One step of a GPT over a cache: only new tokens are computed, older ones are keys and values.
 
-    rows ─▶ ids, positions (1, T) ─▶ embed ─▶ block 0 ─▶ block 1 ─▶ … ─▶ last tokens ─▶ head ─▶ logits
+    rows ─▶ ids, positions (1, T) ─▶ embed ─▶ block 0 ─▶ block 1 ─▶ … ─▶ last tokens ─▶ logits
                                                 │ qkv       │
                                                 ▼           ▼
                                               the cache: write k and v, attend from q

@@ -1,0 +1,160 @@
+"""From logits to the next token.
+
+    logits ─▶ penalties ─▶ ÷ temperature ─▶ min-p ─▶ top-k ─▶ top-p ─▶ softmax ─▶ draw
+
+Each step after the temperature removes unlikely tokens, by setting their logits to -inf.  The order
+is vLLM's; Hugging Face applies min-p last, which can keep other tokens.  A draw depends on the
+request's seed and on the position alone: other requests in the batch, preemption and the number of
+ranks change nothing.
+
+    repetition penalty r    tokens of prompt and output: a positive logit ÷ r, a negative one · r
+    presence, frequency     tokens of the output: logit - presence - frequency · count
+    temperature             0 takes the likeliest token, 1 the model's distribution
+    min-p                   keeps tokens of at least min-p times the largest probability
+    top-k                   keeps the k likeliest tokens, and those as likely as the k-th
+    top-p                   keeps the likeliest tokens until their probabilities reach p
+
+Keskar et al. 2019 (repetition penalty); Holtzman et al. 2020 (top-p); Nguyen et al. 2024 (min-p).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ...random import generator
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How a request draws its tokens.  The defaults draw from the model's distribution."""
+
+    temperature: float = 1.0
+    top_k: int = 0                      # 0: all tokens
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self):
+        for name, valid, expected in (
+                ("temperature", self.temperature >= 0, "at least 0"),
+                ("top_k", self.top_k >= 0, "at least 1, or 0 for all tokens"),
+                ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
+                ("min_p", 0 <= self.min_p <= 1, "in [0, 1]"),
+                ("repetition_penalty", self.repetition_penalty > 0, "above 0")):
+            if not valid:
+                raise ValueError(f"{name} must be {expected}, not {getattr(self, name)}")
+        for each in fields(self):
+            if not np.isfinite(getattr(self, each.name)):
+                raise ValueError(f"{each.name} must be finite, not {getattr(self, each.name)}")
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the tokens before matter."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
+
+
+def penalize(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
+             output: Sequence[int]) -> np.ndarray:
+    """Logits (V,) after the penalties for tokens that stand in the prompt or the output."""
+    logits = logits.copy()
+    seen = np.unique(np.array([*prompt, *output], np.int64))
+    r = params.repetition_penalty
+    logits[seen] = np.where(logits[seen] > 0, logits[seen] / r, logits[seen] * r)
+    tokens, counts = np.unique(np.array(output, np.int64), return_counts=True)
+    logits[tokens] -= params.presence_penalty + params.frequency_penalty * counts
+    return logits
+
+
+def keep_min_p(logits: np.ndarray, min_p: float) -> np.ndarray:
+    """Logits (V,) of tokens of at least `min_p` times the largest probability; others -inf."""
+    with np.errstate(divide="ignore"):
+        return np.where(logits >= logits.max() + np.log(min_p), logits, -np.inf)
+
+
+def keep_top_k(logits: np.ndarray, k: int) -> np.ndarray:
+    """Logits (V,) of the k likeliest tokens, and of those as likely as the k-th; others -inf."""
+    if not 0 < k < logits.size:
+        return logits
+    return np.where(logits >= np.partition(logits, -k)[-k], logits, -np.inf)
+
+
+def keep_top_p(logits: np.ndarray, p: float) -> np.ndarray:
+    """Logits (V,) of the likeliest tokens up to the one that reaches `p`; others -inf.
+
+    Of equally likely tokens the one with the smaller number comes first.
+    """
+    order = np.argsort(-logits, kind="stable")
+    sorted_probabilities = softmax(logits)[order]
+    before = np.cumsum(sorted_probabilities) - sorted_probabilities
+    kept = np.full_like(logits, -np.inf)
+    chosen = order[before < p]
+    kept[chosen] = logits[chosen]
+    return kept
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """The probabilities (V,) of logits (V,)."""
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def probabilities(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int] = (),
+                  output: Sequence[int] = ()) -> np.ndarray:
+    """The distribution (V,), float64, from which the next token is drawn.
+
+    Raises ValueError for logits that are not finite.
+    """
+    logits = np.asarray(logits, np.float64)
+    if not np.isfinite(logits).all():
+        raise ValueError("the model's logits hold NaN or infinite numbers: check its weights")
+    if params.has_penalties:
+        logits = penalize(logits, params, prompt, output)
+    if params.temperature == 0:
+        one = np.zeros_like(logits)
+        one[np.argmax(logits)] = 1
+        return one
+    logits = logits / params.temperature
+    if params.min_p > 0:
+        logits = keep_min_p(logits, params.min_p)
+    logits = keep_top_k(logits, params.top_k)
+    if params.top_p < 1:
+        logits = keep_top_p(logits, params.top_p)
+    return softmax(logits)
+
+
+def draw(distribution: np.ndarray, seed: int, position: int, sample: int = 0,
+         purpose: str = "sample") -> int:
+    """A token from a distribution (V,): the first at which the cumulated probability exceeds u.
+
+    u is uniform in [0, 1), by the request's seed, the number of its sample and the position.
+    """
+    u = generator(seed, purpose, sample, position).random()
+    cumulated = np.cumsum(distribution)
+    return int(np.searchsorted(cumulated, u * cumulated[-1], side="right"))
+
+
+def next_token(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
+               output: Sequence[int], sample: int = 0) -> int:
+    """The token of sample `sample` that follows prompt and output, from logits (V,)."""
+    if params.temperature == 0 and not params.has_penalties:
+        if not np.isfinite(logits).all():
+            raise ValueError("the model's logits hold NaN or infinite numbers: check its weights")
+        return int(np.argmax(logits))
+    distribution = probabilities(logits, params, prompt, output)
+    return draw(distribution, params.seed, len(prompt) + len(output), sample)
+
+
+def top_logprobs(logits: np.ndarray, token: int, count: int) -> tuple[float, dict[int, float]]:
+    """The log-probability of a token under the model, and those of the `count` likeliest tokens.
+
+    They are of the logits as the model gives them, before penalties and temperature.
+    """
+    logits = np.asarray(logits, np.float64)
+    shifted = logits - logits.max()
+    logprobs = shifted - np.log(np.exp(shifted).sum())
+    likeliest = np.argsort(-logprobs, kind="stable")[:count]
+    return float(logprobs[token]), {int(i): float(logprobs[i]) for i in likeliest}

@@ -1,0 +1,85 @@
+"""Sampling: recorded distributions, seeds per request and position, mistakes named."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minipar.inference.sampling import (
+    SamplingParams,
+    draw,
+    next_token,
+    probabilities,
+    top_logprobs,
+)
+
+RECORDED = json.loads((Path(__file__).parent / "arrays/sampling.json").read_text())
+LOGITS = np.array(RECORDED["logits"])
+NAMES = {"repetition": "repetition_penalty", "presence": "presence_penalty",
+         "frequency": "frequency_penalty"}
+
+
+def params_of(options: dict) -> tuple[SamplingParams, list[int], list[int]]:
+    """The parameters of a recorded case, its prompt and its output."""
+    values = {NAMES.get(key, key): value for key, value in options.items()
+              if key not in ("seen", "counts")}
+    output = [int(token) for token, count in options.get("counts", {}).items()
+              for _ in range(count)]
+    return SamplingParams(**values), options.get("seen", []), output
+
+
+@pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda case: json.dumps(case["options"]))
+def test_recorded_distributions(case):
+    params, prompt, output = params_of(case["options"])
+    found = probabilities(LOGITS, params, prompt, output)
+    np.testing.assert_allclose(found, case["p"], atol=1e-15, rtol=0)
+    assert np.flatnonzero(found).tolist() == case["kept"]
+    likeliest = int(np.argmax(found))
+    if len(case["kept"]) > 1:
+        draws = [draw(found, 3, position) for position in range(4000)]
+        expected = case["expected_of_100000_draws_of_likeliest"] / 1e5
+        spread = 5 * np.sqrt(expected * (1 - expected) / 4000)
+        assert abs(np.mean(np.array(draws) == likeliest) - expected) < spread
+        assert set(draws) <= set(case["kept"])
+    else:
+        assert next_token(LOGITS, params, prompt, output) == likeliest
+
+
+def test_a_draw_depends_on_seed_sample_and_position_alone():
+    flat = np.full(1000, 1e-3)
+    first = draw(flat, 1, 5)
+    assert draw(flat, 1, 5) == first
+    assert len({first, draw(flat, 2, 5), draw(flat, 1, 6), draw(flat, 1, 5, sample=1)}) == 4
+
+
+def test_a_token_of_no_probability_is_never_drawn():
+    distribution = np.array([0, 0.5, 0, 0.5, 0])
+    assert {draw(distribution, 0, position) for position in range(200)} == {1, 3}
+
+
+def test_logprobs_are_the_models():
+    logprob, likeliest = top_logprobs(LOGITS, 2, 3)
+    expected = LOGITS - np.log(np.exp(LOGITS).sum())
+    assert logprob == pytest.approx(expected[2], abs=1e-12)
+    assert list(likeliest) == np.argsort(-LOGITS)[:3].tolist()
+    assert likeliest[9] == pytest.approx(expected[9], abs=1e-12)
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ({"temperature": -1}, "temperature must be at least 0, not -1"),
+    ({"top_p": 0}, r"top_p must be in \(0, 1\], not 0"),
+    ({"top_k": -2}, "top_k must be at least 1, or 0 for all tokens, not -2"),
+    ({"min_p": 1.5}, r"min_p must be in \[0, 1\], not 1.5"),
+    ({"repetition_penalty": 0}, "repetition_penalty must be above 0, not 0"),
+    ({"presence_penalty": float("nan")}, "presence_penalty must be finite, not nan"),
+])
+def test_values_that_make_no_sense_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        SamplingParams(**values)
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_logits_that_are_not_finite_are_refused(temperature):
+    with pytest.raises(ValueError, match="logits hold NaN or infinite"):
+        next_token(np.array([0, np.nan]), SamplingParams(temperature=temperature), [1], [])
