@@ -60,7 +60,7 @@ class Request:
         """After the prompt: one sequence for each sample, all with the prompt's blocks."""
         if len(self.sequences) + len(self.ended) < self.num_samples:
             first = self.sequences[0]
-            self.sequences += [first.fork(pool, f"{self.name}.{i}")
+            self.sequences += [first.fork(pool, f"{self.name}.{i}", i)
                                for i in range(1, self.num_samples)]
             first.name = f"{self.name}.0"
 

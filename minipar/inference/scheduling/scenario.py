@@ -137,8 +137,7 @@ class Replay:
 
     def _next_token(self, request: Request, sequence: Sequence) -> tuple[int, bool]:
         """The scripted token of a sequence, and whether it is its last one."""
-        _, _, sample = sequence.name[len(request.name):].rpartition(".")
-        output = self.scripts[request.name].outputs[int(sample or 0)]
+        output = self.scripts[request.name].outputs[sequence.sample]
         position = len(request.outputs(sequence))
         return output[position], position + 1 == len(output)
 

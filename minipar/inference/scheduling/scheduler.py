@@ -224,6 +224,11 @@ class Scheduler:
         for sequence in list(request.sequences):
             request.end(sequence, pool)
 
+    def forget_cached(self) -> None:
+        """Empty the prefix cache."""
+        for block in list(self.pool.key_of):
+            self.pool.forget(block)
+
 
 def _move(request: Request, source: BlockPool, target: BlockPool,
           freed: list[int]) -> list[tuple[int, int]]:

@@ -14,8 +14,9 @@ from .block_pool import BlockPool, blocks_for, prefix_keys
 class Sequence:
     """Tokens, the number of them that are computed, and the blocks of those."""
 
-    def __init__(self, name: str, tokens: list[int]):
+    def __init__(self, name: str, tokens: list[int], sample: int = 0):
         self.name, self.tokens = name, list(tokens)
+        self.sample = sample                # its number among the answers to one prompt
         self.table: list[int] = []
         self.num_computed = 0
 
@@ -58,9 +59,9 @@ class Sequence:
         self.table += blocks
         return blocks
 
-    def fork(self, pool: BlockPool, name: str) -> "Sequence":
+    def fork(self, pool: BlockPool, name: str, sample: int = 0) -> "Sequence":
         """A second sequence with the same tokens and the same blocks."""
-        child = Sequence(name, self.tokens)
+        child = Sequence(name, self.tokens, sample)
         child.table, child.num_computed = list(self.table), self.num_computed
         for block in self.table:
             pool.share(block)

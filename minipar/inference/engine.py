@@ -1,0 +1,221 @@
+"""The engine: requests in, tokens out, one step of the model after the other.
+
+    submit ─▶ scheduler ─▶ Step ─▶ runner: cache and model ─▶ tokens ─▶ Generation
+                 ▲                                              │
+                 └──────────── finish: append, or end ◀─────────┘
+
+    engine = Engine(ModelRunner(model, num_blocks=64, block_size=16), SchedulerConfig(64, 16))
+    generation = engine.submit([1, 2, 3], max_tokens=20)
+    for token in engine.stream(generation):
+        …
+
+Other requests run along in the same steps, and change no token: see sampling/sampler.py.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .cache import Row
+from .metrics import EngineMetrics
+from .runner import Draw, NewToken, Runner, Work
+from .sampling import SamplingParams
+from .scheduling import Request, RequestTooLarge, Scheduler, SchedulerConfig, Sequence, Step
+
+IsStop = Callable[[list[int]], bool]
+
+
+@dataclass
+class Sample:
+    """One answer to a prompt: its tokens so far, and why it ended ("length", "stop") or None."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    likeliest: list[dict[int, float]] = field(default_factory=list)
+    finish_reason: str | None = None
+
+
+@dataclass
+class Generation:
+    """A submitted request and its answers; `samples` grow with every step."""
+
+    request: Request
+    params: SamplingParams
+    stop_tokens: frozenset[int]
+    is_stop: IsStop | None
+    num_logprobs: int | None
+    submitted: float                    # seconds of the engine's clock
+    samples: list[Sample]
+    token_times: list[float] = field(default_factory=list)      # of the first sample
+    was_cancelled: bool = False
+
+    def append(self, sample: int, new: NewToken, now: float) -> str | None:
+        """Append a sample's token; return the reason if the sample has ended."""
+        answer = self.samples[sample]
+        answer.tokens.append(new.token)
+        if new.logprob is not None and new.likeliest is not None:
+            answer.logprobs.append(new.logprob)
+            answer.likeliest.append(new.likeliest)
+        if sample == 0:
+            self.token_times.append(now)
+        if new.token in self.stop_tokens or self.is_stop and self.is_stop(answer.tokens):
+            answer.finish_reason = "stop"
+        elif len(answer.tokens) == self.request.max_tokens:
+            answer.finish_reason = "length"
+        return answer.finish_reason
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all samples have ended, or the request was cancelled."""
+        return self.was_cancelled or all(sample.finish_reason for sample in self.samples)
+
+
+class TokenEvent(NamedTuple):
+    """A new token of a generation's sample."""
+
+    generation: Generation
+    sample: int
+    token: int
+
+
+class Engine:
+    """Runs requests together, step by step.
+
+    `clock` gives seconds; the metrics use it.  Not for several threads at once.
+    """
+
+    def __init__(self, runner: Runner, config: SchedulerConfig,
+                 clock: Callable[[], float] = time.perf_counter):
+        self.runner, self.config, self.clock = runner, config, clock
+        self.scheduler = Scheduler(config)
+        self.metrics = EngineMetrics(runner.bytes_per_block)
+        self.generations: dict[str, Generation] = {}        # that are not done, by name
+        self._num_submitted = 0
+
+    def submit(self, prompt: Collection[int], max_tokens: int,
+               params: SamplingParams | None = None, num_samples: int = 1,
+               stop_tokens: Collection[int] = (), is_stop: IsStop | None = None,
+               num_logprobs: int | None = None) -> Generation:
+        """Add a request; it runs in the steps to come.
+
+        An answer ends after `max_tokens` tokens, with a token of `stop_tokens`, or when
+        `is_stop(tokens)` is true.  Raises RequestTooLarge if it can never run, and ValueError for a
+        prompt that is empty or has unknown tokens.
+        """
+        prompt = [int(token) for token in prompt]
+        self._check(prompt, max_tokens)
+        request = Request(f"r{self._num_submitted}", prompt, max_tokens, num_samples)
+        self.scheduler.add(request)
+        self._num_submitted += 1
+        generation = Generation(
+            request, params or SamplingParams(), frozenset(stop_tokens), is_stop, num_logprobs,
+            self.clock(), [Sample() for _ in range(num_samples)])
+        self.generations[request.name] = generation
+        return generation
+
+    def _check(self, prompt: list[int], max_tokens: int) -> None:
+        words, context = self.runner.vocab_size, self.runner.context
+        unknown = [token for token in prompt if not 0 <= token < words]
+        if unknown:
+            raise ValueError(f"the prompt has token {unknown[0]}, but the model knows 0 … "
+                             f"{words - 1}: use the model's own tokenizer")
+        if len(prompt) + max_tokens > context:
+            raise RequestTooLarge(
+                f"a prompt of {len(prompt)} tokens and max_tokens={max_tokens} are more than the "
+                f"model's context of {context}: lower max_tokens to {context - len(prompt)}"
+                if len(prompt) < context else
+                f"a prompt of {len(prompt)} tokens leaves no room in the model's context of "
+                f"{context}: shorten it")
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether any request is left to run."""
+        return self.scheduler.has_requests
+
+    def step(self) -> list[TokenEvent]:
+        """Run one step; return the new tokens.
+
+        If the model fails, all requests are cancelled, their blocks are free, and the error goes
+        on.
+        """
+        if not self.scheduler.has_requests:
+            return []
+        step = self.scheduler.schedule()
+        rows, row_of = rows_of(step)
+        pending = self.scheduler.advance(step)
+        draws = [self._draw(request, sequence, row_of) for request, sequence in pending]
+        try:
+            tokens = self.runner.run(Work(rows, draws, step.swapped_out, step.swapped_in,
+                                          step.copied))
+        except BaseException:
+            self.cancel_all()
+            self.scheduler.forget_cached()      # these blocks may never have been filled
+            raise
+        return self._append(step, pending, tokens)
+
+    def _draw(self, request: Request, sequence: Sequence, row_of: dict[Sequence, int]) -> Draw:
+        generation = self.generations[request.name]
+        # samples that forked in this step draw from the row of the prompt
+        row = row_of.get(sequence, row_of.get(request.sequences[0], -1))
+        return Draw(row, generation.params, request.prompt, request.outputs(sequence),
+                    sequence.sample, generation.num_logprobs)
+
+    def _append(self, step: Step, pending: list[tuple[Request, Sequence]],
+                tokens: list[NewToken]) -> list[TokenEvent]:
+        """Give each sequence its token; let those go that have ended."""
+        now, events, stopped = self.clock(), [], []
+        for (request, sequence), new in zip(pending, tokens):
+            generation = self.generations[request.name]
+            if generation.append(sequence.sample, new, now) == "stop":
+                stopped.append(sequence)
+            events.append(TokenEvent(generation, sequence.sample, new.token))
+        drawn = {sequence: new.token for (_, sequence), new in zip(pending, tokens)}
+        self.scheduler.finish(step, drawn, stopped)
+        self.metrics.record_step(step, step.slots // self.config.block_size)
+        for request in step.finished:
+            self.metrics.record_request(self.generations.pop(request.name))
+        return events
+
+    def stream(self, generation: Generation) -> Iterator[int]:
+        """Run steps, and yield the tokens of a generation's first sample as they come."""
+        num_seen = 0
+        while True:
+            was_done = generation.is_done
+            new = generation.samples[0].tokens[num_seen:]
+            num_seen += len(new)
+            yield from new                      # meanwhile others may run steps
+            if was_done:
+                return
+            if not new:
+                self.step()
+
+    def run(self) -> None:
+        """Run steps until no request is left."""
+        while self.has_requests:
+            self.step()
+
+    def cancel(self, generation: Generation) -> None:
+        """Forget a request, wherever it is; its blocks are free at once."""
+        if not generation.is_done:
+            generation.was_cancelled = True
+            self.scheduler.cancel(generation.request)
+            self.metrics.forget(generation.request.name)
+            del self.generations[generation.request.name]
+
+    def cancel_all(self) -> None:
+        """Cancel every request."""
+        for generation in list(self.generations.values()):
+            self.cancel(generation)
+
+
+def rows_of(step: Step) -> tuple[list[Row], dict[Sequence, int]]:
+    """The rows that a step computes, and the number of each sequence's row."""
+    rows: list[Row] = []
+    row_of: dict[Sequence, int] = {}
+    for request, start, num_tokens, _ in step.scheduled:
+        for sequence in request.sequences:
+            row_of[sequence] = len(rows)
+            rows.append(Row(sequence.tokens[start:start + num_tokens], start,
+                            list(sequence.table)))
+    return rows, row_of

@@ -1,0 +1,111 @@
+"""What an engine measures: the times of each request, the use of the cache, the work done twice.
+
+    submitted      first token        token   token        last token
+        │── queue, prefill ──│── gap ──│── gap ──│ …            │
+        │ time to first token│         between tokens           │
+
+    waste              slots of blocks in use that hold no token
+    prefix hit rate    tokens found in the cache / tokens looked up
+    computed again     tokens whose keys and values were computed before, and lost by preemption
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .scheduling import Scheduler, Step
+
+if TYPE_CHECKING:
+    from .engine import Generation
+
+
+class RequestTimes(NamedTuple):
+    """Seconds of a request that has ended: when it came, and when each token came."""
+
+    submitted: float
+    tokens: list[float]
+
+    @property
+    def first_token(self) -> float:
+        """Seconds from the request to its first token."""
+        return self.tokens[0] - self.submitted
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between tokens."""
+        return [after - before for before, after in zip(self.tokens, self.tokens[1:])]
+
+
+class Summary(NamedTuple):
+    """Figures of all requests that have ended.  Times in seconds; NaN where nothing was measured.
+    """
+
+    num_requests: int
+    first_token_median: float
+    first_token_p95: float
+    gap_median: float
+    gap_p95: float
+    tokens_per_second: float        # from the first request to the last token
+    waste: float
+    prefix_hit_rate: float
+    num_preemptions: int
+    tokens_computed: int
+    tokens_computed_again: int
+    peak_cache_bytes: int
+
+
+class EngineMetrics:
+    """Counts steps, and the times of requests that have ended."""
+
+    def __init__(self, bytes_per_block: int):
+        self.bytes_per_block = bytes_per_block
+        self.requests: list[RequestTimes] = []
+        self.slots = self.filled = self.num_steps = self.peak_blocks = 0
+        self.num_preemptions = self.tokens_computed = self.tokens_computed_again = 0
+        self._computed_up_to: defaultdict[str, int] = defaultdict(int)      # of each request
+
+    def record_step(self, step: Step, num_blocks_used: int) -> None:
+        """Count a step that is finished."""
+        self.num_steps += 1
+        self.slots, self.filled = self.slots + step.slots, self.filled + step.filled
+        self.peak_blocks = max(self.peak_blocks, num_blocks_used)
+        self.num_preemptions += len(step.preempted)
+        for request, start, num_tokens, num_sequences in step.scheduled:
+            self.tokens_computed += num_tokens * num_sequences
+            before, end = self._computed_up_to[request.name], start + num_tokens
+            self.tokens_computed_again += num_sequences * max(0, min(before, end) - start)
+            self._computed_up_to[request.name] = max(before, end)
+
+    def record_request(self, generation: "Generation") -> None:
+        """Note the times of a request that has ended."""
+        self.requests.append(RequestTimes(generation.submitted, generation.token_times))
+        del self._computed_up_to[generation.request.name]
+
+    def forget(self, name: str) -> None:
+        """Forget a request that was cancelled."""
+        self._computed_up_to.pop(name, None)
+
+    def summary(self, scheduler: Scheduler) -> Summary:
+        """The figures so far."""
+        first = [request.first_token for request in self.requests]
+        gaps = [gap for request in self.requests for gap in request.gaps]
+        tokens = [time for request in self.requests for time in request.tokens]
+        begin = min((request.submitted for request in self.requests), default=0.0)
+        seconds = max(tokens, default=0.0) - begin
+        return Summary(
+            len(self.requests), *percentiles(first), *percentiles(gaps),
+            len(tokens) / seconds if seconds else float("nan"),
+            1 - self.filled / self.slots if self.slots else float("nan"),
+            scheduler.tokens_hit / scheduler.tokens_queried if scheduler.tokens_queried
+            else float("nan"),
+            self.num_preemptions, self.tokens_computed, self.tokens_computed_again,
+            self.peak_blocks * self.bytes_per_block)
+
+
+def percentiles(values: Sequence[float]) -> tuple[float, float]:
+    """The median and the 95th percentile; NaN of nothing."""
+    if not values:
+        return float("nan"), float("nan")
+    return float(np.median(values)), float(np.percentile(values, 95))
