@@ -8,10 +8,11 @@ import pytest
 
 from minipar.inference.sampling import (
     SamplingParams,
-    draw,
     next_token,
+    pick,
     probabilities,
     top_logprobs,
+    uniform,
 )
 
 RECORDED = json.loads((Path(__file__).parent / "arrays/sampling.json").read_text())
@@ -37,7 +38,7 @@ def test_recorded_distributions(case):
     assert np.flatnonzero(found).tolist() == case["kept"]
     likeliest = int(np.argmax(found))
     if len(case["kept"]) > 1:
-        draws = [draw(found, 3, position) for position in range(4000)]
+        draws = [pick(found, uniform(3, position)) for position in range(4000)]
         expected = case["expected_of_100000_draws_of_likeliest"] / 1e5
         spread = 5 * np.sqrt(expected * (1 - expected) / 4000)
         assert abs(np.mean(np.array(draws) == likeliest) - expected) < spread
@@ -47,15 +48,14 @@ def test_recorded_distributions(case):
 
 
 def test_a_draw_depends_on_seed_sample_and_position_alone():
-    flat = np.full(1000, 1e-3)
-    first = draw(flat, 1, 5)
-    assert draw(flat, 1, 5) == first
-    assert len({first, draw(flat, 2, 5), draw(flat, 1, 6), draw(flat, 1, 5, sample=1)}) == 4
+    first = uniform(1, 5)
+    assert uniform(1, 5) == first
+    assert len({first, uniform(2, 5), uniform(1, 6), uniform(1, 5, sample=1)}) == 4
 
 
 def test_a_token_of_no_probability_is_never_drawn():
     distribution = np.array([0, 0.5, 0, 0.5, 0])
-    assert {draw(distribution, 0, position) for position in range(200)} == {1, 3}
+    assert {pick(distribution, u) for u in (0.0, 0.2, 0.5, 0.9, 1 - 2**-53)} == {1, 3}
 
 
 def test_logprobs_are_the_models():

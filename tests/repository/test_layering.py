@@ -28,7 +28,7 @@ ALLOWED = {     # what each room may import, itself apart
     "plan": {*LOW, "autograd", "nn", "comm", "memory", "parallel"},
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
-    "inference": {*LOW, "autograd", "nn"},
+    "inference": {*LOW, "autograd", "nn", "comm", "parallel"},
     "viz": {"atomic_files", "units", "number_formats", "comm", "autograd", "memory", "parallel"},
     "launcher": {"autograd", "comm", "environment", "memory"},
     "testing": {"comm", "environment"},

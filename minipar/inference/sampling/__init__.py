@@ -1,5 +1,9 @@
-"""The choice of the next token."""
+"""The choice of the next token.
 
-from .sampler import SamplingParams, draw, next_token, probabilities, top_logprobs
+    sampler.py      penalties, temperature, min-p, top-k, top-p, and the draw
+    vocabulary.py   the same for logits that are cut over ranks
+"""
 
-__all__ = ["SamplingParams", "draw", "next_token", "probabilities", "top_logprobs"]
+from .sampler import SamplingParams, next_token, pick, probabilities, top_logprobs, uniform
+
+__all__ = ["SamplingParams", "next_token", "pick", "probabilities", "top_logprobs", "uniform"]

@@ -24,6 +24,8 @@ import numpy as np
 
 from ...random import generator
 
+NOT_FINITE = "the model's logits hold NaN or infinite numbers: check its weights"
+
 
 @dataclass(frozen=True)
 class SamplingParams:
@@ -69,10 +71,12 @@ def penalize(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
     return logits
 
 
-def keep_min_p(logits: np.ndarray, min_p: float) -> np.ndarray:
-    """Logits (V,) of tokens of at least `min_p` times the largest probability; others -inf."""
-    with np.errstate(divide="ignore"):
-        return np.where(logits >= logits.max() + np.log(min_p), logits, -np.inf)
+def keep_min_p(logits: np.ndarray, min_p: float, maximum: float) -> np.ndarray:
+    """Logits (V,) of tokens of at least `min_p` times the largest probability; others -inf.
+
+    `maximum` is the largest of all logits.
+    """
+    return np.where(logits >= maximum + np.log(min_p), logits, -np.inf)
 
 
 def keep_top_k(logits: np.ndarray, k: int) -> np.ndarray:
@@ -82,13 +86,15 @@ def keep_top_k(logits: np.ndarray, k: int) -> np.ndarray:
     return np.where(logits >= np.partition(logits, -k)[-k], logits, -np.inf)
 
 
-def keep_top_p(logits: np.ndarray, p: float) -> np.ndarray:
+def keep_top_p(logits: np.ndarray, p: float, total: float | None = None) -> np.ndarray:
     """Logits (V,) of the likeliest tokens up to the one that reaches `p`; others -inf.
 
-    Of equally likely tokens the one with the smaller number comes first.
+    Of equally likely tokens the one with the smaller number comes first.  `total` is the sum of
+    e^(logit - maximum) over all tokens, if there are more than these.
     """
     order = np.argsort(-logits, kind="stable")
-    sorted_probabilities = softmax(logits)[order]
+    weights = np.exp(logits[order] - logits[order[0]])
+    sorted_probabilities = weights / (weights.sum() if total is None else total)
     before = np.cumsum(sorted_probabilities) - sorted_probabilities
     kept = np.full_like(logits, -np.inf)
     chosen = order[before < p]
@@ -110,7 +116,7 @@ def probabilities(logits: np.ndarray, params: SamplingParams, prompt: Sequence[i
     """
     logits = np.asarray(logits, np.float64)
     if not np.isfinite(logits).all():
-        raise ValueError("the model's logits hold NaN or infinite numbers: check its weights")
+        raise ValueError(NOT_FINITE)
     if params.has_penalties:
         logits = penalize(logits, params, prompt, output)
     if params.temperature == 0:
@@ -119,21 +125,21 @@ def probabilities(logits: np.ndarray, params: SamplingParams, prompt: Sequence[i
         return one
     logits = logits / params.temperature
     if params.min_p > 0:
-        logits = keep_min_p(logits, params.min_p)
+        logits = keep_min_p(logits, params.min_p, logits.max())
     logits = keep_top_k(logits, params.top_k)
     if params.top_p < 1:
         logits = keep_top_p(logits, params.top_p)
     return softmax(logits)
 
 
-def draw(distribution: np.ndarray, seed: int, position: int, sample: int = 0,
-         purpose: str = "sample") -> int:
-    """A token from a distribution (V,): the first at which the cumulated probability exceeds u.
+def uniform(seed: int, position: int, sample: int = 0, purpose: str = "sample") -> float:
+    """The number in [0, 1) that decides a draw: by seed, number of the sample, and position."""
+    return float(generator(seed, purpose, sample, position).random())
 
-    u is uniform in [0, 1), by the request's seed, the number of its sample and the position.
-    """
-    u = generator(seed, purpose, sample, position).random()
-    cumulated = np.cumsum(distribution)
+
+def pick(weights: np.ndarray, u: float) -> int:
+    """The first index at which the cumulated weights (V,) exceed u times their sum."""
+    cumulated = np.cumsum(weights)
     return int(np.searchsorted(cumulated, u * cumulated[-1], side="right"))
 
 
@@ -142,10 +148,10 @@ def next_token(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int]
     """The token of sample `sample` that follows prompt and output, from logits (V,)."""
     if params.temperature == 0 and not params.has_penalties:
         if not np.isfinite(logits).all():
-            raise ValueError("the model's logits hold NaN or infinite numbers: check its weights")
+            raise ValueError(NOT_FINITE)
         return int(np.argmax(logits))
     distribution = probabilities(logits, params, prompt, output)
-    return draw(distribution, params.seed, len(prompt) + len(output), sample)
+    return pick(distribution, uniform(params.seed, len(prompt) + len(output), sample))
 
 
 def top_logprobs(logits: np.ndarray, token: int, count: int) -> tuple[float, dict[int, float]]:

@@ -1,0 +1,61 @@
+"""Tensor-parallel inference: each rank has some heads of the model, and their part of the cache.
+
+    rank 0   engine ─▶ Step ─▶ heads 0 1, their keys and values ─┐             ┌─▶ token
+                                                                 Σ, 2 a layer ─┤
+    rank 1   engine ─▶ Step ─▶ heads 2 3, their keys and values ─┘             └─▶ token
+
+All ranks run the same engine from equal requests, so they decide alike and send no schedule: the
+block tables are the same numbers on all ranks.  A step of T tokens and n drawn rows sends
+
+    2 all-reduces of T·d numbers for each layer, one more for the embedding     (training's f and g)
+    a few numbers for each drawn row                                   (sampling/vocabulary.py)
+
+and a rank's cache takes 1/p of the bytes.  Pope et al. 2022, section 3.
+"""
+
+from ...backend import to_host
+from ...comm import Communicator
+from ...nn import GPT
+from ..cache import forward
+from ..runner import ModelRunner, NewToken, Work
+from ..sampling.vocabulary import RowToDraw, next_tokens, top_logprobs
+
+
+class TensorParallelRunner(ModelRunner):
+    """Runs this rank's part of a GPT that `parallel.tensor.parallelize` has cut over `tp`.
+
+    All ranks of `tp` run the same steps.
+    """
+
+    def __init__(self, model: GPT, tp: Communicator, num_blocks: int, block_size: int):
+        super().__init__(model, num_blocks, block_size)
+        self.tp = tp
+
+    def run(self, work: Work) -> list[NewToken]:
+        """Collective.  Carry out one step; return a token for each of its draws."""
+        self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
+        columns = to_host(forward(self.model, self.cache, work.rows).data)      # (S, V/p)
+        drawn = columns[[draw.row for draw in work.draws]]
+        rows = [RowToDraw(draw.params, draw.prompt, draw.output, draw.sample)
+                for draw in work.draws]
+        tokens = next_tokens(self.tp, drawn, self.vocab_size, rows)
+        found = [NewToken(token) for token in tokens]
+        asked = [i for i, draw in enumerate(work.draws) if draw.num_logprobs is not None]
+        if asked:
+            most = max(work.draws[i].num_logprobs or 0 for i in asked)
+            logprobs = top_logprobs(self.tp, drawn[asked], self.vocab_size,
+                                    [tokens[i] for i in asked], most)
+            for i, (logprob, likeliest) in zip(asked, logprobs):
+                wanted = list(likeliest.items())[:work.draws[i].num_logprobs]
+                found[i] = NewToken(tokens[i], logprob, dict(wanted))
+        return found
+
+
+def step_bytes(num_ranks: int, num_layers: int, width: int, num_tokens: int,
+               itemsize: int) -> float:
+    """Bytes that each rank sends in the layers of a step of `num_tokens` tokens, by the ring.
+
+    2 all-reduces a layer and one for the embedding, each 2 n (p - 1)/p for n bytes.
+    """
+    numbers = (2 * num_layers + 1) * num_tokens * width
+    return 2 * numbers * itemsize * (num_ranks - 1) / num_ranks
