@@ -9,7 +9,7 @@
     memory          memory_timeline, remat_*, offload_timeline   live bytes over a step
     tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
     numbers         precision, error_feedback, quantization_grids
-    inference       block_pool                                    which request has which block
+    inference       block_pool, cache_layouts                    which request has which block; waste
     compression     pruning_masks, pareto, soft_targets
     training        loss, device_limits
     all of them     figure, colors; page, the skeleton of pages
@@ -24,6 +24,7 @@ from typing import Any
 _MODULES = {
     "autograd_graph": ("draw_autograd_graph", "graph_nodes"),
     "block_pool": ("draw_block_pool", "uses_of_blocks"),
+    "cache_layouts": ("draw_cache_layouts",),
     "bars": ("Bar", "side_by_side", "timeline_bars"),
     "crossovers": ("CostCurves", "draw_crossovers"),
     "device_limits": ("Requirement", "draw_device_limits"),

@@ -27,7 +27,18 @@ def test_it_draws_the_blocks(capsys, tmp_path, name):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_it_plays_a_beam_search(capsys):
+    path = SCENARIO.parents[1] / "arrays/beam_search.json"
+    assert main(["replay", str(path)]) == 0
+    found, recorded = json.loads(capsys.readouterr().out), json.loads(path.read_text())
+    assert found == {key: value for key, value in recorded.items() if key != "what"}
+
+
 @pytest.mark.parametrize(("text", "words", "message"), [
+    ('{"beam_width": 2}', [], "num_blocks, block_size, prompt_length, beam_width, integers"),
+    ('{"beam_width": 2}', ["--static"], "are for scripted requests"),
+    ('{"num_blocks": 1, "block_size": 4, "prompt_length": 5, "beam_width": 2, "steps": [{}]}', [],
+     "2 blocks are needed, and 1 of 1 are free"),
     ("{", [], "is no JSON"),
     ("[]", [], 'expected {"engine": {…}, "requests": […]}'),
     ('{"engine": {"num_blocks": 4}, "requests": []}', ["--static"], 'needs "max_requests"'),

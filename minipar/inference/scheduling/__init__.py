@@ -7,6 +7,8 @@
     step.py         what the scheduler decides for one step
     scheduler.py    continuous batching: admit, run, preempt
     scenario.py     scripted requests, played without a model (`minipar replay`)
+    beam_search.py  beams that die and multiply, and the blocks that they share
+    layouts.py      contiguous stretches beside blocks: what a pool holds, and wastes
 
 Read them in this order.
 """
