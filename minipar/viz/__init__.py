@@ -9,7 +9,7 @@
     memory          memory_timeline, remat_*, offload_timeline   live bytes over a step
     tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
     numbers         precision, error_feedback, quantization_grids
-    inference       block_pool, cache_layouts                    which request has which block; waste
+    inference       block_pool, cache_layouts                    who has which block; what is wasted
     compression     pruning_masks, pareto, soft_targets
     training        loss, device_limits
     all of them     figure, colors; page, the skeleton of pages
