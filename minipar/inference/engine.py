@@ -92,6 +92,8 @@ class Engine:
         self.metrics = EngineMetrics(runner.bytes_per_block)
         self.generations: dict[str, Generation] = {}        # that are not done, by name
         self._num_submitted = 0
+        self._step: Step
+        self._pending: list[tuple[Request, Sequence]] = []
 
     def submit(self, prompt: Collection[int], max_tokens: int,
                params: SamplingParams | None = None, num_samples: int = 1,
@@ -103,9 +105,7 @@ class Engine:
         `is_stop(tokens)` is true.  Raises RequestTooLarge if it can never run, and ValueError for a
         prompt that is empty or has unknown tokens.
         """
-        prompt = [int(token) for token in prompt]
-        self._check(prompt, max_tokens)
-        request = Request(f"r{self._num_submitted}", prompt, max_tokens, num_samples)
+        request = self.check(prompt, max_tokens, num_samples)
         self.scheduler.add(request)
         self._num_submitted += 1
         generation = Generation(
@@ -114,7 +114,9 @@ class Engine:
         self.generations[request.name] = generation
         return generation
 
-    def _check(self, prompt: list[int], max_tokens: int) -> None:
+    def check(self, prompt: Collection[int], max_tokens: int, num_samples: int = 1) -> Request:
+        """The request of a prompt.  Raises as `submit`; submits nothing."""
+        prompt = [int(token) for token in prompt]
         words, context = self.runner.vocab_size, self.runner.context
         unknown = [token for token in prompt if not 0 <= token < words]
         if unknown:
@@ -127,6 +129,9 @@ class Engine:
                 if len(prompt) < context else
                 f"a prompt of {len(prompt)} tokens leaves no room in the model's context of "
                 f"{context}: shorten it")
+        request = Request(f"r{self._num_submitted}", prompt, max_tokens, num_samples)
+        self.scheduler.check(request)
+        return request
 
     @property
     def has_requests(self) -> bool:
@@ -141,18 +146,23 @@ class Engine:
         """
         if not self.scheduler.has_requests:
             return []
-        step = self.scheduler.schedule()
-        rows, row_of = rows_of(step)
-        pending = self.scheduler.advance(step)
-        draws = [self._draw(request, sequence, row_of) for request, sequence in pending]
+        work = self.begin_step()
         try:
-            tokens = self.runner.run(Work(rows, draws, step.swapped_out, step.swapped_in,
-                                          step.copied))
+            tokens = self.runner.run(work)
         except BaseException:
             self.cancel_all()
             self.scheduler.forget_cached()      # these blocks may never have been filled
             raise
-        return self._append(step, pending, tokens)
+        return self.end_step(tokens)
+
+    def begin_step(self) -> Work:
+        """Schedule the next step; return its work, whose tokens `end_step` needs."""
+        step = self.scheduler.schedule()
+        rows, row_of = rows_of(step)
+        self._pending = self.scheduler.advance(step)
+        self._step = step
+        draws = [self._draw(request, sequence, row_of) for request, sequence in self._pending]
+        return Work(rows, draws, step.swapped_out, step.swapped_in, step.copied)
 
     def _draw(self, request: Request, sequence: Sequence, row_of: dict[Sequence, int]) -> Draw:
         generation = self.generations[request.name]
@@ -161,9 +171,9 @@ class Engine:
         return Draw(row, generation.params, request.prompt, request.outputs(sequence),
                     sequence.sample, generation.num_logprobs)
 
-    def _append(self, step: Step, pending: list[tuple[Request, Sequence]],
-                tokens: list[NewToken]) -> list[TokenEvent]:
-        """Give each sequence its token; let those go that have ended."""
+    def end_step(self, tokens: list[NewToken]) -> list[TokenEvent]:
+        """Give each sequence its token; let those go that have ended; return the new tokens."""
+        step, pending = self._step, self._pending
         now, events, stopped = self.clock(), [], []
         for (request, sequence), new in zip(pending, tokens):
             generation = self.generations[request.name]

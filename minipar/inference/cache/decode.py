@@ -40,10 +40,8 @@ def forward(model: GPT, cache: KVCache, rows: Sequence[Row], last_only: bool = T
     batch = lay_out(rows, cache.block_size)
     check_context(model, batch)
     with no_grad():
-        x = embed(model, batch)
-        for layer, block in enumerate(model.h):
-            x = run_block(block, x, cache, layer, batch)
-        return model.head(x[0, asarray_like(batch.last, x.data)] if last_only else x[0])
+        x = run_blocks(model.h, embed(model, batch), cache, batch)
+        return head(model, x, batch, last_only)
 
 
 def check_context(model: GPT, batch: RowBatch) -> None:
@@ -56,6 +54,18 @@ def check_context(model: GPT, batch: RowBatch) -> None:
 def embed(model: GPT, batch: RowBatch) -> Tensor:
     """The embeddings of words and positions: (1, T, d)."""
     return model.wte(batch.ids) + ag.embedding(model.wpe.weight, batch.positions)
+
+
+def run_blocks(blocks: Sequence[Block], x: Tensor, cache: KVCache, batch: RowBatch) -> Tensor:
+    """x (1, T, d) → (1, T, d): the blocks, one after the other."""
+    for layer, block in enumerate(blocks):
+        x = run_block(block, x, cache, layer, batch)
+    return x
+
+
+def head(model: GPT, x: Tensor, batch: RowBatch, last_only: bool = True) -> Tensor:
+    """x (1, T, d) → logits (S, V) of each row's last token, or of all tokens (T, V)."""
+    return model.head(x[0, asarray_like(batch.last, x.data)] if last_only else x[0])
 
 
 def run_block(block: Block, x: Tensor, cache: KVCache, layer: int, batch: RowBatch) -> Tensor:

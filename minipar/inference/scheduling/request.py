@@ -78,3 +78,21 @@ class Request:
         # of the sequences that share a block, the last one writes in place, if nobody else reads it
         in_place = sum(writers.count(block) == pool.ref_counts[block] for block in set(writers))
         return fresh + len(writers) - in_place
+
+    def move(self, source: BlockPool, target: BlockPool) -> tuple[list[tuple[int, int]], list[int]]:
+        """Move all blocks to another pool, shared ones once.
+
+        Returns ([(from, to), …], the blocks that became free in `source`).
+        """
+        moved: dict[int, int] = {}
+        freed = []
+        for block in (block for sequence in self.sequences for block in sequence.table):
+            if block in moved:
+                target.share(moved[block])
+            else:
+                moved[block] = target.allocate()
+        for sequence in self.sequences:
+            table, num_computed = [moved[block] for block in sequence.table], sequence.num_computed
+            freed += sequence.release(source)
+            sequence.table, sequence.num_computed = table, num_computed
+        return list(moved.items()), freed

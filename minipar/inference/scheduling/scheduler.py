@@ -53,6 +53,11 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Append a request to the waiting ones.  Raises RequestTooLarge if it can never run."""
+        self.check(request)
+        self.waiting.append(request)
+
+    def check(self, request: Request) -> None:
+        """Raise RequestTooLarge if a request can never run."""
         size, has = self.config.block_size, self.config.num_blocks
         needs = request.most_blocks(size)
         if needs > has:
@@ -66,7 +71,6 @@ class Scheduler:
                 f"request {request.name!r} computes {at_once} tokens in one step, and the budget "
                 f"is {self.config.token_budget}: raise token_budget to {at_once}",
                 needs_tokens=at_once, token_budget=self.config.token_budget)
-        self.waiting.append(request)
 
     def schedule(self) -> Step:
         """The next step: its blocks are taken, nothing is computed yet."""
@@ -122,7 +126,8 @@ class Scheduler:
         self.running.remove(request)
         step.preempted.append(request)
         if self.config.preempt_by == "swap" or len(request.sequences) > 1:
-            step.swapped_out += _move(request, self.pool, self.host_pool, step.freed)
+            moved, freed = request.move(self.pool, self.host_pool)
+            step.swapped_out, step.freed = step.swapped_out + moved, step.freed + freed
             self.swapped.insert(0, request)     # it was admitted before the other swapped ones
         else:
             step.freed += request.sequences[0].release(self.pool)
@@ -138,7 +143,7 @@ class Scheduler:
             if not num_tokens or needed > len(self.pool.free):
                 break
             self.running.append(self.swapped.pop(0))
-            step.swapped_in += _move(request, self.host_pool, self.pool, [])
+            step.swapped_in += request.move(self.host_pool, self.pool)[0]
             budget -= self._take(step, request, num_tokens)
         return budget
 
@@ -228,23 +233,3 @@ class Scheduler:
         """Empty the prefix cache."""
         for block in list(self.pool.key_of):
             self.pool.forget(block)
-
-
-def _move(request: Request, source: BlockPool, target: BlockPool,
-          freed: list[int]) -> list[tuple[int, int]]:
-    """Move a request's blocks to another pool, shared ones once: [(from, to), …].
-
-    The blocks that become free in `source` are appended to `freed`.
-    """
-    moved: dict[int, int] = {}
-    for sequence in request.sequences:
-        for block in sequence.table:
-            if block in moved:
-                target.share(moved[block])
-            else:
-                moved[block] = target.allocate()
-    for sequence in request.sequences:
-        table, num_computed = [moved[block] for block in sequence.table], sequence.num_computed
-        freed += sequence.release(source)
-        sequence.table, sequence.num_computed = table, num_computed
-    return list(moved.items())

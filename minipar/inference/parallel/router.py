@@ -1,0 +1,100 @@
+"""Replicas behind a router: each request runs on one of the ranks of `dp`, which has a whole model.
+
+    submit ─▶ router ─┬─▶ replica 0: engine, cache      the least loaded one: fewest tokens that are
+                      ├─▶ replica 1: engine, cache      still to be computed, by prompt and
+                      └─▶ replica 2: engine, cache      max_tokens
+
+All ranks see all requests and route alike.  After each step they tell each other their new tokens,
+four numbers for each; so every rank can stream every answer, and knows every load.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ...comm import Communicator
+from ...comm.collectives import all_gather
+from ..engine import Engine, Generation
+
+
+class RoutedGeneration:
+    """A request and its answers, on whichever replica it runs: one list of tokens a sample."""
+
+    def __init__(self, number: int, replica: int, num_left: int, num_samples: int,
+                 generation: Generation | None):
+        self.number, self.replica, self.num_left = number, replica, num_left
+        self.tokens: list[list[int]] = [[] for _ in range(num_samples)]
+        self.num_running = num_samples
+        self.generation = generation            # on its replica only
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all answers have ended."""
+        return self.num_running == 0
+
+
+class Router:
+    """Collective.  Spreads requests over the engines of the ranks of `dp`, one on each rank."""
+
+    def __init__(self, engine: Engine, dp: Communicator):
+        self.engine, self.dp = engine, dp
+        self.running: dict[int, RoutedGeneration] = {}
+        self._own: dict[str, int] = {}              # this rank's requests: name → number
+        self._num_submitted = 0
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether any request is left to run, on any replica."""
+        return bool(self.running)
+
+    def loads(self) -> list[int]:
+        """The tokens that each replica has still to compute, at most."""
+        loads = [0] * self.dp.size
+        for routed in self.running.values():
+            loads[routed.replica] += routed.num_left
+        return loads
+
+    def submit(self, prompt: list[int], max_tokens: int, *arguments: Any, num_samples: int = 1,
+               **options: Any) -> RoutedGeneration:
+        """As Engine.submit, on the least loaded replica; of equal ones on the first."""
+        self.engine.check(prompt, max_tokens, num_samples)          # alike on all ranks
+        loads = self.loads()
+        replica = loads.index(min(loads))
+        generation = None
+        if replica == self.dp.rank:
+            generation = self.engine.submit(prompt, max_tokens, *arguments,
+                                            num_samples=num_samples, **options)
+            self._own[generation.request.name] = self._num_submitted
+        routed = RoutedGeneration(self._num_submitted, replica,
+                                  len(prompt) + num_samples * max_tokens, num_samples, generation)
+        self.running[routed.number] = routed
+        self._num_submitted += 1
+        return routed
+
+    def step(self) -> list[tuple[RoutedGeneration, int, int]]:
+        """Run a step on every replica; return all new tokens: (request, sample, token)."""
+        events = []
+        for generation, sample, token in self.engine.step():
+            is_last = generation.samples[sample].finish_reason is not None
+            events.append((self._own[generation.request.name], sample, token, is_last))
+        own = np.array(events, np.int64).reshape(-1, 4)
+        with self.dp.labelled("tokens"):
+            counts = all_gather(self.dp, np.array([len(own)]), algorithm="ring")
+            everywhere = all_gather(self.dp, own, counts=counts.tolist(), algorithm="ring")
+        return [self._note(*(int(number) for number in event)) for event in everywhere]
+
+    def _note(self, number: int, sample: int, token: int,
+              is_last: int) -> tuple[RoutedGeneration, int, int]:
+        """Append a token to its request; forget a request that is done."""
+        routed = self.running[number]
+        routed.tokens[sample].append(token)
+        routed.num_left -= 1
+        routed.num_running -= is_last
+        if routed.is_done:
+            del self.running[number]
+        return routed, sample, token
+
+    def run(self) -> None:
+        """Run steps until no request is left."""
+        while self.has_requests:
+            self.step()

@@ -1,0 +1,59 @@
+"""Replicas behind a router: the tokens of one engine, on the least loaded replica."""
+
+import numpy as np
+import pytest
+
+from minipar.comm import Cluster
+from minipar.inference.engine import Engine
+from minipar.inference.parallel.router import Router
+from minipar.inference.runner import ModelRunner
+from minipar.inference.sampling import SamplingParams
+from minipar.inference.scheduling import SchedulerConfig
+from minipar.nn import GPT, GPTConfig
+from minipar.testing import worlds
+
+CONFIG = SchedulerConfig(num_blocks=30, block_size=4)
+PROMPTS = [np.random.default_rng(i).integers(0, 31, 1 + 2 * i).tolist() for i in range(7)]
+PARAMS = [SamplingParams(temperature=[0, 1][i % 2], seed=i) for i in range(7)]
+
+
+def engine() -> Engine:
+    model = GPT(GPTConfig(31, 48, num_layers=2, num_heads=2, width=8)).initialize(1, np.float64)
+    return Engine(ModelRunner(model, CONFIG.num_blocks, CONFIG.block_size), CONFIG)
+
+
+@worlds(1, 2, 3, mpi=(4,))
+def test_tokens_are_those_of_one_engine(world):
+    alone = engine()
+    expected = [alone.submit(prompt, 5, params, num_samples=1 + i % 2)
+                for i, (prompt, params) in enumerate(zip(PROMPTS, PARAMS))]
+    alone.run()
+
+    def body(comm):
+        router = Router(engine(), comm)
+        found = [router.submit(prompt, 5, params, num_samples=1 + i % 2)
+                 for i, (prompt, params) in enumerate(zip(PROMPTS, PARAMS))]
+        assert {routed.replica for routed in found} == set(range(comm.size))
+        router.run()
+        assert [routed.tokens for routed in found] == \
+            [[sample.tokens for sample in each.samples] for each in expected]
+        assert not router.engine.scheduler.pool.num_used
+    world.run(body)
+
+
+def test_requests_go_where_the_least_is_left_to_do():
+    def body(comm):
+        router = Router(engine(), comm)
+        first = [router.submit([1] * length, 4).replica for length in (20, 3, 3, 9, 1)]
+        router.run()
+        return first, router.submit([1], 1).replica
+    assert Cluster(2).run(body)[0] == [([0, 1, 1, 1, 0], 0)] * 2
+
+
+def test_a_request_that_cannot_run_is_refused_on_all_ranks():
+    def body(comm):
+        router = Router(engine(), comm)
+        with pytest.raises(ValueError, match="lower max_tokens to 28"):
+            router.submit([1] * 20, 40)
+        return router.has_requests
+    assert Cluster(3).run(body)[0] == [False] * 3
