@@ -3,4 +3,6 @@
     tensor.py     heads and words over the ranks
     pipeline.py   layers over the ranks, as many microbatches as stages
     router.py     replicas of the model, each request on one of them
+
+Read them in this order.
 """

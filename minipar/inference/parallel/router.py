@@ -79,7 +79,7 @@ class Router:
             events.append((self._own[generation.request.name], sample, token, is_last))
         own = np.array(events, np.int64).reshape(-1, 4)
         with self.dp.labelled("tokens"):
-            counts = all_gather(self.dp, np.array([len(own)]), algorithm="ring")
+            counts = all_gather(self.dp, np.array([len(own)], np.int64), algorithm="ring")
             everywhere = all_gather(self.dp, own, counts=counts.tolist(), algorithm="ring")
         return [self._note(*(int(number) for number in event)) for event in everywhere]
 

@@ -69,12 +69,13 @@ def next_tokens(comm: Communicator, columns: np.ndarray, vocab_size: int,
     start, stop = bounds[comm.rank]
     with comm.labelled("sampling"):
         logits = [_own_logits(z, range(start, stop), row) for z, row in zip(columns, rows)]
-        maxima = all_reduce(comm, np.array([z.max() for z in logits]), "max", "ring")
+        maxima = all_reduce(comm, np.array([z.max() for z in logits], np.float64), "max", "ring")
         for i, row in enumerate(rows):
             if row.params.min_p > 0:
                 logits[i] = keep_min_p(logits[i], row.params.min_p, maxima[i])
         weights = [np.exp(z - m) for z, m in zip(logits, maxima)]
-        sums = all_gather(comm, np.array([[w.sum() for w in weights]]), algorithm="ring")  # (p, n)
+        sums = all_gather(comm, np.array([[w.sum() for w in weights]], np.float64),
+                          algorithm="ring")                           # (p, n)
         if not (np.isfinite(maxima).all() and np.isfinite(sums).all()):
             raise ValueError(NOT_FINITE)
         tokens = np.full(len(rows), -1.0)
