@@ -6,14 +6,17 @@ An engine talks to a runner by numbers and lists only, so the same engine drives
 process or one that is spread over ranks (`parallel/`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from ..backend import to_host
+import numpy as np
+
+from ..backend import Array, asarray_like, to_host
 from ..nn import GPT
 from .cache import KVSizes, PagedKVCache, Row, forward
 from .cache.paged import Pairs
-from .sampling import SamplingParams, next_token, top_logprobs
+from .sampling import RowToDraw, SamplingParams, next_tokens, top_logprobs
 
 
 class Draw(NamedTuple):
@@ -25,6 +28,11 @@ class Draw(NamedTuple):
     output: list[int]
     sample: int = 0
     num_logprobs: int | None = None
+
+    @property
+    def choice(self) -> RowToDraw:
+        """What the token depends on, beside the logits."""
+        return RowToDraw(self.params, self.prompt, self.output, self.sample)
 
 
 class NewToken(NamedTuple):
@@ -70,13 +78,15 @@ class ModelRunner:
     def run(self, work: Work) -> list[NewToken]:
         """Carry out one step; return a token for each of its draws."""
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
-        logits = to_host(forward(self.model, self.cache, work.rows).data)
-        return [draw_token(logits[draw.row], draw) for draw in work.draws]
+        return draw_tokens(forward(self.model, self.cache, work.rows).data, work.draws)
 
 
-def draw_token(logits, draw: Draw) -> NewToken:
-    """The token of a draw, from the logits (V,) of its row."""
-    token = next_token(logits, draw.params, draw.prompt, draw.output, draw.sample)
-    if draw.num_logprobs is None:
-        return NewToken(token)
-    return NewToken(token, *top_logprobs(logits, token, draw.num_logprobs))
+def draw_tokens(logits: Array, draws: Sequence[Draw]) -> list[NewToken]:
+    """A token for each draw, from the logits (S, V) of a step's rows."""
+    drawn = logits[asarray_like(np.array([draw.row for draw in draws], np.int64), logits)]
+    found = [NewToken(token) for token in next_tokens(drawn, [draw.choice for draw in draws])]
+    for i, draw in enumerate(draws):
+        if draw.num_logprobs is not None:
+            token = found[i].token
+            found[i] = NewToken(token, *top_logprobs(to_host(drawn[i]), token, draw.num_logprobs))
+    return found

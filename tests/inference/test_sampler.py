@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 
 from minipar.inference.sampling import (
+    RowToDraw,
     SamplingParams,
     next_token,
+    next_tokens,
     pick,
     probabilities,
     top_logprobs,
     uniform,
 )
+from tests.support.strict_array import StrictArray, as_cupy
 
 RECORDED = json.loads((Path(__file__).parent / "arrays/sampling.json").read_text())
 LOGITS = np.array(RECORDED["logits"])
@@ -83,3 +86,29 @@ def test_values_that_make_no_sense_are_refused(values, message):
 def test_logits_that_are_not_finite_are_refused(temperature):
     with pytest.raises(ValueError, match="logits hold NaN or infinite"):
         next_token(np.array([0, np.nan]), SamplingParams(temperature=temperature), [1], [])
+
+
+def test_rows_of_a_batch_are_drawn_as_alone():
+    logits = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
+    rows = [RowToDraw(SamplingParams(temperature=i % 3 / 2, top_k=7 * (i % 2), seed=i,
+                                     repetition_penalty=1 + i % 2), [1, 2], [3] * i, i)
+            for i in range(6)]
+    assert next_tokens(logits, rows) == [
+        next_token(z, row.params, row.prompt, row.output, row.sample)
+        for z, row in zip(logits, rows)]
+    assert next_tokens(logits[:0], []) == []
+    assert next_tokens(logits, [RowToDraw(SamplingParams(temperature=0), [], [])] * 6) \
+        == logits.argmax(-1).tolist()
+
+
+def test_on_a_device_greedy_rows_stay_there(monkeypatch):
+    logits = np.random.default_rng(0).standard_normal((3, 40))
+    rows = [RowToDraw(SamplingParams(temperature=t), [1], []) for t in (0, 1, 0)]
+    with as_cupy(monkeypatch):
+        assert next_tokens(StrictArray(logits), rows) == next_tokens(logits, rows)
+
+
+@pytest.mark.parametrize("u", [0.0, 0.3, 1 - 2**-53])
+def test_rounding_never_picks_a_token_of_no_probability(u):
+    weights = np.array([0, 2**-60, 1 + 2**-52, 2**-54, 0, 0])
+    assert weights[pick(weights, u)] > 0

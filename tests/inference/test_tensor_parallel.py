@@ -63,4 +63,4 @@ def test_bytes_are_as_predicted(size):
     cluster.run(body)
     tokens = 5 + 5 * 2              # both prompts, then five steps of two tokens
     assert cluster.trace.bytes_sent(label="all_reduce") == size * step_bytes(size, 2, 16, tokens, 8)
-    assert cluster.trace.bytes_sent(label="sampling") == 6 * sampling_bytes(size, 2, 2, 0)
+    assert cluster.trace.bytes_sent(label="sampling") == 6 * sampling_bytes(size, 0, 2, 0)

@@ -5,8 +5,8 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
-from minipar.inference.sampling import SamplingParams, next_token
-from minipar.inference.sampling.vocabulary import RowToDraw, next_tokens, sampling_bytes
+from minipar.inference.sampling import RowToDraw, SamplingParams, next_token
+from minipar.inference.sampling.vocabulary import needs_sums, next_tokens, sampling_bytes
 from minipar.testing import worlds
 
 WORDS, ROWS = 203, 60
@@ -39,14 +39,42 @@ def test_tokens_are_those_of_one_process(world):
 
 
 @worlds(2, 3, mpi=())
-def test_logits_that_are_not_finite_are_refused_on_all_ranks(world):
-    broken = LOGITS[:2].copy()
-    broken[1, 4] = np.nan
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_logits_that_are_not_finite_are_refused_on_all_ranks(world, wrong):
+    broken = LOGITS[:12].copy()
+    broken[:, 4] = wrong
 
     def body(comm):
-        with pytest.raises(ValueError, match="logits hold NaN or infinite"):
-            next_tokens(comm, own(comm, broken), WORDS, DRAWN[:2])
+        for logits, row in zip(broken, DRAWN[:12]):
+            with pytest.raises(ValueError, match="logits hold NaN or infinite"):
+                next_tokens(comm, own(comm, logits[None]), WORDS, [row])
     world.run(body)
+
+
+@worlds(2, 7, mpi=())
+def test_words_that_never_come_may_have_minus_infinity(world):
+    logits = np.where(np.arange(WORDS) % 40 < 35, -np.inf, LOGITS)      # some ranks have no other
+    expected = [next_token(z, row.params, row.prompt, row.output, row.sample)
+                for z, row in zip(logits, DRAWN)]
+
+    def body(comm):
+        assert next_tokens(comm, own(comm, logits), WORDS, DRAWN) == expected
+    world.run(body)
+
+
+@worlds(3, mpi=())
+def test_all_of_the_best_words_on_one_rank(world):
+    logits = -np.arange(WORDS, dtype=float)[None] / 50
+    rows = [RowToDraw(params, [1], [], 0) for params in (
+        SamplingParams(top_k=9), SamplingParams(top_p=0.5), SamplingParams(top_k=90, top_p=0.9))]
+    for row in rows:
+        expected = next_token(logits[0], row.params, row.prompt, row.output)
+        world.run(lambda comm, row=row, expected=expected: np.testing.assert_equal(
+            next_tokens(comm, own(comm, logits), WORDS, [row]), [expected]))
+
+
+def test_greedy_sends_two_numbers_a_row():
+    assert sampling_bytes(4, 0, 10, 0) == 10 * 2 * 8 * 4 * 3        # to three others from each
 
 
 @pytest.mark.parametrize(("params", "candidates"), [
@@ -62,6 +90,6 @@ def test_bytes_are_as_predicted(size, params, candidates):
     cluster = Cluster(size, trace=True)
     cluster.run(body)
     assert cluster.trace.bytes_sent(label="sampling") == sampling_bytes(
-        size, 4, 4 * candidates, 0 if candidates else 4)
+        size, 4 * needs_sums(params), 4 * candidates, 0 if candidates else 4)
     if candidates < 64:
         assert sampling_bytes(size, 4, 4 * candidates, 4) < 4 * WORDS * 8 * (size - 1)

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from ...autograd import Tensor, no_grad
-from ...backend import to_host
 from ...comm import Communicator
 from ...comm import Request as Message
 from ...nn import GPT
@@ -27,7 +26,7 @@ from ...parallel.pipeline.stages import Staged
 from ..cache import KVSizes, PagedKVCache, RowBatch, lay_out
 from ..cache.decode import check_context, embed, head, run_blocks
 from ..engine import Engine, Generation, TokenEvent
-from ..runner import NewToken, Work, draw_token
+from ..runner import NewToken, Work, draw_tokens
 from ..scheduling import SchedulerConfig
 
 
@@ -97,8 +96,7 @@ class Group:
         for message in self.sends:                  # of the step before: received long ago
             message.wait()
         if stage.is_last:
-            logits = to_host(out)
-            self.tokens = [draw_token(logits[draw.row], draw) for draw in work.draws]
+            self.tokens = draw_tokens(out, work.draws)
             numbers = np.array([new.token for new in self.tokens], np.int64)
             self.sends = [pp.isend(numbers, rank, tag=self.number) for rank in range(pp.size - 1)
                           if len(numbers)]

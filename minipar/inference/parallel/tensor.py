@@ -18,7 +18,7 @@ from ...comm import Communicator
 from ...nn import GPT
 from ..cache import forward
 from ..runner import ModelRunner, NewToken, Work
-from ..sampling.vocabulary import RowToDraw, next_tokens, top_logprobs
+from ..sampling.vocabulary import next_tokens, top_logprobs
 
 
 class TensorParallelRunner(ModelRunner):
@@ -36,9 +36,7 @@ class TensorParallelRunner(ModelRunner):
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         columns = to_host(forward(self.model, self.cache, work.rows).data)      # (S, V/p)
         drawn = columns[[draw.row for draw in work.draws]]
-        rows = [RowToDraw(draw.params, draw.prompt, draw.output, draw.sample)
-                for draw in work.draws]
-        tokens = next_tokens(self.tp, drawn, self.vocab_size, rows)
+        tokens = next_tokens(self.tp, drawn, self.vocab_size, [draw.choice for draw in work.draws])
         found = [NewToken(token) for token in tokens]
         asked = [i for i, draw in enumerate(work.draws) if draw.num_logprobs is not None]
         if asked:

@@ -1,11 +1,23 @@
-"""The choice of the next token.
+"""The choice of the next tokens.
 
     sampler.py      penalties, temperature, min-p, top-k, top-p, and the draw
     vocabulary.py   the same for logits that are cut over ranks
+    speculative.py  a small model guesses ahead, the large one checks the guesses together
+    beam_search.py  the likeliest answers, several at a time
 
 Read them in this order.
 """
 
-from .sampler import SamplingParams, next_token, pick, probabilities, top_logprobs, uniform
+from .sampler import (
+    RowToDraw,
+    SamplingParams,
+    next_token,
+    next_tokens,
+    pick,
+    probabilities,
+    top_logprobs,
+    uniform,
+)
 
-__all__ = ["SamplingParams", "next_token", "pick", "probabilities", "top_logprobs", "uniform"]
+__all__ = ["RowToDraw", "SamplingParams", "next_token", "next_tokens", "pick", "probabilities",
+           "top_logprobs", "uniform"]

@@ -19,9 +19,11 @@ Keskar et al. 2019 (repetition penalty); Holtzman et al. 2020 (top-p); Nguyen et
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
+from ...backend import Array, to_host
 from ...random import generator
 
 NOT_FINITE = "the model's logits hold NaN or infinite numbers: check its weights"
@@ -58,6 +60,25 @@ class SamplingParams:
         """Whether the tokens before matter."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token under the model is taken."""
+        return self.temperature == 0 and not self.has_penalties
+
+
+class RowToDraw(NamedTuple):
+    """What the next token of a row depends on, beside its logits."""
+
+    params: SamplingParams
+    prompt: Sequence[int]
+    output: Sequence[int]
+    sample: int = 0
+
+    @property
+    def uniform(self) -> float:
+        """The number in [0, 1) that decides."""
+        return uniform(self.params.seed, len(self.prompt) + len(self.output), self.sample)
+
 
 def penalize(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
              output: Sequence[int]) -> np.ndarray:
@@ -92,7 +113,7 @@ def keep_top_p(logits: np.ndarray, p: float, total: float | None = None) -> np.n
     Of equally likely tokens the one with the smaller number comes first.  `total` is the sum of
     e^(logit - maximum) over all tokens, if there are more than these.
     """
-    order = np.argsort(-logits, kind="stable")
+    order = likeliest(logits, int(np.count_nonzero(logits > -np.inf)))
     weights = np.exp(logits[order] - logits[order[0]])
     sorted_probabilities = weights / (weights.sum() if total is None else total)
     before = np.cumsum(sorted_probabilities) - sorted_probabilities
@@ -100,6 +121,15 @@ def keep_top_p(logits: np.ndarray, p: float, total: float | None = None) -> np.n
     chosen = order[before < p]
     kept[chosen] = logits[chosen]
     return kept
+
+
+def likeliest(logits: np.ndarray, count: int) -> np.ndarray:
+    """The numbers of the `count` likeliest tokens, in this order; of equal ones the smaller first.
+    """
+    candidates = np.arange(logits.size)
+    if 0 < count < logits.size:
+        candidates = np.flatnonzero(logits >= np.partition(logits, -count)[-count])
+    return candidates[np.argsort(-logits[candidates], kind="stable")[:count]]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -112,10 +142,10 @@ def probabilities(logits: np.ndarray, params: SamplingParams, prompt: Sequence[i
                   output: Sequence[int] = ()) -> np.ndarray:
     """The distribution (V,), float64, from which the next token is drawn.
 
-    Raises ValueError for logits that are not finite.
+    A logit of -inf is a token that never comes.  Raises ValueError for NaN and +inf.
     """
     logits = np.asarray(logits, np.float64)
-    if not np.isfinite(logits).all():
+    if not np.isfinite(logits.max()):           # NaN, too, is the maximum
         raise ValueError(NOT_FINITE)
     if params.has_penalties:
         logits = penalize(logits, params, prompt, output)
@@ -140,18 +170,40 @@ def uniform(seed: int, position: int, sample: int = 0, purpose: str = "sample") 
 def pick(weights: np.ndarray, u: float) -> int:
     """The first index at which the cumulated weights (V,) exceed u times their sum."""
     cumulated = np.cumsum(weights)
-    return int(np.searchsorted(cumulated, u * cumulated[-1], side="right"))
+    return first_above(cumulated, u * cumulated[-1])
+
+
+def first_above(cumulated: np.ndarray, target: float) -> int:
+    """The first index at which `cumulated` exceeds `target`; its weight is never 0.
+
+    Rounding may lift a target to the sum itself: it counts as the number below.
+    """
+    target = min(max(target, 0.0), np.nextafter(cumulated[-1], 0))
+    return int(np.searchsorted(cumulated, target, side="right"))
 
 
 def next_token(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
                output: Sequence[int], sample: int = 0) -> int:
     """The token of sample `sample` that follows prompt and output, from logits (V,)."""
-    if params.temperature == 0 and not params.has_penalties:
-        if not np.isfinite(logits).all():
-            raise ValueError(NOT_FINITE)
-        return int(np.argmax(logits))
-    distribution = probabilities(logits, params, prompt, output)
-    return pick(distribution, uniform(params.seed, len(prompt) + len(output), sample))
+    return next_tokens(logits[None], [RowToDraw(params, prompt, output, sample)])[0]
+
+
+def next_tokens(logits: Array, rows: Sequence[RowToDraw]) -> list[int]:
+    """The next token of each of n rows, from logits (n, V) on the host or a device.
+
+    A row that takes the likeliest token does not leave the device.  Raises ValueError for NaN and
+    +inf.
+    """
+    best, largest = (to_host(each) for each in (np.argmax(logits, axis=-1),
+                                                np.max(logits, axis=-1)))
+    if not np.isfinite(largest).all():
+        raise ValueError(NOT_FINITE)
+    tokens = best.tolist()
+    for i, row in enumerate(rows):
+        if not row.params.is_greedy:
+            distribution = probabilities(to_host(logits[i]), row.params, row.prompt, row.output)
+            tokens[i] = pick(distribution, row.uniform)
+    return tokens
 
 
 def top_logprobs(logits: np.ndarray, token: int, count: int) -> tuple[float, dict[int, float]]:
@@ -162,5 +214,4 @@ def top_logprobs(logits: np.ndarray, token: int, count: int) -> tuple[float, dic
     logits = np.asarray(logits, np.float64)
     shifted = logits - logits.max()
     logprobs = shifted - np.log(np.exp(shifted).sum())
-    likeliest = np.argsort(-logprobs, kind="stable")[:count]
-    return float(logprobs[token]), {int(i): float(logprobs[i]) for i in likeliest}
+    return float(logprobs[token]), {int(i): float(logprobs[i]) for i in likeliest(logits, count)}

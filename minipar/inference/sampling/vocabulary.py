@@ -1,20 +1,24 @@
 """Sampling from logits that are cut along the vocabulary, without gathering them.
 
     rank 0: words 0 … 24        rank 1: words 25 … 49         all rows of a step together
-    penalties, temperature, min-p: each rank by itself
-    1  all-reduce   the maximum m of each row                     1 number a row
-    2  all-gather   Σ e^(z - m) of each rank's words              1 number a row from each rank
-    3  all-gather   the best words of each rank: (logit, word)    2 c numbers a row, where top-k,
-                                                                  top-p or temperature 0 ask for it
-    4  all-reduce   the drawn word, known to its rank only        1 number a row, in other rows
+    penalties, temperature: each rank by itself
+    1  all-reduce   the maximum m of each row        1 number a row, unless it is greedy or top-k
+    2  all-gather   Σ e^(z - m) of each rank         1 number a row from each rank, in the same rows
+    3  all-gather   the best words of each rank,     2 c numbers a row, if it has top-k or top-p, or
+                    (logit, word)                    takes the likeliest word
+    4  all-reduce   the drawn word, which only its   1 number a row, in the other rows
+                    rank knows
 
 Each rank's c best words are its candidates.  Every word that is likelier than the best c-th
 candidate is known to all ranks.  If all kept words are such, the ranks draw alike; else c doubles.
-c is 1 for temperature 0, k for top-k, and 64 at first for top-p.
+c is 1 for temperature 0, k for top-k, and 64 at first for top-p: a flat distribution with a large
+top-p is the one case in which nearly all words travel.  min-p needs m alone.
+
+Sums over ranks are rounded otherwise than those of one process, by about 1e-16: a token differs
+only if the number that decides lies so close to the border of two.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,38 +26,31 @@ from ...comm import Communicator
 from ...comm.collectives import all_gather, all_reduce, chunk_bounds
 from .sampler import (
     NOT_FINITE,
+    RowToDraw,
     SamplingParams,
+    first_above,
     keep_min_p,
     keep_top_k,
     keep_top_p,
+    likeliest,
     penalize,
     pick,
     softmax,
-    uniform,
 )
 
 CANDIDATES = 64             # of each rank for top-p, at first
 
 
-class RowToDraw(NamedTuple):
-    """What the next token of a row depends on, beside its logits."""
+def num_candidates(params: SamplingParams) -> int:
+    """How many words each rank offers at first; 0 if every word is kept."""
+    if params.temperature == 0:
+        return 1
+    return params.top_k or (CANDIDATES if params.top_p < 1 else 0)
 
-    params: SamplingParams
-    prompt: Sequence[int]
-    output: Sequence[int]
-    sample: int = 0
 
-    @property
-    def uniform(self) -> float:
-        """The number in [0, 1) that decides."""
-        return uniform(self.params.seed, len(self.prompt) + len(self.output), self.sample)
-
-    @property
-    def num_candidates(self) -> int:
-        """How many words each rank offers at first; 0 if every word is kept."""
-        if self.params.temperature == 0:
-            return 1
-        return self.params.top_k or (CANDIDATES if self.params.top_p < 1 else 0)
+def needs_sums(params: SamplingParams) -> bool:
+    """Whether the probabilities of all words count, not only the order of the best."""
+    return params.temperature > 0 and (params.min_p > 0 or not params.top_k)
 
 
 def next_tokens(comm: Communicator, columns: np.ndarray, vocab_size: int,
@@ -69,25 +66,40 @@ def next_tokens(comm: Communicator, columns: np.ndarray, vocab_size: int,
     start, stop = bounds[comm.rank]
     with comm.labelled("sampling"):
         logits = [_own_logits(z, range(start, stop), row) for z, row in zip(columns, rows)]
-        maxima = all_reduce(comm, np.array([z.max() for z in logits], np.float64), "max", "ring")
-        for i, row in enumerate(rows):
-            if row.params.min_p > 0:
-                logits[i] = keep_min_p(logits[i], row.params.min_p, maxima[i])
-        weights = [np.exp(z - m) for z, m in zip(logits, maxima)]
-        sums = all_gather(comm, np.array([[w.sum() for w in weights]], np.float64),
-                          algorithm="ring")                           # (p, n)
-        if not (np.isfinite(maxima).all() and np.isfinite(sums).all()):
-            raise ValueError(NOT_FINITE)
+        summed = [i for i, row in enumerate(rows) if needs_sums(row.params)]
+        sums = _sums(comm, logits, rows, summed)
         tokens = np.full(len(rows), -1.0)
-        narrow = [i for i, row in enumerate(rows) if row.num_candidates]
-        for i, token in _draw_among_candidates(comm, logits, sums.sum(0), rows, narrow, bounds):
+        narrow = [i for i, row in enumerate(rows) if num_candidates(row.params)]
+        totals = {i: float(column.sum()) for i, column in sums.items()}
+        for i, token in _draw_among_candidates(comm, logits, totals, rows, narrow, bounds):
             tokens[i] = token
-        wide = [i for i, row in enumerate(rows) if not row.num_candidates]
+        wide = [i for i, row in enumerate(rows) if not num_candidates(row.params)]
         if wide:
-            drawn = [_draw_own(weights[i], sums[:, i], rows[i].uniform, comm.rank, start)
+            drawn = [_draw_own(logits[i], sums[i], rows[i].uniform, comm.rank, start)
                      for i in wide]
-            tokens[wide] = all_reduce(comm, np.array(drawn, float), "max", "ring")
+            tokens[wide] = all_reduce(comm, np.array(drawn, np.float64), "max", "ring")
     return [int(token) for token in tokens]
+
+
+def _sums(comm: Communicator, logits: list[np.ndarray], rows: Sequence[RowToDraw],
+          summed: list[int]) -> dict[int, np.ndarray]:
+    """For each row of `summed`: Σ e^(z - m) of each rank (p,), m being the maximum over all ranks.
+
+    Subtracts m from these logits, and applies min-p, which needs m, too.
+    """
+    if not summed:
+        return {}
+    maxima = all_reduce(comm, np.array([logits[i].max() for i in summed], np.float64), "max", "ring")
+    for i, maximum in zip(summed, maxima):
+        with np.errstate(invalid="ignore"):     # inf - inf is NaN, and refused below
+            logits[i] = logits[i] - maximum
+        if rows[i].params.min_p > 0:
+            logits[i] = keep_min_p(logits[i], rows[i].params.min_p, 0.0)
+    own = np.array([[np.exp(logits[i]).sum() for i in summed]], np.float64)
+    sums = all_gather(comm, own, algorithm="ring")                              # (p, rows)
+    if not (np.isfinite(maxima).all() and np.isfinite(sums).all()):
+        raise ValueError(NOT_FINITE)
+    return dict(zip(summed, sums.T))
 
 
 def _own_logits(columns: np.ndarray, words: range, row: RowToDraw) -> np.ndarray:
@@ -97,34 +109,37 @@ def _own_logits(columns: np.ndarray, words: range, row: RowToDraw) -> np.ndarray
         prompt, output = ([token - words.start for token in tokens if token in words]
                           for tokens in (row.prompt, row.output))
         logits = penalize(logits, row.params, prompt, output)
+    if np.isnan(logits.max()):
+        return np.full_like(logits, np.inf)     # largest of all, so no rank can miss it
     return logits / (row.params.temperature or 1)
 
 
-def _draw_own(weights: np.ndarray, sums: np.ndarray, u: float, rank: int, start: int) -> int:
+def _draw_own(logits: np.ndarray, sums: np.ndarray, u: float, rank: int, start: int) -> int:
     """The word that u picks, on the rank that has it; -1 on the others.  `sums` (p,)."""
-    owner = pick(sums, u)
+    ends = np.cumsum(sums)
+    owner = first_above(ends, u * ends[-1])
     if rank != owner:
         return -1
-    left = u * np.cumsum(sums)[-1] - (np.cumsum(sums)[owner - 1] if owner else 0)
-    return start + min(int(np.searchsorted(np.cumsum(weights), left, side="right")),
-                       len(weights) - 1)
+    before = ends[owner - 1] if owner else 0.0
+    return start + first_above(np.cumsum(np.exp(logits)), u * ends[-1] - before)
 
 
-def _draw_among_candidates(comm: Communicator, logits: list[np.ndarray], totals: np.ndarray,
+def _draw_among_candidates(comm: Communicator, logits: list[np.ndarray],
+                           totals: Mapping[int, float],
                            rows: Sequence[RowToDraw], undecided: list[int],
                            bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Gather the ranks' best words, more and more of them, until each row's draw is decided."""
     found, factor = [], 1
     start, longest = bounds[comm.rank][0], max(stop - start for start, stop in bounds)
     while undecided:
-        counts = [min(longest, factor * rows[i].num_candidates) for i in undecided]
+        counts = [min(longest, factor * num_candidates(rows[i].params)) for i in undecided]
         own = np.concatenate([_best(logits[i], count, start)
                               for i, count in zip(undecided, counts)])
         offers = all_gather(comm, own[None], algorithm="ring")      # (p, Σ c, 2)
         left = []
         for i, count, offer in zip(undecided, counts,
                                    np.split(offers, np.cumsum(counts)[:-1], axis=1)):
-            token = _decide(offer, count, bounds, float(totals[i]), rows[i])
+            token = _decide(offer, count, bounds, totals.get(i), rows[i])
             if token is None:
                 left.append(i)
             else:
@@ -136,17 +151,19 @@ def _draw_among_candidates(comm: Communicator, logits: list[np.ndarray], totals:
 def _best(logits: np.ndarray, count: int, start: int) -> np.ndarray:
     """The `count` likeliest words (count, 2): logit and number; -inf where there are no more."""
     best = np.full((count, 2), -np.inf)
-    order = np.argsort(-logits, kind="stable")[:count]
+    order = likeliest(logits, count)
     best[:len(order), 0], best[:len(order), 1] = logits[order], order + start
     return best
 
 
-def _decide(offer: np.ndarray, count: int, bounds: Sequence[tuple[int, int]], total: float,
-            row: RowToDraw) -> int | None:
+def _decide(offer: np.ndarray, count: int, bounds: Sequence[tuple[int, int]],
+            total: float | None, row: RowToDraw) -> int | None:
     """The token, if the candidates (p, count, 2) decide it; else None.
 
-    `total` is Σ e^(z - m) over all words.
+    `total` is Σ e^(z - m) over all words; top-k needs none.
     """
+    if not np.isfinite(offer[..., 0].max()):
+        raise ValueError(NOT_FINITE)
     hidden = [part[-1, 0] for part, (start, stop) in zip(offer, bounds) if count < stop - start]
     floor = max(hidden, default=-np.inf)            # no word that is not offered is likelier
     values, words = offer.reshape(-1, 2).T
@@ -156,7 +173,7 @@ def _decide(offer: np.ndarray, count: int, bounds: Sequence[tuple[int, int]], to
         return int(words[np.argmax(values)])
     kept = keep_top_k(values, row.params.top_k)
     if row.params.top_k:
-        total = float(np.exp(kept - kept.max()).sum())
+        total = None                            # those of the k words count
     if row.params.top_p < 1:
         kept = keep_top_p(kept, row.params.top_p, total)
     if kept[kept > -np.inf].min() <= floor and floor > -np.inf:
@@ -192,13 +209,13 @@ def top_logprobs(comm: Communicator, columns: np.ndarray, vocab_size: int, token
     return found
 
 
-def sampling_bytes(num_ranks: int, num_rows: int, num_candidates: int, num_wide: int) -> int:
+def sampling_bytes(num_ranks: int, num_summed: int, num_candidates: int, num_wide: int) -> int:
     """Bytes that all ranks together send to draw a step's tokens, by rings of float64 numbers.
 
-    `num_candidates` is the sum of all rows' candidates, of all attempts; `num_wide` the number of
-    rows that keep every word.
+    `num_summed` is the number of rows that `needs_sums`, `num_candidates` the sum of all rows'
+    candidates, of all attempts, `num_wide` the number of rows that keep every word.
     """
     p = num_ranks
-    all_reduced = 2 * (p - 1) * (num_rows + num_wide)
-    gathered = p * (p - 1) * (num_rows + 2 * num_candidates)
+    all_reduced = 2 * (p - 1) * (num_summed + num_wide)
+    gathered = p * (p - 1) * (num_summed + 2 * num_candidates)
     return 8 * (all_reduced + gathered)
