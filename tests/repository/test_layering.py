@@ -35,7 +35,7 @@ ALLOWED = {     # what each room may import, itself apart
     "exercises": {"environment"},                   # works while the rest does not even parse
 }
 # on top: whatever they need
-PROGRAMS = {"train", "bench", "commands", "compression_study", "__main__", "__init__"}
+PROGRAMS = {"train", "serve", "bench", "commands", "compression_study", "__main__", "__init__"}
 
 
 def part_of(file: Path) -> str:

@@ -152,15 +152,16 @@ class PipelineEngine:
         for group in self.groups:
             events += group.end()
             group.begin()
+        if not self.has_requests:
+            for group in self.groups:
+                for message in group.sends:
+                    message.wait()
         return events
 
     def run(self) -> None:
         """Run steps until no request is left."""
         while self.has_requests:
             self.step()
-        for group in self.groups:
-            for message in group.sends:
-                message.wait()
 
 
 def step_bytes(num_ranks: int, width: int, num_tokens: int, num_draws: int, itemsize: int) -> int:

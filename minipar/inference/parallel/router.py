@@ -14,23 +14,24 @@ import numpy as np
 
 from ...comm import Communicator
 from ...comm.collectives import all_gather
-from ..engine import Engine, Generation
+from ..engine import Engine, Generation, Sample
+
+REASONS = (None, "length", "stop")          # why a sample ended, as numbers
 
 
 class RoutedGeneration:
-    """A request and its answers, on whichever replica it runs: one list of tokens a sample."""
+    """A request and its answers, on whichever replica it runs; log-probabilities stay there."""
 
     def __init__(self, number: int, replica: int, num_left: int, num_samples: int,
                  generation: Generation | None):
         self.number, self.replica, self.num_left = number, replica, num_left
-        self.tokens: list[list[int]] = [[] for _ in range(num_samples)]
-        self.num_running = num_samples
+        self.samples = [Sample() for _ in range(num_samples)]
         self.generation = generation            # on its replica only
 
     @property
     def is_done(self) -> bool:
         """Whether all answers have ended."""
-        return self.num_running == 0
+        return all(sample.finish_reason for sample in self.samples)
 
 
 class Router:
@@ -75,8 +76,8 @@ class Router:
         """Run a step on every replica; return all new tokens: (request, sample, token)."""
         events = []
         for generation, sample, token in self.engine.step():
-            is_last = generation.samples[sample].finish_reason is not None
-            events.append((self._own[generation.request.name], sample, token, is_last))
+            reason = REASONS.index(generation.samples[sample].finish_reason)
+            events.append((self._own[generation.request.name], sample, token, reason))
         own = np.array(events, np.int64).reshape(-1, 4)
         with self.dp.labelled("tokens"):
             counts = all_gather(self.dp, np.array([len(own)], np.int64), algorithm="ring")
@@ -84,12 +85,12 @@ class Router:
         return [self._note(*(int(number) for number in event)) for event in everywhere]
 
     def _note(self, number: int, sample: int, token: int,
-              is_last: int) -> tuple[RoutedGeneration, int, int]:
+              reason: int) -> tuple[RoutedGeneration, int, int]:
         """Append a token to its request; forget a request that is done."""
         routed = self.running[number]
-        routed.tokens[sample].append(token)
+        routed.samples[sample].tokens.append(token)
+        routed.samples[sample].finish_reason = REASONS[reason]
         routed.num_left -= 1
-        routed.num_running -= is_last
         if routed.is_done:
             del self.running[number]
         return routed, sample, token

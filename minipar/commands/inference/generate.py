@@ -1,0 +1,198 @@
+"""`minipar generate CHECKPOINT`: text that follows one prompt or several, as it comes.
+
+    minipar generate out/gpt --prompt "def " --max-tokens 200
+    minipar generate out/gpt --prompt "a" --prompt "b" --temperature 0.7 --top-p 0.9 --samples 2
+    minipar generate out/gpt --mesh tp=2 --ranks 2
+
+All prompts run at the same time, step by step; their texts are printed in their order.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from ...comm import Cluster, Communicator
+from ...environment import launched
+from ...inference import SamplingParams, SchedulerConfig
+from ...inference.engine import Sample
+from ...launcher import UsageError, launch
+from ...serve.text_model import AXES, TextModel, default_blocks, make_engine, open_text_model
+from ...serve.text_stream import TextStream
+from ...train.setup.strategy import parse_mesh
+from ..tables import Column, Output, Table
+
+DEFAULT_TOKENS = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
+                        help="a checkpoint of a GPT, or the folder of one")
+    parser.add_argument("--prompt", action="append", metavar="TEXT",
+                        help=r"text to go on from; give it several times for several (a line break)")
+    parser.add_argument("--max-tokens", type=int, metavar="N",
+                        help="tokens of each answer (100, or as many as the context has room for)")
+    parser.add_argument("--samples", type=int, default=1, metavar="N",
+                        help="answers to each prompt (1)")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT",
+                        help="end an answer before this text; may be given several times")
+    add_sampling(parser)
+    add_scheduling(parser)
+    parser.add_argument("--ranks", type=int, metavar="N",
+                        help="number of simulated ranks; with mpirun it is known")
+    parser.add_argument("--mesh", metavar="AXIS=N,…",
+                        help="the grid of ranks, for example tp=2 (heads over ranks), dp=2,tp=2 "
+                             "(replicas of that) or pp=2 (layers over ranks)")
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Add the options of SamplingParams."""
+    group = parser.add_argument_group("sampling, in the order in which it is applied")
+    for name, kind, help in (
+            ("repetition_penalty", float, "divide positive logits of tokens that occurred by this, "
+             "multiply negative ones (1)"),
+            ("presence_penalty", float, "subtract from the logits of tokens of the answer (0)"),
+            ("frequency_penalty", float, "subtract for each time that a token is in the answer "
+             "(0)"),
+            ("temperature", float, "divide the logits by this; 0: the likeliest token (1)"),
+            ("min_p", float, "keep tokens of at least this part of the largest probability (0)"),
+            ("top_k", int, "keep the K likeliest tokens (all)"),
+            ("top_p", float, "keep the likeliest tokens that reach this probability (1)"),
+            ("seed", int, "of the draws: the same seed, the same text (0)")):
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind,
+                           default=getattr(SamplingParams, name), metavar="X" if kind is float else "N",
+                           help=help)
+
+
+def add_scheduling(parser: argparse.ArgumentParser) -> None:
+    """Add the options of SchedulerConfig."""
+    group = parser.add_argument_group("cache and scheduler")
+    group.add_argument("--block-size", type=int, default=16, metavar="N",
+                       help="tokens in a block of the cache (16)")
+    group.add_argument("--blocks", type=int, metavar="N",
+                       help="blocks of the cache (enough for 8 sequences of the whole context)")
+    group.add_argument("--token-budget", type=int, metavar="N",
+                       help="tokens that a step computes at most (no limit)")
+    group.add_argument("--max-requests", type=int, metavar="N",
+                       help="requests that run at the same time (no limit)")
+    group.add_argument("--prefix-caching", action="store_true",
+                       help="keep the blocks of prompts, for prompts that begin alike")
+    group.add_argument("--preempt-by", choices=("recompute", "swap"), default="recompute",
+                       help="when blocks run short: compute again, or move to the host "
+                            "(recompute)")
+
+
+def sampling_of(options: argparse.Namespace) -> SamplingParams:
+    """The SamplingParams that the options say.  Raises UsageError."""
+    names = SamplingParams.__dataclass_fields__
+    try:
+        return SamplingParams(**{name: getattr(options, name) for name in names})
+    except ValueError as error:
+        raise UsageError(f"--{str(error).replace('_', '-', 1)}") from error
+
+
+def scheduling_of(options: argparse.Namespace, text: TextModel) -> SchedulerConfig:
+    """The SchedulerConfig that the options say.  Raises UsageError."""
+    blocks = options.blocks if options.blocks is not None \
+        else default_blocks(text.model, max(1, options.block_size), num_sequences=8)
+    try:
+        return SchedulerConfig(blocks, options.block_size, options.token_budget,
+                               options.max_requests, options.prefix_caching, options.preempt_by)
+    except ValueError as error:
+        raise UsageError(f"--{str(error).removeprefix('num_').replace('_', '-', 1)}") from error
+
+
+def main(options: argparse.Namespace, output: Output) -> None:
+    """Print the generated text.  Raises UsageError."""
+    sizes = parse_mesh(options.mesh) if options.mesh is not None else {}
+    world = launched()
+    num_ranks = world.size if world else options.ranks or 1
+    product = 1
+    for axis, size in sizes.items():
+        if axis not in AXES:
+            raise UsageError(f"--mesh {options.mesh}: text is generated over {', '.join(AXES)}")
+        product *= size
+    if options.mesh is None:
+        sizes = {"dp": num_ranks}
+    elif options.ranks is None and not world:
+        num_ranks = product
+    elif product != num_ranks:
+        raise UsageError(f"--mesh {options.mesh} is for {product} ranks, and there are {num_ranks}: "
+                         f"say --ranks {product}")
+    sampling_of(options)                    # mistakes are found before ranks start
+    text = open_text_model(options.checkpoint)
+    scheduling_of(options, text)
+    launch(lambda comm: run(comm, options, output, sizes), cluster=Cluster(num_ranks))
+
+
+def run(comm: Communicator, options: argparse.Namespace, output: Output,
+        sizes: dict[str, int]) -> None:
+    """Collective.  Generate all answers; rank 0 prints them."""
+    text = open_text_model(options.checkpoint)
+    engine = make_engine(text.model, scheduling_of(options, text), comm, sizes)
+    params, begin = sampling_of(options), time.perf_counter()
+    printer = Printer(output.console if comm.rank == 0 else Console(quiet=True))
+    for prompt in options.prompt or ["\n"]:
+        stop = TextStream(text.tokenizer, options.stop)
+        try:
+            tokens = text.encode(prompt)
+            answer = engine.submit(tokens, max_tokens_of(options, text, tokens), params,
+                                   num_samples=options.samples, is_stop=stop.is_stop)
+        except ValueError as error:
+            raise UsageError(f"--prompt {prompt[:20]!r}: {error}") from error
+        printer.shown += [Shown(prompt, sample, TextStream(text.tokenizer, options.stop))
+                          for sample in answer.samples]
+    while engine.has_requests:
+        engine.step()
+        printer.update()
+    if comm.rank == 0:
+        output.table(printer.table(time.perf_counter() - begin), show=False)
+
+
+def max_tokens_of(options: argparse.Namespace, text: TextModel, prompt: list[int]) -> int:
+    """The tokens of an answer, at most."""
+    if options.max_tokens is not None:
+        return options.max_tokens
+    return max(1, min(DEFAULT_TOKENS, text.model.config.context - len(prompt)))
+
+
+class Shown(NamedTuple):
+    """An answer, and how much of its text was printed."""
+
+    prompt: str
+    sample: Sample
+    stream: TextStream
+
+
+class Printer:
+    """Prints answers in their order: each one streams as soon as those before it have ended."""
+
+    def __init__(self, console: Console):
+        self.console, self._next, self._has_head = console, 0, False
+        self.shown: list[Shown] = []
+
+    def update(self) -> None:
+        """Print the text that is new."""
+        while self._next < len(self.shown):
+            prompt, sample, stream = self.shown[self._next]
+            if not self._has_head and len(self.shown) > 1:
+                self.console.rule(repr(prompt)[1:-1][:60], align="left")
+            self._has_head = True
+            is_last = sample.finish_reason is not None
+            new = stream.update(sample.tokens, is_last)
+            self.console.print(new, end="", markup=False)
+            if not is_last:
+                return
+            self.console.print()
+            self._next, self._has_head = self._next + 1, False
+
+    def table(self, seconds: float) -> Table:
+        """The answers, for scripts."""
+        table = Table.of(f"generated in {seconds:.2f} s", "prompt", Column("text", is_text=True),
+                         "tokens", Column("ended by", is_text=True))
+        for prompt, sample, stream in self.shown:
+            table.add(prompt, stream.shown, len(sample.tokens), sample.finish_reason)
+        return table

@@ -1,0 +1,103 @@
+"""A checkpoint that answers: its model, its tokenizer, and an engine on one rank or on a mesh."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..comm import Communicator
+from ..comm.mesh import DeviceMesh
+from ..inference import Engine, ModelRunner, SchedulerConfig
+from ..inference.engine import Sample
+from ..inference.parallel.pipeline import PipelineEngine
+from ..inference.parallel.router import Router
+from ..inference.parallel.tensor import TensorParallelRunner
+from ..launcher import UsageError
+from ..nn import GPT
+from ..parallel.tensor.apply import parallelize
+from ..train.model_checkpoints import open_model
+from ..train.tasks import LanguageTask
+from .text_stream import Tokenizer
+
+AXES = ("dp", "tp", "pp")
+
+
+class TextModel(NamedTuple):
+    """A model that generates text."""
+
+    name: str
+    model: GPT
+    tokenizer: Tokenizer
+
+    def encode(self, prompt: str) -> list[int]:
+        """The tokens of a prompt.  Raises ValueError for an empty one, or an unknown character."""
+        if not prompt:
+            raise ValueError("the prompt is empty: give at least one character")
+        return [int(token) for token in self.tokenizer.encode(prompt)]
+
+
+def open_text_model(path: Path) -> TextModel:
+    """The model of a checkpoint.  Raises UsageError if it generates no text."""
+    _, task, model = open_model(path)
+    if not isinstance(task, LanguageTask) or not isinstance(model, GPT):
+        raise UsageError(f"{path}: this model generates no text: give the checkpoint of a GPT")
+    folder = path if path.is_dir() else path.parent
+    return TextModel(folder.resolve().name, model, task.vocabulary)
+
+
+class Answer(Protocol):
+    """A submitted request, on any engine: its answers grow with every step."""
+
+    samples: list[Sample]
+
+
+class TextEngine(Protocol):
+    """Any engine: of one rank, or the one that all ranks of a mesh run together."""
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether any request is left to run."""
+
+    def submit(self, prompt: list[int], max_tokens: int, *arguments: Any, **options: Any) -> Answer:
+        """Add a request."""
+
+    def step(self) -> Any:
+        """Run one step."""
+
+
+def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None = None,
+                sizes: Mapping[str, int] | None = None) -> TextEngine:
+    """Collective.  An engine over a mesh of `sizes` on the ranks of `comm`; of one rank without.
+
+    dp: replicas; tp: heads and words of each over tp ranks; pp: layers over pp ranks, alone.
+    Raises UsageError for sizes that the model cannot be cut into.
+    """
+    sizes = {axis: size for axis, size in (sizes or {}).items() if size > 1}
+    if comm is None or not sizes:
+        return Engine(ModelRunner(model, config.num_blocks, config.block_size), config)
+    try:
+        if "pp" in sizes:
+            if len(sizes) > 1:
+                raise UsageError("generating text over pp takes no other axis: leave tp and dp out")
+            return PipelineEngine(model, comm, config)
+        mesh = DeviceMesh(comm, **sizes)
+        if "tp" not in sizes:
+            engine = Engine(ModelRunner(model, config.num_blocks, config.block_size), config)
+        else:
+            tp = mesh["tp"]
+            engine = Engine(TensorParallelRunner(parallelize(model, tp), tp, config.num_blocks,
+                                                 config.block_size), config)
+        return Router(engine, mesh["dp"]) if "dp" in sizes else engine
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def default_blocks(model: GPT, block_size: int, num_sequences: int) -> int:
+    """Blocks for `num_sequences` sequences of the whole context."""
+    return num_sequences * -(-model.config.context // block_size)
+
+
+def text_of(tokenizer: Tokenizer, tokens: list[int]) -> str:
+    """The text of tokens."""
+    return tokenizer.decode(np.array(tokens, np.int64))

@@ -1,0 +1,63 @@
+"""Tokens as text, while they come.
+
+    tokens   72 105 195 │ 169 33         195 begins a character that 169 ends: nothing is shown of
+    shown    "Hi"       │ "é!"           it before
+    stop     "\\n\\n": a line break is held back until the next token shows whether it is the stop
+
+Text that was shown is never taken back.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+INCOMPLETE = "\ufffd"       # stands for bytes that are no character yet
+
+
+class Tokenizer(Protocol):
+    """Text as tokens and back."""
+
+    def encode(self, text: str) -> np.ndarray:
+        """The tokens of a text.  Raises ValueError if it has none."""
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of tokens."""
+
+
+class TextStream:
+    """The text of one answer; `stops` are strings that end it, which are no part of it."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()):
+        self.tokenizer, self.stops = tokenizer, tuple(stops)
+        self.shown = ""
+
+    def is_stop(self, tokens: Sequence[int]) -> bool:
+        """Whether the text of `tokens` holds a stop string."""
+        return bool(self.stops) and self._before_stop(self._decode(tokens)) is not None
+
+    def update(self, tokens: Sequence[int], is_last: bool) -> str:
+        """The text that is new, given all tokens so far."""
+        text = self._decode(tokens)
+        cut = self._before_stop(text)
+        if cut is not None:
+            text = cut
+        elif not is_last:
+            text = text.rstrip(INCOMPLETE)
+            text = text[:len(text) - self._begun_stop(text)]
+        new = text[len(self.shown):]
+        self.shown += new
+        return new
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        return self.tokenizer.decode(np.array(tokens, np.int64))
+
+    def _before_stop(self, text: str) -> str | None:
+        """The text before the first stop string, or None if it has none."""
+        places = [place for stop in self.stops if (place := text.find(stop)) >= 0]
+        return text[:min(places)] if places else None
+
+    def _begun_stop(self, text: str) -> int:
+        """How many characters at the end may be the beginning of a stop string."""
+        return max((n for stop in self.stops for n in range(1, len(stop))
+                    if text.endswith(stop[:n])), default=0)
