@@ -89,7 +89,8 @@ def _sums(comm: Communicator, logits: list[np.ndarray], rows: Sequence[RowToDraw
     """
     if not summed:
         return {}
-    maxima = all_reduce(comm, np.array([logits[i].max() for i in summed], np.float64), "max", "ring")
+    own = np.array([logits[i].max() for i in summed], np.float64)
+    maxima = all_reduce(comm, own, "max", "ring")
     for i, maximum in zip(summed, maxima):
         with np.errstate(invalid="ignore"):     # inf - inf is NaN, and refused below
             logits[i] = logits[i] - maximum
