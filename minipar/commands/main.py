@@ -36,6 +36,7 @@ COMMANDS = {
     "collective": Command("collective", "run one collective on simulated ranks: cost and timeline"),
     "schedule": Command("schedule", "simulate a pipeline schedule: time, bubble and memory"),
     "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several"),
+    "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions", True),
     "replay": Command("inference.replay", "play scripted requests through the scheduler and the "
                       "blocks of a paged cache, without a model", True),
     "calibrate": Command("calibrate", "under mpirun: measure which algorithm is fastest on this "

@@ -20,8 +20,6 @@ from ..train.model_checkpoints import open_model
 from ..train.tasks import LanguageTask
 from .text_stream import Tokenizer
 
-AXES = ("dp", "tp", "pp")
-
 
 class TextModel(NamedTuple):
     """A model that generates text."""

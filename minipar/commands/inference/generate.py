@@ -8,6 +8,7 @@ All prompts run at the same time, step by step; their texts are printed in their
 """
 
 import argparse
+import math
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from ...environment import launched
 from ...inference import SamplingParams, SchedulerConfig
 from ...inference.engine import Sample
 from ...launcher import UsageError, launch
-from ...serve.text_model import AXES, TextModel, default_blocks, make_engine, open_text_model
+from ...serve.text_model import TextModel, default_blocks, make_engine, open_text_model
 from ...serve.text_stream import TextStream
 from ...train.setup.strategy import parse_mesh
 from ..tables import Column, Output, Table
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt", action="append", metavar="TEXT",
                         help=r"text to go on from; give it several times for several (a line break)")
     parser.add_argument("--max-tokens", type=int, metavar="N",
-                        help="tokens of each answer (100, or as many as the context has room for)")
+                        help="tokens of each answer (100, or what the context has room for)")
     parser.add_argument("--samples", type=int, default=1, metavar="N",
                         help="answers to each prompt (1)")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT",
@@ -62,9 +63,9 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
             ("top_k", int, "keep the K likeliest tokens (all)"),
             ("top_p", float, "keep the likeliest tokens that reach this probability (1)"),
             ("seed", int, "of the draws: the same seed, the same text (0)")):
-        group.add_argument(f"--{name.replace('_', '-')}", type=kind,
-                           default=getattr(SamplingParams, name), metavar="X" if kind is float else "N",
-                           help=help)
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, help=help,
+                           default=getattr(SamplingParams, name),
+                           metavar="X" if kind is float else "N")
 
 
 def add_scheduling(parser: argparse.ArgumentParser) -> None:
@@ -108,20 +109,15 @@ def scheduling_of(options: argparse.Namespace, text: TextModel) -> SchedulerConf
 def main(options: argparse.Namespace, output: Output) -> None:
     """Print the generated text.  Raises UsageError."""
     sizes = parse_mesh(options.mesh) if options.mesh is not None else {}
-    world = launched()
+    world, product = launched(), math.prod(sizes.values())
     num_ranks = world.size if world else options.ranks or 1
-    product = 1
-    for axis, size in sizes.items():
-        if axis not in AXES:
-            raise UsageError(f"--mesh {options.mesh}: text is generated over {', '.join(AXES)}")
-        product *= size
     if options.mesh is None:
         sizes = {"dp": num_ranks}
     elif options.ranks is None and not world:
         num_ranks = product
     elif product != num_ranks:
-        raise UsageError(f"--mesh {options.mesh} is for {product} ranks, and there are {num_ranks}: "
-                         f"say --ranks {product}")
+        raise UsageError(f"--mesh {options.mesh} is for {product} ranks, and there are "
+                         f"{num_ranks}: say --ranks {product}")
     sampling_of(options)                    # mistakes are found before ranks start
     text = open_text_model(options.checkpoint)
     scheduling_of(options, text)

@@ -1,0 +1,55 @@
+"""`minipar serve CHECKPOINT`: answer OpenAI's /v1/completions over HTTP.
+
+    minipar serve out/gpt --port 8000
+    curl localhost:8000/v1/completions -d '{"prompt": "def ", "max_tokens": 20}'
+
+Ctrl-C: running requests are answered, new ones refused.  Needs `pip install 'minipar[serve]'`.
+"""
+
+import argparse
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from ...inference import Engine, ModelRunner
+from ...launcher import UsageError
+from ...serve.text_model import open_text_model
+from ..tables import Output
+from .generate import add_scheduling, scheduling_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
+                        help="a checkpoint of a GPT, or the folder of one")
+    parser.add_argument("--host", default="127.0.0.1",
+                        help="address to listen on (127.0.0.1: this machine only)")
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port; 0: any that is free (8000)")
+    add_scheduling(parser)
+
+
+def main(options: argparse.Namespace, output: Output) -> None:
+    """Serve until Ctrl-C.  Raises UsageError."""
+    try:
+        import uvicorn
+
+        from ...serve.app import make_app
+    except ImportError as error:
+        raise UsageError(f"minipar serve needs {error.name}: pip install 'minipar[serve]'") \
+            from error
+    if not 0 <= options.port <= 65535:
+        raise UsageError(f"--port is a number from 0 to 65535, not {options.port}")
+    text = open_text_model(options.checkpoint)
+    config = scheduling_of(options, text)
+    engine = Engine(ModelRunner(text.model, config.num_blocks, config.block_size), config)
+    try:
+        listener = socket.create_server((options.host, options.port))
+    except OSError as error:
+        raise UsageError(f"cannot listen on {options.host}:{options.port} ({error.strerror}): "
+                         "choose another --port", status=1) from error
+    address, port = listener.getsockname()[:2]
+    output.text(f"{text.name}: http://{address}:{port}/v1/completions, Ctrl-C ends")
+    server = uvicorn.Server(uvicorn.Config(make_app(text, engine), log_level="warning"))
+    with listener, suppress(KeyboardInterrupt):     # raised when all requests are answered
+        server.run(sockets=[listener])
+    output.text("all requests are answered")

@@ -1,0 +1,196 @@
+"""The web application: OpenAI's /v1/completions for a checkpoint, on any ASGI server.
+
+    POST /v1/completions    answers; with "stream": true as server-sent events
+    GET  /v1/models         the name of the model
+    GET  /metrics           the engine's figures
+    GET  /health            {"status": "ok"}
+
+A client that leaves frees its blocks.  At shutdown running requests are answered to their end.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ..inference import Engine
+from ..inference.engine import Generation, Sample
+from .protocol import Answers, BadRequest, Completion, read_completion
+from .service import Draining, Service
+from .text_model import TextModel, text_of
+from .text_stream import TextStream
+
+MOST_BYTES = 4 << 20        # of a request's body
+
+
+def make_app(text: TextModel, engine: Engine) -> Starlette:
+    """The application that answers with `text` by `engine`."""
+    server = Server(text, engine)
+    return Starlette(routes=[
+        Route("/v1/completions", server.complete, methods=["POST"]),
+        Route("/v1/models", server.models), Route("/metrics", server.metrics),
+        Route("/health", server.health)], lifespan=server.lifespan,
+        exception_handlers={404: not_found, 405: not_found})
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """The answer to a path or a method that there is not."""
+    status = getattr(error, "status_code", 404)
+    return refusal(BadRequest(f"{request.method} {request.url.path} is unknown: POST to "
+                              "/v1/completions", None, status))
+
+
+def refusal(error: BadRequest) -> Response:
+    """The answer to a request that is refused."""
+    return JSONResponse(error.body(), error.status)
+
+
+class Server:
+    """The endpoints, for one model and one engine."""
+
+    def __init__(self, text: TextModel, engine: Engine):
+        self.text, self.engine = text, engine
+        self.service: Service
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """The time between start and shutdown of the server."""
+        self.service = Service(self.engine)
+        self.service.start()
+        yield
+        await self.service.drain()
+
+    async def health(self, request: Request) -> Response:
+        """Whether the server lives."""
+        return JSONResponse({"status": "ok"})
+
+    async def models(self, request: Request) -> Response:
+        """The list of one model."""
+        return JSONResponse({"object": "list", "data": [
+            {"id": self.text.name, "object": "model", "owned_by": "minipar", "created": 0}]})
+
+    async def metrics(self, request: Request) -> Response:
+        """The engine's figures; null where nothing was measured."""
+        figures = self.engine.metrics.summary(self.engine.scheduler)._asdict()
+        return JSONResponse({name: None if isinstance(value, float) and math.isnan(value)
+                             else value for name, value in figures.items()}
+                            | {"blocks_used": self.engine.scheduler.pool.num_used})
+
+    async def complete(self, request: Request) -> Response:
+        """Answer a request for completions."""
+        try:
+            asked = read_completion(await read_json(request), self.text)
+            watch = TextStream(self.text.tokenizer, asked.stops)
+            generations = await self.service.submit(
+                asked.prompts, asked.max_tokens, asked.params, asked.n,
+                watch.is_stop if asked.stops else None, asked.logprobs)
+        except BadRequest as error:
+            return refusal(error)
+        except Draining as error:
+            return refusal(BadRequest(str(error), status=503))
+        except ValueError as error:                 # it can never run
+            return refusal(BadRequest(str(error)))
+        answers = Answers(self.text, asked)
+        if asked.stream:
+            return StreamingResponse(self._events(answers, asked, generations),
+                                     media_type="text/event-stream")
+        return await self._whole(request, answers, asked, generations)
+
+    async def _whole(self, request: Request, answers: Answers, asked: Completion,
+                     generations: Sequence[Generation]) -> Response:
+        """Wait for all answers, or for the client to leave."""
+        async def finish() -> None:
+            async for _ in self.service.steps(generations):
+                pass
+
+        async with self.service.cancelling(generations):
+            work, leaving = asyncio.create_task(finish()), asyncio.create_task(left(request))
+            try:
+                await asyncio.wait([work, leaving], return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    raise ClientDisconnect
+                work.result()
+            except RuntimeError as error:
+                return refusal(BadRequest(str(error), status=500))
+            finally:
+                work.cancel()
+                leaving.cancel()
+        texts = Texts(self.text, asked, generations)
+        choices = [answers.choice(i, new, sample, reason=sample.finish_reason)
+                   for i, sample, new, _ in texts.news()]
+        return JSONResponse(answers.body(choices, answers.usage(texts.samples)))
+
+    async def _events(self, answers: Answers, asked: Completion,
+                      generations: Sequence[Generation]) -> AsyncIterator[str]:
+        """Server-sent events: a chunk for each step, "[DONE]" at the end."""
+        texts = Texts(self.text, asked, generations)
+        async with self.service.cancelling(generations):
+            try:
+                async for _ in self.service.steps(generations):
+                    choices = [answers.choice(i, new, sample, tokens, sample.finish_reason)
+                               for i, sample, new, tokens in texts.news()]
+                    if choices:
+                        yield event(answers.body(choices))
+            except RuntimeError as error:
+                yield event(BadRequest(str(error), status=500).body())
+                return
+        if asked.include_usage:
+            yield event(answers.body([], answers.usage(texts.samples)))
+        yield "data: [DONE]\n\n"
+
+
+class Texts:
+    """The texts of all answers to one request, in OpenAI's order: all of the first prompt first."""
+
+    def __init__(self, text: TextModel, asked: Completion, generations: Sequence[Generation]):
+        self.samples = [sample for generation in generations for sample in generation.samples]
+        self._streams = [TextStream(text.tokenizer, asked.stops) for _ in self.samples]
+        self._seen = [0] * len(self.samples)
+        self._heads = ["" if not asked.echo else text_of(text.tokenizer, prompt)
+                       for prompt in asked.prompts for _ in range(asked.n)]
+        self._is_over = [False] * len(self.samples)
+
+    def news(self) -> list[tuple[int, Sample, str, slice]]:
+        """For each answer with news: its number, itself, its new text and its new tokens."""
+        found = []
+        for i, (sample, stream) in enumerate(zip(self.samples, self._streams)):
+            is_last = sample.finish_reason is not None
+            new = stream.update(sample.tokens, is_last)
+            if self._is_over[i] or not (new or is_last):
+                continue
+            tokens = slice(self._seen[i], len(sample.tokens))
+            head, self._heads[i] = self._heads[i], ""
+            self._seen[i], self._is_over[i] = len(sample.tokens), is_last
+            found.append((i, sample, head + new, tokens))
+        return found
+
+
+async def read_json(request: Request) -> Any:
+    """The body of a request.  Raises BadRequest if it is no JSON, or too long."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise BadRequest(f"the body has more than {MOST_BYTES} bytes", status=413)
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise BadRequest(f"the body is no JSON: {error}") from error
+
+
+async def left(request: Request) -> None:
+    """Return when the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def event(body: dict[str, Any]) -> str:
+    """One server-sent event."""
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"

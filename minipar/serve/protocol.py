@@ -1,0 +1,204 @@
+"""OpenAI's completions: what a client may ask for, and the form of the answers.
+
+    POST /v1/completions   {"model": "gpt", "prompt": "def ", "max_tokens": 20, "stream": true}
+
+`prompt` is a text, a list of texts, a list of tokens, or a list of those.  Beside OpenAI's options
+there are vLLM's top_k, min_p and repetition_penalty.
+Source: platform.openai.com/docs/api-reference/completions.
+"""
+
+import math
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..inference import SamplingParams
+from ..inference.engine import Sample
+from .text_model import TextModel, text_of
+
+SAMPLING = {"temperature": float, "top_p": float, "top_k": int, "min_p": float,
+            "repetition_penalty": float, "presence_penalty": float, "frequency_penalty": float,
+            "seed": int}
+OTHERS = {"model", "prompt", "max_tokens", "n", "stop", "stream", "stream_options", "logprobs",
+          "echo", "user"}
+MOST_ANSWERS, MOST_STOPS, MOST_LOGPROBS = 128, 4, 20
+
+
+class BadRequest(ValueError):
+    """A request that is refused with a status and a sentence; `param` is the option at fault."""
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400,
+                 code: str | None = None):
+        super().__init__(message)
+        self.param, self.status, self.code = param, status, code
+
+    def body(self) -> dict[str, Any]:
+        """The answer, in OpenAI's form."""
+        return {"error": {"message": str(self), "type": "invalid_request_error",
+                          "param": self.param, "code": self.code}}
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A request, checked: each prompt as tokens gets `n` answers."""
+
+    prompts: list[list[int]]
+    max_tokens: int
+    params: SamplingParams
+    n: int
+    stops: tuple[str, ...]
+    stream: bool
+    include_usage: bool
+    logprobs: int | None
+    echo: bool
+
+
+def read_completion(body: Any, text: TextModel) -> Completion:
+    """The request that a client sent as JSON.  Raises BadRequest."""
+    if not isinstance(body, dict):
+        raise BadRequest(f"the body is a JSON object, not {kind_of(body)}")
+    unknown = sorted(body.keys() - SAMPLING.keys() - OTHERS)
+    if unknown:
+        raise BadRequest(f"unknown option {unknown[0]!r}: this server knows "
+                         f"{', '.join(sorted([*SAMPLING, *OTHERS]))}", unknown[0])
+    if body.get("model", text.name) != text.name:
+        raise BadRequest(f"there is no model {body['model']!r} here: ask for {text.name!r}",
+                         "model", 404, "model_not_found")
+    given = {name: value for name, value in body.items() if value is not None}
+    options = Options(given)
+    prompts = _read_prompts(given.get("prompt", "\n"), text)
+    n = options.integer("n", 1, 1)
+    if n * len(prompts) > MOST_ANSWERS:
+        raise BadRequest(f"{n * len(prompts)} answers are asked for: at most {MOST_ANSWERS}", "n")
+    logprobs = options.integer("logprobs", None, 0)
+    if logprobs is not None and logprobs > MOST_LOGPROBS:
+        raise BadRequest(f"logprobs is at most {MOST_LOGPROBS}, not {logprobs}", "logprobs")
+    stream_options = given.get("stream_options", {})
+    if not isinstance(stream_options, dict):
+        raise BadRequest("stream_options is an object", "stream_options")
+    return Completion(prompts, options.integer("max_tokens", 16, 1), _read_sampling(options), n,
+                      _read_stops(given.get("stop", [])), options.flag("stream"),
+                      bool(stream_options.get("include_usage")), logprobs, options.flag("echo"))
+
+
+class Options(NamedTuple):
+    """The options that a client gave, each checked as it is read."""
+
+    given: dict[str, Any]
+
+    def integer(self, name: str, default: Any, least: int | None = None) -> Any:
+        """An integer of at least `least`."""
+        value = self.given.get(name, default)
+        if value is None:
+            return None
+        if type(value) is not int or least is not None and value < least:
+            at_least = "" if least is None else f" of at least {least}"
+            raise BadRequest(f"{name} is an integer{at_least}, not {value!r}", name)
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A finite number."""
+        value = self.given.get(name, default)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise BadRequest(f"{name} is a number, not {value!r}", name)
+        return value
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self.given.get(name, False)
+        if type(value) is not bool:
+            raise BadRequest(f"{name} is true or false, not {value!r}", name)
+        return value
+
+
+def _read_sampling(options: Options) -> SamplingParams:
+    values: dict[str, Any] = {}
+    for name, kind in SAMPLING.items():
+        default = getattr(SamplingParams, name)
+        values[name] = (options.integer(name, default) if kind is int
+                        else options.number(name, default))
+    if "seed" not in options.given:
+        values["seed"] = secrets.randbits(32)       # as OpenAI: another answer each time
+    try:
+        return SamplingParams(**values)
+    except ValueError as error:
+        raise BadRequest(str(error), str(error).split()[0]) from error
+
+
+def _read_prompts(prompt: Any, text: TextModel) -> list[list[int]]:
+    """Prompts as tokens.  Raises BadRequest."""
+    if isinstance(prompt, str) or _are_tokens(prompt):
+        prompt = [prompt]
+    if not isinstance(prompt, list) or not prompt:
+        raise BadRequest("prompt is a text, a list of texts, a list of tokens, or a list of lists "
+                         "of tokens", "prompt")
+    prompts = []
+    for each in prompt:
+        if not (isinstance(each, str) or _are_tokens(each)):
+            raise BadRequest(f"a prompt is a text or a list of tokens, not {kind_of(each)}",
+                             "prompt")
+        try:
+            prompts.append(text.encode(each) if isinstance(each, str) else each)
+        except ValueError as error:
+            raise BadRequest(str(error), "prompt") from error
+    return prompts
+
+
+def _are_tokens(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
+
+
+def _read_stops(stop: Any) -> tuple[str, ...]:
+    stops = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or not all(isinstance(each, str) and each for each in stops):
+        raise BadRequest("stop is a text or a list of texts, none of them empty", "stop")
+    if len(stops) > MOST_STOPS:
+        raise BadRequest(f"stop has {len(stops)} texts: at most {MOST_STOPS}", "stop")
+    return tuple(stops)
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false",
+             int: "a number", float: "a number", type(None): "null"}
+    return names.get(type(value), type(value).__name__)
+
+
+class Answers:
+    """Writes the answers to one request: as a whole, or in chunks."""
+
+    def __init__(self, text: TextModel, request: Completion):
+        self.text, self.request = text, request
+        self.head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion",
+                     "created": int(time.time()), "model": text.name}
+
+    def choice(self, index: int, text: str, sample: Sample | None,
+               tokens: slice = slice(None), reason: str | None = None) -> dict[str, Any]:
+        """One answer, or the part of it in `tokens`."""
+        logprobs = None
+        if sample is not None and self.request.logprobs is not None:
+            logprobs = self._logprobs(sample, tokens)
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+    def _logprobs(self, sample: Sample, tokens: slice) -> dict[str, Any]:
+        shown = [text_of(self.text.tokenizer, [token]) for token in sample.tokens[tokens]]
+        offsets = [sum(map(len, shown[:i])) for i in range(len(shown))]
+        return {"tokens": shown, "token_logprobs": sample.logprobs[tokens],
+                "top_logprobs": [{text_of(self.text.tokenizer, [token]): logprob
+                                  for token, logprob in likeliest.items()}
+                                 for likeliest in sample.likeliest[tokens]],
+                "text_offset": offsets}
+
+    def body(self, choices: Sequence[dict[str, Any]],
+             usage: dict[str, int] | None = None) -> dict[str, Any]:
+        """A response, or a chunk of one."""
+        return {**self.head, "choices": list(choices), "usage": usage}
+
+    def usage(self, samples: Sequence[Sample]) -> dict[str, int]:
+        """The tokens of all prompts and answers."""
+        prompt = sum(map(len, self.request.prompts))
+        answers = sum(len(sample.tokens) for sample in samples)
+        return {"prompt_tokens": prompt, "completion_tokens": answers,
+                "total_tokens": prompt + answers}

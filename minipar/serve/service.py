@@ -1,0 +1,109 @@
+"""One engine for many clients: requests come and go between steps.
+
+    client A ─ submit ─┐                      ┌─▶ A: new tokens
+    client B ─ submit ─┼─▶ lock ─▶ engine.step┼─▶ B: new tokens
+    client C ─ cancel ─┘      (in a thread)   └─▶ C: nothing more
+
+The engine is not for several threads at once, so a lock keeps submit, cancel and step apart.  A
+step runs in a thread, so the server answers others meanwhile.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from ..inference import Engine, SamplingParams
+from ..inference.engine import Generation, IsStop
+
+
+class Draining(RuntimeError):
+    """The server is shutting down and takes no new requests."""
+
+
+class Service:
+    """Runs an engine while requests are there; `start` and `drain` frame its life."""
+
+    def __init__(self, engine: Engine):
+        self.engine = engine
+        self._lock = asyncio.Lock()
+        self._wake = asyncio.Event()            # there is a request
+        self._news = asyncio.Condition()        # a step has ended:
+        self._num_steps = 0
+        self._is_draining = False
+        self._failure: BaseException | None = None
+        self._task: asyncio.Task | None = None
+
+    def start(self) -> None:
+        """Begin to run steps, in the running event loop."""
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            async with self._lock:
+                try:
+                    await asyncio.to_thread(self.engine.step)
+                except Exception as error:      # the engine has cancelled all requests
+                    self._failure = error
+                self._num_steps += 1
+                if not self.engine.has_requests:
+                    self._wake.clear()
+            async with self._news:
+                self._news.notify_all()
+
+    async def submit(self, prompts: Sequence[list[int]], max_tokens: int, params: SamplingParams,
+                     num_samples: int, is_stop: IsStop | None,
+                     num_logprobs: int | None) -> list[Generation]:
+        """Add a request for each prompt: all or none.
+
+        Raises ValueError if one can never run, and Draining during shutdown.
+        """
+        if self._is_draining:
+            raise Draining("the server is shutting down: ask another one, or later")
+        async with self._lock:
+            for prompt in prompts:
+                self.engine.check(prompt, max_tokens, num_samples)
+            found = [self.engine.submit(prompt, max_tokens, params, num_samples, (), is_stop,
+                                        num_logprobs) for prompt in prompts]
+        self._wake.set()
+        return found
+
+    @asynccontextmanager
+    async def cancelling(self, generations: Sequence[Generation]) -> AsyncIterator[None]:
+        """Context that cancels what is not done at its end, as when the client has left."""
+        try:
+            yield
+        finally:
+            await asyncio.shield(self._cancel(generations))
+
+    async def _cancel(self, generations: Sequence[Generation]) -> None:
+        async with self._lock:
+            for generation in generations:
+                self.engine.cancel(generation)
+        async with self._news:
+            self._news.notify_all()
+
+    async def steps(self, generations: Sequence[Generation]) -> AsyncIterator[None]:
+        """Yield now and after each step, the last time when all are done.
+
+        Raises RuntimeError if the model has failed.
+        """
+        while True:
+            async with self._lock:              # no step is running
+                seen = self._num_steps
+                is_over = all(generation.is_done for generation in generations)
+            if any(generation.was_cancelled for generation in generations):
+                raise RuntimeError(f"the model has failed: {self._failure}")
+            yield
+            if is_over:
+                return
+            async with self._news:
+                await self._news.wait_for(lambda seen=seen: self._num_steps > seen)
+
+    async def drain(self) -> None:
+        """Take no new requests, wait for those that run, and end."""
+        self._is_draining = True
+        async with self._news:
+            await self._news.wait_for(lambda: not self.engine.has_requests)
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,45 @@
+"""Tokens as text while they come: no half characters, no stop strings, nothing taken back."""
+
+import numpy as np
+import pytest
+
+from minipar.serve.text_stream import TextStream
+
+
+class Bytes:
+    """A tokenizer whose tokens are bytes."""
+
+    def encode(self, text: str) -> np.ndarray:
+        return np.array(list(text.encode()))
+
+    def decode(self, ids: np.ndarray) -> str:
+        return bytes(ids.tolist()).decode(errors="replace")
+
+
+def shown(text: str, stops=()) -> list[str]:
+    """What is shown after each byte of `text`."""
+    tokens, stream, found = list(text.encode()), TextStream(Bytes(), stops), []
+    for end in range(1, len(tokens) + 1):
+        is_stop = stream.is_stop(tokens[:end])
+        found.append(stream.update(tokens[:end], is_stop or end == len(tokens)))
+        if is_stop:
+            break
+    return found
+
+
+def test_a_character_is_shown_when_all_its_bytes_are_there():
+    assert shown("aé€!") == ["a", "", "é", "", "", "€", "!"]
+
+
+def test_bytes_that_never_become_a_character_are_shown_at_the_end():
+    stream = TextStream(Bytes())
+    assert [stream.update([97, 195], False), stream.update([97, 195], True)] == ["a", "\ufffd"]
+
+
+@pytest.mark.parametrize(("text", "stops", "expected"), [
+    ("ab\n\ncd", ["\n\n"], "ab"), ("ab\nc\nd", ["\n\n"], "ab\nc\nd"), ("aab", ["ab"], "a"),
+    ("abc", ["c", "bc"], "a"), ("ab\n", ["\n\n"], "ab\n"), ("stop", ["stop"], ""),
+    ("x€", ["€"], "x")])
+def test_text_ends_before_a_stop_string(text, stops, expected):
+    found = shown(text, stops)
+    assert "".join(found) == expected
