@@ -89,8 +89,8 @@ test-with: $(READY)
 	$(PY) -m pytest tests/test_launcher.py tests/commands/test_doctor_ranks.py tests/comm/mpi_ranks/test_guardian.py \
 	  tests/testing
 
-test-peers: $(READY)  ## against peers: PyTorch (a CPU build, installed now) as oracle
-	$(PY) -m pip install --quiet 'torch==2.13.0'
+test-peers: $(READY)  ## against peers, installed now: PyTorch (a CPU build), the openai client
+	$(PY) -m pip install --quiet 'torch==2.13.0' 'openai==3.54.0'
 	$(PY) -m pytest tests/against_pytorch
 
 exercises: $(READY)  ## prove that the tests of every exercise tell right from wrong
