@@ -19,14 +19,14 @@ from .gradcheck import gradcheck
 from .graph_traversal import reachable_slots
 from .meter import Meter, current_meter
 from .ops import operators as _operators  # noqa: F401 (gives Tensor its operators)
-from .ops.activations import dropout, gelu, relu, tanh
+from .ops.activations import dropout, gelu, relu, swiglu, tanh
 from .ops.attention import fused_attention, scaled_dot_product_attention
 from .ops.cross_entropy import IGNORE_INDEX, count_targets, cross_entropy
 from .ops.elementwise import astype, exp, log, sqrt, where
-from .ops.embedding import embedding
+from .ops.embedding import embedding, rotary
 from .ops.matmul import linear, matmul
 from .ops.movement import broadcast_to, concatenate, getitem, reshape, split, transpose
-from .ops.normalization import layer_norm, log_softmax, softmax
+from .ops.normalization import layer_norm, log_softmax, rms_norm, softmax
 from .ops.reductions import max, mean, sum
 from .saved import saved_tensors_hooks
 from .tensor import GradientSlot, Tensor
@@ -36,6 +36,7 @@ __all__ = [
     "broadcast_to", "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout",
     "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck", "layer_norm", "linear",
     "log", "log_softmax", "matmul", "max", "mean", "no_grad", "relu", "reshape",
+    "rms_norm", "rotary",
     "saved_tensors_hooks", "reachable_slots", "scaled_dot_product_attention", "softmax", "split",
-    "sqrt", "sum", "tanh", "transpose", "where",
+    "sqrt", "sum", "swiglu", "tanh", "transpose", "where",
 ]

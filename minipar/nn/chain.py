@@ -57,7 +57,8 @@ def chain(model: Module) -> list[ChainPart]:
 @chain.register
 def _(model: GPT) -> list[ChainPart]:
     head = model.wte if model.config.tied else model.lm_head
-    return [ChainPart("embed", model.embed, [model.wte, model.wpe], False),
+    positions = [model.wpe] if model.config.rope is None else []
+    return [ChainPart("embed", model.embed, [model.wte, *positions], False),
             *[ChainPart(f"h.{i}", block, [block]) for i, block in enumerate(model.h)],
             ChainPart("head", model.head, [model.ln_f, head], False)]
 

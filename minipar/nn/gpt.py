@@ -1,9 +1,12 @@
-"""GPT-2: a language model of identical blocks (Radford et al. 2019; names as in its code).
+"""GPT: a language model of identical blocks (Radford et al. 2019; names as in GPT-2's code).
 
     ids ─▶ wte + wpe ─▶ h.0 ─▶ h.1 ─▶ … ─▶ ln_f ─▶ head ─▶ logits
                          │
             x ─┬─▶ ln_1 ─▶ attn ─▶ + ─┬─▶ ln_2 ─▶ mlp ─▶ + ─▶
                └──────────────────────┘└─────────────────┘       pre-norm, residual
+
+The same model with other parts is a Llama (Touvron et al. 2023): RMS norm, SwiGLU, rotary positions
+instead of wpe, no biases.
 
 b = batch, t = tokens of a sequence, d = width, h = heads of width d/h, V = vocabulary, L = layers.
 """
@@ -14,9 +17,13 @@ from dataclasses import dataclass
 from .. import autograd as ag
 from ..autograd import Tensor
 from ..backend import Array
-from .layers import Dropout, Embedding, LayerNorm, Linear
+from .layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm
 from .module import Module
 from .parameter import normal
+from .rotary import RopeConfig, RotaryPositions
+
+NORMS = {"layer": LayerNorm, "rms": RMSNorm}
+MLPS = ("gelu", "swiglu")
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,11 @@ class GPTConfig:
     tied: bool = True                   # the head shares the weights of the token embedding
     head_width: int | None = None       # of each head; None: width / num_heads
     mlp_width: int | None = None        # between the two layers of an MLP; None: 4 width
+    norm: str = "layer"                 # or "rms"
+    norm_epsilon: float = 1e-5
+    mlp: str = "gelu"                   # or "swiglu"
+    rope: RopeConfig | None = None      # rotary positions; None: learned ones, wpe
+    bias: bool = True                   # of the linear layers in the blocks
 
     def __post_init__(self):
         for name in ("vocab_size", "context", "num_layers", "num_heads", "width", "head_width",
@@ -49,6 +61,10 @@ class GPTConfig:
                              "keys and values evenly: choose a divisor")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"a dropout rate is in [0, 1), not {self.dropout}")
+        for name, kinds in (("norm", NORMS), ("mlp", MLPS)):
+            if getattr(self, name) not in kinds:
+                raise ValueError(f"unknown {name} {getattr(self, name)!r}: choose from "
+                                 f"{', '.join(kinds)}")
 
 
 def residual_std(config: GPTConfig) -> float:
@@ -64,9 +80,11 @@ class Attention(Module):
         d, self.num_heads = config.width, config.num_heads
         self.num_kv_heads = config.num_kv_heads or config.num_heads
         width = config.head_width or d // self.num_heads
-        self.c_attn = Linear(d, (self.num_heads + 2 * self.num_kv_heads) * width,
+        self.c_attn = Linear(d, (self.num_heads + 2 * self.num_kv_heads) * width, config.bias,
                              initializer=normal(0.02))
-        self.c_proj = Linear(self.num_heads * width, d, initializer=normal(residual_std(config)))
+        self.c_proj = Linear(self.num_heads * width, d, config.bias,
+                             initializer=normal(residual_std(config)))
+        self.rotary = RotaryPositions(config.rope, width) if config.rope else None
         self.attn_dropout, self.resid_dropout = Dropout(config.dropout), Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,10 +94,17 @@ class Attention(Module):
 
     def mix(self, qkv: Tensor) -> Tensor:
         """Queries, keys and values (b, t, 3d) → weighted means of the values (b, t, d)."""
-        time = qkv.shape[1]
+        qkv, time = self.turn(qkv), qkv.shape[1]
         keep = self.attn_dropout.mask(qkv.data, (self.num_heads, time, time))
         return ag.fused_attention(qkv, self.num_heads, self.num_kv_heads, keep=keep,
                                   rate=self.attn_dropout.rate)
+
+
+    def turn(self, qkv: Tensor, positions: Array | None = None) -> Tensor:
+        """Queries and keys turned by their positions (b or 1, t), by default 0 … t - 1."""
+        if self.rotary is None:
+            return qkv
+        return self.rotary(qkv, self.num_heads + self.num_kv_heads, positions)
 
 
 class FeedForward(Module):
@@ -88,8 +113,8 @@ class FeedForward(Module):
     def __init__(self, config: GPTConfig):
         super().__init__()
         d, wide = config.width, config.mlp_width or 4 * config.width
-        self.c_fc = Linear(d, wide, initializer=normal(0.02))
-        self.c_proj = Linear(wide, d, initializer=normal(residual_std(config)))
+        self.c_fc = Linear(d, wide, config.bias, initializer=normal(0.02))
+        self.c_proj = Linear(wide, d, config.bias, initializer=normal(residual_std(config)))
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,13 +122,27 @@ class FeedForward(Module):
         return self.dropout(self.c_proj(ag.gelu(self.c_fc(x))))
 
 
+class GatedFeedForward(FeedForward):
+    """SwiGLU: x (b, t, d) → silu(x gate) · (x fc) → (b, t, d), without a GELU."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__(config)
+        self.c_gate = Linear(config.width, config.mlp_width or 4 * config.width, config.bias,
+                             initializer=normal(0.02))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, t, d) → (b, t, 4d) → (b, t, d)."""
+        return self.dropout(self.c_proj(ag.swiglu(self.c_gate(x), self.c_fc(x))))
+
+
 class Block(Module):
     """x (b, t, d) → (b, t, d): attention mixes positions, the MLP treats each by itself."""
 
     def __init__(self, config: GPTConfig):
         super().__init__()
-        self.ln_1, self.attn = LayerNorm(config.width), Attention(config)
-        self.ln_2, self.mlp = LayerNorm(config.width), FeedForward(config)
+        norm, mlp = NORMS[config.norm], GatedFeedForward if config.mlp == "swiglu" else FeedForward
+        self.ln_1, self.attn = norm(config.width, config.norm_epsilon), Attention(config)
+        self.ln_2, self.mlp = norm(config.width, config.norm_epsilon), mlp(config)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, t, d) → (b, t, d)."""
@@ -128,10 +167,11 @@ class GPT(Module):
         super().__init__()
         self.config = config
         self.wte = Embedding(config.vocab_size, config.width)
-        self.wpe = Embedding(config.context, config.width)
+        if config.rope is None:
+            self.wpe = Embedding(config.context, config.width)
         self.drop = Dropout(config.dropout)
         self.h = [Block(config) for _ in range(config.num_layers)]
-        self.ln_f = LayerNorm(config.width)
+        self.ln_f = NORMS[config.norm](config.width, config.norm_epsilon)
         if not config.tied:
             self.lm_head = Linear(config.width, config.vocab_size, bias=False,
                                   initializer=normal(0.02))
@@ -143,7 +183,8 @@ class GPT(Module):
             raise ValueError(f"a sequence of {time} tokens is longer than the model's context of "
                              f"{self.config.context}: shorten it, or build the model with "
                              f"context={time}")
-        return self.drop(self.wte(ids) + self.positions(time))
+        words = self.wte(ids)
+        return self.drop(words if self.config.rope else words + self.positions(time))
 
     def positions(self, time: int) -> Tensor:
         """The embeddings of the first positions: (t, d)."""

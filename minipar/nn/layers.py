@@ -55,6 +55,18 @@ class LayerNorm(Module):
         return ag.layer_norm(x, self.weight, self.bias, self.epsilon)
 
 
+class RMSNorm(Module):
+    """x (..., width) → each row divided by its root mean square, times weight."""
+
+    def __init__(self, width: int, epsilon: float = 1e-5):
+        super().__init__()
+        self.weight, self.epsilon = Parameter((width,), ones), epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., width) → (..., width)."""
+        return ag.rms_norm(x, self.weight, self.epsilon)
+
+
 class Dropout(Module):
     """Sets elements to 0 with probability `rate` and scales the others up, while training.
 

@@ -20,6 +20,7 @@ from ..nn import MLP, Module
 from .check import check_value
 from .config import OPTIMIZERS, OPTIONS, DataConfig, RecordedData, TrainConfig
 from .config_file import from_tables, to_tables
+from .setup.gpt_sizes import sizes_of_gpt
 
 OLDER = {"decay_all": True}     # what runs of the first edition did before there was the option
 SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no text has
@@ -27,7 +28,9 @@ SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no t
 GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1),
              "num_heads": whole(1), "width": whole(1), "num_kv_heads?": whole(1),
              "dropout": number(0, 1), "tied": FLAG, "head_width?": whole(1),
-             "mlp_width?": whole(1)}
+             "mlp_width?": whole(1), "norm?": one_of("layer", "rms"), "norm_epsilon?": number(0),
+             "mlp?": one_of("gelu", "swiglu"), "rope?": TEXT, "bias?": FLAG}
+KINDS = ("norm", "norm_epsilon", "mlp", "rope", "bias")     # older checkpoints lack these
 MLP_SIZES = {"sizes": [whole(1)]}
 VOCABULARY = Rule("characters in order, each once", lambda value: isinstance(value, str)
                   and value == "".join(sorted(set(value))) != "" and not SURROGATE.search(value))
@@ -113,7 +116,7 @@ def config_of(description: dict[str, Any], **changes: Any) -> TrainConfig:
 
 def describe_model(model: Module) -> dict[str, Any]:
     """The sizes of a model, as a checkpoint has them."""
-    return {"sizes": list(model.sizes)} if isinstance(model, MLP) else dict(vars(model.config))
+    return {"sizes": list(model.sizes)} if isinstance(model, MLP) else sizes_of_gpt(model.config)
 
 
 def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +126,8 @@ def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
     return {"layers": sizes["num_layers"], "heads": sizes["num_heads"],
             "kv_heads": sizes.get("num_kv_heads"), "width": sizes["width"],
             "head_width": sizes.get("head_width"), "mlp_width": sizes.get("mlp_width"),
-            "context": sizes["context"], "untied": not sizes["tied"], "dropout": sizes["dropout"]}
+            "context": sizes["context"], "untied": not sizes["tied"], "dropout": sizes["dropout"],
+            **{name: sizes.get(name, OPTIONS[name].default) for name in KINDS}}
 
 
 def describe_config(config: TrainConfig) -> dict[str, Any]:

@@ -43,6 +43,15 @@ class ModelConfig:
     hidden: str = option("128,64", "hidden sizes of the MLP that --data digits trains",
                          metavar="SIZES")
     dropout: float = option(0.0, "dropout rate")
+    norm: str = option("layer", "layer norm as in GPT-2, or RMS norm as in Llama",
+                       choices=("layer", "rms"))
+    norm_epsilon: float = option(1e-5, "added to the variance by the norm", least=0)
+    mlp: str = option("gelu", "the MLP of each block: GPT-2's GELU or Llama's SwiGLU",
+                      choices=("gelu", "swiglu"))
+    rope: str | None = option(None, "rotary positions with this base, as 10000, scaled as "
+                              "500000,llama3,8,1,4,8192", metavar="THETA",
+                              default_text="learned positions")
+    bias: bool = option(True, "biases in the linear layers of the blocks")
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from ..autograd import no_grad
 from ..data import Batches, CharacterVocabulary, TextBatches, digits
 from ..inference import generate
 from ..launcher import UsageError
-from ..nn import GPT, MLP, GPTConfig, Module
+from ..nn import GPT, MLP, Module
 from .config import TrainConfig
 from .setup.corpus import Corpus, NoText, data_seed, path_of, read_corpus
+from .setup.gpt_sizes import gpt_config, sizes_of_gpt
 
 SCORED_BATCHES = 16         # of 32 windows of text that the model was not trained on
 
@@ -121,7 +122,7 @@ class LanguageTask(Task):
     def describe(self) -> dict:
         return {"data": self.config.data.source, "data_path": path_of(self.config),
                 "data_seed": data_seed(self.config), "vocabulary": self.vocabulary.characters,
-                "model": dict(vars(self.sizes))}
+                "model": sizes_of_gpt(self.sizes)}
 
     def example_inputs(self) -> np.ndarray:
         shape = self.config.data.batch, self.config.model.context
@@ -199,17 +200,6 @@ class DigitsTask(Task):
         score = self.score(model)
         return score, (f"{score.accuracy:.1%} of {len(self.data.test_y)} digits it has not seen "
                        "are recognized")
-
-
-def gpt_config(config: TrainConfig, vocab_size: int) -> GPTConfig:
-    """The sizes of the configured GPT.  Raises UsageError for sizes that cannot work."""
-    sizes = config.model
-    try:
-        return GPTConfig(vocab_size, sizes.context, sizes.layers, sizes.heads, sizes.width,
-                         sizes.kv_heads, sizes.dropout, not sizes.untied, sizes.head_width,
-                         sizes.mlp_width)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def hidden_sizes(config: TrainConfig) -> list[int]:

@@ -64,6 +64,7 @@ def cases():
 
     # element by element
     for shape in ((3, 5), (7,), (1, 1), (0, 4), (2, 1, 3)):
+        add("swiglu", ag.swiglu, t(*shape), t(*shape))
         for op in ("exp", "tanh", "relu", "gelu"):
             add(op, getattr(ag, op), t(*shape))
         add("log", ag.log, positive(*shape))
@@ -132,13 +133,13 @@ def cases():
     for ids in ([0, 3, 3, 1], [[1], [1]], [], 2, [[[0, 0]]]):
         ids = np.array(ids, dtype=np.int64)
         add("embedding", lambda table, ids=ids: ag.embedding(table, ids), t(4, 3))
-
     # rows brought to a scale, and the loss
     for shape in ((3, 5), (4,), (2, 1), (0, 3), (2, 2, 3)):
         for scale in (1.0, 30.0):
             add("softmax", lambda x, s=scale: ag.softmax(x * s), t(*shape))
             add("log_softmax", lambda x, s=scale: ag.log_softmax(x * s), t(*shape))
         add("layer_norm", ag.layer_norm, t(*shape), t(shape[-1]), t(shape[-1]))
+        add("rms_norm", ag.rms_norm, t(*shape), t(shape[-1]))
         targets = rng.integers(0, shape[-1], shape[:-1])
         add("cross_entropy", lambda x, y=targets: ag.cross_entropy(x, y), t(*shape))
     some = np.array([2, -100, 0, -100])                 # -100: rows that do not count; or none does
@@ -147,9 +148,13 @@ def cases():
             ignore = 7 if 7 in targets else -100
             add("cross_entropy", lambda x, y=targets, n=divisor, i=ignore: (
                 ag.cross_entropy(x, y, n, ignore_index=i)), t(4, 3))
-    huge = Tensor(1000 * rng.standard_normal((4, 3)), requires_grad=True)
-    add("cross_entropy", lambda x: ag.cross_entropy(x, some), huge, epsilon=1e-3)
+    add("cross_entropy", lambda x: ag.cross_entropy(x, some),
+        Tensor(1000 * rng.standard_normal((4, 3)), requires_grad=True), epsilon=1e-3)
 
+    for batch, time, heads, turned, width in [(2, 3, 3, 2, 4), (2, 0, 2, 2, 2), (0, 2, 3, 0, 6)]:
+        angle = rng.standard_normal((batch, time, width // 2))
+        add("rotary", lambda x, a=angle, n=turned: ag.rotary(x, np.cos(a), np.sin(a), n),
+            t(batch, time, heads * width))
     # attention: (heads, kv heads, queries, keys, d)
     for heads, kv, queries, keys, d in [(2, 2, 3, 3, 2), (4, 2, 3, 3, 2), (4, 1, 1, 1, 3),
                                         (2, 1, 2, 5, 1), (1, 1, 4, 4, 2)]:

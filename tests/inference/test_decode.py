@@ -12,7 +12,7 @@ from minipar.inference.cache import (
     forward,
 )
 from minipar.memory.ledger import Ledger
-from minipar.nn import GPT, GPTConfig
+from minipar.nn import GPT, GPTConfig, RopeConfig
 
 TABLES = [[7, 1, 12, 3, 0, 19], [2, 4, 5, 6, 8, 9], [10, 11, 13, 14, 15, 16]]
 CHUNKS = {"prefill": [(5, 1, 9), (1, 4, 1), (7, 1, 1), (1, 1, 1), (9, 1, 1)],
@@ -56,7 +56,10 @@ def test_logits_are_those_of_a_whole_forward(chunks, num_kv_heads):
         assert np.isnan(cache.data).any()       # no slot without a token was read
 
 
-@pytest.mark.parametrize("options", [{"tied": False}, {"head_width": 7, "mlp_width": 10}])
+LLAMA = {"norm": "rms", "mlp": "swiglu", "bias": False, "rope": RopeConfig(100.0, "linear", 2.0)}
+
+
+@pytest.mark.parametrize("options", [{"tied": False}, {"head_width": 7, "mlp_width": 10}, LLAMA])
 def test_other_models(options):
     model = model_of(2, **options)
     for cache, tables in caches(model):

@@ -9,7 +9,7 @@ import pytest
 from minipar.autograd import IGNORE_INDEX
 from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.replicas import ranks_that_differ
@@ -27,6 +27,8 @@ def gpt(**changes):
 
 
 MODELS = {"tied": gpt(), "untied": gpt(tied=False), "three heads": gpt(num_heads=3, width=12),
+          "llama": gpt(norm="rms", mlp="swiglu", mlp_width=14, num_kv_heads=4, rope=RopeConfig(),
+                       bias=False),
           "mlp": lambda: MLP([4, 7, 5, 6, 7, 8, 5, 6, VOCABULARY], dropout=0.3)}
 MESHES = [{"pp": pp, "dp": dp, "tp": 8 // pp // dp} for pp in (1, 2, 4, 8) for dp in (1, 2, 4, 8)
           if 8 % (pp * dp) == 0]
@@ -89,6 +91,12 @@ def check(world, mesh, name="tied", parts=2, optimizer="sgd", **options):
 
 def named(mesh):
     return "-".join(f"{axis}{size}" for axis, size in mesh.items())
+
+
+@worlds(8, mpi=())
+@pytest.mark.parametrize("options", [{}, {"sequence_parallel": True}], ids=["tensor", "sequence"])
+def test_a_llama(world, options):
+    check(world, {"pp": 2, "dp": 2, "tp": 2}, "llama", optimizer="adamw", **options)
 
 
 @worlds(8, mpi=())

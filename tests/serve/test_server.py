@@ -31,8 +31,9 @@ class Server:
     """A server process; `port` is where it listens."""
 
     def __init__(self, checkpoint, *words):
-        self.process = subprocess.Popen([sys.executable, "-m", "minipar", "serve", str(checkpoint), "--port",
-                                         "0", *words], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "minipar", "serve", str(checkpoint), "--port", "0", *words],
+            stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         self.port = int(line.split("/v1")[0].rpartition(":")[2])
 

@@ -16,7 +16,7 @@ from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
 from minipar.memory.remat.plans import rematerialize, rematerialize_attention
 from minipar.memory.remat.policies import plan_policy
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.ddp_graph import data_parallel
@@ -38,16 +38,19 @@ def gpt(**changes):
     return lambda: GPT(GPTConfig(VOCABULARY, **sizes))
 
 
+LLAMA = {"num_heads": 4, "num_kv_heads": 2, "norm": "rms", "mlp": "swiglu", "bias": False,
+         "rope": RopeConfig(100.0, "llama3", 4.0, original_context=4)}
 MODELS = {
     "gpt tied": gpt(), "gpt untied": gpt(tied=False), "gpt one block": gpt(num_layers=1),
     "gpt grouped": gpt(num_heads=4, num_kv_heads=2), "gpt dropout": gpt(dropout=0.3),
-    "mlp": lambda: MLP([4, 7, 5, VOCABULARY]),
+    "llama": gpt(**LLAMA, dropout=0.3), "mlp": lambda: MLP([4, 7, 5, VOCABULARY]),
     "mlp dropout": lambda: MLP([4, 7, 5, VOCABULARY], dropout=0.3),
 }
 DEEP = {        # for pipelines: parts for four ranks with two stages each
     "mlp deep": lambda: MLP([4, 7, 5, 6, 7, 8, 5, 6, VOCABULARY], dropout=0.3),
     "gpt deep tied": gpt(num_layers=6, dropout=0.3),
     "gpt deep untied": gpt(num_layers=6, dropout=0.3, tied=False),
+    "llama deep": gpt(**LLAMA, num_layers=6, dropout=0.3),
 }
 GROUPS = [NO_DECAY_FOR_VECTORS,
           ParameterGroup(lambda segment: segment.name.startswith(("1.", "h.1.attn")), lr_scale=0.5)]
@@ -98,7 +101,6 @@ HYBRIDS = {mesh + how: _hybrid_on(sizes, **options)
 ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES, **HYBRIDS,
        "graph": lambda model, comm: Strategy(data_parallel(model, comm), comm),
        "ddp one bucket": lambda model, comm: DistributedDataParallel(model, comm)}
-
 
 REMATS = ("selective", "full", "every:2", "sqrt", "nested", "optimal:40KB")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
 from minipar.optim import SGD, AdamW, clip_grad_norm
 from minipar.parallel.tensor.apply import parallelize
 from minipar.random import training_step
@@ -20,6 +20,8 @@ def gpt(**changes):
 
 
 GPTS = {"tied": gpt(), "untied": gpt(tied=False), "dropout": gpt(dropout=0.3),
+        "llama": gpt(num_kv_heads=12, norm="rms", mlp="swiglu", mlp_width=14, rope=RopeConfig(),
+                     bias=False, dropout=0.2),
         "grouped": gpt(num_heads=24, num_kv_heads=12, width=48, dropout=0.2, num_layers=1)}
 MLPS = {"three layers": lambda: MLP([4, 7, 9, VOCABULARY]),
         "four, dropout": lambda: MLP([4, 7, 6, 5, VOCABULARY], dropout=0.3),

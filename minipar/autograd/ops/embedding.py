@@ -1,4 +1,15 @@
-"""Embedding: rows of a table, picked by their numbers."""
+"""Words and positions: rows of a table, picked by their numbers; rotary positions.
+
+Rotary positions turn queries and keys, so that their product depends on their distance:
+
+    pair (x₁, x₂) of a head at position i, with frequency f      ─▶  turned by the angle i f
+
+    y₁ = x₁ cos - x₂ sin        Pairs are the halves of a head, (0, n/2), (1, n/2 + 1), …, as in
+    y₂ = x₂ cos + x₁ sin        Hugging Face's files; Meta's pair neighbours (0, 1), (2, 3), …
+
+Turning is orthogonal, so backward turns by the opposite angle.
+Rotary: Su et al. 2021 (RoFormer), equation 34.
+"""
 
 import numpy as np
 
@@ -34,6 +45,52 @@ class Embedding(Function):
         return [lambda: scatter_add(rows(g), ids().reshape(-1), shape), None]
 
 
+class Rotary(Function):
+    """The first `num_heads` heads of x (batch, time, heads n), turned; others stay as they are."""
+
+    expects = "x (batch, time, heads · n) with even n; cos and sin (batch or 1, time, n/2)"
+
+    @staticmethod
+    def flops(ctx, out, x):
+        turned = 3 * out.size // out.shape[-1] * ctx.width
+        return turned, [turned]
+
+    @staticmethod
+    def forward(ctx, x, cos, sin, num_heads):
+        half = cos.shape[-1]
+        ctx.width = 2 * half * num_heads
+        if x.ndim != 3 or ctx.width > x.shape[-1] or cos.shape[1] != x.shape[1]:
+            raise ValueError(f"{num_heads} heads of width {2 * half} at {cos.shape[1]} positions")
+        ctx.num_heads = num_heads
+        ctx.save(cos, sin)
+        return turn(x, cos, sin, num_heads)
+
+    @staticmethod
+    def backward(ctx, g):
+        (cos, sin), num_heads = ctx.saved, ctx.num_heads
+        return [lambda: turn(g, cos(), -sin(), num_heads)]
+
+
+def turn(x: Array, cos: Array, sin: Array, num_heads: int) -> Array:
+    """A copy of x (batch, time, heads · n) whose first heads are turned."""
+    half = cos.shape[-1]
+    y = np.array(x, copy=True, order="C")
+    width = 2 * half * num_heads
+    old, new = (a[:, :, :width].reshape(*a.shape[:2], num_heads, 2, half) for a in (x, y))
+    cos, sin = cos[:, :, None], sin[:, :, None]
+    new[:, :, :, 0] = old[:, :, :, 0] * cos - old[:, :, :, 1] * sin
+    new[:, :, :, 1] = old[:, :, :, 1] * cos + old[:, :, :, 0] * sin
+    return y
+
+
 def embedding(table: Tensor, ids: Array) -> Tensor:
     """Rows of the table (rows, width), picked by ids (...) → (..., width)."""
     return Embedding.apply(table, Tensor(ids))      # ids are data: what they pick is no weight
+
+
+def rotary(x: Tensor, cos: Array, sin: Array, num_heads: int) -> Tensor:
+    """x (batch, time, heads · n) with the first `num_heads` heads turned.
+
+    `cos` and `sin` (batch or 1, time, n/2) are of each position's angles.
+    """
+    return Rotary.apply(x, cos=cos, sin=sin, num_heads=num_heads)

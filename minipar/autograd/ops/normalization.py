@@ -1,4 +1,4 @@
-"""Operations that bring each row to a fixed scale: softmax and layer norm."""
+"""Operations that bring each row to a fixed scale: softmax, layer norm and RMS norm."""
 
 import numpy as np
 
@@ -103,6 +103,43 @@ class LayerNorm(Function):
                 lambda: np.einsum("ni->i", rows(g))]
 
 
+class RMSNorm(Function):
+    """y = u gain with u = x / √(mean(x²) + ε), over the last axis.
+
+    Zhang & Sennrich 2019, equation 4.
+    """
+
+    expects = "x (..., n), gain (n,)"
+
+    @staticmethod
+    def flops(ctx, out, x, gain):
+        n, num_rows = out.size, out.size // gain.size
+        return 4 * n + 4 * num_rows, [6 * n + num_rows, 2 * n]
+
+    @staticmethod
+    def forward(ctx, x, gain, epsilon):
+        n = x.shape[-1]
+        if gain.shape != (n,):
+            raise ValueError(f"x has rows of {n} elements")
+        scale = 1 / np.sqrt(row_dot(x, x) / n + epsilon)
+        unit = x * scale
+        ctx.save(unit, scale, gain)
+        return unit * gain
+
+    @staticmethod
+    def backward(ctx, g):
+        # With d = g gain:  dx = (d - u mean(d u)) / √(mean(x²) + ε),  dgain = Σ g u over all rows
+        unit, scale, gain = ctx.saved
+
+        def dx():
+            u = unit()
+            d = g * gain()
+            d -= u * (row_dot(d, u) / g.shape[-1])
+            d *= scale()
+            return d
+        return [dx, lambda: np.einsum("ni,ni->i", rows(g), rows(unit()))]
+
+
 def softmax(x: Tensor) -> Tensor:
     """Softmax over the last axis."""
     return Softmax.apply(x)
@@ -116,3 +153,8 @@ def log_softmax(x: Tensor) -> Tensor:
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, epsilon: float = 1e-5) -> Tensor:
     """x (..., n), every row brought to mean 0 and variance 1, then times gain plus bias (n,)."""
     return LayerNorm.apply(x, gain, bias, epsilon=epsilon)
+
+
+def rms_norm(x: Tensor, gain: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """x (..., n), every row divided by its root mean square, then times gain (n,)."""
+    return RMSNorm.apply(x, gain, epsilon=epsilon)

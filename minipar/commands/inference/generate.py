@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT",
                         help="a checkpoint of a GPT, or the folder of one")
     parser.add_argument("--prompt", action="append", metavar="TEXT",
-                        help=r"text to go on from; give it several times for several (a line break)")
+                        help="text to go on from; may be given several times (a line break)")
     parser.add_argument("--max-tokens", type=int, metavar="N",
                         help="tokens of each answer (100, or what the context has room for)")
     parser.add_argument("--samples", type=int, default=1, metavar="N",

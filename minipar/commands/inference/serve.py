@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a checkpoint of a GPT, or the folder of one")
     parser.add_argument("--host", default="127.0.0.1",
                         help="address to listen on (127.0.0.1: this machine only)")
-    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port; 0: any that is free (8000)")
+    parser.add_argument("--port", type=int, default=8000, metavar="N",
+                        help="port; 0: any that is free (8000)")
     add_scheduling(parser)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...autograd import Tensor
+from ...autograd import Tensor, swiglu
 from ...nn import GPT, MLP, Activation, Dropout, Module
 from .structured import Units, dead_units, masked_value, units_of
 
@@ -26,18 +26,27 @@ def remove_units(values: Mapping[str, np.ndarray], units: Units, removed: np.nda
     With `fold`, their constant outputs go into the bias of the next layer.  Do not fold the states
     of an optimizer.
     """
-    first, second, bias = (f"{units.first}.weight", f"{units.second}.weight",
-                           f"{units.first}.bias")
-    values = dict(values)
+    second, values = f"{units.second}.weight", dict(values)
     columns, rows = units.columns[removed].ravel(), units.rows[removed].ravel()
-    if fold:
-        constant = units.act(Tensor(values[bias][units.values[removed].ravel()])).data
+    if fold and f"{units.first}.bias" in values:        # without biases the constant is 0
+        constant = constant_outputs(values, units, removed)
         values[f"{units.second}.bias"] = (values[f"{units.second}.bias"]
                                           + constant @ values[second][rows])
-    values[first] = np.delete(values[first], columns, axis=1)
-    values[bias] = np.delete(values[bias], columns)
+    for first in units.firsts:
+        values[f"{first}.weight"] = np.delete(values[f"{first}.weight"], columns, axis=1)
+        if f"{first}.bias" in values:
+            values[f"{first}.bias"] = np.delete(values[f"{first}.bias"], columns)
     values[second] = np.delete(values[second], rows, axis=0)
     return values
+
+
+def constant_outputs(values: Values, units: Units, removed: np.ndarray) -> np.ndarray:
+    """The outputs of units without input, from their biases."""
+    own = units.values[removed].ravel()
+    bias = Tensor(values[f"{units.first}.bias"][own])
+    if units.gate is None:
+        return units.act(bias).data
+    return swiglu(Tensor(values[f"{units.gate}.bias"][own]), bias).data
 
 
 def removable(model: Module) -> list[tuple[Units, np.ndarray]]:

@@ -13,6 +13,9 @@ outputs its bias of v, because attention weights add up to 1.
 The score of a unit is ‖column‖ · ‖row‖, which is invariant to scaling the one up and the other
 down. After Li et al. 2017, Pruning filters for efficient convnets; Michel et al. 2019, Are sixteen
 heads really better than one?
+
+A neuron of SwiGLU has a column in two first layers, gate and fc: its score is the product of the
+three norms.
 """
 
 from collections.abc import Callable
@@ -25,6 +28,7 @@ from ... import autograd as ag
 from ...autograd import Tensor
 from ...backend import to_host
 from ...nn import GPT, MLP, Activation, Linear, Module
+from ...nn.gpt import GatedFeedForward
 from .distributed_topk import sortable_keys
 from .prune import check_amount
 
@@ -45,6 +49,12 @@ class Units:
     values: np.ndarray
     rows: np.ndarray
     act: Callable[[Tensor], Tensor]
+    gate: str | None = None             # of SwiGLU: another first layer, whose output is a factor
+
+    @property
+    def firsts(self) -> list[str]:
+        """The layers that have a unit's columns."""
+        return [self.first] if self.gate is None else [self.first, self.gate]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -76,14 +86,16 @@ def _(model: GPT) -> list[Units]:
     for i, block in enumerate(model.h):
         found.append(heads(f"h.{i}.attn", block.attn.num_heads, block.attn.num_kv_heads,
                            block.attn.c_proj.weight.shape[0] // block.attn.num_heads))
-        found.append(neurons(f"h.{i}.mlp.c_fc", f"h.{i}.mlp.c_proj", block.mlp.c_fc, ag.gelu))
+        gate = f"h.{i}.mlp.c_gate" if isinstance(block.mlp, GatedFeedForward) else None
+        found.append(neurons(f"h.{i}.mlp.c_fc", f"h.{i}.mlp.c_proj", block.mlp.c_fc, ag.gelu, gate))
     return found
 
 
-def neurons(first: str, second: str, layer: Linear, act: Callable[[Tensor], Tensor]) -> Units:
+def neurons(first: str, second: str, layer: Linear, act: Callable[[Tensor], Tensor],
+            gate: str | None = None) -> Units:
     """The units of `layer`, one for each output."""
     each = np.arange(layer.weight.shape[1])[:, None]
-    return Units("neurons", first, second, each, each, each, act)
+    return Units("neurons", first, second, each, each, each, act, gate)
 
 
 def heads(name: str, num_heads: int, kv_heads: int, width: int) -> Units:
@@ -108,10 +120,12 @@ def masked_value(model: Module, layer: str, name: str) -> np.ndarray:
 
 def unit_scores(model: Module, units: Units) -> np.ndarray:
     """‖column‖ · ‖row‖ of each unit: (units,)."""
-    into = masked_value(model, units.first, "weight")
     out = masked_value(model, units.second, "weight")
-    columns = np.linalg.norm(into[:, units.values], axis=(0, 2))
-    return columns * np.linalg.norm(out[units.rows], axis=(1, 2))
+    score = np.linalg.norm(out[units.rows], axis=(1, 2))
+    for first in units.firsts:
+        into = masked_value(model, first, "weight")
+        score = score * np.linalg.norm(into[:, units.values], axis=(0, 2))
+    return score
 
 
 def unit_masks(model: Module, amount: float, kinds: tuple[str, ...] = ("neurons", "heads"),
@@ -130,14 +144,17 @@ def unit_masks(model: Module, amount: float, kinds: tuple[str, ...] = ("neurons"
             continue
         number = min(round(amount * len(units)), len(units) - 1)
         removed = np.argsort(sortable_keys(score(model, units)), kind="stable")[:number]
-        mask(f"{units.first}.weight")[:, units.columns[removed].ravel()] = False
-        mask(f"{units.first}.bias")[units.columns[removed].ravel()] = False
+        for first in units.firsts:
+            mask(f"{first}.weight")[:, units.columns[removed].ravel()] = False
+            if f"{first}.bias" in own:
+                mask(f"{first}.bias")[units.columns[removed].ravel()] = False
         mask(f"{units.second}.weight")[units.rows[removed].ravel()] = False
     return masks
 
 
 def dead_units(model: Module, units: Units) -> np.ndarray:
     """Mark units with a constant output, or whose output is not used: (units,) bool."""
-    into = masked_value(model, units.first, "weight")
     out = masked_value(model, units.second, "weight")
-    return ~into[:, units.values].any((0, 2)) | ~out[units.rows].any((1, 2))
+    has_input = np.any([masked_value(model, first, "weight")[:, units.values].any((0, 2))
+                        for first in units.firsts], axis=0)
+    return ~has_input | ~out[units.rows].any((1, 2))

@@ -53,7 +53,10 @@ def check_context(model: GPT, batch: RowBatch) -> None:
 
 def embed(model: GPT, batch: RowBatch) -> Tensor:
     """The embeddings of words and positions: (1, T, d)."""
-    return model.wte(batch.ids) + ag.embedding(model.wpe.weight, batch.positions)
+    words = model.wte(batch.ids)
+    if model.config.rope is not None:
+        return words
+    return words + ag.embedding(model.wpe.weight, batch.positions)
 
 
 def run_blocks(blocks: Sequence[Block], x: Tensor, cache: KVCache, batch: RowBatch) -> Tensor:
@@ -79,6 +82,7 @@ def attend(attention: Attention, qkv: Tensor, cache: KVCache, layer: int,
            batch: RowBatch) -> Tensor:
     """Queries, keys and values (1, T, (h + 2 kv) n) → the attention over the cache (1, T, h n)."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
+    qkv = attention.turn(qkv, batch.positions)          # keys are turned before they are kept
     rows = qkv.data.reshape(qkv.shape[1], heads + 2 * kv_heads, -1)
     q, k, v = np.split(rows, [heads, heads + kv_heads], axis=1)
     out = cache.attend(layer, batch, q, k, v)

@@ -18,6 +18,7 @@ from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import GPT, MLP, Dropout, Linear, Module, Slab
+from ...nn.gpt import FeedForward, GatedFeedForward
 from ...nn.module_methods import check_initialized
 from ...number_formats import Format
 from ..conjugate import gather_from
@@ -177,15 +178,22 @@ def _split_mlp(model: MLP, split: TensorSplit) -> None:
                 retype(module, PartialDropout, tp=split.tp, total=width)
 
 
+def columns_of(mlp: FeedForward) -> list[Linear]:
+    """The layers of a block's MLP that are cut by columns."""
+    return [mlp.c_fc, mlp.c_gate] if isinstance(mlp, GatedFeedForward) else [mlp.c_fc]
+
+
 def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
     for block in model.h:
         split_attention(block.attn, split)
-        split_columns(block.mlp.c_fc, split)
+        for columns in columns_of(block.mlp):
+            split_columns(columns, split)
         split_rows(block.mlp.c_proj, split)
         retype(block.attn.attn_dropout, PartialDropout, tp=split.tp, total=None)
         if gather_again:
             retype(block.attn.c_attn, RegatheringColumnLinear)
-            retype(block.mlp.c_fc, RegatheringColumnLinear)
+            for columns in columns_of(block.mlp):
+                retype(columns, RegatheringColumnLinear)
     split_vocabulary(model.wte, split)
     if not model.config.tied:
         split_columns(model.lm_head, split)

@@ -11,16 +11,19 @@ from minipar.compress.pruning.saliency import magnitude
 from minipar.compress.pruning.shrink import remove_units, shrink, without_masks
 from minipar.compress.pruning.sparse import SparseLinear, TwoOfFourLinear, bitmap_bytes
 from minipar.compress.pruning.structured import unit_masks, unit_scores, units_of
-from minipar.nn import GPT, MLP, GPTConfig, Linear, Sequential
+from minipar.nn import GPT, MLP, GPTConfig, Linear, RopeConfig, Sequential
 from minipar.optim import AdamW
 
 DRAW = np.random.default_rng(0)
 X, IDS = DRAW.standard_normal((7, 12)), DRAW.integers(0, 11, (3, 6))
+LLAMA = {"norm": "rms", "mlp": "swiglu", "rope": RopeConfig(), "num_kv_heads": 2}
 MODELS = {
     "relu": (lambda: MLP([12, 10, 9, 5]), X), "tanh": (lambda: MLP([12, 10, 9, 5], "tanh"), X),
     "dropout": (lambda: MLP([12, 10, 5], "gelu", dropout=0.3), X),
     "gpt": (lambda: GPT(GPTConfig(11, 6, 2, 4, 16)), IDS),
     "grouped queries": (lambda: GPT(GPTConfig(11, 6, 2, 4, 16, num_kv_heads=2)), IDS),
+    "llama": (lambda: GPT(GPTConfig(11, 6, 2, 4, 16, bias=False, **LLAMA)), IDS),
+    "llama, biases": (lambda: GPT(GPTConfig(11, 6, 2, 4, 16, **LLAMA)), IDS),
     "one kv head": (lambda: GPT(GPTConfig(11, 6, 2, 4, 16, num_kv_heads=1, tied=False)), IDS)}
 
 
@@ -33,7 +36,8 @@ def new(kind):
 
 # A neuron with only its column masked outputs act(bias); or no layer uses its output.
 PARTS = {"all": lambda name: True, "columns": lambda name: name.endswith("weight"),
-         "columns alone": lambda name: name.endswith(("c_fc.weight", "c_attn.weight", "0.weight")),
+         "columns alone": lambda name: name.endswith(("c_fc.weight", "c_gate.weight",
+                                                       "c_attn.weight", "0.weight")),
          "rows alone": lambda name: name.endswith(("c_proj.weight", "2.weight", "3.weight"))}
 
 
