@@ -157,8 +157,9 @@ class Scheduler:
             num_known = len(request.sequences[0].tokens)
             num_tokens = int(min(num_known - len(hits) * self.config.block_size, budget))
             end = len(hits) * self.config.block_size + num_tokens
-            cut_short = self.config.policy == "prompts_first" and end < num_known
-            if cut_short or not self._fits(hits, end):
+            # alone, a preempted one may be computed in pieces: it may have outgrown the budget
+            is_split = self.config.policy == "prompts_first" and end < num_known
+            if is_split and self.running or not self._fits(hits, end):
                 break
             self._begin(step, self.waiting.popleft(), hits)
             budget -= self._take(step, request, num_tokens)

@@ -38,15 +38,20 @@ class Sequence:
     def copy_on_write(self, pool: BlockPool) -> tuple[int, int] | None:
         """Replace a shared, partly filled last block by one of its own: (from, to), or None.
 
-        The cache must copy the content before anything is written.
+        The cache must copy the content before anything is written.  A block that is not shared is
+        written in place; after a rewind it may still be in the prefix cache, and leaves it now.
         """
-        if not self.shares_last_block(pool):
+        if not self.num_computed % pool.block_size:
             return None
         last = self.num_computed // pool.block_size
-        shared, self.table[last] = self.table[last], pool.allocate()
-        pool.release(shared)
+        old = self.table[last]
+        if not self.shares_last_block(pool):
+            pool.forget(old)
+            return None
+        self.table[last] = pool.allocate()
+        pool.release(old)
         pool.num_copied += 1
-        return shared, self.table[last]
+        return old, self.table[last]
 
     def allocate(self, pool: BlockPool, num_tokens: int) -> list[int]:
         """Append the blocks that the next tokens need; return them.
@@ -76,10 +81,7 @@ class Sequence:
             raise ValueError(f"a sequence of {self.num_computed} computed tokens cannot go back "
                              f"to {num_tokens}")
         self.num_computed = num_tokens
-        freed = self._release(pool, keep=blocks_for(num_tokens, pool.block_size))
-        if num_tokens % pool.block_size and not self.shares_last_block(pool):
-            pool.forget(self.table[-1])         # its end will be overwritten
-        return freed
+        return self._release(pool, keep=blocks_for(num_tokens, pool.block_size))
 
     def release(self, pool: BlockPool) -> list[int]:
         """Give all blocks back, the last one first; return those that became free."""
