@@ -160,7 +160,8 @@ class Requests:
 
     def add(self, shape: int, argument: int) -> None:
         prompt = [(argument >> i & 1) for i in range(1 + argument % 11)]
-        request = Request(f"r{self.num_added}", prompt, 1 + shape % 16, 1 + argument // 8 % 3 // 2 * 2,
+        num_samples = 3 if argument // 8 % 3 == 2 else 1
+        request = Request(f"r{self.num_added}", prompt, 1 + shape % 16, num_samples,
                           salt="other" * (argument % 16 == 0))
         self.num_added += 1
         try:
@@ -223,4 +224,4 @@ def test_schedulers_keep_their_promises(policy, preempt_by, data):
         requests.step(255)
         requests.check()
     pools = requests.scheduler.pool, requests.scheduler.host_pool
-    assert all(sorted(pool.free) == list(range(config.num_blocks)) for pool in pools)
+    assert all(sorted(pool.free) == list(range(pool.num_blocks)) for pool in pools)

@@ -15,7 +15,7 @@ class SlotContents:
     def __init__(self, num_blocks: int, block_size: int):
         self.block_size = block_size
         self.device = [[None] * block_size for _ in range(num_blocks)]
-        self.host = [[None] * block_size for _ in range(num_blocks)]
+        self.host: list[list] = [[None] * block_size for _ in range(num_blocks)]
 
     def apply(self, step: Step) -> None:
         """Move blocks, then write what the step computes."""
@@ -23,6 +23,8 @@ class SlotContents:
                                       (step.swapped_in, self.host, self.device),
                                       (step.copied, self.device, self.device)):
             for old, new in pairs:
+                if target is self.host and new == len(target):      # the host's pool has grown
+                    target.append([])
                 target[new] = list(source[old])
         for request, start, num_tokens, _ in step.scheduled:
             for sequence in request.sequences:
@@ -75,5 +77,5 @@ def check_scheduler(scheduler: Scheduler) -> None:
     assert len(scheduler.running) <= (scheduler.config.max_requests or len(requests))
     for sequence in (each for request in requests for each in request.sequences):
         size, capacity = scheduler.config.block_size, len(sequence.table)
-        assert 0 <= capacity * size - sequence.num_computed < size     # less than one block of waste
+        assert 0 <= capacity * size - sequence.num_computed < size      # waste below one block
         assert sequence.num_computed <= len(sequence.tokens)

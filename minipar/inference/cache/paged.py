@@ -58,7 +58,11 @@ class PagedKVCache:
         return self.data.nbytes
 
     def apply(self, swapped_out: Pairs, swapped_in: Pairs, copied: Pairs) -> None:
-        """Move blocks as a Step says, before anything is written in that step."""
+        """Move blocks as a Step says, before anything is written in that step.
+
+        The host's blocks become more if the step needs them.
+        """
+        self._grow_host(1 + max((new for _, new in swapped_out), default=-1))
         for pairs, source, target in ((swapped_out, self.data, self.host),
                                       (swapped_in, self.host, self.data),
                                       (copied, self.data, self.data)):
@@ -69,6 +73,13 @@ class PagedKVCache:
                 elif is_host(content) and not is_host(target):
                     content = np.asarray(content, like=target)
                 target[:, :, new] = content
+
+    def _grow_host(self, num_blocks: int) -> None:
+        missing = num_blocks - self.host.shape[2]
+        if missing > 0:
+            more = np.full_like(self.host, np.nan,
+                                shape=(*self.host.shape[:2], missing, *self.host.shape[3:]))
+            self.host = np.concatenate([self.host, more], axis=2)
 
     def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""

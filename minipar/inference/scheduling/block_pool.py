@@ -72,6 +72,12 @@ class BlockPool:
             raise OutOfBlocks(f"{num_blocks} blocks are needed, and {len(self.free)} of "
                               f"{self.num_blocks} are free")
 
+    def grow_to(self, num_free: int) -> None:
+        """Append new blocks until `num_free` are free."""
+        for block in range(self.num_blocks, self.num_blocks + num_free - len(self.free)):
+            self.ref_counts.append(0)
+            self.free[block] = None
+
     def allocate(self) -> int:
         """Take the block at the front of the free queue; what it held is forgotten."""
         self.require(1)

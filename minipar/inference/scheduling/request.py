@@ -39,6 +39,11 @@ class Request:
         """Known tokens of each sequence that are not computed yet."""
         return self.sequences[0].num_pending
 
+    @property
+    def num_blocks(self) -> int:
+        """The blocks that it has now, shared ones once."""
+        return len({block for sequence in self.sequences for block in sequence.table})
+
     def outputs(self, sequence: Sequence) -> list[int]:
         """The tokens that a sequence of this request has got after the prompt."""
         return sequence.tokens[len(self.prompt):]

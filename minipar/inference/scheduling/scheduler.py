@@ -126,6 +126,8 @@ class Scheduler:
         self.running.remove(request)
         step.preempted.append(request)
         if self.config.preempt_by == "swap" or len(request.sequences) > 1:
+            # several may be swapped out at once, and have more blocks than the device together
+            self.host_pool.grow_to(request.num_blocks)
             moved, freed = request.move(self.pool, self.host_pool)
             step.swapped_out, step.freed = step.swapped_out + moved, step.freed + freed
             self.swapped.insert(0, request)     # it was admitted before the other swapped ones
@@ -138,8 +140,7 @@ class Scheduler:
         while self.swapped:
             request = self.swapped[0]
             num_tokens = self._share_of(request, budget)
-            blocks = len({block for sequence in request.sequences for block in sequence.table})
-            needed = blocks + request.missing_blocks(self.host_pool, num_tokens)
+            needed = request.num_blocks + request.missing_blocks(self.host_pool, num_tokens)
             if not num_tokens or needed > len(self.pool.free):
                 break
             self.running.append(self.swapped.pop(0))
