@@ -3,10 +3,13 @@
 import pytest
 
 from minipar.inference.scheduling import (
+    BlockPool,
     Request,
     RequestTooLarge,
     Scheduler,
     SchedulerConfig,
+    Sequence,
+    prefix_keys,
 )
 
 
@@ -81,3 +84,30 @@ def test_no_blocks_of_another_salt_are_used():
         scheduler.add(Request("A", [1] * 9, 1, salt=salt))
         hits.append(len(run_step(scheduler).hits))
     assert hits == [0, 1, 0, 1]
+
+
+def test_a_preempted_request_that_outgrew_the_budget_comes_back_in_pieces():
+    scheduler = Scheduler(SchedulerConfig(6, 2, token_budget=4, policy="prompts_first"))
+    for name in "AB":
+        scheduler.add(Request(name, [1] * 4, 8))
+    steps = []
+    while scheduler.has_requests:
+        assert len(steps) < 40
+        steps.append(run_step(scheduler))
+    assert [request.name for step in steps for request in step.preempted] == ["B"]
+    assert [each.num_tokens for step in steps[9:] for each in step.scheduled][:3] == [4, 3, 1]
+    assert is_empty(scheduler)
+
+
+def test_a_rewound_block_leaves_the_prefix_cache_when_it_is_overwritten():
+    pool = BlockPool(4, 2)
+    first = Sequence("first", [1, 2])
+    first.allocate(pool, 2)
+    first.num_computed = 2
+    first.register(pool, 0)
+    second = first.fork(pool, "second")
+    second.rewind(pool, 1)                      # shared with the first, so still cached
+    first.release(pool)
+    assert pool.longest_prefix(prefix_keys([1, 2], 2)) == second.table      # 2 is still in its slot
+    assert second.copy_on_write(pool) is None   # now 2 will be overwritten
+    assert not pool.longest_prefix(prefix_keys([1, 2], 2))
