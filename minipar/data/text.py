@@ -75,6 +75,10 @@ class CharacterVocabulary:
     def __len__(self) -> int:
         return len(self.characters)
 
+    def description(self) -> str:
+        """What a checkpoint keeps of it."""
+        return self.characters
+
     def encode(self, text: str) -> np.ndarray:
         """The ids of a text: (len(text),) int64.  Raises ValueError for an unknown character."""
         codes = _code_points(text)
