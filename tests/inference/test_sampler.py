@@ -72,6 +72,10 @@ def test_logprobs_are_the_models():
 @pytest.mark.parametrize(("values", "message"), [
     ({"temperature": -1}, "temperature must be at least 0, not -1"),
     ({"top_p": 0}, r"top_p must be in \(0, 1\], not 0"),
+    ({"top_k": 2.5}, "top_k must be an integer, not 2.5"),
+    ({"seed": None}, "seed must be an integer, not None"),
+    ({"temperature": "hot"}, "temperature must be a number, not 'hot'"),
+    ({"top_p": True}, "top_p must be a number, not True"),
     ({"top_k": -2}, "top_k must be at least 1, or 0 for all tokens, not -2"),
     ({"min_p": 1.5}, r"min_p must be in \[0, 1\], not 1.5"),
     ({"repetition_penalty": 0}, "repetition_penalty must be above 0, not 0"),

@@ -19,6 +19,7 @@ Keskar et al. 2019 (repetition penalty); Holtzman et al. 2020 (top-p); Nguyen et
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,11 @@ class SamplingParams:
     seed: int = 0
 
     def __post_init__(self):
+        for each in fields(self):
+            value, is_integer = getattr(self, each.name), each.name in ("top_k", "seed")
+            if isinstance(value, bool) or not isinstance(value, Integral if is_integer else Real):
+                raise ValueError(f"{each.name} must be {'an integer' if is_integer else 'a number'}"
+                                 f", not {value!r}")
         for name, valid, expected in (
                 ("temperature", self.temperature >= 0, "at least 0"),
                 ("top_k", self.top_k >= 0, "at least 1, or 0 for all tokens"),
