@@ -27,6 +27,8 @@ COMMANDS = {
     "train": Command("train", "train a GPT or an MLP, on any mesh of ranks"),
     "evaluate": Command("evaluate", "run a checkpoint, plain or compressed, on data it has not "
                         "seen", True),
+    "convert": Command("inference.convert", "read a model of Hugging Face's files, GPT-2 or Llama, "
+                       "or write one", True),
     "quantize": Command("compress.quantize", "store the weights of a checkpoint in few bits", True),
     "prune": Command("compress.prune", "remove weights, or whole neurons and heads, from a "
                      "checkpoint", True),

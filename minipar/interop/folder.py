@@ -8,6 +8,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,6 @@ def untied_if_different(layout: Layout, arrays: Arrays, sizes: Any) -> Any:
     read = arrays.get(layout.prefix + embedding) or arrays.get(embedding)
     if read is None or np.array_equal(arrays["lm_head.weight"](), read()):
         return sizes
-    from dataclasses import replace
     return replace(sizes, tied=False)
 
 

@@ -15,6 +15,7 @@ from ..checkpoint import Checkpoint, CheckpointError
 from ..checkpoint.rules import FLAG, REAL, RECORD, TEXT, Rule, fault, number, one_of, whole
 from ..compress.distillation.feature_loss import DISTANCES
 from ..compress.pruning.prune import METHODS, SCOPES
+from ..data import vocabulary_of
 from ..launcher import UsageError
 from ..nn import MLP, Module
 from .check import check_value
@@ -32,8 +33,9 @@ GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1)
              "mlp?": one_of("gelu", "swiglu"), "rope?": TEXT, "bias?": FLAG}
 KINDS = ("norm", "norm_epsilon", "mlp", "rope", "bias")     # older checkpoints lack these
 MLP_SIZES = {"sizes": [whole(1)]}
-VOCABULARY = Rule("characters in order, each once", lambda value: isinstance(value, str)
-                  and value == "".join(sorted(set(value))) != "" and not SURROGATE.search(value))
+VOCABULARY = Rule("characters in order, each once, or a tokenizer", lambda value: isinstance(
+    value, dict) or isinstance(value, str)
+    and value == "".join(sorted(set(value))) != "" and not SURROGATE.search(value))
 MODEL = {"data": TEXT, "data_path?": TEXT, "data_seed?": whole(0), "vocabulary?": VOCABULARY,
          "model": RECORD, "dtype": one_of("float32", "float64"), "seed": whole(0),
          "config": RECORD, "compression?": [{"kind": TEXT}]}
@@ -51,9 +53,14 @@ RUN = {"step": whole(0), "losses": [REAL], "optimizer?": one_of(*OPTIMIZERS), "u
 def check_description(found: dict[str, Any]) -> None:
     """Raise CheckpointError unless a description is sound."""
     refuse(fault(found, MODEL) or fault(found["model"], sizes_of_kind(found), "model"))
-    characters, size = found.get("vocabulary") or "", found["model"].get("vocab_size", 0)
-    if len(characters) != size:
-        refuse(f"model.vocab_size is {size}, but the vocabulary has {len(characters)} characters")
+    described, size = found.get("vocabulary") or "", found["model"].get("vocab_size", 0)
+    try:
+        num_tokens = len(vocabulary_of(described)) if described else 0
+    except ValueError as error:
+        refuse(str(error))
+    if num_tokens != size:
+        refuse(f"model.vocab_size is {size}, but the vocabulary has {num_tokens} "
+               f"{'characters' if isinstance(described, str) else 'tokens'}")
     config_of(found)
 
 

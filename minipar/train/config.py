@@ -58,7 +58,7 @@ class ModelConfig:
 class RecordedData:
     """The entries of a checkpoint about the data of the training."""
 
-    vocabulary: str | None = None       # the characters of the text
+    vocabulary: str | dict | None = None    # characters, or as `data.vocabulary_of` reads it
     seed: int | None = None             # that made the synthetic language
     source: str | None = None           # what --data was …
     path: str | None = None             # … and where that file was

@@ -18,7 +18,7 @@ from ..compress.load import load_model
 from ..compress.pruning.serialization import KIND as PRUNED
 from ..compress.pruning.serialization import compact, expand
 from ..compress.quantization.layers import QuantizedLayer
-from ..data import CharacterVocabulary
+from ..data import Vocabulary
 from ..launcher import UsageError
 from ..nn import MLP, Activation, Module
 from .checkpoint_schema import (
@@ -162,7 +162,7 @@ def task_of(saved: files.Checkpoint, **changes: Any) -> Task:
 
 
 def save_model(folder: str | Path, model: Module, data: str | Path,
-               vocabulary: CharacterVocabulary | None = None,
+               vocabulary: Vocabulary | None = None,
                state: Mapping[str, np.ndarray] | None = None,
                masks: Mapping[str, np.ndarray] | None = None, seed: int = 0) -> Path:
     """Write a GPT or an MLP so that every command takes it; return the path of the file.
@@ -197,7 +197,7 @@ def save_model(folder: str | Path, model: Module, data: str | Path,
     return files.save(Path(folder), saved)
 
 
-def config_for(model: Module, data: str, vocabulary: CharacterVocabulary | None,
+def config_for(model: Module, data: str, vocabulary: Vocabulary | None,
                seed: int) -> TrainConfig:
     """The configuration that makes such a model.  Raises ValueError if none does."""
     if isinstance(model, MLP) != (data == "digits"):
@@ -205,6 +205,6 @@ def config_for(model: Module, data: str, vocabulary: CharacterVocabulary | None,
                          '"digits", a GPT a text')
     if any(isinstance(m, Activation) and m.kind != "relu" for _, m in model.named_modules()):
         raise ValueError("the MLPs of minipar's commands have relu between their layers")
-    recorded = RecordedData(vocabulary and vocabulary.characters)
+    recorded = RecordedData(None if vocabulary is None else vocabulary.description())
     return TrainConfig(data=DataConfig(data, recorded=recorded)).updated(
         seed=seed, **sizes_as_options(describe_model(model)))

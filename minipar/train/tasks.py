@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..autograd import no_grad
-from ..data import Batches, CharacterVocabulary, TextBatches, digits
+from ..data import Batches, CharacterVocabulary, TextBatches, digits, vocabulary_of
 from ..inference import generate
 from ..launcher import UsageError
 from ..nn import GPT, MLP, Module
@@ -69,10 +69,12 @@ class LanguageTask(Task):
 
     def __init__(self, config: TrainConfig):
         self.config = config
-        self.target = "token" if config.data.source == "synthetic" else "character"
         known = config.data.recorded.vocabulary
-        self.vocabulary = CharacterVocabulary(known) if known \
+        self.vocabulary = vocabulary_of(known) if known \
             else CharacterVocabulary.from_text(self.corpus.text)
+        has_characters = isinstance(self.vocabulary, CharacterVocabulary)
+        self.target = "character" if has_characters and config.data.source != "synthetic" \
+            else "token"
         self.sizes = gpt_config(config, len(self.vocabulary))
         self.targets_per_sample = config.model.context
         if not known:
@@ -88,12 +90,20 @@ class LanguageTask(Task):
     @cached_property
     def ids(self) -> np.ndarray:
         """The text as tokens.  Raises UsageError for characters that the vocabulary lacks."""
+        if not isinstance(self.vocabulary, CharacterVocabulary):
+            return self._encoded()
         unknown = sorted(set(self.corpus.text) - set(self.vocabulary.characters))
         if unknown:
             raise UsageError(f"--data {self.config.data.source} has {len(unknown)} characters that "
                              f"the model does not know, {''.join(unknown)[:20]!r}: give a text of "
                              f"the {len(self.vocabulary)} characters it was trained on")
         return self.vocabulary.encode(self.corpus.text)
+
+    def _encoded(self) -> np.ndarray:
+        try:
+            return self.vocabulary.encode(self.corpus.text)
+        except ValueError as error:
+            raise UsageError(f"--data {self.config.data.source}: {error}") from error
 
     @cached_property
     def batches(self) -> TextBatches:
@@ -121,7 +131,7 @@ class LanguageTask(Task):
 
     def describe(self) -> dict:
         return {"data": self.config.data.source, "data_path": path_of(self.config),
-                "data_seed": data_seed(self.config), "vocabulary": self.vocabulary.characters,
+                "data_seed": data_seed(self.config), "vocabulary": self.vocabulary.description(),
                 "model": sizes_of_gpt(self.sizes)}
 
     def example_inputs(self) -> np.ndarray:
