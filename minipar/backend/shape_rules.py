@@ -169,6 +169,12 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         raise TypeError(f"{dtype} cannot be put into {dst.dtype} by casting {casting!r}")
 
 
+def picks_elements(index: tuple, ndim: int) -> bool:
+    """True if `index` is an array of integers for each axis: x[rows, columns]."""
+    return len(index) == ndim > 1 and all(
+        getattr(part, "dtype", np.dtype(bool)).kind in "iu" and part.shape for part in index)
+
+
 def _take(a, indices, axis=None, out=None, mode="raise"):
     shape = np.shape(indices)
     if axis is not None:
@@ -227,6 +233,7 @@ CREATORS: dict[Callable, Callable] = {
         like.new_array(shape, dtype))),
     np.full: lambda like, shape, fill_value, dtype=None, **options: (
         like.new_array(shape, dtype or np.asarray(fill_value).dtype)),
+    np.arange: lambda like, *bounds, dtype=int: like.new_array(len(range(*bounds)), dtype),
     np.asarray: _asarray, np.ascontiguousarray: partial(_asarray, contiguous=True),
 }
 HANDLERS: dict[Callable, Callable] = {
