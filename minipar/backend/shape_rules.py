@@ -169,12 +169,6 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         raise TypeError(f"{dtype} cannot be put into {dst.dtype} by casting {casting!r}")
 
 
-def picks_elements(index: tuple, ndim: int) -> bool:
-    """True if `index` is an array of integers for each axis: x[rows, columns]."""
-    return len(index) == ndim > 1 and all(
-        getattr(part, "dtype", np.dtype(bool)).kind in "iu" and part.shape for part in index)
-
-
 def _take(a, indices, axis=None, out=None, mode="raise"):
     shape = np.shape(indices)
     if axis is not None:

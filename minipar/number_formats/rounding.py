@@ -67,8 +67,9 @@ def count_by_adder(size: Array, scale: Array, e_min: int, mantissa_bits: int) ->
 def copy_sign(size: Array, signed: Array, out: Array) -> None:
     """Each `size` ≥ 0 with the sign of `signed`, into `out`: by its bit (np.copysign is slow)."""
     _, word = FLOATS[size.dtype]
-    sign = signed.view(word) & (1 << 8 * word.itemsize - 1)
-    np.bitwise_or(size.view(word), sign, out=out.view(word))
+    bits = out.view(word)
+    np.bitwise_and(signed.view(word), 1 << 8 * word.itemsize - 1, out=bits)
+    bits |= size.view(word)
 
 
 def nearest_by_bits(bits: Array, drop: int) -> Array:
