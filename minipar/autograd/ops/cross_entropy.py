@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...backend import Array, cache_blocks, check_ids, is_host
+from ...backend import Array, check_ids, is_host
 from ..function import Function
 from ..tensor import Tensor
 from .elementwise import rows
@@ -28,25 +28,23 @@ class CrossEntropy(Function):
     def forward(ctx, logits, targets, loss_divisor, ignore_index):
         if targets.shape != logits.shape[:-1] or targets.dtype.kind not in "iu":
             raise ValueError("targets are one class number for each row of logits")
-        x, targets = rows(logits), targets.reshape(-1)
+        d, targets = rows(logits), targets.reshape(-1)
         counts = targets != ignore_index
         if not (is_host(counts) and counts.all()):
-            x = np.where(counts[:, None], x, 0)     # ignored rows may hold anything, NaN too
+            d = np.where(counts[:, None], d, 0)     # ignored rows may hold anything, NaN too
             targets = np.where(counts, targets, 0)
-        check_ids(targets, x.shape[1], "targets")
-        d, losses = np.empty_like(x), np.empty_like(x, shape=targets.size)
-        for x_, d_, losses_, targets_, counts_ in cache_blocks(x, d, losses, targets, counts):
-            at_targets = np.arange(targets_.size, like=targets_), targets_      # one of each row
-            np.subtract(x_, x_.max(axis=-1, keepdims=True), out=d_)
-            target_logits = d_[at_targets]
-            np.exp(d_, out=d_)
-            total = row_sum(d_)
-            np.subtract(np.log(total[:, 0]), target_logits, out=losses_)
-            if ctx.needs_grad[0]:
-                d_ *= counts_[:, None] / (total * loss_divisor)
-                d_[at_targets] -= counts_ / loss_divisor
-        ctx.save(d.reshape(logits.shape))
-        return np.sum(losses * counts) / loss_divisor
+        check_ids(targets, d.shape[1], "targets")
+        at_targets = np.arange(targets.size, like=targets), targets     # one element of each row
+        d = d - d.max(axis=-1, keepdims=True)
+        target_logits = d[at_targets]
+        np.exp(d, out=d)
+        total = row_sum(d)
+        loss = np.sum((np.log(total[:, 0]) - target_logits) * counts) / loss_divisor
+        if ctx.needs_grad[0]:
+            d *= counts[:, None] / (total * loss_divisor)
+            d[at_targets] -= counts / loss_divisor
+            ctx.save(d.reshape(logits.shape))
+        return loss
 
     @staticmethod
     def backward(ctx, g):
