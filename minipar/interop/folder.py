@@ -4,6 +4,8 @@
     model.safetensors                the weights; or several files and …
     model.safetensors.index.json     … which of them has which weight
     vocab.json, merges.txt           GPT-2's tokenizer, if there
+
+Nothing is a pickle, so reading runs no program.
 """
 
 import json

@@ -3,6 +3,8 @@
     transformer.h.0.attn.c_attn.weight     as h.0.attn.c_attn.weight; the prefix may be missing
     transformer.h.0.attn.bias              a mask in old files, no weight
     lm_head.weight                         of untied models, (vocabulary, width)
+
+Radford et al. 2019.
 """
 
 import re
