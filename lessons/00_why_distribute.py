@@ -23,12 +23,12 @@ from minipar.backend.shape_array import ShapeArray
 from minipar.comm import Communicator
 from minipar.comm.collectives import sum_over_ranks
 from minipar.data import shard_range
+from minipar.formulas.activations import gpt_activations
 from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.data.ddp_graph import all_reduce_gradients
-from minipar.plan.activations import gpt_activations
 from minipar.viz.device_limits import Requirement, draw_device_limits
 
 # The device of this lesson: 80 GB of memory and 312 TFLOP/s (16-bit), of which a good program

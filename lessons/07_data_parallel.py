@@ -25,13 +25,13 @@ from support.observed_step import ring_hook
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_gather, chunk_bounds, sum_over_ranks
 from minipar.comm.trace import Trace
+from minipar.formulas.data_parallel import bytes_per_step, data_parallel_bytes
 from minipar.launcher import launch, simulate
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.data.classic_data_parallel import DataParallel
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.plan.data_parallel import bytes_per_step, data_parallel_bytes
 from minipar.viz import draw_rank_traffic
 
 CONFIG = GPTConfig(vocab_size=32, context=8, num_layers=2, num_heads=2, width=32)

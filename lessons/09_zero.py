@@ -16,13 +16,13 @@ from support.kit import Lesson, Row, number
 from support.observed_step import STATES, Step, observe, ring_hook, total
 
 from minipar.comm import Communicator
+from minipar.formulas.data_parallel import paper_bytes
 from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig, Linear
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.zero.zero1 import ZeRO1
 from minipar.parallel.zero.zero2 import ZeRO2
 from minipar.parallel.zero.zero3 import ZeRO3
-from minipar.plan.data_parallel import paper_bytes
 from minipar.viz.memory_timeline import draw_memory_timeline
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=4, num_heads=4, width=48, tied=False)

@@ -22,12 +22,12 @@ from support.kit import Lesson, Row, number
 from support.observed_step import STATES, observe, ring_hook
 
 from minipar.comm import Communicator
+from minipar.formulas.data_parallel import bytes_per_step, memory_per_rank, paper_bytes, units_of
 from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig, Module
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.strategies import shard_by_block
 from minipar.parallel.zero.fsdp import FullyShardedDataParallel, fully_shard
-from minipar.plan.data_parallel import bytes_per_step, memory_per_rank, paper_bytes, units_of
 from minipar.viz.memory_timeline import draw_memory_timeline
 
 CONFIG = GPTConfig(vocab_size=64, context=32, num_layers=6, num_heads=4, width=48, tied=False)

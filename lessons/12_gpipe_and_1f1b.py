@@ -23,6 +23,7 @@ from support.pipeline_runs import distance, from_rank_0, gradients, run, serial,
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_object
 from minipar.comm.simulated.topology import Link
+from minipar.formulas import pipelines
 from minipar.launcher import launch
 from minipar.nn import MLP
 from minipar.parallel.pipeline.schedule.actions import Action, Schedule
@@ -32,7 +33,6 @@ from minipar.parallel.pipeline.schedule.schedules import gpipe, one_f_one_b
 from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate
 from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.parallel.strategy import Microbatch
-from minipar.plan import pipelines as plan
 from minipar.viz.pipeline import draw_pipelines
 
 WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
@@ -69,7 +69,7 @@ def main(comm: Communicator) -> None:
             activations, "B"))], f"on this rank, s = {s}")
     rows, drawn = [], {}
     for name, (_, _, timeline, _) in runs.items():
-        formula = plan.bubble(name, p, M, Times()).of_total
+        formula = pipelines.bubble(name, p, M, Times()).of_total
         idle = from_rank_0(comm, timeline and bubble(timeline).of_total)
         took = from_rank_0(comm, timeline and timeline.makespan())
         schedule, placement = make_schedule(name, p, M)

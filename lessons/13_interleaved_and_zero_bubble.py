@@ -33,12 +33,12 @@ from support.pipeline_runs import (
 
 from minipar.comm import Communicator
 from minipar.comm.simulated.topology import Link
+from minipar.formulas import pipelines
 from minipar.launcher import launch
 from minipar.nn import MLP
 from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times
 from minipar.parallel.strategy import Microbatch
-from minipar.plan import pipelines as plan
 from minipar.viz.pipeline import draw_pipelines
 
 WIDTH, LAYERS, ROWS, FLOAT = 128, 4, 64, 8      # layers of each rank; samples of a microbatch
@@ -148,7 +148,7 @@ def main(comm: Communicator) -> None:
     expected_loss, expected = serial(MLP(shapes).initialize(0, np.float64), batches)
     runs = {name: run(comm, name, MLP(shapes).initialize(0, np.float64), batches)
             for name in TITLES}
-    formula = {name: plan.bubble(name, p, m, Times().shared(v), v).of_ideal
+    formula = {name: pipelines.bubble(name, p, m, Times().shared(v), v).of_ideal
                for name, v in STAGES.items()}
     schedules_alone(lesson, formula, p, m)
     check_gradients(lesson, runs, expected_loss, expected)

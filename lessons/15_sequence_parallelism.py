@@ -20,11 +20,11 @@ from support.measuring import counted
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import all_reduce, sum_over_ranks
+from minipar.formulas.activations import layer_activations
 from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.tensor.apply import parallelize
-from minipar.plan.activations import layer_activations
 from minipar.random import training_step
 from minipar.viz import draw_stacked_bars
 

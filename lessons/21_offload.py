@@ -28,6 +28,7 @@ from minipar.backend.mapped_file import MappedFile
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.simulated.copy_stream import copy_streams
 from minipar.comm.simulated.topology import Link
+from minipar.formulas.activations import gpt_activations
 from minipar.inference import generate
 from minipar.launcher import launch, simulate
 from minipar.memory.ledger import Ledger
@@ -35,7 +36,6 @@ from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
 from minipar.parallel.strategies import shard_by_block
-from minipar.plan.activations import gpt_activations
 from minipar.viz import draw_timeline, side_by_side
 
 CONFIG = GPTConfig(vocab_size=64, context=64, num_layers=4, num_heads=4, width=64, tied=False)

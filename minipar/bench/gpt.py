@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from ..backend.malloc import keep_freed_memory
+from ..formulas.activations import gpt_activations
 from ..memory.ledger import Ledger
 from ..nn import GPT, GPTConfig
 from ..optim import AdamW
-from ..plan.activations import gpt_activations
 from .baselines.numpy_gpt import NumpyGPT
 from .timing import (
     Row,

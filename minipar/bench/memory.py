@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 from ..backend.malloc import keep_freed_memory
 from ..backend.mapped_file import MappedFile
+from ..formulas.activations import gpt_activations
 from ..memory.ledger import Ledger
 from ..memory.offload.activations import OffloadActivations
 from ..memory.remat.plans import rematerialize, rematerialize_attention
 from ..memory.remat.policies import plan_policy
 from ..nn import GPT
-from ..plan.activations import gpt_activations
 from ..precision import precision_preset, set_precision
 from .gpt import BATCH, CONFIG, make_batch, make_step
 from .timing import Row, interleave, medians, milliseconds

@@ -15,6 +15,7 @@ from pathlib import Path
 from .. import viz
 from ..atomic_files import write_text
 from ..comm.simulated.topology import Link
+from ..formulas import pipelines as predict
 from ..launcher import UsageError
 from ..parallel.pipeline.schedule.actions import Placement, Schedule
 from ..parallel.pipeline.schedule.csv import from_csv, to_csv
@@ -24,7 +25,6 @@ from ..parallel.pipeline.schedule.schedules import placement_of
 from ..parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate, simulate_until
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.pipeline.schedule.validate import find_fault
-from ..plan import pipelines as predict
 from ..units import in_bytes, time_unit
 from .tables import Output, Shown, Table
 

@@ -4,7 +4,7 @@
     strategy = make_strategy("zero1", model, DeviceMesh(comm, dp=2, tp=2))
     strategy = make_strategy("ddp", model, DeviceMesh(comm, pp=4), schedule="1f1b")
 
-The choices of `minipar train`, the formulas of `plan/data_parallel.py`, the tests and the page of
+The choices of `minipar train`, the costs of `formulas/data_parallel.py`, the tests and the page of
 compositions follow from the table.
 """
 

@@ -13,6 +13,8 @@ from minipar.comm.cost.traffic import bytes_by_axis
 from minipar.comm.mesh import DeviceMesh
 from minipar.comm.simulated.topology import Link
 from minipar.compress.quantization.int_matmul import EXACT, LARGEST
+from minipar.formulas.activations import gpt_activations, layer_activations
+from minipar.formulas.data_parallel import bytes_per_step, memory_per_rank, units_of
 from minipar.launcher import simulate
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.nn import GPT, GPTConfig
@@ -22,8 +24,6 @@ from minipar.parallel.pipeline.schedule.simulate import simulate as play
 from minipar.parallel.strategies import make_hybrid
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
-from minipar.plan.activations import gpt_activations, layer_activations
-from minipar.plan.data_parallel import bytes_per_step, memory_per_rank, units_of
 from tests.lessons.test_answers import ROOT, says
 
 sys.path.insert(0, str(ROOT / "lessons"))

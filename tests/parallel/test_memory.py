@@ -9,10 +9,10 @@ import pytest
 from minipar.autograd import no_grad
 from minipar.backend import observing_allocations
 from minipar.comm import Cluster
+from minipar.formulas.data_parallel import memory_per_rank, units_of
 from minipar.nn import GPT
 from minipar.optim import SGD
 from minipar.parallel.strategies import STRATEGIES
-from minipar.plan.data_parallel import memory_per_rank, units_of
 from minipar.testing import worlds
 from tests.support.cases import ALL, MODELS, Case, train
 from tests.support.measured_step import CONFIGS, recorded, step

@@ -25,7 +25,7 @@ ALLOWED = {     # what each room may import, itself apart
     "memory": {*LOW, "autograd", "nn", "optim"},
     "parallel": {*LOW, "autograd", "nn", "optim", "comm", "memory"},
     "precision": {*LOW, "autograd", "nn", "comm"},      # comm: an overflow on any rank
-    "plan": {*LOW, "autograd", "nn", "comm", "memory", "parallel"},
+    "formulas": {*LOW, "autograd", "nn", "comm", "memory", "parallel"},
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
     "inference": {*LOW, "autograd", "nn", "comm", "parallel"},

@@ -17,9 +17,7 @@ from itertools import groupby
 
 import numpy as np
 
-from minipar.memory.remat.plans import Plan, parts_of
-from minipar.parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
-from minipar.plan.data_parallel import (
+from minipar.formulas.data_parallel import (
     all_gather_elements,
     all_reduce_elements,
     even,
@@ -27,7 +25,9 @@ from minipar.plan.data_parallel import (
     peak_whole_gradients,
     reduce_scatter_elements,
 )
-from minipar.plan.rematerialization import backward_steps
+from minipar.formulas.rematerialization import backward_steps
+from minipar.memory.remat.plans import Plan, parts_of
+from minipar.parallel.pipeline.schedule.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Action
 
 Uses = Mapping[int, Sequence[str]]      # for each stage the names of its units
 

@@ -8,11 +8,11 @@ from html.parser import HTMLParser
 
 import pytest
 
+from minipar.formulas import pipelines as predict
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.metrics import bubble, peak_memory
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
-from minipar.plan import pipelines as predict
 from minipar.viz import write_schedule_page
 from minipar.viz.schedule_page import tabulate
 

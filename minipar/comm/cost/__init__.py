@@ -10,7 +10,7 @@ between nodes.  A simulated cluster knows its links; on a real machine `measure`
 them.  `predict` is written independently of the collectives' code, as the messages of each round,
 so that tests compare it with the messages counted on the simulated cluster.
 
-    model, schedules, predict, textbook     what a collective costs
+    model, rounds, predict, textbook        what a collective costs
     network, choose, auto                   which algorithm "auto" takes
     measure, fit, calibration               the same, measured on a real machine
     traffic                                 bytes counted from a trace, for each axis of a mesh

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..collectives.all_reduce import BLOCK_BYTES
 from ..collectives.broadcast import best_num_segments
-from . import schedules
+from . import rounds
 from .model import Cost, Round, critical
 
 
@@ -27,7 +27,7 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
     ring.  Counts are for root 0; without `counts` they hold for any.  Raises ValueError for an
     unknown operation or algorithm.
     """
-    node_sizes = schedules.fill(p, ranks_per_node or max(p, 1))
+    node_sizes = rounds.fill(p, ranks_per_node or max(p, 1))
     return critical(rounds_of(operation, algorithm, p, n, itemsize, counts, num_segments,
                               node_sizes, block_bytes), p, itemsize)
 
@@ -43,7 +43,7 @@ def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
     """
     if p < 1 or n < 0:
         raise ValueError(f"p={p}, n={n}: give at least 1 rank and no negative length")
-    pieces = schedules.cut(n, p) if counts is None or operation == "all_to_all" else list(counts)
+    pieces = rounds.cut(n, p) if counts is None or operation == "all_to_all" else list(counts)
     call = Call(p, n, itemsize, counts, pieces, num_segments, node_sizes or [p], block_bytes)
     if algorithm not in ROUNDS.get(operation, {}):
         raise ValueError(f"no cost is known of {operation} by {algorithm!r}: choose from "
@@ -54,7 +54,7 @@ def rounds_of(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
 def segments(p: int, n: int, itemsize: int, num_segments: int | None) -> list[int]:
     """The lengths of a pipelined chain's segments: none empty, unless all is."""
     k = num_segments or best_num_segments(p, n * itemsize)
-    return schedules.cut(n, max(1, min(k, n)))
+    return rounds.cut(n, max(1, min(k, n)))
 
 
 def table(p: int, n: int, counts: Sequence | None) -> list:
@@ -65,14 +65,14 @@ def table(p: int, n: int, counts: Sequence | None) -> list:
 def blocked_ring(p: int, n: int, length: int) -> Iterator[Round]:
     """The ring on `length` elements, then on the next; on none, if there are none."""
     for start in range(0, max(1, n), length):
-        pieces = schedules.cut(min(length, n - start), p)
-        yield from schedules.ring(pieces, -1, 1)
-        yield from schedules.ring(pieces, 0, 0)
+        pieces = rounds.cut(min(length, n - start), p)
+        yield from rounds.ring(pieces, -1, 1)
+        yield from rounds.ring(pieces, 0, 0)
 
 
 def rabenseifner(p: int, n: int) -> Iterator[Round]:
     """Halving and doubling among the largest power of two."""
-    return schedules.folded(p, n, schedules.halving, schedules.doubling)
+    return rounds.folded(p, n, rounds.halving, rounds.doubling)
 
 
 def hierarchical(sizes: Sequence[int], n: int) -> Iterator[Round]:
@@ -87,22 +87,22 @@ def hierarchical(sizes: Sequence[int], n: int) -> Iterator[Round]:
 
     between = ((times, [(starts[s], starts[d], k) for s, d, k in transfers])
                for times, transfers in rabenseifner(len(starts), n))
-    return chain(within(schedules.collect), between, within(schedules.spread))
+    return chain(within(rounds.collect), between, within(rounds.spread))
 
 
 def torus(sizes: Sequence[int], n: int) -> Iterator[Round]:
     """Rings within the nodes, side by side; rings between them, one for each piece; rings within.
     """
     starts, width = [0, *accumulate(sizes[:-1])], min(sizes)
-    pieces = schedules.cut(n, width)
+    pieces = rounds.cut(n, width)
 
     def within(first: int, times_combined: int) -> Iterator[Round]:
         """The rings of all nodes; ranks of larger nodes have an empty piece."""
         for start, size in zip(starts, sizes):
-            of_node = schedules.ring(pieces + [0] * (size - width), first, times_combined)
-            yield from schedules.renumber(of_node, range(start, start + size))
+            of_node = rounds.ring(pieces + [0] * (size - width), first, times_combined)
+            yield from rounds.renumber(of_node, range(start, start + size))
 
-    between = (round_ for i, piece in enumerate(pieces) for round_ in schedules.renumber(
+    between = (round_ for i, piece in enumerate(pieces) for round_ in rounds.renumber(
         blocked_ring(len(starts), piece, max(1, piece)), [start + i for start in starts]))
     return chain(within(-1, 1), between, within(0, 0))
 
@@ -123,60 +123,60 @@ class Call(NamedTuple):
 Rounds = Callable[[Call], Iterable[Round]]
 
 BARRIER: dict[str, Rounds] = {
-    "dissemination": lambda c: schedules.dissemination(c.p),
-    "tree": lambda c: chain(schedules.dealt_back([0] * c.p), schedules.deal([0] * c.p)),
+    "dissemination": lambda c: rounds.dissemination(c.p),
+    "tree": lambda c: chain(rounds.dealt_back([0] * c.p), rounds.deal([0] * c.p)),
 }
 BROADCAST: dict[str, Rounds] = {
-    "binomial": lambda c: schedules.spread(c.p, c.n),
-    "chain": lambda c: schedules.pipeline(c.p, [c.n]),
+    "binomial": lambda c: rounds.spread(c.p, c.n),
+    "chain": lambda c: rounds.pipeline(c.p, [c.n]),
     "pipelined_chain":
-        lambda c: schedules.pipeline(c.p, segments(c.p, c.n, c.itemsize, c.num_segments)),
-    "scatter_all_gather": lambda c: chain(schedules.deal(c.pieces), schedules.ring(c.pieces, 0, 0)),
+        lambda c: rounds.pipeline(c.p, segments(c.p, c.n, c.itemsize, c.num_segments)),
+    "scatter_all_gather": lambda c: chain(rounds.deal(c.pieces), rounds.ring(c.pieces, 0, 0)),
 }
 SCATTER: dict[str, Rounds] = {
-    "linear": lambda c: schedules.from_first(c.pieces),
-    "binomial": lambda c: schedules.deal(c.pieces),
+    "linear": lambda c: rounds.from_first(c.pieces),
+    "binomial": lambda c: rounds.deal(c.pieces),
 }
 GATHER: dict[str, Rounds] = {
-    "linear": lambda c: schedules.to_first(c.pieces),
-    "binomial": lambda c: schedules.dealt_back(c.pieces),
+    "linear": lambda c: rounds.to_first(c.pieces),
+    "binomial": lambda c: rounds.dealt_back(c.pieces),
 }
 REDUCE: dict[str, Rounds] = {
-    "binomial": lambda c: schedules.collect(c.p, c.n),
-    "rabenseifner": lambda c: schedules.folded(
-        c.p, c.n, schedules.halving, schedules.dealt_back, give_back=False),
+    "binomial": lambda c: rounds.collect(c.p, c.n),
+    "rabenseifner": lambda c: rounds.folded(
+        c.p, c.n, rounds.halving, rounds.dealt_back, give_back=False),
 }
 ALL_GATHER: dict[str, Rounds] = {
-    "ring": lambda c: schedules.ring(c.pieces, 0, 0),
-    "recursive_doubling": lambda c: schedules.folded_gather(c.pieces),
-    "bruck": lambda c: schedules.bruck_gather(c.pieces),
+    "ring": lambda c: rounds.ring(c.pieces, 0, 0),
+    "recursive_doubling": lambda c: rounds.folded_gather(c.pieces),
+    "bruck": lambda c: rounds.bruck_gather(c.pieces),
 }
 REDUCE_SCATTER: dict[str, Rounds] = {
-    "ring": lambda c: schedules.ring(c.pieces, -1, 1),
-    "pairwise": lambda c: schedules.exchange([c.pieces] * c.p, 1),
-    "recursive_halving": lambda c: schedules.folded_scatter(c.pieces),
+    "ring": lambda c: rounds.ring(c.pieces, -1, 1),
+    "pairwise": lambda c: rounds.exchange([c.pieces] * c.p, 1),
+    "recursive_halving": lambda c: rounds.folded_scatter(c.pieces),
 }
 ALL_REDUCE: dict[str, Rounds] = {
     "ring": lambda c: blocked_ring(c.p, c.n, max(1, c.n)),
     "recursive_doubling":
-        lambda c: schedules.folded(c.p, c.n, lambda parts: schedules.swap_all(len(parts), c.n)),
+        lambda c: rounds.folded(c.p, c.n, lambda parts: rounds.swap_all(len(parts), c.n)),
     "blocked_ring": lambda c: blocked_ring(c.p, c.n, max(1, c.block_bytes // c.itemsize)),
     "rabenseifner": lambda c: rabenseifner(c.p, c.n),
-    "tree": lambda c: chain(schedules.collect(c.p, c.n), schedules.spread(c.p, c.n)),
+    "tree": lambda c: chain(rounds.collect(c.p, c.n), rounds.spread(c.p, c.n)),
     "hierarchical": lambda c: hierarchical(c.node_sizes, c.n),
     "torus": lambda c: torus(c.node_sizes, c.n),
 }
 ALL_TO_ALL: dict[str, Rounds] = {
-    "pairwise": lambda c: schedules.exchange(table(c.p, c.n, c.counts)),
-    "bruck": lambda c: schedules.bruck_exchange(table(c.p, c.n, c.counts)),
+    "pairwise": lambda c: rounds.exchange(table(c.p, c.n, c.counts)),
+    "bruck": lambda c: rounds.bruck_exchange(table(c.p, c.n, c.counts)),
 }
 SCAN: dict[str, Rounds] = {
     "linear": lambda c: ((1, [(r, r + 1, c.n)]) for r in range(c.p - 1)),
-    "recursive_doubling": lambda c: schedules.shifts(c.p, c.n, 1, 1),
+    "recursive_doubling": lambda c: rounds.shifts(c.p, c.n, 1, 1),
 }
 EXSCAN: dict[str, Rounds] = {
     "linear": lambda c: ((int(r < c.p - 2), [(r, r + 1, c.n)]) for r in range(c.p - 1)),
-    "recursive_doubling": lambda c: schedules.shifts(c.p, c.n, 1, 2),
+    "recursive_doubling": lambda c: rounds.shifts(c.p, c.n, 1, 2),
 }
 ROUNDS = {
     "barrier": BARRIER,

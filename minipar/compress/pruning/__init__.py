@@ -4,7 +4,7 @@
     prune.py              masks without the lowest scores, global or per layer; n of m
     distributed_topk.py   the k lowest scores over all ranks, exactly, without collecting them
     masks.py              Masks: masked weights at each use, also of sharded models
-    schedules.py          when to prune: gradually, or the lottery ticket's rewinding
+    sparsity_schedule.py  when to prune: gradually, or the lottery ticket's rewinding
     structured.py         scores and masks of whole neurons and heads
     shrink.py             remove dead neurons and heads: a smaller dense model
     sparse.py             sparse storage and sparse products for inference

@@ -11,6 +11,6 @@ Forward keeps only the input of a segment of the model; backward recomputes the 
     optimal.py     the plan with the fewest FLOPs within a budget of bytes; the Pareto front
     revolve.py     the optimal plan for a chain of equal steps, in closed form
 
-`minipar/plan/rematerialization.py` predicts the messages that the same plans repeat beside a
+`minipar/formulas/rematerialization.py` predicts the messages that the same plans repeat beside a
 parallel strategy.  The files here predict bytes and FLOPs of one process.
 """

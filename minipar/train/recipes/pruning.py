@@ -17,7 +17,7 @@ from ...comm import Communicator
 from ...compress.pruning.masks import Masks, prunable_weights
 from ...compress.pruning.prune import n_of_m, prune
 from ...compress.pruning.saliency import Scores, calibrate, magnitude, random, taylor
-from ...compress.pruning.schedules import GradualPruning
+from ...compress.pruning.sparsity_schedule import GradualPruning
 from ...compress.pruning.serialization import KIND
 from ...compress.pruning.shrink import shrink, without_masks
 from ...compress.pruning.structured import unit_masks

@@ -19,6 +19,7 @@ from ...backend.shape_array import ShapeArray
 from ...comm import Communicator
 from ...comm.collectives import all_reduce, chunk_bounds
 from ...comm.mesh import DeviceMesh
+from ...formulas.rematerialization import layer_messages, layer_messages_again
 from ...launcher import UsageError
 from ...memory.remat.optimal import DoesNotFit, optimal
 from ...memory.remat.plans import Plan, Policy, rematerialize, rematerialize_attention
@@ -30,7 +31,6 @@ from ...parallel.hybrid import along
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule
-from ...plan.rematerialization import layer_messages, layer_messages_again
 from ...random import training_step
 from ..config import TrainConfig
 from .strategy import mesh_sizes, num_microbatches

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.formulas import pipelines as predict
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
@@ -16,7 +17,6 @@ from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.schedules import loop_placement
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.strategy import Microbatch
-from minipar.plan import pipelines as predict
 from minipar.testing import worlds
 
 B, WIDTH = 4, 8

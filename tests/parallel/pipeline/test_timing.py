@@ -7,6 +7,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.simulated.topology import Link
+from minipar.formulas import pipelines as predict
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.csv import from_csv
 from minipar.parallel.pipeline.schedule.metrics import (
@@ -20,7 +21,6 @@ from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.pipeline.schedule.schedules import placement_of
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate, simulate_until
 from minipar.parallel.pipeline.schedule.validate import find_fault
-from minipar.plan import pipelines as predict
 from tests.support.schedule_cases import stages_per_rank
 
 TIMES = [Times(1, 1, 1), Times(2, 3, 1), Times(3, 2, 1), Times(1, 4, 3), Times(5, 1, 2)]

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
+from minipar.formulas import pipelines as predict
 from minipar.parallel.pipeline.schedule.metrics import in_flight
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.simulate import Times, simulate
-from minipar.plan import pipelines as predict
 
 EQUAL = Times(1, 1, 1)
 F_DOWN, F_UP, I_UP, I_DOWN, W = range(5)        # what a rank of a V counts; W of both its stages

@@ -5,9 +5,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 
-from minipar.nn import GPT
-from minipar.parallel.strategies import STRATEGIES
-from minipar.plan.data_parallel import (
+from minipar.formulas.data_parallel import (
     bytes_per_step,
     data_parallel_bytes,
     gathered_units,
@@ -16,6 +14,8 @@ from minipar.plan.data_parallel import (
     peak_whole_gradients,
     units_of,
 )
+from minipar.nn import GPT
+from minipar.parallel.strategies import STRATEGIES
 from minipar.testing import worlds
 from tests.support.measured_step import CONFIGS, TIME, counted, rings_only
 

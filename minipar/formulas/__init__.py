@@ -1,4 +1,4 @@
-"""Costs on paper: formulas for messages, memory and time, independent of the code they predict.
+"""Cost formulas on paper: messages, memory and time, independent of the code they predict.
 
     data_parallel       bytes that each data-parallel strategy sends and keeps
     pipelines           seconds and microbatches in flight of each schedule

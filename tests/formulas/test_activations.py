@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
-from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import rematerialize, rematerialize_attention, uniform
-from minipar.nn import GPT, GPTConfig
-from minipar.parallel.tensor.apply import parallelize
-from minipar.plan.activations import (
+from minipar.formulas.activations import (
     PARALLEL,
     REMAT,
     gpt_activations,
     layer_activations,
 )
+from minipar.memory.ledger import Ledger
+from minipar.memory.remat.plans import rematerialize, rematerialize_attention, uniform
+from minipar.nn import GPT, GPTConfig
+from minipar.parallel.tensor.apply import parallelize
 from minipar.random import training_step
 from tests.support import memory_page
 from tests.support.memory_page import paper_layer_bytes

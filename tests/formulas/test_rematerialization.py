@@ -4,6 +4,15 @@ import numpy as np
 import pytest
 
 from minipar.comm import Cluster
+from minipar.formulas.data_parallel import (
+    all_gather_elements,
+    gathered_units,
+    gathers,
+    padded,
+    reduce_scatter_elements,
+    units_of,
+)
+from minipar.formulas.rematerialization import computed_again, layer_messages_again
 from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import (
     keep_all,
@@ -21,15 +30,6 @@ from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.strategies import make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
-from minipar.plan.data_parallel import (
-    all_gather_elements,
-    gathered_units,
-    gathers,
-    padded,
-    reduce_scatter_elements,
-    units_of,
-)
-from minipar.plan.rematerialization import computed_again, layer_messages_again
 from minipar.random import training_step
 from tests.support.cases import nested
 from tests.support.measured_step import CONFIGS, rings_only

@@ -8,7 +8,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.compress.pruning.masks import Masks, prunable_weights
 from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import magnitude
-from minipar.compress.pruning.schedules import (
+from minipar.compress.pruning.sparsity_schedule import (
     GradualPruning,
     cubic_sparsity,
     lottery_ticket,
