@@ -3,6 +3,7 @@
     runner                                          every measurement by name, each in a new process
     timing                                          rows, interleaved steps, medians
     gpt, gpt2_small, mlp, small_models, memory      a training step in one process
+    serve                                           many requests in one engine
     simulators                                      the simulated cluster, schedules of pipelines
     on_ranks/                                       training steps and collectives on MPI ranks
     baselines/                                      the same in PyTorch and in NumPy by hand

@@ -42,6 +42,7 @@ MEASUREMENTS = {
     "tensor-parallel": Measurement("on_ranks.tensor_parallel", 2),
     "schedules": Measurement("simulators", options={"what": "schedules"}),
     "memory": Measurement("memory"),
+    "serve": Measurement("serve"),
     "simulated": Measurement("simulators", options={"what": "cluster"}),
     "collectives-2": Measurement("on_ranks.collectives", 2),
     "collectives-4": Measurement("on_ranks.collectives", 4),
@@ -58,7 +59,7 @@ def work(name: str, num_rounds: int, out: Path | None) -> None:
     """Measure in this process; print the share of a core that it had, and the rows, as JSON."""
     wall, cpu = time.perf_counter(), time.process_time()
     measure_rows, num_ranks = function_of(name), MEASUREMENTS[name].num_ranks
-    if name == "bubbles":
+    if name in ("bubbles", "serve"):
         measure_rows = partial(measure_rows, out=out)
     if num_ranks:
         rows = launch(lambda comm: measure_rows(comm, num_rounds)

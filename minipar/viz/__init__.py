@@ -9,7 +9,7 @@
     memory          memory_timeline, remat_*, offload_timeline   live bytes over a step
     tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
     numbers         precision, error_feedback, quantization_grids
-    inference       block_pool, cache_layouts                    who has which block; what is wasted
+    inference       block_pool, cache_layouts, load_curve        who has which block; waste; waiting
     compression     pruning_masks, pareto, soft_targets
     training        loss, device_limits
     all of them     figure, colors; page, the skeleton of pages
@@ -29,6 +29,7 @@ _MODULES = {
     "crossovers": ("CostCurves", "draw_crossovers"),
     "device_limits": ("Requirement", "draw_device_limits"),
     "error_feedback": ("draw_error_feedback",),
+    "load_curve": ("draw_load_curve",),
     "loss": ("draw_loss",),
     "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),
     "mesh_traffic": ("MeshTraffic", "draw_mesh_traffic"),

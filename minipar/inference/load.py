@@ -1,0 +1,158 @@
+"""A load on an engine in virtual time: requests that arrive by chance, on a simulated device.
+
+    arrivals   │  ││    │ │      Poisson, `rate` a second, by a seed; lengths by the same seed
+    steps       ▇▇▇▇▇ ▇▇▇▇▇▇     a step takes max(FLOPs / flops_per_second, bytes / bandwidth) of
+                                 the simulated cluster's device
+
+No model runs: a step reports the FLOPs and bytes of a GPT of given sizes, and draws token 0.  So
+schedulers and caches are compared for any model in seconds.
+
+    FLOPs   2 for each weight and token, 4 L d for each pair of a token and a token before it
+    bytes   all weights once a step, and the keys and values of every sequence
+
+Decoding one sequence reads all weights for one token: it waits for memory.  A batch shares that
+read, which is why batching pays, up to the point where the FLOPs take longer.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..comm import Cluster, Communicator
+from ..nn import GPTConfig
+from ..random import generator
+from .engine import Engine
+from .runner import NewToken, Work
+from .scheduling import SchedulerConfig
+
+
+class Arrival(NamedTuple):
+    """A request that comes at `time` seconds, with a prompt and an answer of so many tokens."""
+
+    time: float
+    prompt: int
+    answer: int
+
+
+def poisson_arrivals(num_requests: int, rate: float, longest: int, mean_prompt: float = 160,
+                     mean_answer: float = 200, seed: int = 0) -> list[Arrival]:
+    """Requests at `rate` a second on average; lengths log-normal, together at most `longest`."""
+    draw = generator(seed, "arrivals")
+    times = np.cumsum(draw.exponential(1 / rate, num_requests))
+    spread = 0.8                                    # of the logarithms of the lengths
+    lengths = np.exp(draw.normal(size=(num_requests, 2)) * spread - spread**2 / 2)
+    found = []
+    for time, (prompt, answer) in zip(times, lengths * (mean_prompt, mean_answer)):
+        prompt = int(np.clip(prompt, 1, longest // 2))
+        found.append(Arrival(float(time), prompt, int(np.clip(answer, 1, longest - prompt))))
+    return found
+
+
+@dataclass(frozen=True)
+class SizesOnPaper:
+    """What a step of a GPT costs, by its sizes."""
+
+    num_weights: int
+    num_layers: int
+    width: int
+    bytes_per_token: int            # of keys and values
+    itemsize: int
+
+    @classmethod
+    def of(cls, config: GPTConfig, itemsize: int = 2) -> "SizesOnPaper":
+        """The sizes of a GPT whose numbers take `itemsize` bytes."""
+        d, wide = config.width, config.mlp_width or 4 * config.width
+        head = config.head_width or d // config.num_heads
+        kv = (config.num_kv_heads or config.num_heads) * head
+        q = config.num_heads * head
+        in_block = d * (2 * q + 2 * kv) + (3 if config.mlp == "swiglu" else 2) * d * wide
+        return cls(config.num_layers * in_block + config.vocab_size * d, config.num_layers, q,
+                   2 * config.num_layers * kv * itemsize, itemsize)
+
+    def flops(self, work: Work) -> int:
+        """FLOPs of a step."""
+        pairs = sum(len(row.tokens) * (row.start + len(row.tokens)) for row in work.rows)
+        tokens = sum(len(row.tokens) for row in work.rows)
+        return 2 * self.num_weights * tokens + 4 * self.num_layers * self.width * pairs
+
+    def bytes(self, work: Work) -> int:
+        """Bytes that a step reads."""
+        cached = sum(row.start + len(row.tokens) for row in work.rows)
+        return self.num_weights * self.itemsize + cached * self.bytes_per_token
+
+
+class RunnerOnPaper:
+    """A runner that only reports what a step costs; every token is 0."""
+
+    def __init__(self, comm: Communicator, sizes: SizesOnPaper, config: GPTConfig,
+                 block_size: int):
+        self.comm, self.sizes = comm, sizes
+        self.context, self.vocab_size = config.context, config.vocab_size
+        self.bytes_per_block = block_size * sizes.bytes_per_token
+
+    def run(self, work: Work) -> list[NewToken]:
+        """Let the step's virtual time pass."""
+        self.comm.report_compute("step", self.sizes.flops(work), self.sizes.bytes(work), 0.0)
+        return [NewToken(0)] * len(work.draws)
+
+
+class LoadResult(NamedTuple):
+    """What users saw of a load, and what it cost.  Seconds of virtual time; medians or 95 %."""
+
+    rate: float                     # requests a second
+    seconds_per_token: float        # mean over requests of (end - arrival) / tokens of the answer
+    first_token_median: float
+    gap_p95: float
+    tokens_per_second: float
+    waste: float
+    num_preemptions: int
+    most_running: int
+
+
+def run_load(arrivals: list[Arrival], model: GPTConfig, config: SchedulerConfig,
+             flops_per_second: float = 1e14, memory_bandwidth: float = 1e12,
+             itemsize: int = 2) -> LoadResult:
+    """Serve the arrivals on one simulated device; return what was measured."""
+    def body(comm: Communicator) -> LoadResult:
+        runner = RunnerOnPaper(comm, SizesOnPaper.of(model, itemsize), model, config.block_size)
+        engine = Engine(runner, config, clock=comm.now)
+        generations, most_running = [], 0
+        for arrival in arrivals:
+            while engine.has_requests and comm.now() < arrival.time:
+                engine.step()
+                most_running = max(most_running, len(engine.scheduler.running))
+            if comm.now() < arrival.time:                   # idle until it comes
+                comm.report_compute("idle", round((arrival.time - comm.now())
+                                                  * flops_per_second), 0, 0.0)
+            generation = engine.submit([0] * arrival.prompt, arrival.answer)
+            generation.submitted = arrival.time             # during the step before
+            generations.append(generation)
+        while engine.has_requests:
+            engine.step()
+            most_running = max(most_running, len(engine.scheduler.running))
+        figures = engine.metrics.summary(engine.scheduler)
+        latency = np.mean([(each.token_times[-1] - each.submitted) / len(each.token_times)
+                           for each in generations])
+        rate = len(arrivals) / arrivals[-1].time
+        return LoadResult(rate, float(latency), figures.first_token_median, figures.gap_p95,
+                          figures.tokens_per_second, figures.waste, figures.num_preemptions,
+                          most_running)
+    cluster = Cluster(1, flops_per_second=flops_per_second, memory_bandwidth=memory_bandwidth)
+    return cluster.run(body)[0][0]
+
+
+def ways_of_serving(context: int, num_slots: int, block_size: int = 16,
+                    token_budget: int = 512) -> dict[str, SchedulerConfig]:
+    """The ways that are compared, in a cache of `num_slots` tokens: batches and caches.
+
+    A contiguous cache is a paged one whose block is the whole context.
+    """
+    contiguous = {"num_blocks": num_slots // context, "block_size": context}
+    return {
+        "static batches, contiguous": SchedulerConfig(
+            **contiguous, policy="static", max_requests=num_slots // context),
+        "continuous, contiguous": SchedulerConfig(**contiguous),
+        "continuous, paged": SchedulerConfig(num_slots // block_size, block_size),
+        "continuous, paged, chunks": SchedulerConfig(num_slots // block_size, block_size,
+                                                     token_budget)}
