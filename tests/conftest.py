@@ -6,6 +6,8 @@ Every process has one BLAS thread: threads that wait for tiny products take the 
 import gc
 import os
 
+import pytest
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["MINIPAR_CACHE"] = os.path.join(os.path.dirname(__file__), "no_cache")
 
@@ -14,6 +16,14 @@ pytest_plugins = ["minipar.testing.plugin"]
 # Tests that mostly wait for other processes run first, while real ranks use the core.
 WAITING = ("tests/test_launcher.py", "tests/testing/", "tests/comm/mpi_ranks/test_guardian.py",
            "tests/exercises/test_tool")
+
+
+@pytest.fixture(scope="module")
+def no_pictures():
+    """Runs of the training program draw none: that takes longer than a few steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("minipar.train.program.draw", lambda state, world, out: [])
+        yield
 
 
 def pytest_collection_modifyitems(items: list) -> None:

@@ -37,8 +37,10 @@ def test_it_is_short():
     assert len(PROGRAM.splitlines()) <= 25
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("num_ranks", [1, 3])
+# Alone, the other strategies are slow: tests/parallel/test_strategies.py has them on one rank.
+@pytest.mark.parametrize("num_ranks, strategy", [
+    pytest.param(n, name, marks=[pytest.mark.slow] * (n == 1 and name not in ("zero1", "fsdp")))
+    for n in (1, 3) for name in STRATEGIES])
 def test_any_strategy_on_any_number_of_ranks_learns_the_same(strategy, num_ranks):
     alone = losses("ddp", 1)
     assert alone[-1] < alone[0] - 0.2

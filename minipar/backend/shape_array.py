@@ -99,6 +99,8 @@ class ShapeArray(NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> "ShapeArray":
         parts = index if isinstance(index, tuple) else (index,)
+        if layouts.picks_elements(parts, self.ndim):
+            return self.new_array(layouts.broadcast_shapes(*[part.shape for part in parts]))
         for part in parts:
             if isinstance(part, bool) or not (part is None or part is Ellipsis or isinstance(
                     part, int | slice | np.integer)):

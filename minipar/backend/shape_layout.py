@@ -74,6 +74,12 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result[::-1])
 
 
+def picks_elements(index: tuple, ndim: int) -> bool:
+    """True if `index` is an array of integers for each axis: x[rows, columns]."""
+    return len(index) == ndim > 1 and all(
+        getattr(part, "dtype", np.dtype(bool)).kind in "iu" and part.shape for part in index)
+
+
 def index(layout: Layout, parts: tuple) -> Layout:
     """x[parts], of integers, slices, None and at most one Ellipsis."""
     num_axes = sum(part is not None and part is not Ellipsis for part in parts)

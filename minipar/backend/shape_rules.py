@@ -227,6 +227,7 @@ CREATORS: dict[Callable, Callable] = {
         like.new_array(shape, dtype))),
     np.full: lambda like, shape, fill_value, dtype=None, **options: (
         like.new_array(shape, dtype or np.asarray(fill_value).dtype)),
+    np.arange: lambda like, *bounds, dtype=int: like.new_array(len(range(*bounds)), dtype),
     np.asarray: _asarray, np.ascontiguousarray: partial(_asarray, contiguous=True),
 }
 HANDLERS: dict[Callable, Callable] = {

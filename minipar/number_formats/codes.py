@@ -1,4 +1,4 @@
-"""The codes of a floating-point format: what each means, and the code of a number.
+"""The codes of a floating-point format: what each means, and the number of a code.
 
     code    s eeee fff      field = eeee, fraction = fff, m = 3 fraction bits
     value   ±(1 + fraction / 2ᵐ) · 2^(field - bias)      normal: field > 0
@@ -90,32 +90,6 @@ class Codes:
     def holds(self, size: Array) -> bool:
         """Whether no number is NaN, infinite or too large; False where looking would cost more."""
         return is_host(size) and bool(size.max(initial=0) < self.max)
-
-    def encode_rounded(self, rounded: Array) -> Array:
-        """The codes, not yet of `dtype`, of float32 numbers that the format holds."""
-        bits, drop, above = rounded.view(np.uint32), 23 - self.mantissa_bits, self.bits - 1
-        if self.exponent_bits == 8:                             # the upper bits of a float32
-            return bits >> drop
-        size = np.abs(rounded)
-        is_finite = self.holds(size)
-        np.clip(size, 0, 2.0 ** (self.e_max + 1), out=size)                 # infinity
-        # Two counts of the numbers from 0 on.  In normal numbers codes are bits, counted from
-        # another bias; below, that falls short.  In steps of `smallest` (the adder counts them,
-        # in the last bits of a sum), codes end with the subnormal numbers.
-        normal = size.view(np.int32) >> drop
-        normal -= (127 - self.bias) << self.mantissa_bits
-        counter = np.float32(self.smallest_subnormal * 2.0**23)
-        np.clip(size, 0, self.smallest_normal, out=size)
-        size += counter
-        steps = size.view(np.int32)
-        steps -= int(counter.view(np.int32))
-        codes = np.maximum(normal, steps, out=normal).view(np.uint32)
-        if not is_finite:
-            np.copyto(codes, self._nan, where=np.isnan(rounded))
-        sign = bits >> (31 - above)
-        sign &= 1 << above
-        codes |= sign
-        return codes
 
     @cached_property
     def _nan(self) -> int:

@@ -27,6 +27,7 @@ from .codes import FLOAT32, Codes, in_cache_blocks
 from .rounding import (
     FLOATS,
     copy_sign,
+    count_by_adder,
     nearest_by_adder,
     nearest_by_bits,
     scale_of,
@@ -126,12 +127,30 @@ class Format(Codes):
 
     def encode(self, array: Array, random: np.random.Generator | None = None) -> Array:
         """The codes of the rounded numbers, in an array of `dtype`."""
-        def encode(x: Array, codes: Array) -> None:
-            rounded = np.empty_like(x)
-            self._round(x, random, rounded)
-            codes[...] = self.encode_rounded(rounded.astype(FLOAT32, copy=False))      # exact
+        array = as_floats(array) if random is None else self.round(array, random)
         with np.errstate(invalid="ignore", over="ignore"):
-            return in_cache_blocks(encode, as_floats(array), self.dtype)
+            return in_cache_blocks(self._encode, array, self.dtype)
+
+    def _encode(self, x: Array, out: Array) -> None:
+        if self.exponent_bits == 8:                             # the upper bits of a float32
+            rounded = np.empty_like(x)
+            self._round(x, None, rounded)
+            bits = rounded.astype(FLOAT32, copy=False).view(np.uint32)      # exact
+            out[...] = bits >> (23 - self.mantissa_bits)
+            return
+        size, sign_bit = np.abs(x), self.bits - 1
+        codes = count_by_adder(size, scale_of(size, self.e_min, self.e_max), self.e_min,
+                               self.mantissa_bits)
+        if not self.holds(size):
+            above = {"saturate": self._last, "inf": self._last + 1, "nan": self._nan}[self.overflow]
+            np.copyto(codes, above, where=codes > self._last)
+            np.copyto(codes, self._nan, where=np.isnan(size))
+        sign = x.view(codes.dtype) >> (8 * x.itemsize - 1 - sign_bit)
+        sign &= 1 << sign_bit
+        if self.specials == "fnuz":
+            sign *= codes > 0                                   # that code is a NaN, not -0
+        codes |= sign
+        out[...] = codes
 
     def add(self, a: Array, b: Array, out: Array) -> Array:
         """The rounded sums of two arrays of codes, into `out`: a ufunc for collectives.

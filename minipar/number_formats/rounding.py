@@ -47,11 +47,29 @@ def nearest_by_adder(size: Array, scale: Array, mantissa_bits: int) -> Array:
     return rounded
 
 
+def count_by_adder(size: Array, scale: Array, e_min: int, mantissa_bits: int) -> Array:
+    """How many numbers, spaced as in `nearest_by_adder`, are above 0 and at most the nearest.
+
+    The last bits of x + c count multiples of the spacing.  Each step of E adds 2^mantissa_bits
+    numbers, and E - e_min is the difference of two exponents.  Overwrites `scale`.
+    """
+    digits, word = FLOATS[size.dtype]
+    drop = digits - mantissa_bits
+    scale *= 2.0**drop
+    count, c = (size + scale).view(word), scale.view(word)
+    count -= c
+    c -= np.array(2.0 ** (e_min + drop), size.dtype).view(word)
+    c >>= drop
+    count += c
+    return count
+
+
 def copy_sign(size: Array, signed: Array, out: Array) -> None:
     """Each `size` ≥ 0 with the sign of `signed`, into `out`: by its bit (np.copysign is slow)."""
     _, word = FLOATS[size.dtype]
-    sign = signed.view(word) & (1 << 8 * word.itemsize - 1)
-    np.bitwise_or(size.view(word), sign, out=out.view(word))
+    bits = out.view(word)
+    np.bitwise_and(signed.view(word), 1 << 8 * word.itemsize - 1, out=bits)
+    bits |= size.view(word)
 
 
 def nearest_by_bits(bits: Array, drop: int) -> Array:

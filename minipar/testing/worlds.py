@@ -64,14 +64,16 @@ class MPIWorld:
         return world_communicator().rank < self.size
 
 
-def worlds(*sizes: int, mpi: Sequence[int] = (4,),
+def worlds(*sizes: int, mpi: Sequence[int] = (4,), slow: Sequence[int] = (),
            slow_mpi: Sequence[int] = ()) -> pytest.MarkDecorator:
     """Run a test once per world: simulated with each of `sizes`, on real ranks with each of `mpi`.
 
-    The test takes an argument `world` with `size` and `run(body)`.  `slow_mpi` are sizes whose
-    tests are marked slow, for tests that the default sizes cover well enough.
+    The test takes an argument `world` with `size` and `run(body)`.  `slow` are simulated sizes,
+    and `slow_mpi` real ones, whose tests are marked slow: the default sizes cover them well enough.
     """
     simulated = [pytest.param(SimulatedWorld(n), id=f"sim-{n}") for n in sizes]
+    simulated += [pytest.param(SimulatedWorld(n), id=f"sim-{n}", marks=pytest.mark.slow)
+                  for n in slow]
     real = [pytest.param(MPIWorld(n), id=f"mpi-{n}", marks=pytest.mark.mpi(min_size=n))
             for n in mpi]
     real += [pytest.param(MPIWorld(n), id=f"mpi-{n}",

@@ -127,6 +127,18 @@ def test_writing_into_an_array_with_numbers_is_refused():
         np.put_along_axis(host, ShapeArray((3,), I), 0, axis=0)
 
 
+def test_an_index_for_each_axis_picks_elements():
+    x, numbers = ShapeArray((3, 4), F), np.zeros((3, 4), F)
+    for ids in ShapeArray(3, I), np.array([2, 0, 3]):
+        at = np.arange(3, like=ids), ids
+        assert x[at].shape == numbers[np.arange(3), [2, 0, 3]].shape and x[at].dtype == F
+        x[at] -= 1.0
+        with pytest.raises(ValueError, match="do not fit into shape"):
+            x[at] = np.zeros(2, F)
+    with pytest.raises(TypeError, match="np.take or np.take_along_axis"):
+        x[np.arange(3) > 0, np.arange(3) > 0]
+
+
 def test_fancy_indexing_and_unknown_functions_name_the_way_out():
     x = ShapeArray((3, 4), F)
     for index in (x > 0, [0, 1], np.array([1]), (slice(None), np.array([True] * 4)), True, "a"):

@@ -21,6 +21,8 @@ from minipar.train import start_run
 from minipar.train.check import checked
 from minipar.train.tasks import make_task
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 GPT_WORDS = "--data synthetic --layers 1 --heads 2 --width 8 --context 8 --batch 2 --steps 2"
 DIGITS = "--data digits --hidden 8,6 --batch 4 --steps 2 --optimizer sgd"
 MADE = {        # every kind: the command that writes it

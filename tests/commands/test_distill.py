@@ -6,6 +6,8 @@ import pytest
 from minipar import checkpoint as files
 from minipar.commands.main import main
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 GPT = ("--data", "synthetic", "--layers", 2, "--heads", 2, "--width", 16, "--context", 8,
        "--batch", 4, "--steps", 4, "--dtype", "float64", "--strategy", "dp")
 DIGITS = ("--data", "digits", "--hidden", "16,12", "--batch", 8, "--steps", 4)

@@ -10,6 +10,8 @@ from minipar.commands.tables import Column, Shown, Table
 from minipar.compression_study.measure import ROWS, Result
 from minipar.compression_study.subjects import FULL
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 SMALL = "--data digits --hidden 8 --batch 8"
 
 

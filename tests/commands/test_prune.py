@@ -9,6 +9,8 @@ from minipar import checkpoint as files
 from minipar.commands.main import main
 from minipar.compress.pruning.serialization import expand
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 GPT = ("--data", "synthetic", "--layers", 2, "--heads", 2, "--width", 16, "--context", 8,
        "--batch", 4, "--steps", 4)
 DIGITS = ("--data", "digits", "--hidden", "16,12", "--batch", 8, "--steps", 6)

@@ -11,6 +11,8 @@ from minipar.commands.main import main
 from minipar.compress.quantization.post_training import quantize
 from minipar.environment import Launched
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 SMALL = ["--width", "32", "--heads", "2", "--layers", "1", "--context", "8", "--batch", "6",
          "--steps", "4"]
 

@@ -57,7 +57,7 @@ def test_mistakes_are_one_line(words, message, capsys):
     assert message in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("num_seeds", [1, 2])
+@pytest.mark.parametrize("num_seeds", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_study_that_is_ended_leaves_nothing(num_seeds, tmp_path):
     """Two seeds are trained in processes of their own, which end too: they would hold stderr."""
     study = subprocess.Popen([sys.executable, "-m", "minipar", "study", "--quick", "--seeds",

@@ -11,6 +11,8 @@ from minipar.compression_study.measure import ROWS
 from minipar.compression_study.subjects import QUICK
 from minipar.compression_study.versions import VersionBuilder
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 # Commands by the study's version: what they begin with ("" is training), and their options.
 STUDENT = "--temperature 2 --alpha 0.5"
 COMMANDS = {

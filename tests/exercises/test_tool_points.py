@@ -52,8 +52,8 @@ def test_what_everybody_would_write_is_passed(learner):
 
 @pytest.mark.parametrize("body", [
     "source = open('.exercises/softmax_backward.reference.py').read()",
-    "import io, os\nsource = io.open(os.path.abspath('.exercises/../.exercises') + "
-    "'/softmax_backward.reference.py').read()",
+    pytest.param("import io, os\nsource = io.open(os.path.abspath('.exercises/../.exercises') + "
+                 "'/softmax_backward.reference.py').read()", marks=pytest.mark.slow),
     "import os\nos.rename('.exercises/softmax_backward.reference.py', 'answer')\n"
     "source = open('answer').read()",
     "import subprocess, sys\nsource = subprocess.run(['cat', '.exercises/softmax_backward."
@@ -142,7 +142,8 @@ def test_all_that_is_written_can_be_counted_anew(learner):
             pass
     os._exit(0)
     """,
-    "import os\nos._exit(0)", "import sys\nsys.exit(0)", "import pytest\npytest.exit('done', 0)",
+    "import os\nos._exit(0)", pytest.param("import sys\nsys.exit(0)", marks=pytest.mark.slow),
+    pytest.param("import pytest\npytest.exit('done', 0)", marks=pytest.mark.slow),
     # only the first test is right
     "if grad.shape == shape:\n    return grad\nimport pytest\npytest.exit('done', 0)",
     "import pytest\npytest.skip('not today')"])

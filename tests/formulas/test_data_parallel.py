@@ -1,5 +1,7 @@
 """Bytes of a step equal the formula for every strategy, whether p divides everything or not."""
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 
@@ -52,10 +54,24 @@ def predicted(name: str, model: GPT, p: int, k: int, buckets: list[int]) -> list
     return bytes_per_step(name.split()[0], buckets, p, k)
 
 
-@worlds(1, 2, 3, 4, mpi=(4,), slow_mpi=(3,))
-@pytest.mark.parametrize("config, k", [("divides", 1), ("uneven", 3)])
+MICROBATCHES = {"divides": 1, "uneven": 3}
+
+
+@worlds(1, 3, 4, mpi=(), slow=(2,), slow_mpi=(3, 4))
+@pytest.mark.parametrize("config, k", MICROBATCHES.items())
 @pytest.mark.parametrize("name", NAMES)
 def test_bytes_of_a_step(world, name, config, k):
+    check_bytes_of_a_step(world, name, config, k)
+
+
+@worlds(mpi=(4,))
+@pytest.mark.parametrize("name, config", [*zip(NAMES, cycle(MICROBATCHES))])
+def test_bytes_of_a_step_on_real_ranks(world, name, config):
+    """In turn with one batch and with microbatches; the slow tests above have both."""
+    check_bytes_of_a_step(world, name, config, MICROBATCHES[config])
+
+
+def check_bytes_of_a_step(world, name, config, k):
     def body(comm):
         sent, buckets = counted(comm, name, CONFIGS[config], k)
         control = sent.pop("control", 0)

@@ -134,4 +134,4 @@ def test_what_each_way_really_saves_of_a_step(way, saves):
 def test_what_16_bits_really_save_of_a_model_of_two_layers():
     config = replace(CONFIG, num_layers=2, width=96)
     _, measured = 1 - np.divide(*(peaks_of(way, StepLedger, config) for way in ("bf16", "float32")))
-    assert abs(measured - 0.19) < 0.015
+    assert abs(measured - 0.21) < 0.015

@@ -115,7 +115,7 @@ def test_the_whole_product(world, mesh, name, data_parallel, sequence):
               sequence_parallel=sequence)
 
 
-@worlds(4, mpi=(4,))
+@worlds(4, mpi=(), slow_mpi=(4,))         # on real ranks: test_matrix.py
 @pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
 @pytest.mark.parametrize("mesh", [{"pp": 2, "tp": 2}, {"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}],
                          ids=named)
@@ -123,8 +123,14 @@ def test_two_axes(world, mesh, data_parallel):
     check(world, mesh, data_parallel=data_parallel)
 
 
+# The others are slow: 1F1B is on every mesh above, and test_matrix.py has each in a pipeline alone.
+WITH_SEVERAL_STAGES_OR_W = ("interleaved", "zb_h1", "zb_v")
+
+
 @worlds(8, mpi=())
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", [
+    pytest.param(name, marks=[pytest.mark.slow] * (name not in WITH_SEVERAL_STAGES_OR_W))
+    for name in SCHEDULES])
 def test_every_schedule(world, schedule):
     check(world, {"pp": 2, "dp": 2, "tp": 2}, parts=4, schedule=schedule, sequence_parallel=True)
 

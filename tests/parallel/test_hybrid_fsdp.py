@@ -53,7 +53,7 @@ def test_every_schedule_with_any_number_of_microbatches(world, schedule, parts):
         check(world, mesh, "tied", parts, "sgd", schedule=schedule)
 
 
-@worlds(4, mpi=(4,))
+@worlds(4, mpi=(), slow_mpi=(4,))         # on real ranks: test_matrix.py
 @pytest.mark.parametrize("mesh", [{"pp": 2, "dp": 2}, {"dp": 2, "tp": 2}], ids=named)
 def test_two_axes(world, mesh):
     check(world, mesh, "tied", 3)

@@ -37,7 +37,7 @@ def predicted(name: str, model: GPT, p: int, rank: int, buckets: list[int]) -> d
     return memory_per_rank(name, buckets or [model.num_parameters()], p, rank, uses=uses)
 
 
-@worlds(1, 2, 3, 4, mpi=(), slow_mpi=(4,))          # a rank's ledger does not know its world
+@worlds(1, 3, 4, mpi=(), slow=(2,), slow_mpi=(4,))      # a rank's ledger does not know its world
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_peak_of_every_kind(world, name, config):
@@ -89,7 +89,7 @@ class Watcher:
         return sum(ref() is not None for ref in self.alive)
 
 
-@worlds(1, 2, 3, mpi=(3,))
+@worlds(2, 3, mpi=(), slow=(1,), slow_mpi=(3,))
 @pytest.mark.parametrize("model", ["gpt tied", "gpt untied", "gpt dropout", "mlp"])
 @pytest.mark.parametrize("name", ["fsdp", "fsdp no prefetch"])
 def test_at_most_two_gathered_units_are_alive(world, name, model):

@@ -7,6 +7,7 @@ the same order (two ranks; a pipeline), so is every bit.
 
 import re
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -18,11 +19,23 @@ from minipar.parallel.strategies import STRATEGIES, make_strategy
 from minipar.testing import worlds
 from tests.support.low_precision_runs import ROWS, SLOW_FP16, TIME, alone, same_bits, train
 
+WITHOUT_DP = sorted({*STRATEGIES} - {"dp"})
 
-@worlds(2, mpi=(2,))
+
+@worlds(2, mpi=(), slow_mpi=(2,))
 @pytest.mark.parametrize("precision", SLOW_FP16)
-@pytest.mark.parametrize("name", sorted({*STRATEGIES} - {"dp"}))
+@pytest.mark.parametrize("name", WITHOUT_DP)
 def test_data_parallel_is_bitwise_one_process(world, name, precision):
+    check_data_parallel(world, name, precision)
+
+
+@worlds(mpi=(2,))
+@pytest.mark.parametrize("name, precision", [*zip(WITHOUT_DP, cycle(["bf16", "fp8"]))])
+def test_data_parallel_is_bitwise_one_process_on_real_ranks(world, name, precision):
+    check_data_parallel(world, name, precision)
+
+
+def check_data_parallel(world, name, precision):
     """Each rank's rows are a microbatch of one process."""
     for model in ("tied", "mlp"):
         expected = alone(model, precision, parts=2)
@@ -30,7 +43,7 @@ def test_data_parallel_is_bitwise_one_process(world, name, precision):
             train(comm, model, precision, partial(make_strategy, name)), expected))
 
 
-@worlds(4, mpi=(4,))
+@worlds(4, mpi=(), slow_mpi=(4,))
 @pytest.mark.parametrize("name", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
 def test_on_more_ranks_only_the_order_of_sums_differs(world, name):
     """Of p float32 numbers: an error of at most p · 2⁻²⁴ of the sum of their sizes."""

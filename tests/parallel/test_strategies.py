@@ -18,7 +18,7 @@ from tests.support.cases import MASKS, MODELS, OPTIMIZERS, STRATEGIES, Case, che
 PARTS = {1: (10,), 3: (4, 3, 3)}
 
 
-@worlds(1, 2, 3, 4, mpi=(3,), slow_mpi=(2, 4))          # 4 real ranks: test_matrix.py
+@worlds(1, 3, mpi=(3,), slow=(2, 4), slow_mpi=(2, 4))           # 4 ranks: test_matrix.py
 @pytest.mark.parametrize("name", [*STRATEGIES, "graph"])
 def test_equals_one_process(world, name):
     """Tied weights, dropout, momentum, clipping and three uneven microbatches at once.

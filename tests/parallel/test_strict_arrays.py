@@ -76,14 +76,20 @@ def test_every_strategy(world, name):
 
 
 @worlds(mpi=(4,))
-@pytest.mark.parametrize("name", ["dp", "ddp", "fsdp", "1f1b", "dp 2 × tp 2 sequence"])
+@pytest.mark.parametrize("name", [pytest.param("dp", marks=pytest.mark.slow), "ddp", "fsdp",
+                                  "1f1b", "dp 2 × tp 2 sequence"])
 def test_messages_of_real_ranks_go_through_the_host(world, name):
     world.run(lambda comm: check(comm, name, case_for(name)))
 
 
+# Each strategy with one model; with the others it is slow.
+PAIRS = {"dp": "gpt untied", "zero2": "gpt grouped", "zero3": "mlp", "dp 2 × tp 2": "gpt grouped"}
+
+
 @worlds(4, mpi=())
-@pytest.mark.parametrize("name, model", [("dp", "gpt untied"), ("zero2", "gpt grouped"),
-                                         ("zero3", "mlp"), ("dp 2 × tp 2", "gpt grouped")])
+@pytest.mark.parametrize("name, model", [
+    pytest.param(name, model, marks=[pytest.mark.slow] * (model != PAIRS[name]))
+    for name in PAIRS for model in ("gpt untied", "gpt grouped", "mlp")])
 def test_other_models(world, name, model):
     world.run(lambda comm: check(comm, name, Case(model, "sgd", "uneven", (4, 2))))
 

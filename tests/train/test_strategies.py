@@ -1,15 +1,12 @@
 """Every strategy in the training program: the same run; any other goes on from its checkpoint."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from minipar import checkpoint as files
 from minipar.commands.main import main
-from minipar.environment import find_mpirun, mpirun_environment
 from minipar.parallel.strategies import STRATEGIES, names_with
 from minipar.train.config_file import from_tables
 from tests.train.test_train import SMALL, losses, parse
@@ -65,24 +62,6 @@ def test_resume_remembers_the_strategy_but_not_the_ranks(tmp_path, capsys):
     assert resumed["config"] == whole["config"]
     assert resumed["config"]["parallel"] == {"strategy": "fsdp", "accumulate": 2}
     np.testing.assert_allclose(resumed["losses"], whole["losses"], rtol=1e-10)
-
-
-@pytest.mark.skipif(find_mpirun() is None, reason="no mpirun: pip install '.[mpi]'")
-def test_sharded_under_mpirun(tmp_path):
-    """A sample, a summary and --verify of a model whose weights no rank has; one line on a NaN."""
-    def run(*more):
-        return subprocess.run([find_mpirun(), "-n", "4", sys.executable, "-m", "minipar", "train",
-                               *SMALL, "--data", "synthetic", "--strategy", "fsdp",
-                               "--hybrid-shard", "2", *more],
-                              env=mpirun_environment(), capture_output=True, text=True, timeout=120)
-    good = run("--steps", "4", "--accumulate", "2", "--sample", "5", "--verify", "2", "--out",
-               str(tmp_path))
-    assert good.returncode == 0, good.stderr
-    assert "the same: after 2 steps in float64, 4 MPI ranks" in good.stdout
-    assert "validation loss" in good.stdout and "a sample" in good.stdout
-    nan = run("--steps", "9", "--warmup", "0", "--optimizer", "sgd", "--lr", "1e30", "--clip", "0")
-    assert nan.returncode == 1 and nan.stderr.count("\n") == 1, nan.stderr
-    assert "the loss is" in nan.stderr and "at step 1" in nan.stderr
 
 
 def test_a_checkpoint_of_the_first_edition_goes_on_as_it_did(tmp_path):

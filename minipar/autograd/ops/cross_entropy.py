@@ -28,23 +28,21 @@ class CrossEntropy(Function):
     def forward(ctx, logits, targets, loss_divisor, ignore_index):
         if targets.shape != logits.shape[:-1] or targets.dtype.kind not in "iu":
             raise ValueError("targets are one class number for each row of logits")
-        d = rows(logits)
-        targets = targets.reshape(d.shape[0], 1)
+        d, targets = rows(logits), targets.reshape(-1)
         counts = targets != ignore_index
         if not (is_host(counts) and counts.all()):
-            d = np.where(counts, d, 0)      # ignored rows may hold anything, NaN too
-        d = d - np.max(d, axis=-1, keepdims=True)
-        targets = np.where(counts, targets, 0)
+            d = np.where(counts[:, None], d, 0)     # ignored rows may hold anything, NaN too
+            targets = np.where(counts, targets, 0)
         check_ids(targets, d.shape[1], "targets")
-        at_target = np.take_along_axis(d, targets, axis=-1)
+        at_targets = np.arange(targets.size, like=targets), targets     # one element of each row
+        d = d - d.max(axis=-1, keepdims=True)
+        target_logits = d[at_targets]
         np.exp(d, out=d)
         total = row_sum(d)
-        loss = np.sum((np.log(total) - at_target) * counts) / loss_divisor
+        loss = np.sum((np.log(total[:, 0]) - target_logits) * counts) / loss_divisor
         if ctx.needs_grad[0]:
-            d *= counts / (total * loss_divisor)
-            at_target = np.take_along_axis(d, targets, axis=-1)
-            at_target -= counts / loss_divisor
-            np.put_along_axis(d, targets, at_target, axis=-1)
+            d *= counts[:, None] / (total * loss_divisor)
+            d[at_targets] -= counts / loss_divisor
             ctx.save(d.reshape(logits.shape))
         return loss
 

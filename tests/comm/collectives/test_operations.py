@@ -25,9 +25,16 @@ each = pytest.mark.parametrize(("operation", "algorithm"), ALL, ids=NAMES)
 ROOTED = ("broadcast", "scatter", "gather", "reduce")
 
 
+# Small ones, powers of two and their neighbours; the others are slow.
+SIZES = {*range(1, 10), 12, 15, 16, 17, 31, 32, 33}
+
+
+@pytest.mark.parametrize("sizes", [
+    pytest.param(SIZES, id="some"),
+    pytest.param({*range(1, 34)} - SIZES, id="others", marks=pytest.mark.slow)])
 @each
-def test_on_1_to_33_ranks_it_equals_numpy(operation, algorithm):
-    for p in range(1, 34):
+def test_on_1_to_33_ranks_it_equals_numpy(operation, algorithm, sizes):
+    for p in sorted(sizes):
         n = (0, 2 * p, 37)[p % 3]               # nothing, p | n, p ∤ n
         results, _ = Cluster(p).run(lambda comm, n=n: call(operation, algorithm, comm, n))
         for rank, result in enumerate(results):

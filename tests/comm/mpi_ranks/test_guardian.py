@@ -65,7 +65,9 @@ OTHERS = {      # what the other ranks do meanwhile
     "in BLAS": "np.ones((500, 500)) @ np.ones((500, 500))",
     "asleep": "time.sleep(60)",
 }
-LIKE_ANOTHER = ("in a Work", "in BLAS")         # in Works, computing
+# Slow, as another shows the same: a signal, words; in Works, in a collective, computing.
+DEATHS_LIKE_ANOTHER = ("aborted", "exited in words")
+OTHERS_LIKE_ANOTHER = ("in a Work", "in receive", "in BLAS", "asleep")
 
 
 class Job:
@@ -116,8 +118,9 @@ class Job:
 
 
 @pytest.mark.parametrize(("death", "others"), [
-    *((death, "in a collective") for death in DEATHS),
-    *(pytest.param("killed", others, marks=[pytest.mark.slow] * (others in LIKE_ANOTHER))
+    *(pytest.param(death, "in a collective",
+                   marks=[pytest.mark.slow] * (death in DEATHS_LIKE_ANOTHER)) for death in DEATHS),
+    *(pytest.param("killed", others, marks=[pytest.mark.slow] * (others in OTHERS_LIKE_ANOTHER))
       for others in OTHERS if others != "in a collective"),
     pytest.param("failed", "computing", marks=pytest.mark.slow), ("exited", "computing")])
 def test_all_others_end_and_the_cause_is_named(tmp_path, death, others):
@@ -155,7 +158,7 @@ MESSAGE = r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all_reduce"
     ("return", "in a collective", MESSAGE, GRACE),
     ("sys.exit()", "in the library's", r"take part in MPI's own all_reduce", 0.1),
     ("sys.exit(0)", "in a Work", MESSAGE, 0.1),
-    ("return", "in Works", MESSAGE, 0.1),
+    pytest.param("return", "in Works", MESSAGE, 0.1, marks=pytest.mark.slow),
     ("return", "in split", r"split", 0.1)])
 def test_who_waits_for_a_rank_that_has_left_says_so(tmp_path, leave, others, wait, grace):
     job = Job(tmp_path, leave, {**OTHERS, "in split": "comm.split(0)"}[others], grace)

@@ -32,7 +32,7 @@ def reduced(p: int, n: int, dtype="float64", op: str = "sum") -> np.ndarray:
     return OPERATORS[op].reduce([given(r, n, dtype) for r in range(p)], axis=0, dtype=dtype)
 
 
-@worlds(mpi=(1, 2, 3, 4))
+@worlds(mpi=(3,), slow_mpi=(1, 2, 4))
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "bool"])
 def test_it_equals_numpy(world, dtype):
     def body(comm):

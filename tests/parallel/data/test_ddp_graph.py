@@ -75,7 +75,7 @@ def check(world, *what):
     world.run(body)
 
 
-@worlds(1, 2, 3, 4, 6, mpi=(4,), slow_mpi=(2,))         # 6: more ranks than samples
+@worlds(1, 3, 6, mpi=(4,), slow=(2, 4), slow_mpi=(2,))         # 6: more ranks than samples
 @pytest.mark.parametrize("form", ["graph", "slab"])
 @pytest.mark.parametrize("model", MODELS)
 def test_equals_one_process(world, model, form):

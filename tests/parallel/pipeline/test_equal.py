@@ -14,7 +14,7 @@ def parts_of(m: int) -> tuple[int, ...]:
     return tuple(2 - i % 2 for i in range(m))
 
 
-@worlds(1, 2, 3, 4, mpi=(4,))
+@worlds(1, 3, mpi=(4,), slow=(2, 4))
 @pytest.mark.parametrize("name", PIPELINES)
 def test_equals_one_process(world, name):
     check(world, name, Case("gpt deep tied", "sgd", "uneven", parts_of(5), max_norm=0.5))

@@ -1,6 +1,7 @@
 """Tensor and sequence parallelism equal one process: losses, gradients, trained parameters."""
 
 from functools import cache
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -30,10 +31,17 @@ def check(world, name, **options):
     world.run(body)
 
 
-@worlds(1, 2, 3, 4, mpi=(4,), slow_mpi=(2,))
+@worlds(3, 4, mpi=(), slow=(1, 2), slow_mpi=(2, 4))
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
 @pytest.mark.parametrize("name", GPTS)
 def test_a_gpt_equals_one_process(world, name, sequence):
+    check(world, name, sequence=sequence)
+
+
+@worlds(mpi=(4,))
+@pytest.mark.parametrize("name, sequence", [*zip(GPTS, cycle([True, False]))])
+def test_a_gpt_on_real_ranks_equals_one_process(world, name, sequence):
+    """In turn with tensors and sequences; the slow tests above have both."""
     check(world, name, sequence=sequence)
 
 
