@@ -161,7 +161,7 @@ def main(comm: Communicator) -> None:
                     "remain: to be faster, remove whole neurons, or use hardware for 2 of 4.")
     lesson.exercises(questions=[
         "At which sparsity does magnitude lose 5 % of the digits? And random?",
-        "Prune 90 % at once, or along the cubic (pruning/sparsity_schedule.py): with 80 steps? With 800?",
+        "Prune 90 % at once, or along the cubic (sparsity_schedule.py): with 80 steps? With 800?",
         "Why does gathering 20 % of the weights take longer than a dense product of all?"])
 
 

@@ -17,9 +17,9 @@ from ...comm import Communicator
 from ...compress.pruning.masks import Masks, prunable_weights
 from ...compress.pruning.prune import n_of_m, prune
 from ...compress.pruning.saliency import Scores, calibrate, magnitude, random, taylor
-from ...compress.pruning.sparsity_schedule import GradualPruning
 from ...compress.pruning.serialization import KIND
 from ...compress.pruning.shrink import shrink, without_masks
+from ...compress.pruning.sparsity_schedule import GradualPruning
 from ...compress.pruning.structured import unit_masks
 from ...launcher import UsageError
 from ..check import check_folder, checked
