@@ -1,4 +1,8 @@
-"""The messages of each round: (times combined, [(source, dest, number of elements)])."""
+"""Rounds of messages, from which `predict` composes the algorithms of collectives.
+
+A round is (times combined, [(source, dest, number of elements), …]): see `model.critical`.  Each
+function here yields the rounds of one pattern, a ring or a tree; it moves no data.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
