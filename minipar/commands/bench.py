@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"measurements (all): {', '.join(MEASUREMENTS)}")
     parser.add_argument("--rounds", type=int, default=20, help="repetitions (20)")
     parser.add_argument("--quick", action="store_true", help="few repetitions: a rough look")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for pictures (of bubbles, serve)")
+    parser.add_argument("--out", type=Path, metavar="DIR",
+                        help="folder for pictures (of bubbles, serve)")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
 
 

@@ -142,8 +142,8 @@ def run_load(arrivals: list[Arrival], model: GPTConfig, config: SchedulerConfig,
     return cluster.run(body)[0][0]
 
 
-def ways_of_serving(context: int, num_slots: int, block_size: int = 16,
-                    token_budget: int = 512) -> dict[str, SchedulerConfig]:
+def ways_of_serving(context: int, num_slots: int,
+                    block_size: int = 16) -> dict[str, SchedulerConfig]:
     """The ways that are compared, in a cache of `num_slots` tokens: batches and caches.
 
     A contiguous cache is a paged one whose block is the whole context.
@@ -153,6 +153,4 @@ def ways_of_serving(context: int, num_slots: int, block_size: int = 16,
         "static batches, contiguous": SchedulerConfig(
             **contiguous, policy="static", max_requests=num_slots // context),
         "continuous, contiguous": SchedulerConfig(**contiguous),
-        "continuous, paged": SchedulerConfig(num_slots // block_size, block_size),
-        "continuous, paged, chunks": SchedulerConfig(num_slots // block_size, block_size,
-                                                     token_budget)}
+        "continuous, paged": SchedulerConfig(num_slots // block_size, block_size)}
