@@ -8,6 +8,7 @@ import numpy as np
 
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
+from ..data import Vocabulary
 from ..inference import Engine, ModelRunner, SchedulerConfig
 from ..inference.engine import Sample
 from ..inference.parallel.pipeline import PipelineEngine
@@ -18,7 +19,6 @@ from ..nn import GPT
 from ..parallel.tensor.apply import parallelize
 from ..train.model_checkpoints import open_model
 from ..train.tasks import LanguageTask
-from .text_stream import Tokenizer
 
 
 class TextModel(NamedTuple):
@@ -26,7 +26,7 @@ class TextModel(NamedTuple):
 
     name: str
     model: GPT
-    tokenizer: Tokenizer
+    tokenizer: Vocabulary
 
     def encode(self, prompt: str) -> list[int]:
         """The tokens of a prompt.  Raises ValueError for an empty one, or an unknown character."""
@@ -96,6 +96,6 @@ def default_blocks(model: GPT, block_size: int, num_sequences: int) -> int:
     return num_sequences * -(-model.config.context // block_size)
 
 
-def text_of(tokenizer: Tokenizer, tokens: list[int]) -> str:
+def text_of(tokenizer: Vocabulary, tokens: list[int]) -> str:
     """The text of tokens."""
     return tokenizer.decode(np.array(tokens, np.int64))

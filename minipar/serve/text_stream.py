@@ -8,27 +8,18 @@ Text that was shown is never taken back.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
+from ..data import Vocabulary
+
 INCOMPLETE = "\ufffd"       # stands for bytes that are no character yet
-
-
-class Tokenizer(Protocol):
-    """Text as tokens and back."""
-
-    def encode(self, text: str) -> np.ndarray:
-        """The tokens of a text.  Raises ValueError if it has none."""
-
-    def decode(self, ids: np.ndarray) -> str:
-        """The text of tokens."""
 
 
 class TextStream:
     """The text of one answer; `stops` are strings that end it, which are no part of it."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()):
+    def __init__(self, tokenizer: Vocabulary, stops: Sequence[str] = ()):
         self.tokenizer, self.stops = tokenizer, tuple(stops)
         self.shown = ""
 

@@ -3,6 +3,7 @@
     minipar generate out/gpt --prompt "def " --max-tokens 200
     minipar generate out/gpt --prompt "a" --prompt "b" --temperature 0.7 --top-p 0.9 --samples 2
     minipar generate out/gpt --mesh tp=2 --ranks 2
+    minipar generate out/gpt --draft out/small --drafts 4       speculative decoding
 
 All prompts run at the same time, step by step; their texts are printed in their order.
 """
@@ -17,13 +18,14 @@ from rich.console import Console
 
 from ...comm import Cluster, Communicator
 from ...environment import launched
-from ...inference import SamplingParams, SchedulerConfig
 from ...inference.engine import Sample
+from ...inference.sampling.speculative import SpeculativeDecoder
 from ...launcher import UsageError, launch
-from ...serve.text_model import TextModel, default_blocks, make_engine, open_text_model
+from ...serve.text_model import TextModel, make_engine, open_text_model
 from ...serve.text_stream import TextStream
 from ...train.setup.strategy import parse_mesh
 from ..tables import Column, Output, Table
+from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
 
 DEFAULT_TOKENS = 100
 
@@ -40,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="answers to each prompt (1)")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT",
                         help="end an answer before this text; may be given several times")
+    parser.add_argument("--draft", type=Path, metavar="CHECKPOINT",
+                        help="a small model that guesses tokens, which the large one checks: "
+                             "speculative decoding, of one prompt after the other")
+    parser.add_argument("--drafts", type=int, default=4, metavar="N",
+                        help="guesses for each step of the large model (4)")
     add_sampling(parser)
     add_scheduling(parser)
     parser.add_argument("--ranks", type=int, metavar="N",
@@ -47,63 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mesh", metavar="AXIS=N,…",
                         help="the grid of ranks, for example tp=2 (heads over ranks), dp=2,tp=2 "
                              "(replicas of that) or pp=2 (layers over ranks)")
-
-
-def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Add the options of SamplingParams."""
-    group = parser.add_argument_group("sampling, in the order in which it is applied")
-    for name, kind, help in (
-            ("repetition_penalty", float, "divide positive logits of tokens that occurred by this, "
-             "multiply negative ones (1)"),
-            ("presence_penalty", float, "subtract from the logits of tokens of the answer (0)"),
-            ("frequency_penalty", float, "subtract for each time that a token is in the answer "
-             "(0)"),
-            ("temperature", float, "divide the logits by this; 0: the likeliest token (1)"),
-            ("min_p", float, "keep tokens of at least this part of the largest probability (0)"),
-            ("top_k", int, "keep the K likeliest tokens (all)"),
-            ("top_p", float, "keep the likeliest tokens that reach this probability (1)"),
-            ("seed", int, "of the draws: the same seed, the same text (0)")):
-        group.add_argument(f"--{name.replace('_', '-')}", type=kind, help=help,
-                           default=getattr(SamplingParams, name),
-                           metavar="X" if kind is float else "N")
-
-
-def add_scheduling(parser: argparse.ArgumentParser) -> None:
-    """Add the options of SchedulerConfig."""
-    group = parser.add_argument_group("cache and scheduler")
-    group.add_argument("--block-size", type=int, default=16, metavar="N",
-                       help="tokens in a block of the cache (16)")
-    group.add_argument("--blocks", type=int, metavar="N",
-                       help="blocks of the cache (enough for 8 sequences of the whole context)")
-    group.add_argument("--token-budget", type=int, metavar="N",
-                       help="tokens that a step computes at most (no limit)")
-    group.add_argument("--max-requests", type=int, metavar="N",
-                       help="requests that run at the same time (no limit)")
-    group.add_argument("--prefix-caching", action="store_true",
-                       help="keep the blocks of prompts, for prompts that begin alike")
-    group.add_argument("--preempt-by", choices=("recompute", "swap"), default="recompute",
-                       help="when blocks run short: compute again, or move to the host "
-                            "(recompute)")
-
-
-def sampling_of(options: argparse.Namespace) -> SamplingParams:
-    """The SamplingParams that the options say.  Raises UsageError."""
-    names = SamplingParams.__dataclass_fields__
-    try:
-        return SamplingParams(**{name: getattr(options, name) for name in names})
-    except ValueError as error:
-        raise UsageError(f"--{str(error).replace('_', '-', 1)}") from error
-
-
-def scheduling_of(options: argparse.Namespace, text: TextModel) -> SchedulerConfig:
-    """The SchedulerConfig that the options say.  Raises UsageError."""
-    blocks = options.blocks if options.blocks is not None \
-        else default_blocks(text.model, max(1, options.block_size), num_sequences=8)
-    try:
-        return SchedulerConfig(blocks, options.block_size, options.token_budget,
-                               options.max_requests, options.prefix_caching, options.preempt_by)
-    except ValueError as error:
-        raise UsageError(f"--{str(error).removeprefix('num_').replace('_', '-', 1)}") from error
 
 
 def main(options: argparse.Namespace, output: Output) -> None:
@@ -121,6 +71,12 @@ def main(options: argparse.Namespace, output: Output) -> None:
     sampling_of(options)                    # mistakes are found before ranks start
     text = open_text_model(options.checkpoint)
     scheduling_of(options, text)
+    if options.draft is not None:
+        if num_ranks > 1 or options.samples > 1:
+            raise UsageError("--draft decodes one answer at a time on one rank: leave --mesh, "
+                             "--ranks and --samples out")
+        speculate(options, output, text)
+        return
     launch(lambda comm: run(comm, options, output, sizes), cluster=Cluster(num_ranks))
 
 
@@ -146,6 +102,35 @@ def run(comm: Communicator, options: argparse.Namespace, output: Output,
         printer.update()
     if comm.rank == 0:
         output.table(printer.table(time.perf_counter() - begin), show=False)
+
+
+def speculate(options: argparse.Namespace, output: Output, text: TextModel) -> None:
+    """Generate one answer after the other by speculative decoding, and print them."""
+    draft, params = open_text_model(options.draft), sampling_of(options)
+    if draft.tokenizer.description() != text.tokenizer.description():
+        raise UsageError(f"--draft {options.draft}: its tokens are others than those of "
+                         f"{options.checkpoint}: both need the same vocabulary")
+    printer, begin = Printer(output.console), time.perf_counter()
+    try:
+        decoder = SpeculativeDecoder(text.model, draft.model, options.drafts, options.block_size)
+        for prompt in options.prompt or ["\n"]:
+            tokens = text.encode(prompt)
+            shown = Shown(prompt, Sample(), TextStream(text.tokenizer, options.stop))
+            printer.shown.append(shown)
+            for token in decoder.generate(tokens, max_tokens_of(options, text, tokens), params):
+                shown.sample.tokens.append(token)
+                if shown.stream.is_stop(shown.sample.tokens):
+                    shown.sample.finish_reason = "stop"
+                    break
+                printer.update()
+            shown.sample.finish_reason = shown.sample.finish_reason or "length"
+            printer.update()
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    stats = decoder.stats
+    output.console.print(f"{stats.tokens_per_call:.2f} tokens for each step of the large model; "
+                         f"{stats.accepted} of {stats.checked} guesses were right", style="dim")
+    output.table(printer.table(time.perf_counter() - begin), show=False)
 
 
 def max_tokens_of(options: argparse.Namespace, text: TextModel, prompt: list[int]) -> int:

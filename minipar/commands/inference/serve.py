@@ -15,7 +15,7 @@ from ...inference import Engine, ModelRunner
 from ...launcher import UsageError
 from ...serve.text_model import open_text_model
 from ..tables import Output
-from .generate import add_scheduling, scheduling_of
+from .options import add_scheduling, scheduling_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
