@@ -93,6 +93,7 @@ def test_mistakes_take_one_line(capsys, folder, words, message):
     assert message in error and error.count("\n") == 1
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("options", [{}, LLAMA], ids=["gpt2", "llama"])
 def test_a_converted_model_does_all_that_others_do(capsys, tmp_path, options):
     vocabulary = ByteBPE([*BYTES, "Ġt", "he"], ["Ġ t", "h e"], size=270)
