@@ -5,7 +5,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.inference.engine import Engine
-from minipar.inference.parallel.router import Router
+from minipar.inference.parallel.router import Router, step_bytes
 from minipar.inference.runner import ModelRunner
 from minipar.inference.sampling import SamplingParams
 from minipar.inference.scheduling import SchedulerConfig
@@ -47,6 +47,18 @@ def test_requests_go_where_the_least_is_left_to_do():
         router.run()
         return first, router.submit([1], 1).replica
     assert Cluster(2).run(body)[0] == [([0, 1, 1, 1, 0], 0)] * 2
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_bytes_are_as_predicted(size):
+    def body(comm):
+        router = Router(engine(), comm)
+        for _ in range(size):
+            router.submit([1, 2, 3], 4)
+        router.run()
+    cluster = Cluster(size, trace=True)
+    cluster.run(body)
+    assert cluster.trace.bytes_sent(label="tokens") == 4 * step_bytes(size, size)
 
 
 def test_a_request_that_cannot_run_is_refused_on_all_ranks():

@@ -99,3 +99,11 @@ class Router:
         """Run steps until no request is left."""
         while self.has_requests:
             self.step()
+
+
+def step_bytes(num_ranks: int, num_tokens: int) -> int:
+    """Bytes that all ranks together send in a step with `num_tokens` new tokens, by rings.
+
+    The ranks' numbers of tokens, then four numbers for each token.
+    """
+    return 8 * (num_ranks - 1) * (num_ranks + 4 * num_tokens)
