@@ -151,7 +151,7 @@ class ByteBPE:
         return "".join(pieces) + data.decode(errors="replace")
 
     def description(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """The tables, as a checkpoint keeps them."""
         return {"kind": self.kind, "tokens": self.tokens, "merges": self.merges, "size": self.size}
 
 

@@ -76,7 +76,7 @@ class CharacterVocabulary:
         return len(self.characters)
 
     def description(self) -> str:
-        """What a checkpoint keeps of it."""
+        """The vocabulary, as a checkpoint keeps it."""
         return self.characters
 
     def encode(self, text: str) -> np.ndarray:

@@ -25,7 +25,7 @@ class Vocabulary(Protocol):
         """The text of tokens (n,)."""
 
     def description(self) -> Any:
-        """What a checkpoint keeps of it."""
+        """The vocabulary, as a checkpoint keeps it."""
 
 
 class Numbers:
@@ -54,7 +54,7 @@ class Numbers:
         return "".join(f"{i} " for i in np.asarray(ids).tolist())
 
     def description(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """The vocabulary, as a checkpoint keeps it."""
         return {"kind": self.kind, "size": self.size}
 
 

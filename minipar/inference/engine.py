@@ -67,7 +67,7 @@ class Generation:
 
     @property
     def is_done(self) -> bool:
-        """Whether all samples have ended, or the request was cancelled."""
+        """True if all samples have ended, or the request was cancelled."""
         return self.was_cancelled or all(sample.finish_reason for sample in self.samples)
 
 
@@ -135,7 +135,7 @@ class Engine:
 
     @property
     def has_requests(self) -> bool:
-        """Whether any request is left to run."""
+        """True if any request is left to run."""
         return self.scheduler.has_requests
 
     def step(self) -> list[TokenEvent]:

@@ -28,7 +28,7 @@ from .scheduling import SchedulerConfig
 
 
 class Arrival(NamedTuple):
-    """A request that comes at `time` seconds, with a prompt and an answer of so many tokens."""
+    """A request that comes at `time` seconds; tokens of its prompt and of its answer."""
 
     time: float
     prompt: int
@@ -51,7 +51,7 @@ def poisson_arrivals(num_requests: int, rate: float, longest: int, mean_prompt: 
 
 @dataclass(frozen=True)
 class SizesOnPaper:
-    """What a step of a GPT costs, by its sizes."""
+    """The cost of a step of a GPT, by its sizes."""
 
     num_weights: int
     num_layers: int
@@ -98,7 +98,7 @@ class RunnerOnPaper:
 
 
 class LoadResult(NamedTuple):
-    """What users saw of a load, and what it cost.  Seconds of virtual time; medians or 95 %."""
+    """The waits that users saw under a load, and its costs: seconds of virtual time."""
 
     rate: float                     # requests a second
     seconds_per_token: float        # mean over requests of (end - arrival) / tokens of the answer

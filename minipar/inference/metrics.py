@@ -1,4 +1,4 @@
-"""What an engine measures: the times of each request, the use of the cache, the work done twice.
+"""Measurements of an engine: times of each request, use of the cache, work done twice.
 
     submitted      first token        token   token        last token
         │── queue, prefill ──│── gap ──│── gap ──│ …            │

@@ -31,7 +31,7 @@ class Draw(NamedTuple):
 
     @property
     def choice(self) -> RowToDraw:
-        """What the token depends on, beside the logits."""
+        """All that the token depends on, beside the logits."""
         return RowToDraw(self.params, self.prompt, self.output, self.sample)
 
 
@@ -45,7 +45,7 @@ class NewToken(NamedTuple):
 
 @dataclass
 class Work:
-    """What a step does: blocks that move first, then rows that are computed, then draws."""
+    """One step: first blocks move, then rows are computed, then tokens are drawn."""
 
     rows: list[Row]
     draws: list[Draw] = field(default_factory=list)

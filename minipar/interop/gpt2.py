@@ -66,5 +66,5 @@ class GPT2Layout:
         return found
 
     def is_ignored(self, name: str) -> bool:
-        """Whether an array of the file is no weight: a mask, or the head of a tied model."""
+        """True if an array of the file is no weight: a mask, or the head of a tied model."""
         return bool(MASK.fullmatch(name)) or name == "lm_head.weight"

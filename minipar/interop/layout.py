@@ -46,7 +46,7 @@ class Layout(Protocol):
         """All parameters of the model."""
 
     def is_ignored(self, name: str) -> bool:
-        """Whether an array of the file is no weight."""
+        """True if an array of the file is no weight."""
 
 
 def expect(config: Mapping[str, Any], **values: Any) -> None:

@@ -81,7 +81,7 @@ class LlamaLayout:
         return found
 
     def is_ignored(self, name: str) -> bool:
-        """Whether an array of the file is no weight: old tables of angles, a tied model's head."""
+        """True if an array of the file is no weight: old tables of angles, a tied model's head."""
         return name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight"
 
 

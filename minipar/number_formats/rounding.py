@@ -58,7 +58,7 @@ def count_by_adder(size: Array, scale: Array, e_min: int, mantissa_bits: int) ->
     scale *= 2.0**drop
     count, c = (size + scale).view(word), scale.view(word)
     count -= c
-    c -= np.array(2.0 ** (e_min + drop), size.dtype).view(word)
+    c -= int(size.dtype.type(2.0 ** (e_min + drop)).view(word))
     c >>= drop
     count += c
     return count

@@ -68,7 +68,7 @@ class Server:
         await self.service.drain()
 
     async def health(self, request: Request) -> Response:
-        """Whether the server lives."""
+        """True if the server lives."""
         return JSONResponse({"status": "ok"})
 
     async def models(self, request: Request) -> Response:

@@ -160,7 +160,7 @@ def _read_stops(stop: Any) -> tuple[str, ...]:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, in words."""
+    """The kind of a JSON value, in words."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false",
              int: "a number", float: "a number", type(None): "null"}
     return names.get(type(value), type(value).__name__)

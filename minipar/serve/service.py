@@ -70,7 +70,7 @@ class Service:
 
     @asynccontextmanager
     async def cancelling(self, generations: Sequence[Generation]) -> AsyncIterator[None]:
-        """Context that cancels what is not done at its end, as when the client has left."""
+        """Context that cancels, at its end, the requests that still run: the client has left."""
         try:
             yield
         finally:

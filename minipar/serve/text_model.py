@@ -55,7 +55,7 @@ class TextEngine(Protocol):
 
     @property
     def has_requests(self) -> bool:
-        """Whether any request is left to run."""
+        """True if any request is left to run."""
 
     def submit(self, prompt: list[int], max_tokens: int, *arguments: Any, **options: Any) -> Answer:
         """Add a request."""

@@ -24,7 +24,7 @@ class TextStream:
         self.shown = ""
 
     def is_stop(self, tokens: Sequence[int]) -> bool:
-        """Whether the text of `tokens` holds a stop string."""
+        """True if the text of `tokens` holds a stop string."""
         return bool(self.stops) and self._before_stop(self._decode(tokens)) is not None
 
     def update(self, tokens: Sequence[int], is_last: bool) -> str:
@@ -49,6 +49,6 @@ class TextStream:
         return text[:min(places)] if places else None
 
     def _begun_stop(self, text: str) -> int:
-        """How many characters at the end may be the beginning of a stop string."""
+        """The number of characters at the end may be the beginning of a stop string."""
         return max((n for stop in self.stops for n in range(1, len(stop))
                     if text.endswith(stop[:n])), default=0)

@@ -1,4 +1,4 @@
-"""What the slots of a cache hold under each layout: tokens, slots kept for later, waste.
+"""The slots of a cache under each layout: tokens, slots kept for later, waste.
 
     max    │▇▇▇▒▒▒░░░░░░░░░░░░░░░░│  2 wait        one bar for each layout, 100 % is the pool;
     blocks │▇▇▇▇▇▇▇░              │  none waits    white: free for any request

@@ -1,4 +1,4 @@
-"""What users wait for under load: latency over requests a second, one line for each way of serving.
+"""Waiting under load: latency over requests a second, one line for each way of serving.
 
     s per token │    ╱    ╱      ╱       each line turns upwards where the requests that come in a
          (log)  │___╱____╱______╱        second are more than the device can answer

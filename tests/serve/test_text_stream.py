@@ -17,7 +17,7 @@ class Bytes:
 
 
 def shown(text: str, stops=()) -> list[str]:
-    """What is shown after each byte of `text`."""
+    """The text that is shown after each byte of `text`."""
     tokens, stream, found = list(text.encode()), TextStream(Bytes(), stops), []
     for end in range(1, len(tokens) + 1):
         is_stop = stream.is_stop(tokens[:end])

@@ -50,7 +50,7 @@ DEEP = {        # for pipelines: parts for four ranks with two stages each
     "mlp deep": lambda: MLP([4, 7, 5, 6, 7, 8, 5, 6, VOCABULARY], dropout=0.3),
     "gpt deep tied": gpt(num_layers=6, dropout=0.3),
     "gpt deep untied": gpt(num_layers=6, dropout=0.3, tied=False),
-    "llama deep": gpt(**LLAMA, num_layers=6, dropout=0.3),
+    "llama deep tied": gpt(**LLAMA, num_layers=6, dropout=0.3),
 }
 GROUPS = [NO_DECAY_FOR_VECTORS,
           ParameterGroup(lambda segment: segment.name.startswith(("1.", "h.1.attn")), lr_scale=0.5)]

@@ -22,7 +22,7 @@ Pairs = Sequence[tuple[int, int]]
 
 
 class KVSizes(NamedTuple):
-    """What determines the keys and values of one token."""
+    """The sizes of the keys and values of one token."""
 
     num_layers: int
     num_kv_heads: int

@@ -136,7 +136,7 @@ class PipelineEngine:
 
     @property
     def has_requests(self) -> bool:
-        """Whether any request is left to run."""
+        """True if any request is left to run."""
         return any(engine.has_requests for engine in self.engines)
 
     def submit(self, *arguments: Any, **options: Any) -> Generation:

@@ -30,7 +30,7 @@ class RoutedGeneration:
 
     @property
     def is_done(self) -> bool:
-        """Whether all answers have ended."""
+        """True if all answers have ended."""
         return all(sample.finish_reason for sample in self.samples)
 
 
@@ -45,7 +45,7 @@ class Router:
 
     @property
     def has_requests(self) -> bool:
-        """Whether any request is left to run, on any replica."""
+        """True if any request is left to run, on any replica."""
         return bool(self.running)
 
     def loads(self) -> list[int]:

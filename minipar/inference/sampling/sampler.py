@@ -32,7 +32,7 @@ NOT_FINITE = "the model's logits hold NaN or infinite numbers: check its weights
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How a request draws its tokens.  The defaults draw from the model's distribution."""
+    """The rules by which a request draws its tokens; by default from the model's distribution."""
 
     temperature: float = 1.0
     top_k: int = 0                      # 0: all tokens
@@ -63,17 +63,17 @@ class SamplingParams:
 
     @property
     def has_penalties(self) -> bool:
-        """Whether the tokens before matter."""
+        """True if the tokens before matter."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token under the model is taken."""
+        """True if the likeliest token under the model is taken."""
         return self.temperature == 0 and not self.has_penalties
 
 
 class RowToDraw(NamedTuple):
-    """What the next token of a row depends on, beside its logits."""
+    """All that the next token of a row depends on, beside its logits."""
 
     params: SamplingParams
     prompt: Sequence[int]

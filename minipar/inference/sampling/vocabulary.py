@@ -42,14 +42,14 @@ CANDIDATES = 64             # of each rank for top-p, at first
 
 
 def num_candidates(params: SamplingParams) -> int:
-    """How many words each rank offers at first; 0 if every word is kept."""
+    """The number of words each rank offers at first; 0 if every word is kept."""
     if params.temperature == 0:
         return 1
     return params.top_k or (CANDIDATES if params.top_p < 1 else 0)
 
 
 def needs_sums(params: SamplingParams) -> bool:
-    """Whether the probabilities of all words count, not only the order of the best."""
+    """True if the probabilities of all words count, not only the order of the best."""
     return params.temperature > 0 and (params.min_p > 0 or not params.top_k)
 
 

@@ -1,4 +1,4 @@
-"""Who computes what, and in which blocks: no arrays, no model.
+"""Scheduling: the requests that compute in each step, and their blocks; no arrays, no model.
 
     block_pool.py   free blocks, counts of their users, the cache of prefixes
     sequence.py     tokens and the table of their blocks; copy-on-write, fork, rewind

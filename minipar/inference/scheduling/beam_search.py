@@ -19,7 +19,7 @@ from .sequence import Sequence
 
 
 class BeamBlocks(NamedTuple):
-    """What a step did with blocks, in this order: freed, copied, allocated."""
+    """The blocks that a step moved, in this order: freed, copied, allocated."""
 
     freed: list[int]
     copied: list[tuple[int, int]]           # from block, to block
@@ -72,7 +72,7 @@ BEAM_KEYS = ("num_blocks", "block_size", "prompt_length", "beam_width")
 
 
 def is_beam_document(document: Any) -> bool:
-    """Whether a JSON document scripts a beam search."""
+    """True if a JSON document scripts a beam search."""
     return isinstance(document, dict) and "beam_width" in document
 
 

@@ -58,16 +58,16 @@ class BlockPool:
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks there are, free or not."""
+        """The number of blocks there are, free or not."""
         return len(self.ref_counts)
 
     @property
     def num_used(self) -> int:
-        """How many blocks at least one sequence uses."""
+        """The number of blocks at least one sequence uses."""
         return self.num_blocks - len(self.free)
 
     def require(self, num_blocks: int) -> None:
-        """Raise OutOfBlocks unless so many blocks are free."""
+        """Raise OutOfBlocks unless `num_blocks` blocks are free."""
         if num_blocks > len(self.free):
             raise OutOfBlocks(f"{num_blocks} blocks are needed, and {len(self.free)} of "
                               f"{self.num_blocks} are free")

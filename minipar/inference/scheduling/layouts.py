@@ -1,4 +1,4 @@
-"""How much of the cache holds tokens, if each request gets one stretch of slots, or blocks.
+"""The part of a cache that holds tokens: one stretch of slots for each request, or blocks.
 
     max     slots for the longest sequence there may be
     pow2    the prompt, and the output rounded up to a power of two

@@ -49,7 +49,7 @@ class Request:
         return sequence.tokens[len(self.prompt):]
 
     def is_complete(self, sequence: Sequence) -> bool:
-        """Whether a sequence has all its tokens."""
+        """True if a sequence has all its tokens."""
         return len(sequence.tokens) - len(self.prompt) >= self.max_tokens
 
     def most_blocks(self, block_size: int) -> int:
@@ -76,11 +76,11 @@ class Request:
         return sequence.release(pool)
 
     def missing_blocks(self, pool: BlockPool, num_tokens: int) -> int:
-        """How many blocks all sequences need for their next tokens, copies on write included."""
+        """The number of blocks that all sequences need for their next tokens, copies included."""
         fresh = sum(sequence.missing_blocks(pool, num_tokens) for sequence in self.sequences)
         writers = [sequence.table[-1] for sequence in self.sequences
                    if sequence.shares_last_block(pool)]
-        # of the sequences that share a block, the last one writes in place, if nobody else reads it
+        # of the sequences that share a block the last one writes in place, if no other reads it
         in_place = sum(writers.count(block) == pool.ref_counts[block] for block in set(writers))
         return fresh + len(writers) - in_place
 

@@ -48,7 +48,7 @@ class Scheduler:
 
     @property
     def has_requests(self) -> bool:
-        """Whether any request is left to run."""
+        """True if any request is left to run."""
         return bool(self.waiting or self.running or self.swapped)
 
     def add(self, request: Request) -> None:
@@ -173,7 +173,7 @@ class Scheduler:
         return self.pool.longest_prefix(prefix_keys(known, self.config.block_size, request.salt))
 
     def _fits(self, hits: list[int], num_tokens: int) -> bool:
-        """Whether blocks for `num_tokens` tokens are free, beside cached ones that lie free."""
+        """True if blocks for `num_tokens` tokens are free, beside cached ones that lie free."""
         new = blocks_for(num_tokens, self.config.block_size) - len(hits)
         return new + sum(block in self.pool.free for block in hits) <= len(self.pool.free)
 

@@ -26,12 +26,12 @@ class Sequence:
         return len(self.tokens) - self.num_computed
 
     def shares_last_block(self, pool: BlockPool) -> bool:
-        """Whether the next token would be written into a block that others read, too."""
+        """True if the next token would be written into a block that others read, too."""
         return bool(self.num_computed % pool.block_size
                     and pool.ref_counts[self.table[self.num_computed // pool.block_size]] > 1)
 
     def missing_blocks(self, pool: BlockPool, num_tokens: int) -> int:
-        """How many blocks the next tokens need behind those of the table."""
+        """The number of blocks the next tokens need behind those of the table."""
         needed = blocks_for(self.num_computed + num_tokens, pool.block_size)
         return max(0, needed - len(self.table))
 

@@ -1,4 +1,4 @@
-"""What one step of the scheduler decides: who computes which tokens, and what blocks do."""
+"""One step of the scheduler: the tokens that each request computes, the blocks that move."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -29,7 +29,7 @@ def test_an_mlp(world, name):
 @worlds(4, mpi=())
 @pytest.mark.parametrize("name", ["naive", "1f1b", "zb_v"])
 def test_a_llama(world, name):
-    check(world, name, Case("llama deep", "sgd", "uneven", parts_of(5), max_norm=0.5))
+    check(world, name, Case("llama deep tied", "sgd", "uneven", parts_of(5), max_norm=0.5))
 
 
 @worlds(4, mpi=())
