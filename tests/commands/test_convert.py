@@ -18,7 +18,8 @@ from tests.data.test_byte_bpe import TOKENIZER
 KINDS = {
     "gpt2": GPTConfig(400, 8, 1, 2, 16, dropout=0.1),
     "llama": GPTConfig(400, 8, 1, 4, 16, 2, norm="rms", mlp="swiglu", bias=False, mlp_width=24,
-                       rope=RopeConfig(500.0, "llama3", 2.0, 1.0, 4.0, 16), tied=False, norm_epsilon=1e-6)}
+                       rope=RopeConfig(500.0, "llama3", 2.0, 1.0, 4.0, 16), tied=False,
+                       norm_epsilon=1e-6)}
 SHORT = ["--steps", "2", "--batch", "3"]
 
 
