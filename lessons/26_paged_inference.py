@@ -55,7 +55,7 @@ def main(comm: Communicator) -> None:
 
 def fill(lesson: Lesson) -> list[dict]:
     """Run three scripted requests, print the tables step by step; return the steps."""
-    lengths = {"A": (7, [8]), "B": (3, [4]), "C": (6, [5] * SAMPLES)}       # prompt, answers
+    lengths = {"A": (7, [8]), "B": (3, [4]), "C": (6, [5] * SAMPLES)}   # prompt, answers
     played = play(read_scenario({
         "engine": {"num_blocks": NUM_BLOCKS, "block_size": B},
         "requests": [{"name": name, "arrival_step": i, "prompt": list(range(prompt)),

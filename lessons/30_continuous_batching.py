@@ -139,10 +139,9 @@ def speculation(lesson: Lesson) -> None:
     p, q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.6, 0.1, 0.15, 0.15])
     counted = {drafts: speculate(p, q, drafts, 3000) for drafts in (1, 2, 4, 8)}
     assert all(abs(measured / predicted - 1) < 0.05 for predicted, measured in counted.values())
-    lesson.say("A single request leaves most of a step unused, too: 100 tokens cost as much as "
-               "one. A small model drafts γ tokens, and one step of the large one checks them all. "
-               f"A draft is accepted with α = Σ min(p, q) = {np.minimum(p, q).sum():.1f}; and the "
-               "answer is still distributed by p.")
+    lesson.say("A single request leaves most of a step unused, too. So a small model drafts γ "
+               "tokens, and one step of the large one checks them all. A draft is accepted with "
+               f"α = Σ min(p, q) = {np.minimum(p, q).sum():.1f}; the answer is still drawn from p.")
     lesson.table([Row(f"γ = {drafts}: tokens a call, (1 − α^(γ+1))/(1 − α)", *both, "", ABOUT)
                   for drafts, both in counted.items()], "speculative decoding")
 
