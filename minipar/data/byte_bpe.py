@@ -12,14 +12,16 @@ vocab.json and merges.txt are GPT-2's (Radford et al. 2019).
 import json
 import re
 import unicodedata
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 END_OF_TEXT = "<|endoftext|>"
-MOST_WORDS = 1 << 16        # whose tokens are remembered
+MOST_WORDS, LONGEST = 1 << 16, 64       # words whose tokens are remembered, and their characters
 SPACES = {*range(9, 14), 32, 133, 160, 5760, *range(8192, 8203), 8232, 8233, 8239, 8287, 12288}
 
 # Words are found in a text of classes: L letter, N number, _ space but " ", P other; the letters
@@ -67,43 +69,60 @@ BYTE_OF = {character: byte for byte, character in enumerate(BYTES)}
 class ByteBPE:
     """A byte-level tokenizer: `tokens[i]` is token i, as written in vocab.json; merges by rank.
 
-    `size` is the number of ids, if the model has more than there are tokens; the rest are no text.
-    Raises ValueError for tables that do not fit together.
+    `special` tokens are no bytes: a text is cut at them first.  Without any, <|endoftext|> is one
+    if it is a token.  `size` is the number of ids, if the model has more than there are tokens; the
+    rest are no text.  Raises ValueError for tables that do not fit together.
     """
 
     kind = "byte_bpe"
 
-    def __init__(self, tokens: list[str], merges: list[str], size: int | None = None):
+    def __init__(self, tokens: Iterable[str], merges: Iterable[str], size: int | None = None,
+                 special: Iterable[str] | None = None):
         self.tokens, self.merges = list(tokens), list(merges)
-        self.size = len(tokens) if size is None else size
+        self.size = len(self.tokens) if size is None else size
         self._id_of = {token: i for i, token in enumerate(self.tokens)}
-        self._ranks = {}
+        self.special = [END_OF_TEXT] * (END_OF_TEXT in self._id_of) if special is None \
+            else list(special)
+        if len(self._id_of) < len(self.tokens) or self.size < len(self.tokens):
+            raise ValueError(f"{len(self._id_of)} different tokens, not {self.size}")
+        lacking = next((token for token in [*BYTES, *self.special] if token not in self._id_of), "")
+        if lacking or "" in self.special:
+            raise ValueError(f"the vocabulary has no token {lacking!r}: get vocab.json again")
+        self._bytes = [token.encode() if token in self.special else bytes_of(token)
+                       for token in self.tokens]
+        self._joined = dict(self._joins())
+        # The longest first, so that a special token that begins like another one is found.
+        names = sorted(self.special, key=len, reverse=True)
+        self._cut = re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
+        self._remembered = lru_cache(MOST_WORDS)(self._encode_word)
+
+    def _joins(self) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:
+        """((left, right), (rank, joined)) of each merge, all but the rank as ids."""
         for rank, merge in enumerate(self.merges):
-            pair = tuple(merge.split(" "))
-            if len(pair) != 2 or "".join(pair) not in self._id_of:
-                raise ValueError(f"merge {rank} is {merge!r}: expected two tokens whose "
-                                 "concatenation is a token of vocab.json")
-            self._ranks[pair] = rank
-        lacking = [byte for byte, token in enumerate(BYTES) if token not in self._id_of]
-        if lacking or self.size < len(self.tokens):
-            raise ValueError(f"the vocabulary has no token for byte {lacking[0]}" if lacking else
-                             f"{len(self.tokens)} tokens for a model of {self.size}")
-        self._word_ids = lru_cache(MOST_WORDS)(self._encode_word)
+            left, _, right = merge.partition(" ")
+            ids = [self._id_of.get(part) for part in (left, right, left + right)]
+            if not left or not right or None in ids:
+                raise ValueError(f"merge {rank} is {merge!r}: expected two tokens, joined one more")
+            yield (ids[0], ids[1]), (rank, ids[2])
 
     @classmethod
-    def from_files(cls, vocabulary: str | Path, merges: str | Path,
-                   size: int | None = None) -> Self:
-        """The tokenizer of vocab.json and merges.txt.  Raises ValueError, which names the file."""
+    def from_files(cls, vocabulary: str | Path, merges: str | Path, size: int | None = None,
+                   added: Mapping[str, int] | None = None) -> Self:
+        """The tokenizer of vocab.json and merges.txt.  Raises ValueError, which names the file.
+
+        `added` are special tokens with their ids, beside <|endoftext|>.
+        """
         try:
-            ids = json.loads(Path(vocabulary).read_text(encoding="utf-8"))
+            ids = json.loads(Path(vocabulary).read_text(encoding="utf-8")) | (added or {})
             if sorted(ids.values()) != [*range(len(ids))]:
                 raise ValueError("its numbers are not 0, 1, 2, … each once")
         except (ValueError, AttributeError, TypeError) as error:
             raise ValueError(f"{vocabulary}: expected {{token: number}} ({error})") from error
-        lines = Path(merges).read_text(encoding="utf-8").split("\n")
-        pairs = [line for line in lines if line and not line.startswith("#version")]
+        special = dict.fromkeys([*[END_OF_TEXT] * (END_OF_TEXT in ids), *(added or {})])
         try:
-            return cls(sorted(ids, key=ids.get), pairs, size)
+            lines = Path(merges).read_text(encoding="utf-8").split("\n")
+            pairs = [line.rstrip("\r") for line in lines[lines[0].startswith("#version"):]]
+            return cls(sorted(ids, key=ids.get), filter(None, pairs), size, special)
         except ValueError as error:
             raise ValueError(f"{merges}: {error}") from error
 
@@ -111,59 +130,88 @@ class ByteBPE:
         return self.size
 
     def encode(self, text: str) -> np.ndarray:
-        """The tokens of a text (n,), int64.  <|endoftext|> is its own token, where there is one.
+        """The tokens of a text (n,), int64.
 
         Raises ValueError for half a character (a lone surrogate), which has no bytes.
         """
         ids: list[int] = []
-        parts = text.split(END_OF_TEXT) if END_OF_TEXT in self._id_of else [text]
-        for i, part in enumerate(parts):
-            if i:
-                ids.append(self._id_of[END_OF_TEXT])
+        for i, part in enumerate(self._cut.split(text) if self._cut else [text]):
+            if i % 2:                   # between the parts of the text
+                ids.append(self._id_of[part])
+                continue
             for word in split_words(part):
-                ids += self._word_ids(word)
+                ids += self._remembered(word) if len(word) <= LONGEST else self._encode_word(word)
         return np.array(ids, np.int64)
 
-    def _encode_word(self, word: str) -> tuple[int, ...]:
+    def _encode_word(self, word: str) -> list[int]:
         """The tokens of one word: its bytes, merged pair by pair."""
         try:
-            parts = [BYTES[byte] for byte in word.encode()]
+            return merge([self._id_of[BYTES[byte]] for byte in word.encode()], self._joined)
         except UnicodeEncodeError as error:
             raise ValueError(f"{word[error.start]!r} is half a character: leave it out") from error
-        while len(parts) > 1:
-            pairs = list(zip(parts, parts[1:]))
-            best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
-            if best not in self._ranks:
-                break
-            parts = merge_pair(parts, best)
-        return tuple(self._id_of[part] for part in parts)
 
     def decode(self, ids: np.ndarray) -> str:
-        """The text of tokens (n,).  Bytes that are no character yet become U+FFFD."""
-        pieces, data = [], bytearray()
-        for i in np.asarray(ids).tolist():
-            token = self.tokens[i] if 0 <= i < len(self.tokens) else ""
-            if token == END_OF_TEXT:
-                pieces += [data.decode(errors="replace"), END_OF_TEXT]
-                data = bytearray()
-            else:
-                data += bytes(BYTE_OF[character] for character in token)
-        return "".join(pieces) + data.decode(errors="replace")
+        """The text of tokens (n,).  Bytes that are no character yet become U+FFFD.
+
+        Raises ValueError for an id that no token has.
+        """
+        ids = np.asarray(ids)
+        if ids.size and not 0 <= ids.min() <= ids.max() < self.size:
+            raise ValueError(f"expected tokens in 0 … {self.size - 1}, not in {ids.min()} … "
+                             f"{ids.max()}")
+        known = len(self.tokens)
+        return b"".join(self._bytes[i] for i in ids.tolist() if i < known).decode(errors="replace")
 
     def description(self) -> dict[str, Any]:
-        """The tables, as a checkpoint keeps them."""
-        return {"kind": self.kind, "tokens": self.tokens, "merges": self.merges, "size": self.size}
+        """The tables, as a checkpoint keeps them: no token has a line break in it."""
+        return {"kind": self.kind, "tokens": "\n".join(self.tokens), "size": self.size,
+                "merges": "\n".join(self.merges), "special": self.special}
+
+    @classmethod
+    def from_description(cls, tokens: str, size: int, merges: str, special: list[str]) -> Self:
+        """The tokenizer that was described.  Raises ValueError."""
+        if type(size) is not int:
+            raise ValueError(f"a size is a whole number, not {size!r:.20}")
+        return cls(tokens.split("\n"), merges.split("\n") if merges else [], size, special)
 
 
-def merge_pair(parts: list[str], pair: tuple[str, str]) -> list[str]:
-    """`parts` with every occurrence of the pair joined, from the left."""
-    merged: list[str] = []
-    i = 0
-    while i < len(parts):
-        if tuple(parts[i:i + 2]) == pair:
-            merged.append(parts[i] + parts[i + 1])
-            i += 2
-        else:
-            merged.append(parts[i])
-            i += 1
-    return merged
+def bytes_of(token: str) -> bytes:
+    """The bytes that a token stands for.  Raises ValueError for one that vocab.json cannot have."""
+    try:
+        return bytes(BYTE_OF[character] for character in token)
+    except KeyError as error:
+        raise ValueError(f"the token {token!r} is no special one, but {error} stands for no "
+                         "byte: get vocab.json again") from error
+
+
+def merge(parts: list[int], joined: Mapping[tuple[int, int], tuple[int, int]]) -> list[int]:
+    """`parts` with pairs joined, the pair of lowest rank first, from the left.
+
+    `joined` gives a pair's (rank, token).  n parts take n log n steps, also of a word without end.
+    """
+    tokens: list[int | None] = [*parts]
+    before, after = [*range(-1, len(parts) - 1)], [*range(1, len(parts) + 1)]
+    waiting: list[tuple[int, int, int, int]] = []       # rank, left place, token, right place
+
+    def offer(left: int) -> None:
+        """Let the pair that begins at `left` wait, if it can be joined."""
+        if left >= 0 and (right := after[left]) < len(tokens):
+            pair = tokens[left], tokens[right]
+            if pair in joined:
+                rank, token = joined[pair]
+                heappush(waiting, (rank, left, token, right))
+
+    for left in range(len(tokens)):
+        offer(left)
+    while waiting:
+        rank, left, token, right = heappop(waiting)
+        if tokens[left] is None or after[left] != right or \
+                joined.get((tokens[left], tokens[right])) != (rank, token):
+            continue                    # one of the two has been joined with another one
+        tokens[left], tokens[right] = token, None
+        after[left] = after[right]
+        if after[left] < len(tokens):
+            before[after[left]] = left
+        offer(before[left])
+        offer(left)
+    return [token for token in tokens if token is not None]

@@ -63,7 +63,7 @@ def vocabulary_of(description: Any) -> Vocabulary:
     if isinstance(description, str):
         return CharacterVocabulary(description)
     try:
-        known = {"byte_bpe": ByteBPE, "numbers": Numbers}
+        known = {"byte_bpe": ByteBPE.from_description, "numbers": Numbers}
         values = dict(description)
         return known[values.pop("kind")](**values)
     except (KeyError, TypeError, AttributeError) as error:

@@ -1,121 +1,148 @@
-"""A model in a folder, as Hugging Face keeps it.
+"""A folder of Hugging Face's as the sizes and parameters of a GPT, and a GPT as such a folder.
 
-    config.json                      sizes and kinds
-    model.safetensors                the weights; or several files and …
-    model.safetensors.index.json     … which of them has which weight
-    vocab.json, merges.txt           GPT-2's tokenizer, if there
+    config.json  ─▶ layout ─▶ GPTConfig, table of weights
+    *.safetensors ───────────▶ names and shapes compared with the table ─▶ parameters
 
-Nothing is a pickle, so reading runs no program.
+Nothing is drawn or copied before everything fits.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from ..atomic_files import write_text
-from ..data import ByteBPE, Numbers, Vocabulary
-from ..nn import GPT
-from .gpt2 import GPT2Layout
-from .layout import Arrays, BadConfig, Layout, read_weights, written_weights
-from .llama import LlamaLayout
-from .safetensors import read_safetensors, write_safetensors
+from ..atomic_files import replace_files
+from ..data import Vocabulary
+from ..nn import GPT, GPTConfig
+from . import gpt2, llama
+from .config import Config
+from .layout import Renamed, check_names
+from .safetensors import INDEX, STORED, WHOLE, InteropError, open_safetensors
+from .safetensors_writer import LARGEST_FILE, model_files
+from .tokenizer import TOKENIZER_FILES, read_tokenizer, tokenizer_files
 
-LAYOUTS: dict[str, Layout] = {layout.model_type: layout for layout in (GPT2Layout(), LlamaLayout())}
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+LAYOUTS: dict[str, ModuleType] = {"gpt2": gpt2, "llama": llama}
+FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 
 
-def load_pretrained(folder: str | Path, dtype: Any = np.float32) -> tuple[GPT, Vocabulary]:
+class Source(NamedTuple):
+    """An opened model: its sizes and layout, and its arrays, not read yet."""
+
+    sizes: GPTConfig
+    layout: ModuleType
+    arrays: Renamed
+
+    @property
+    def dtype(self) -> str:
+        """The dtype in which all numbers of the file are exact: "float64" or "float32"."""
+        kinds = {entry.dtype for entry in self.arrays.file.entries.values()}
+        return "float64" if "F64" in kinds else "float32"
+
+    def parameters(self, dtype: Any = None) -> dict[str, np.ndarray]:
+        """Every parameter by its name here."""
+        return {weight.name: weight.from_file(self.arrays).astype(dtype or self.dtype, copy=False)
+                for weight in self.layout.weights(self.sizes)}
+
+
+def open_pretrained(folder: str | Path) -> Source:
+    """The model in a folder, whose names and shapes fit.  Raises InteropError."""
+    folder = Path(folder)
+    if folder.is_file():
+        file = open_safetensors(folder)         # a pickle or a broken file says so first
+        raise InteropError(f"{file.path} is one file: give its folder, with config.json")
+    file, config = open_safetensors(folder), Config.read(folder)
+    layout = LAYOUTS[config.expect("model_type", *LAYOUTS)]
+    try:
+        sizes, is_tied = layout.read_config(config)
+    except InteropError:
+        raise
+    except ValueError as error:             # of GPTConfig, RopeConfig
+        raise InteropError(f"{config.path}: {error}") from error
+    names: dict[str, str] = {}
+    for key in file:
+        name = layout.full_name(key)
+        if name in names:
+            raise InteropError(f"{file.path}: {key!r} and {names[name]!r} are the same weight: "
+                               "leave one out")
+        if name is not None:
+            names[name] = key
+    arrays = Renamed(file, names)
+    for key in names.values():
+        if file.entries[key].dtype not in FLOATS:
+            raise InteropError(f"{file.path}: {key!r} is {file.entries[key].dtype}, but weights "
+                               f"are one of {', '.join(FLOATS)}: give a model without codes")
+    if sizes.num_layers > len(file):
+        raise InteropError(f"{config.path} asks for {sizes.num_layers:,} layers, but {file.path} "
+                           f"has {len(file):,} arrays: mend the number of layers")
+    if is_tied and layout.HEAD in arrays and layout.EMBEDDING in arrays:
+        if np.array_equal(arrays[layout.HEAD], arrays[layout.EMBEDDING]):
+            del arrays.names[layout.HEAD]       # a copy
+        else:
+            sizes = replace(sizes, tied=False)  # the file has two, whatever config.json says
+    check_names(layout.weights(sizes), arrays.shapes(), str(file.path))
+    return Source(sizes, layout, arrays)
+
+
+def load_pretrained(folder: str | Path, dtype: Any = None) -> tuple[GPT, Vocabulary]:
     """The model and the tokenizer of a folder; without a known tokenizer, tokens are numbers.
 
-    Raises ValueError for what minipar cannot follow, naming file, key and value; and OSError.
+    `dtype` is that of the parameters; by default the narrowest in which the file's are exact.
+    Raises InteropError for what minipar cannot follow, naming file, key and value.
     """
-    folder = Path(folder)
-    config = read_config(folder)
-    layout = LAYOUTS[config["model_type"]]
-    arrays = read_arrays(folder)
-    sizes = layout.read_config(config)
-    if "lm_head.weight" in arrays and sizes.tied:
-        sizes = untied_if_different(layout, arrays, sizes)
-    model = GPT(sizes).to_empty(dtype)
-    try:
-        read_weights(layout, model, arrays)
-        return model, read_tokenizer(folder, sizes.vocab_size)
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from error
+    source = open_pretrained(folder)
+    model = GPT(source.sizes).to_empty(dtype or source.dtype)
+    model.load_state_dict(source.parameters(dtype))
+    return model, read_tokenizer(Path(folder), source.sizes.vocab_size)[0]
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a known layout.  Raises ValueError."""
-    try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{folder / CONFIG} is no JSON ({error})") from error
-    kind = config.get("model_type") if isinstance(config, dict) else None
-    if kind not in LAYOUTS:
-        raise BadConfig(f"{folder / CONFIG} has model_type={kind!r}: known are "
-                        f"{', '.join(LAYOUTS)}")
-    return config
+def layout_of(sizes: GPTConfig) -> ModuleType:
+    """The layout that knows such a GPT.  Raises InteropError."""
+    kinds = {"norm": sizes.norm, "mlp": sizes.mlp, "rope": sizes.rope is not None,
+             "bias": sizes.bias}
+    for layout, known in ((gpt2, ("layer", "gelu", False, True)),
+                          (llama, ("rms", "swiglu", True, False))):
+        if tuple(kinds.values()) == known:
+            return layout
+    raise InteropError(f"no layout has norm {sizes.norm}, mlp {sizes.mlp}, "
+                       f"{'rotary' if sizes.rope else 'learned'} positions and "
+                       f"{'' if sizes.bias else 'no '}biases together: GPT-2's has layer, gelu, "
+                       "learned, biases, and Llama's rms, swiglu, rotary, none")
 
 
-def read_arrays(folder: Path) -> Arrays:
-    """The arrays of all the folder's files, each read when it is used.  Raises ValueError."""
-    if (folder / WEIGHTS).exists():
-        return read_safetensors(folder / WEIGHTS)
-    if not (folder / INDEX).exists():
-        pickled = sorted(file.name for kind in PICKLES for file in folder.glob(kind))
-        if pickled:
-            raise ValueError(f"{folder / pickled[0]} is a pickle, which can run any program when "
-                             "it is read: save the model with safe_serialization=True, and give "
-                             "that folder")
-        raise ValueError(f"{folder} has neither {WEIGHTS} nor {INDEX}: give the folder of a model")
-    try:
-        files = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        parts = {name: read_safetensors(folder / Path(name).name) for name in set(files.values())}
-        return {name: parts[file][name] for name, file in files.items()}
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{folder / INDEX}: expected {{\"weight_map\": {{weight: file}}}}, of "
-                         f"weights that are there ({error})") from error
-
-
-def untied_if_different(layout: Layout, arrays: Arrays, sizes: Any) -> Any:
-    """The sizes, untied if the file's head is not its embedding, whatever config.json says."""
-    embedding = next(weight.sources[0] for weight in layout.weights(sizes)
-                     if weight.name == "wte.weight")
-    read = arrays.get(layout.prefix + embedding) or arrays.get(embedding)
-    if read is None or np.array_equal(arrays["lm_head.weight"](), read()):
-        return sizes
-    return replace(sizes, tied=False)
-
-
-def read_tokenizer(folder: Path, size: int) -> Vocabulary:
-    """The tokenizer of a folder: GPT-2's by its two files; else numbers."""
-    files = folder / "vocab.json", folder / "merges.txt"
-    if all(file.exists() for file in files):
-        return ByteBPE.from_files(*files, size)
-    return Numbers(size)
+def to_arrays(sizes: GPTConfig, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of a file, by their names there.  Raises InteropError."""
+    return {key: array for weight in layout_of(sizes).weights(sizes)
+            for key, array in weight.to_file(parameters[weight.name]).items()}
 
 
 def save_pretrained(folder: str | Path, model: GPT, vocabulary: Vocabulary | None = None,
-                    state: Mapping[str, np.ndarray] | None = None) -> list[Path]:
-    """Write a model so that transformers reads it; return the paths.
+                    state: Mapping[str, np.ndarray] | None = None, dtype: str | None = None,
+                    largest: int = LARGEST_FILE) -> list[Path]:
+    """Write a model so that transformers reads it, all files in one step; return their paths.
 
-    A GPT-2 or a Llama, by its parts.  Raises BadConfig for another one.
+    A GPT-2 or a Llama, by its parts.  `state` are the parameters of a model that a strategy has
+    sharded; `dtype` is one of FLOATS, or None for theirs; no file holds more than `largest` bytes
+    of arrays.  Raises InteropError for a model that neither layout knows.
     """
-    folder, config = Path(folder), model.config
-    layout = LAYOUTS["llama" if config.rope else "gpt2"]
-    described = layout.write_config(config)
-    arrays = written_weights(layout, config, model.state_dict() if state is None else state)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [write_safetensors(folder / WEIGHTS, arrays)]
-    if isinstance(vocabulary, ByteBPE):
-        ids = {token: i for i, token in enumerate(vocabulary.tokens)}
-        paths.append(write_text(folder / "vocab.json", json.dumps(ids, ensure_ascii=False)))
-        paths.append(write_text(folder / "merges.txt",
-                                "\n".join(["#version: 0.2", *vocabulary.merges, ""])))
-    paths.append(write_text(folder / CONFIG, json.dumps(described, indent=2)))
-    return paths
+    sizes, folder = model.config, Path(folder)
+    layout = layout_of(sizes)
+    described = layout.write_config(sizes)
+    arrays = to_arrays(sizes, model.state_dict() if state is None else state)
+    files, about_tokens = ({}, {}) if vocabulary is None else tokenizer_files(vocabulary)
+    number_format = STORED[dtype][1] if dtype else None
+    kind = number_format.name if number_format else np.dtype(
+        STORED[dtype][0] if dtype else next(iter(arrays.values())).dtype).name
+    described |= {"architectures": [layout.ARCHITECTURE], "tie_word_embeddings": sizes.tied,
+                  "torch_dtype": kind, "bos_token_id": None, "eos_token_id": None, **about_tokens}
+    files = {"config.json": (json.dumps(described, indent=2) + "\n").encode(), **files}
+    writes: dict[str, Callable[[BinaryIO], Any]] = {
+        name: lambda file, content=content: file.write(content) for name, content in files.items()}
+    writes |= model_files(arrays, dtype, largest)
+    replace_files({folder / name: write for name, write in writes.items()})
+    for name in {WHOLE, INDEX, *TOKENIZER_FILES} - writes.keys():
+        (folder / name).unlink(missing_ok=True)         # of another model that was here
+    return [folder / name for name in writes]

@@ -1,70 +1,83 @@
-"""GPT-2's layout in Hugging Face's files: minipar's own names, weights as (in, out).
+"""GPT-2's layout in Hugging Face's files: names and orientation of weights are those of our GPT.
 
-    transformer.h.0.attn.c_attn.weight     as h.0.attn.c_attn.weight; the prefix may be missing
-    transformer.h.0.attn.bias              a mask in old files, no weight
-    lm_head.weight                         of untied models, (vocabulary, width)
+    transformer.h.0.attn.c_attn.weight   (in, out), as their Conv1D has it: nothing is transposed
+    lm_head.weight                       only if the head has weights of its own, (V, d)
 
-Radford et al. 2019.
+The oldest files have no prefix, and store attention's mask as h.0.attn.bias, which no name of a
+weight but that whole one is.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from ..nn import GPTConfig
-from .layout import BadConfig, Weight, expect, number
+from .config import Config
+from .layout import Weight
+from .safetensors import InteropError
 
-MASK = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
-LINEAR = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+ARCHITECTURE = "GPT2LMHeadModel"
+PREFIX = "transformer."
+HEAD, EMBEDDING = "lm_head.weight", "transformer.wte.weight"
+BUFFERS = re.compile(r"h\.\d+\.attn\.(masked_)?bias")      # not h.0.attn.c_attn.bias
+GELU = ("gelu_new", "gelu_pytorch_tanh")
+DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 
 
-class GPT2Layout:
-    """GPT2LMHeadModel."""
+def full_name(key: str) -> str | None:
+    """The name of an array as newer files have it, None for one that is no weight."""
+    key = key.removeprefix(PREFIX)
+    if BUFFERS.fullmatch(key):
+        return None
+    return key if key == HEAD else PREFIX + key
 
-    model_type, prefix = "gpt2", "transformer."
 
-    def read_config(self, config: Mapping[str, Any]) -> GPTConfig:
-        """The sizes of the model.  Raises BadConfig."""
-        expect(config, activation_function=("gelu_new", "gelu_pytorch_tanh"),
-               scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False,
-               add_cross_attention=False, reorder_and_upcast_attn=False,
-               tie_word_embeddings=(True, False))
-        inner = number(config, "n_inner") if "n_inner" in config else None
-        try:
-            return GPTConfig(
-                number(config, "vocab_size"), number(config, "n_positions"),
-                number(config, "n_layer"), number(config, "n_head"), number(config, "n_embd"),
-                mlp_width=inner, tied=config.get("tie_word_embeddings", True),
-                norm_epsilon=number(config, "layer_norm_epsilon", 1e-5))
-        except ValueError as error:
-            raise BadConfig(f"config.json: {error}") from error
+def read_config(config: Config) -> tuple[GPTConfig, bool | None]:
+    """The sizes that a config.json gives, and whether it ties the head.  Raises InteropError."""
+    config.expect("activation_function", *GELU, default="gelu_new")
+    config.expect("scale_attn_weights", True, default=True)
+    config.expect("scale_attn_by_inverse_layer_idx", False, default=False)
+    config.expect("add_cross_attention", False, default=False)
+    config.refuse_quantized()
+    rates = {key: config.get(key, float, 0.1) for key in DROPOUTS}
+    for key, rate in rates.items():
+        if rate != rates[DROPOUTS[0]]:
+            config.refuse(key, f"a model here has one dropout rate, and {DROPOUTS[0]} is "
+                          f"{rates[DROPOUTS[0]]}: make them equal")
+    context = config.get("n_positions", int) or config.need("n_ctx", int)
+    width = config.need("n_embd", int)
+    tied = config.get("tie_word_embeddings", bool, True)
+    return GPTConfig(config.need("vocab_size", int), context, config.need("n_layer", int),
+                     config.need("n_head", int), width, dropout=rates[DROPOUTS[0]], tied=tied,
+                     mlp_width=config.get("n_inner", int),
+                     norm_epsilon=config.get("layer_norm_epsilon", float, 1e-5)), tied
 
-    def write_config(self, config: GPTConfig) -> dict[str, Any]:
-        """config.json of a model.  Raises BadConfig if GPT-2's layout has no such model."""
-        kinds = config.norm, config.mlp, config.rope, config.bias
-        heads, kv_heads = config.num_heads, config.num_kv_heads or config.num_heads
-        has_plain_heads = heads == kv_heads and config.head_width in (None, config.width // heads)
-        if kinds != ("layer", "gelu", None, True) or not has_plain_heads:
-            raise BadConfig("GPT-2's layout has layer norm, GELU, learned positions, biases and "
-                            "plain attention only: this model has other parts")
-        return {"model_type": self.model_type, "architectures": ["GPT2LMHeadModel"],
-                "vocab_size": config.vocab_size, "n_positions": config.context,
-                "n_embd": config.width, "n_layer": config.num_layers, "n_head": heads,
-                "n_inner": config.mlp_width, "activation_function": "gelu_new",
-                "layer_norm_epsilon": config.norm_epsilon, "tie_word_embeddings": config.tied,
-                "attn_pdrop": config.dropout, "resid_pdrop": config.dropout,
-                "embd_pdrop": config.dropout}
 
-    def weights(self, config: GPTConfig) -> list[Weight]:
-        """All parameters of the model."""
-        names = ["wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"]
-        names += [f"h.{i}.{part}.{kind}" for i in range(config.num_layers)
-                  for part in ("ln_1", "ln_2", *LINEAR) for kind in ("weight", "bias")]
-        found = [Weight(name, (name,)) for name in names]
-        if not config.tied:
-            found.append(Weight("lm_head.weight", ("lm_head.weight",), is_transposed=True))
-        return found
+def write_config(sizes: GPTConfig) -> dict[str, Any]:
+    """The config.json of a GPT.  Raises InteropError for one that this layout does not know."""
+    if sizes.num_kv_heads not in (None, sizes.num_heads):
+        raise InteropError(f"GPT-2's layout has no kv_heads, here {sizes.num_kv_heads} for "
+                           f"{sizes.num_heads} heads: only Llama's has")
+    if sizes.head_width not in (None, sizes.width / sizes.num_heads):
+        raise InteropError(f"GPT-2's layout has no head_width, here {sizes.head_width} for a width "
+                           f"of {sizes.width} and {sizes.num_heads} heads: only Llama's has")
+    return {"model_type": "gpt2", "vocab_size": sizes.vocab_size, "n_positions": sizes.context,
+            "n_embd": sizes.width, "n_layer": sizes.num_layers, "n_head": sizes.num_heads,
+            "n_inner": sizes.mlp_width, "activation_function": "gelu_new",
+            "layer_norm_epsilon": sizes.norm_epsilon, **dict.fromkeys(DROPOUTS, sizes.dropout)}
 
-    def is_ignored(self, name: str) -> bool:
-        """True if an array of the file is no weight: a mask, or the head of a tied model."""
-        return bool(MASK.fullmatch(name)) or name == "lm_head.weight"
+
+def weights(sizes: GPTConfig) -> list[Weight]:
+    """Each parameter, and the array of the file that it is."""
+    d, wide = sizes.width, sizes.mlp_width or 4 * sizes.width
+    shapes = {"wte.weight": (sizes.vocab_size, d), "wpe.weight": (sizes.context, d)}
+    for i in range(sizes.num_layers):
+        for layer, columns in (("attn.c_attn", (d, 3 * d)), ("attn.c_proj", (d, d)),
+                               ("mlp.c_fc", (d, wide)), ("mlp.c_proj", (wide, d))):
+            shapes |= {f"h.{i}.{layer}.weight": columns, f"h.{i}.{layer}.bias": columns[1:]}
+        for norm in ("ln_1", "ln_2"):
+            shapes |= {f"h.{i}.{norm}.weight": (d,), f"h.{i}.{norm}.bias": (d,)}
+    shapes |= {"ln_f.weight": (d,), "ln_f.bias": (d,)}
+    table = [Weight(name, {PREFIX + name: shape}) for name, shape in shapes.items()]
+    if not sizes.tied:
+        table.append(Weight(HEAD, {HEAD: (sizes.vocab_size, d)}, is_transposed=True))
+    return table

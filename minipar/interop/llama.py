@@ -1,115 +1,121 @@
-"""Llama's layout in Hugging Face's files: weights as (out, in), queries, keys and values apart.
+"""Llama's layout in Hugging Face's files: every matrix is transposed, q, k and v are three.
 
-    model.embed_tokens.weight                   wte.weight
-    model.layers.0.input_layernorm.weight       h.0.ln_1.weight
-    model.layers.0.self_attn.{q,k,v}_proj       h.0.attn.c_attn, joined
-    model.layers.0.self_attn.o_proj             h.0.attn.c_proj
-    model.layers.0.post_attention_layernorm     h.0.ln_2
-    model.layers.0.mlp.{gate,up,down}_proj      h.0.mlp.c_gate, c_fc, c_proj
-    model.norm.weight, lm_head.weight           ln_f.weight, lm_head.weight
+    here, (in, out)              there, (out, in), without biases
+    wte                          model.embed_tokens
+    h.0.ln_1, h.0.ln_2           model.layers.0.input_layernorm, .post_attention_layernorm
+    ln_f                         model.norm
+    h.0.attn.c_attn              q_proj, k_proj, v_proj side by side
+    h.0.attn.c_proj              o_proj
+    h.0.mlp.c_gate, c_fc         gate_proj, up_proj
+    h.0.mlp.c_proj               down_proj
+    lm_head                      lm_head, unless tied
 
-Rotary positions turn the halves of a head, as in minipar.
+Rotary positions turn pairs (j, j + n/2) in both.  Meta's own files turn (2j, 2j + 1), and have the
+rows of q and k in another order and other names, which are refused.
 """
 
-from collections.abc import Mapping
+import re
 from typing import Any
 
 from ..nn import GPTConfig, RopeConfig
-from .layout import BadConfig, Weight, expect, number
+from .config import Config
+from .layout import Weight
+from .safetensors import InteropError
+
+ARCHITECTURE = "LlamaForCausalLM"
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+BUFFERS = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 
-class LlamaLayout:
-    """LlamaForCausalLM."""
-
-    model_type, prefix = "llama", "model."
-
-    def read_config(self, config: Mapping[str, Any]) -> GPTConfig:
-        """The sizes and kinds of the model.  Raises BadConfig."""
-        expect(config, hidden_act="silu", attention_bias=False, mlp_bias=False, pretraining_tp=1,
-               tie_word_embeddings=(True, False), sliding_window=None)
-        heads = number(config, "num_attention_heads")
-        head_width = number(config, "head_dim") if config.get("head_dim") else None
-        try:
-            return GPTConfig(
-                number(config, "vocab_size"), number(config, "max_position_embeddings"),
-                number(config, "num_hidden_layers"), heads, number(config, "hidden_size"),
-                number(config, "num_key_value_heads", heads), head_width=head_width,
-                mlp_width=number(config, "intermediate_size"), norm="rms",
-                norm_epsilon=number(config, "rms_norm_eps", 1e-6), mlp="swiglu",
-                rope=read_rope(config), bias=False,
-                tied=config.get("tie_word_embeddings", False))
-        except BadConfig:
-            raise
-        except ValueError as error:
-            raise BadConfig(f"config.json: {error}") from error
-
-    def write_config(self, config: GPTConfig) -> dict[str, Any]:
-        """config.json of a model.  Raises BadConfig if Llama's layout has no such model."""
-        if (config.norm, config.mlp, config.bias) != ("rms", "swiglu", False) or not config.rope:
-            raise BadConfig("Llama's layout has RMS norm, SwiGLU, rotary positions and no biases: "
-                            "this model has other parts")
-        return {"model_type": self.model_type, "architectures": ["LlamaForCausalLM"],
-                "vocab_size": config.vocab_size, "max_position_embeddings": config.context,
-                "hidden_size": config.width, "num_hidden_layers": config.num_layers,
-                "num_attention_heads": config.num_heads,
-                "num_key_value_heads": config.num_kv_heads or config.num_heads,
-                "head_dim": config.head_width or config.width // config.num_heads,
-                "intermediate_size": config.mlp_width or 4 * config.width, "hidden_act": "silu",
-                "rms_norm_eps": config.norm_epsilon, "tie_word_embeddings": config.tied,
-                "attention_bias": False, "mlp_bias": False, "rope_theta": config.rope.theta,
-                "rope_parameters": write_rope(config.rope)}
-
-    def weights(self, config: GPTConfig) -> list[Weight]:
-        """All parameters of the model."""
-        n = config.head_width or config.width // config.num_heads
-        q, kv = config.num_heads * n, (config.num_kv_heads or config.num_heads) * n
-        found = [Weight("wte.weight", ("embed_tokens.weight",)),
-                 Weight("ln_f.weight", ("norm.weight",))]
-        for i in range(config.num_layers):
-            theirs, ours = f"layers.{i}.", f"h.{i}."
-            attention = tuple(f"{theirs}self_attn.{part}_proj.weight" for part in "qkv")
-            found += [
-                Weight(f"{ours}ln_1.weight", (f"{theirs}input_layernorm.weight",)),
-                Weight(f"{ours}attn.c_attn.weight", attention, True, (q, kv, kv)),
-                Weight(f"{ours}attn.c_proj.weight", (f"{theirs}self_attn.o_proj.weight",), True),
-                Weight(f"{ours}ln_2.weight", (f"{theirs}post_attention_layernorm.weight",)),
-                Weight(f"{ours}mlp.c_gate.weight", (f"{theirs}mlp.gate_proj.weight",), True),
-                Weight(f"{ours}mlp.c_fc.weight", (f"{theirs}mlp.up_proj.weight",), True),
-                Weight(f"{ours}mlp.c_proj.weight", (f"{theirs}mlp.down_proj.weight",), True)]
-        if not config.tied:
-            found.append(Weight("lm_head.weight", ("lm_head.weight",), True))
-        return found
-
-    def is_ignored(self, name: str) -> bool:
-        """True if an array of the file is no weight: old tables of angles, a tied model's head."""
-        return name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight"
+def full_name(key: str) -> str | None:
+    """The name of an array, None for one that is no weight."""
+    return None if BUFFERS.fullmatch(key) else key
 
 
-def read_rope(config: Mapping[str, Any]) -> RopeConfig:
-    """Rotary positions, from where older and newer files have them.  Raises BadConfig."""
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    theta = number({**config, **rope}, "rope_theta", 10_000.0)
+def read_config(config: Config) -> tuple[GPTConfig, bool | None]:
+    """The sizes that a config.json gives, and whether it ties the head.  Raises InteropError."""
+    config.expect("hidden_act", "silu", default="silu")
+    for key in ("attention_bias", "mlp_bias"):
+        config.expect(key, False, default=False)
+    for key in ("pretraining_tp", "partial_rotary_factor"):
+        config.expect(key, 1, default=1)
+    config.expect("attention_dropout", 0, default=0)
+    config.expect("sliding_window", None)
+    config.refuse_quantized()
+    width, heads = config.need("hidden_size", int), config.need("num_attention_heads", int)
+    tied = config.get("tie_word_embeddings", bool, False)
+    return GPTConfig(config.need("vocab_size", int), config.need("max_position_embeddings", int),
+                     config.need("num_hidden_layers", int), heads, width,
+                     config.get("num_key_value_heads", int), tied=tied,
+                     head_width=config.get("head_dim", int),
+                     mlp_width=config.need("intermediate_size", int), norm="rms",
+                     norm_epsilon=config.get("rms_norm_eps", float, 1e-6), mlp="swiglu",
+                     rope=read_rope(config), bias=False), tied
+
+
+def read_rope(config: Config) -> RopeConfig:
+    """Rotary positions: under rope_parameters, or rope_scaling and rope_theta in older files."""
+    inner = config.inner("rope_parameters" if config.values.get("rope_parameters") is not None
+                         else "rope_scaling")
+    theta = inner.get("rope_theta", float) or config.get("rope_theta", float, 10_000.0)
+    key = "type" if "rope_type" not in inner.values else "rope_type"
+    kind = inner.expect(key, "default", "linear", "llama3", default="default")
+    inner.expect("partial_rotary_factor", 1, default=1)
     if kind == "default":
-        return RopeConfig(float(theta))
+        return RopeConfig(theta)
     if kind == "linear":
-        return RopeConfig(float(theta), kind, float(number(rope, "factor")))
-    if kind == "llama3":
-        return RopeConfig(float(theta), kind, float(number(rope, "factor")),
-                          float(number(rope, "low_freq_factor")),
-                          float(number(rope, "high_freq_factor")),
-                          int(number(rope, "original_max_position_embeddings")))
-    raise BadConfig(f"config.json has rope_type={kind!r}; this model does 'default', 'linear' or "
-                    "'llama3' only")
+        return RopeConfig(theta, kind, inner.need("factor", float))
+    return RopeConfig(theta, kind, inner.need("factor", float),
+                      inner.need("low_freq_factor", float), inner.need("high_freq_factor", float),
+                      inner.need("original_max_position_embeddings", int))
 
 
-def write_rope(rope: RopeConfig) -> dict[str, Any]:
-    """Rotary positions, as transformers writes them."""
-    found: dict[str, Any] = {"rope_theta": rope.theta, "rope_type": rope.scaling or "default"}
-    if rope.scaling:
-        found["factor"] = rope.factor
-    if rope.scaling == "llama3":
-        found |= {"low_freq_factor": rope.low_freq_factor,
-                  "high_freq_factor": rope.high_freq_factor,
-                  "original_max_position_embeddings": rope.original_context}
-    return found
+def write_config(sizes: GPTConfig) -> dict[str, Any]:
+    """The config.json of a GPT.  Raises InteropError for one that this layout does not know."""
+    if sizes.dropout:
+        raise InteropError(f"Llama's layout has no dropout, here {sizes.dropout}: it would be lost "
+                           "in further training, so train with --dropout 0")
+    assert sizes.rope is not None
+    rope: dict[str, Any] = {"rope_type": sizes.rope.scaling or "default",
+                            "rope_theta": sizes.rope.theta}
+    if sizes.rope.scaling:
+        rope["factor"] = sizes.rope.factor
+    if sizes.rope.scaling == "llama3":
+        rope |= {"low_freq_factor": sizes.rope.low_freq_factor,
+                 "high_freq_factor": sizes.rope.high_freq_factor,
+                 "original_max_position_embeddings": sizes.rope.original_context}
+    scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
+    return {"model_type": "llama", "vocab_size": sizes.vocab_size, "hidden_size": sizes.width,
+            "max_position_embeddings": sizes.context, "num_hidden_layers": sizes.num_layers,
+            "num_attention_heads": sizes.num_heads,
+            "num_key_value_heads": sizes.num_kv_heads or sizes.num_heads,
+            "head_dim": sizes.head_width or sizes.width // sizes.num_heads,
+            "intermediate_size": sizes.mlp_width or 4 * sizes.width, "hidden_act": "silu",
+            "rms_norm_eps": sizes.norm_epsilon, "attention_bias": False, "mlp_bias": False,
+            "rope_parameters": rope, "rope_theta": sizes.rope.theta,    # both: newer, older readers
+            "rope_scaling": scaling if sizes.rope.scaling else None}
+
+
+def weights(sizes: GPTConfig) -> list[Weight]:
+    """Each parameter, and the arrays of the file that it is made of."""
+    d, wide = sizes.width, sizes.mlp_width or 4 * sizes.width
+    n = sizes.head_width or d // sizes.num_heads
+    q, kv = sizes.num_heads * n, (sizes.num_kv_heads or sizes.num_heads) * n
+    table = [Weight("wte.weight", {EMBEDDING: (sizes.vocab_size, d)})]
+    for i in range(sizes.num_layers):
+        ours, theirs = f"h.{i}", f"model.layers.{i}"
+        attention, mlp = f"{theirs}.self_attn", f"{theirs}.mlp"
+        table += [
+            Weight(f"{ours}.ln_1.weight", {f"{theirs}.input_layernorm.weight": (d,)}),
+            Weight(f"{ours}.ln_2.weight", {f"{theirs}.post_attention_layernorm.weight": (d,)}),
+            Weight(f"{ours}.attn.c_attn.weight",
+                   {f"{attention}.q_proj.weight": (q, d), f"{attention}.k_proj.weight": (kv, d),
+                    f"{attention}.v_proj.weight": (kv, d)}, True),
+            Weight(f"{ours}.attn.c_proj.weight", {f"{attention}.o_proj.weight": (d, q)}, True),
+            Weight(f"{ours}.mlp.c_gate.weight", {f"{mlp}.gate_proj.weight": (wide, d)}, True),
+            Weight(f"{ours}.mlp.c_fc.weight", {f"{mlp}.up_proj.weight": (wide, d)}, True),
+            Weight(f"{ours}.mlp.c_proj.weight", {f"{mlp}.down_proj.weight": (d, wide)}, True)]
+    table.append(Weight("ln_f.weight", {"model.norm.weight": (d,)}))
+    if not sizes.tied:
+        table.append(Weight(HEAD, {HEAD: (sizes.vocab_size, d)}, True))
+    return table

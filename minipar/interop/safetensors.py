@@ -1,141 +1,237 @@
-"""safetensors: arrays by name in one file, without pickle.
+"""safetensors: arrays by name in a file that holds nothing else, so that reading one runs no code.
 
-    8 bytes      length n of the header, little-endian
-    n bytes      JSON {name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …}
-    the rest     the arrays' bytes, row by row, without gaps
+    8 bytes    length of the header, little-endian
+    header     {"wte.weight": {"dtype": "F32", "shape": [96, 24], "data_offsets": [0, 9216]}, …}
+    data       the arrays, row by row, one directly behind the other
 
-Read through a memory map: an array is read when it is used.  bf16 and fp8 numbers become float32.
-Source: huggingface.co/docs/safetensors.
+    arrays = SafeTensors("model.safetensors")       the file is mapped: nothing is read yet
+    arrays["wte.weight"]                                an array; BF16 and F8 as float32
+    arrays.part("wte.weight", np.s_[:12])               only the pages of these rows are read
+    write_safetensors("model.safetensors", arrays)      atomically
+
+A large model is several files with an index, {"weight_map": {name: file}}.  `open_safetensors`
+takes a file or a folder.  Whatever a header claims is compared with the file before it is used.
+
+Source: the format's description in the README of huggingface/safetensors.
 """
 
 import json
 import math
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..atomic_files import replace_file
-from ..number_formats import FORMATS
+from ..number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, Format
 
-DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
-          "I8": "|i1", "U8": "|u1", "BOOL": "|b1", "U16": "<u2", "U32": "<u4", "U64": "<u8"}
-ENCODED = {"BF16": ("bfloat16", "<u2"), "F8_E4M3": ("float8_e4m3fn", "|u1"),
-           "F8_E5M2": ("float8_e5m2", "|u1")}
-MOST_HEADER = 100_000_000
-ENTRY = {"dtype", "shape", "data_offsets"}
-
-
-class BadFile(ValueError):
-    """A file that is no sound safetensors file; the message names the file and the array."""
+LONGEST_HEADER = 100_000_000            # bytes, as in the library
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4",
+          "I32": "<i4", "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8"}
+CODED = {"BF16": ("<u2", BFLOAT16), "F8_E4M3": ("u1", FLOAT8_E4M3FN.with_overflow("nan")),
+         "F8_E5M2": ("u1", FLOAT8_E5M2)}
+STORED: dict[str, tuple[str, Format | None]] = {
+    **{name: (code, None) for name, code in DTYPES.items()}, **CODED}
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
-def read_safetensors(path: str | Path) -> dict[str, Callable[[], np.ndarray]]:
-    """The arrays of a file by name, each read when it is called.
+class InteropError(ValueError):
+    """A file that cannot be used; one line names it, what is wrong with it and how to mend that."""
 
-    Raises BadFile, before any array is read, unless all sizes fit together; and OSError.
-    """
+
+class Entry(NamedTuple):
+    """The place of one array: its dtype as in STORED, its shape, and its bytes in the data."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+class SafeTensors(Mapping[str, np.ndarray]):
+    """The arrays of one file by name, read when they are asked for.  Raises InteropError."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        try:
+            self._bytes = np.memmap(self.path, np.uint8, mode="r")
+        except (OSError, ValueError) as error:      # ValueError: it is empty
+            raise InteropError(f"{self.path} cannot be read ({error}): give a .safetensors file") \
+                from error
+        header, self._start = read_header(self.path, self._bytes)
+        self.metadata = header.pop("__metadata__", {})
+        num_bytes = len(self._bytes) - self._start
+        self.entries = {name: entry_of(self.path, name, found) for name, found in header.items()}
+        check_places(self.path, self.entries, num_bytes)
+
+    def part(self, name: str, rows: Any = ...) -> np.ndarray:
+        """Rows of an array, by any index; the others are not read."""
+        entry = self.entries[name]
+        code, number_format = STORED[entry.dtype]
+        data = self._bytes[self._start + entry.begin:self._start + entry.end]
+        array = np.asarray(data).view(code).reshape(entry.shape)[rows]
+        return number_format.decode(array.astype(code[-2:])) if number_format else array
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.part(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+class SeveralFiles(Mapping[str, np.ndarray]):
+    """The arrays of a folder with an index, as if they were in one file.  Raises InteropError."""
+
+    def __init__(self, index: Path):
+        self.path, found = index, read_json(index)
+        names = found.get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(f, str) for f in names.values()):
+            raise InteropError(f"{index}: weight_map is not {{name: file}}: get the file again")
+        if outside := [file for file in names.values() if Path(file).name != file]:
+            raise InteropError(f"{index}: {outside[0]!r} is not the name of a file in this folder: "
+                               "put the file there, and name it so")
+        files = {file: SafeTensors(index.parent / file) for file in dict.fromkeys(names.values())}
+        for name, file in names.items():
+            if name not in files[file]:
+                raise InteropError(f"{index.parent / file} has no {name!r}, which {index.name} "
+                                   "says is there: get both files again")
+            if others := [other for other in files if other != file and name in files[other]]:
+                raise InteropError(f"{name!r} is in {file} and in {others[0]}: leave one out")
+        self._file_of = {name: files[file] for name, file in names.items()}
+        self.entries = {name: file.entries[name] for name, file in self._file_of.items()}
+
+    def part(self, name: str, rows: Any = ...) -> np.ndarray:
+        """Rows of an array, by any index; the others are not read."""
+        return self._file_of[name].part(name, rows)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.part(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def open_safetensors(path: str | Path) -> SafeTensors | SeveralFiles:
+    """The arrays of a file, of an index, or of a folder with either.  Raises InteropError."""
     path = Path(path)
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else -1
-        if not 2 <= length <= min(MOST_HEADER, size - 8):
-            raise BadFile(f"{path} is no safetensors file, or was cut short: its header should "
-                          f"take {length} of {size} bytes")
-        header = _parse(path, file.read(length))
-    header.pop("__metadata__", None)
-    body = size - 8 - length
-    _check_offsets(path, header, body)
-    data = np.memmap(path, np.uint8, "r", 8 + length) if body else np.empty(0, np.uint8)
-    return {name: _reader(data, entry) for name, entry in header.items()}
+    refuse_pickle(path)
+    if path.name.endswith(".index.json"):
+        return SeveralFiles(path)
+    if not path.is_dir():
+        return SafeTensors(path)
+    if (path / INDEX).exists():
+        return SeveralFiles(path / INDEX)
+    if (path / WHOLE).exists():
+        return SafeTensors(path / WHOLE)
+    for file in sorted(path.iterdir()):
+        refuse_pickle(file)
+    raise InteropError(f"{path} has neither {WHOLE} nor {INDEX}: give the folder of a model that "
+                       "save_pretrained() wrote")
 
 
-def _parse(path: Path, text: bytes) -> dict[str, Any]:
-    """The header; names that occur twice are refused."""
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        twice = {name for name in names if names.count(name) > 1} if len(
-            set(names)) < len(names) else set()
-        if twice:
-            raise BadFile(f"{path}: its header has {sorted(twice)[0]!r} twice")
-        return dict(pairs)
+def refuse_pickle(path: Path) -> None:
+    """Raise InteropError for a file that may run any code when it is read."""
+    if path.suffix in PICKLES:
+        raise InteropError(f"{path} is a pickle, which may run any code when it is read: get the "
+                           "model as safetensors, or write it so where you trust it: "
+                           "AutoModelForCausalLM.from_pretrained(…).save_pretrained(DIR)")
+
+
+def read_header(path: Path, content: np.ndarray) -> tuple[dict[str, Any], int]:
+    """The header of a file, and the place where its data begin.  Raises InteropError."""
+    length = int.from_bytes(content[:8].tobytes(), "little")
+    if len(content) < 8 or length > min(LONGEST_HEADER, len(content) - 8):
+        raise InteropError(f"{path} is no safetensors file, or is truncated: it has "
+                           f"{len(content):,} bytes, but its header claims {length:,}: get it "
+                           "again")
+    return parse(path, content[8:8 + length].tobytes()), 8 + length
+
+
+def no_number(name: str) -> None:
+    """Raise ValueError for NaN and Infinity, which JSON does not have."""
+    raise ValueError(f"{name} is no number")
+
+
+def parse(path: Path, text: bytes) -> dict[str, Any]:
+    """A JSON object in which no key occurs twice.  Raises InteropError."""
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in found if keys.count(key) > 1)
+            raise InteropError(f"{path}: {twice!r} is there twice: leave one out")
+        return found
     try:
-        header = json.loads(text, object_pairs_hook=unique)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadFile(f"{path}: its header is no JSON ({error})") from error
-    if not isinstance(header, dict):
-        raise BadFile(f"{path}: its header is no object of arrays")
-    return header
+        found = json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=no_number)
+    except InteropError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InteropError(f"{path} has no JSON where it is expected ({error}): get it again") \
+            from error
+    if not isinstance(found, dict):
+        raise InteropError(f"{path}: a JSON object was expected, not {type(found).__name__}: get "
+                           "it again")
+    return found
 
 
-def _check_offsets(path: Path, header: Mapping[str, Any], size: int) -> None:
-    """Raise BadFile unless the arrays fill the file exactly, one after the other."""
-    ranges = []
-    for name, entry in header.items():
-        if not isinstance(entry, dict) or set(entry) != ENTRY:
-            raise BadFile(f"{path}: {name!r} should have {', '.join(sorted(ENTRY))}")
-        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if dtype not in DTYPES and dtype not in ENCODED:
-            raise BadFile(f"{path}: {name!r} has the dtype {dtype!r}: known are "
-                          f"{', '.join([*DTYPES, *ENCODED])}")
-        if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
-            raise BadFile(f"{path}: {name!r} has the shape {shape!r} at {offsets!r}: expected "
-                          "lists of numbers")
-        needed = math.prod(shape) * np.dtype(DTYPES.get(dtype) or ENCODED[dtype][1]).itemsize
-        if offsets[1] - offsets[0] != needed:
-            raise BadFile(f"{path}: {name!r} of {dtype} {shape} takes {needed} bytes, but lies at "
-                          f"{offsets[0]} … {offsets[1]}")
-        ranges.append((*offsets, name))
-    end = 0
-    for first, last, name in sorted(ranges):
-        if first != end:
-            kind = "overlaps what is before it" if first < end else "leaves a gap before it"
-            raise BadFile(f"{path}: {name!r} at {first} … {last} {kind}, which ends at {end}")
-        end = last
-    if end != size:
-        raise BadFile(f"{path}: its arrays end at byte {end}, but {size} are there: the file was "
-                      "cut short, or does not belong to its header")
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.  Raises InteropError."""
+    try:
+        return parse(path, path.read_bytes())
+    except OSError as error:
+        raise InteropError(f"{path} cannot be read ({error.strerror}): give the folder of a model "
+                           "that save_pretrained() wrote") from error
 
 
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int and each >= 0 for each in value)
+def entry_of(path: Path, name: str, found: Any) -> Entry:
+    """The sound entry of a header.  Raises InteropError."""
+    def is_size(value: Any) -> bool:
+        return type(value) is int and 0 <= value < 1 << 63
+
+    def sizes(key: str) -> list[int]:
+        values = found.get(key)
+        if not isinstance(values, list) or not all(map(is_size, values)):
+            raise InteropError(f"{path}: {key} of {name!r} is {values!r:.60}, not sizes: get it "
+                               "again")
+        return values
+    if not isinstance(found, dict):
+        raise InteropError(f"{path}: {name!r} is {found!r:.60}, not dtype, shape and data_offsets: "
+                           "get it again")
+    dtype = found.get("dtype")
+    if not isinstance(dtype, str) or dtype not in STORED:
+        raise InteropError(f"{path}: {name!r} has dtype {dtype!r:.60}, which is not known here: "
+                           f"write it as one of {', '.join(STORED)}")
+    shape, places = tuple(sizes("shape")), sizes("data_offsets")
+    if len(places) != 2:
+        raise InteropError(f"{path}: data_offsets of {name!r} are {len(places)} numbers, not 2: "
+                           "get it again")
+    entry = Entry(dtype, shape, *places)
+    needed = math.prod(shape) * np.dtype(STORED[dtype][0]).itemsize
+    if entry.end - entry.begin != needed:
+        raise InteropError(f"{path}: {name!r} is {dtype} {list(shape)}, {needed:,} bytes, but has "
+                           f"{entry.end - entry.begin:,}: get it again")
+    return entry
 
 
-def _reader(data: np.ndarray, entry: Mapping[str, Any]) -> Callable[[], np.ndarray]:
-    """A function that reads one array: of its dtype, or of float32 if NumPy lacks that."""
-    first, last = entry["data_offsets"]
-
-    def read() -> np.ndarray:
-        if entry["dtype"] in ENCODED:
-            name, kind = ENCODED[entry["dtype"]]
-            codes = data[first:last].view(kind).reshape(entry["shape"])
-            return FORMATS[name].decode(codes)
-        return data[first:last].view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
-    return read
-
-
-def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Write arrays, whole or not at all; return the path.  Raises ValueError for other dtypes."""
-    names = {np.dtype(kind): name for name, kind in DTYPES.items()}
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}     # which transformers asks for
-    end, contiguous = 0, []
-    for name, array in arrays.items():
-        array = np.ascontiguousarray(array).reshape(array.shape)    # row by row, also if transposed
-        if array.dtype.newbyteorder("<") not in names:
-            raise ValueError(f"{name} is {array.dtype}, which safetensors does not have")
-        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        header[name] = {"dtype": names[array.dtype], "shape": list(array.shape),
-                        "data_offsets": [end, end + array.nbytes]}
-        end += array.nbytes
-        contiguous.append(array)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-
-    def write(file: Any) -> None:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for array in contiguous:
-            file.write(array.tobytes())
-    return replace_file(path, write)
+def check_places(path: Path, entries: Mapping[str, Entry], num_bytes: int) -> None:
+    """Raise InteropError unless the arrays fill the data, one directly behind the other."""
+    at, before = 0, "the header"
+    for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
+        if entry.end > num_bytes:
+            raise InteropError(f"{path}: {name!r} ends at byte {entry.end:,} of {num_bytes:,}: the "
+                               "file is truncated, get it again")
+        if entry.begin != at:
+            how = "overlaps with" if entry.begin < at else "leaves a gap behind"
+            raise InteropError(f"{path}: {name!r} begins at byte {entry.begin:,}, not {at:,}: it "
+                               f"{how} {before!r}, get the file again")
+        at, before = entry.end, name
+    if at < num_bytes:
+        raise InteropError(f"{path} has {num_bytes - at:,} bytes behind its last array: get it "
+                           "again")

@@ -10,6 +10,7 @@
     tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
     numbers         precision, error_feedback, quantization_grids
     inference       block_pool, cache_layouts, load_curve        who has which block; waste; waiting
+                    request_timeline                             when a request waits, gets tokens
     compression     pruning_masks, pareto, soft_targets
     training        loss, device_limits
     all of them     figure, colors; page, the skeleton of pages
@@ -44,6 +45,7 @@ _MODULES = {
     "quantization_grids": ("GridPanel", "draw_quantization_grids"),
     "rank_traffic": ("draw_rank_traffic",),
     "remat_tradeoff": ("draw_remat_tradeoff",),
+    "request_timeline": ("draw_request_timeline",),
     "rounds": ("Rounds", "record_rounds"),
     "rounds_page": ("write_rounds_page",),
     "rounds_picture": ("draw_rounds",),

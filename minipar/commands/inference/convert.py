@@ -2,23 +2,41 @@
 
     minipar convert ~/gpt2 out/gpt2          config.json, model.safetensors, vocab.json, merges.txt
     minipar convert out/gpt2 ~/mine          a checkpoint: the same files, for transformers
+    minipar convert out/gpt2 ~/mine --dtype bfloat16
 
-SOURCE says which: a folder with a config.json, or a checkpoint.  GPT-2 and Llama.  A model without
-GPT-2's tokenizer reads and writes tokens as numbers.
+GPT-2 and Llama.  SOURCE says which way; --to only makes sure.  A model without GPT-2's tokenizer
+reads and writes tokens as numbers.
 """
 
 import argparse
+import math
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
-
-from ...interop import load_pretrained, save_pretrained
+from ...checkpoint import NEWEST
+from ...compress.load import compression_steps
+from ...compress.pruning.serialization import KIND as PRUNED
+from ...data import ByteBPE, CharacterVocabulary
+from ...interop import open_pretrained, open_safetensors, save_pretrained
+from ...interop.safetensors import refuse_pickle
+from ...interop.tokenizer import read_tokenizer
 from ...launcher import UsageError
 from ...nn import GPT
 from ...train.model_checkpoints import open_model, save_model
 from ...train.tasks import LanguageTask
 from ...units import in_bytes
-from ..tables import Column, Output, Table
+from ..tables import Column, Output, Shown, Table
+
+DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+
+class Written(NamedTuple):
+    """An array that was written."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    num_bytes: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,45 +45,88 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a folder with config.json and model.safetensors; or a checkpoint")
     parser.add_argument("destination", type=Path, metavar="DESTINATION",
                         help="the folder to write")
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32",
-                        help="of the checkpoint's weights (float32)")
+    parser.add_argument("--to", choices=("hf", "minipar"),
+                        help="refuse a SOURCE that is no checkpoint (hf), or is one (minipar)")
+    parser.add_argument("--dtype", choices=tuple(DTYPES),
+                        help="of the weights; a checkpoint's are float32 or float64 (as in SOURCE, "
+                             "16 bits as float32)")
+    parser.add_argument("--data", default="docs", metavar="docs|PATH",
+                        help="the text on which the checkpoint is evaluated and trained on, unless "
+                             "that says otherwise (docs)")
 
 
 def main(options: argparse.Namespace, output: Output) -> None:
     """Convert, and list the weights.  Raises UsageError."""
+    source, destination = options.source, options.destination
     try:
-        if (options.source / "config.json").exists():
-            model, paths = to_checkpoint(options)
-        elif options.source.is_dir() and not any(options.source.glob("*.npz")):
-            raise UsageError(f"{options.source} has neither a config.json nor a checkpoint: give "
-                             "the folder of a model")
+        to = direction(source)
+        if options.to not in (None, to):
+            raise UsageError(f"--to {options.to}: {source} is "
+                             f"{'a checkpoint' if to == 'hf' else 'a folder of Hugging Face'}, "
+                             f"which can only be converted to {to}: leave --to out")
+        if destination.resolve() == (source if source.is_dir() else source.parent).resolve():
+            raise UsageError(f"{destination} is where the model is, whose files would be replaced: "
+                             "give another folder")
+        if to == "minipar":
+            written, note, paths = to_checkpoint(options)
         else:
-            model, paths = to_folder(options)
+            written, note, paths = to_folder(options)
     except (ValueError, OSError) as error:
         raise UsageError.of(error) from error
-    output.table(table_of(model), show=False)
-    num_bytes = sum(p.data.nbytes for p in model.parameters())
-    output.text(f"{model.num_parameters():,} parameters, {in_bytes(num_bytes)}, in "
-                f"{len(model.h)} blocks", *[f"wrote {path}" for path in paths])
+    output.table(table_of(written))
+    output.text(*filter(None, [note]), *[f"wrote {path}" for path in paths])
 
 
-def to_checkpoint(options: argparse.Namespace) -> tuple[GPT, list[Path]]:
+def direction(source: Path) -> str:
+    """The only way in which a source can be converted: to "hf" or "minipar".  Raises UsageError."""
+    refuse_pickle(source)
+    if not source.exists():
+        raise UsageError(f"no {source}: give the folder of a model, or a checkpoint")
+    is_checkpoint = (source / NEWEST).exists() if source.is_dir() else source.suffix == ".npz"
+    return "hf" if is_checkpoint else "minipar"
+
+
+def to_checkpoint(options: argparse.Namespace) -> tuple[list[Written], str, list[Path]]:
     """Write a checkpoint of a model in Hugging Face's files."""
-    model, vocabulary = load_pretrained(options.source, np.dtype(options.dtype))
-    return model, [save_model(options.destination, model, "docs", vocabulary)]
+    if options.dtype not in (None, "float32", "float64"):
+        raise UsageError(f"--dtype {options.dtype}: a checkpoint's weights are float32 or float64")
+    source = open_pretrained(options.source)
+    vocabulary, note = read_tokenizer(options.source, source.sizes.vocab_size)
+    state = source.parameters(options.dtype)
+    path = save_model(options.destination, GPT(source.sizes), options.data, vocabulary, state)
+    return [Written(name, array.shape, array.dtype.name, array.nbytes)
+            for name, array in state.items()], note, [path]
 
 
-def to_folder(options: argparse.Namespace) -> tuple[GPT, list[Path]]:
+def to_folder(options: argparse.Namespace) -> tuple[list[Written], str, list[Path]]:
     """Write Hugging Face's files of a checkpoint."""
-    _, task, model = open_model(options.source)
+    checkpoint, task, model = open_model(options.source)
     if not isinstance(task, LanguageTask) or not isinstance(model, GPT):
         raise UsageError(f"{options.source}: only a GPT has a layout of Hugging Face")
-    return model, save_pretrained(options.destination, model, task.vocabulary)
+    kinds = {step["kind"] for step in compression_steps(checkpoint)} - {PRUNED}
+    if kinds:
+        raise UsageError(f"{options.source}: this model was {', '.join(sorted(kinds))}, and its "
+                         "codes have no such layout: convert the checkpoint that it was made from")
+    paths = save_pretrained(options.destination, model, task.vocabulary,
+                            dtype=options.dtype and DTYPES[options.dtype])
+    names = {code: name for name, code in DTYPES.items()}
+    entries = open_safetensors(options.destination).entries
+    written = [Written(name, entry.shape, names[entry.dtype], entry.end - entry.begin)
+               for name, entry in entries.items()]
+    has_files = isinstance(task.vocabulary, ByteBPE | CharacterVocabulary)
+    return written, ("" if has_files else "no tokenizer: this model reads and writes tokens as "
+                     "numbers"), paths
 
 
-def table_of(model: GPT) -> Table:
-    """The weights."""
-    table = Table.of("weights", "name", Column("shape", is_text=True), Column("size", "B"))
-    for name, parameter in model.named_parameters():
-        table.add(name, " × ".join(map(str, parameter.shape)), parameter.data.nbytes)
+def table_of(written: list[Written]) -> Table:
+    """The arrays, and their sum."""
+    table = Table.of("arrays", "name", Column("shape", is_text=True), Column("dtype", is_text=True),
+                     "numbers", Column("size", "B"))
+    for name, shape, dtype, num_bytes in written:
+        table.add(name, Shown([*shape], " × ".join(map(str, shape))), dtype, math.prod(shape),
+                  Shown(num_bytes, in_bytes(num_bytes)))
+    table.sections.append(len(written) - 1)
+    total = sum(each.num_bytes for each in written)
+    table.add("all", None, None, sum(math.prod(each.shape) for each in written),
+              Shown(total, in_bytes(total)))
     return table

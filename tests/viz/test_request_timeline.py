@@ -1,0 +1,36 @@
+"""Requests over time: cells where a request computes, a line while it waits."""
+
+import pytest
+from matplotlib.colors import to_hex
+
+from minipar.inference.scheduling.scenario import play, read_scenario
+from minipar.viz import request_timeline
+from minipar.viz.colors import BLUE, GREY, ORANGE
+
+STEPS = play(read_scenario({
+    "engine": {"num_blocks": 8, "block_size": 4, "max_requests": 1},
+    "requests": [{"name": "A", "arrival_step": 0, "prompt": [1, 2, 3], "outputs": [[7, 8]]},
+                 {"name": "B", "arrival_step": 0, "prompt": [4, 5], "outputs": [[9]]}]}))["steps"]
+TIMED = [(0.01 * i, 0.01 * (i + 1), step) for i, step in enumerate(STEPS)]
+
+
+def test_cells_are_the_steps_in_which_a_request_computes(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(request_timeline, "save", lambda figure, path: figures.append(figure))
+    request_timeline.draw_request_timeline(tmp_path / "x.png", {"one at a time": TIMED},
+                                           {"A": 0.0, "B": 0.0})
+    (axes,) = figures[0].axes
+    boxes = [path.get_extents() for path in axes.collections[0].get_paths()]
+    cells = [(round(box.x0), round(box.x1), round((box.y0 + box.y1) / 2)) for box in boxes]
+    assert cells == [(0, 10, 0), (10, 20, 0), (20, 30, 1)]
+    assert [to_hex(color) for color in axes.collections[0].get_facecolor()] == [
+        color.lower() for color in (ORANGE, BLUE, ORANGE)]
+    waits = [line.get_xdata() for line in axes.lines if line.get_color() == GREY]
+    assert [[round(x) for x in xs] for xs in waits] == [[0, 20], [0, 30]]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["A", "B"]
+
+
+def test_a_way_without_steps_is_refused(tmp_path):
+    for runs in ({}, {"static": []}):
+        with pytest.raises(ValueError, match="at least one step"):
+            request_timeline.draw_request_timeline(tmp_path / "x.png", runs, {"A": 0.0})
