@@ -67,10 +67,12 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """The optimizer, and the schedule of its learning rate."""
+    """The optimizer, and its learning rate: linear up to `lr`, then half a cosine to lr / 10."""
 
     name: str = option("adamw", "the update rule", flag_name="optimizer", choices=OPTIMIZERS)
-    lr: float | None = option(None, "peak learning rate", least=0, default_text="3e-3; sgd: 0.1")
+    lr: float | None = option(
+        None, "peak learning rate; after --warmup a cosine lowers it to LR/10 in the last step",
+        least=0, metavar="LR", default_text="3e-3; sgd: 0.1")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
     weight_decay: float | None = option(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",

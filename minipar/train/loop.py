@@ -190,7 +190,7 @@ def take_step(state: TrainState, step: int) -> float:
             return loss                     # all ranks skip this step
     if chosen.clip:
         strategy.clip_grad_norm(chosen.clip)
-    optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, run.steps, chosen.lr / 10)
+    optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, run.steps, floor=chosen.lr / 10)
     strategy.step(optimizer)
     return loss
 
