@@ -4,6 +4,8 @@
     --loss-scale       factor of the loss, against gradients that underflow
     --reduce-dtype     the format of gradients in messages
     --gather-dtype     the format of weights in the messages of fsdp
+
+Without these options everything is float32.
 """
 
 from ...compress.messages.block_codec import BlockCodec
