@@ -14,10 +14,12 @@ from ...launcher import UsageError
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
 from ...parallel.low_precision_wire import LowPrecisionWire
+from ...parallel.strategies import strategies_with
 from ...parallel.wire import Wire
 from ...precision import LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST
 from ..config import TrainConfig
+from ..option import one_of
 
 FLOAT_FORMATS = {"bf16": BFLOAT16, "fp16": FLOAT16}
 INTEGER_BITS = {"int8": 8, "int4": 4}       # of a code; 256 codes share a scale
@@ -40,9 +42,10 @@ def check_precision(config: TrainConfig) -> None:
         raise UsageError(f"--reduce-dtype {config.precision.reduce_dtype} goes with gradients that "
                          "are summed once a step, but zero3 sums at every use of a weight: "
                          "choose fsdp")
-    if config.precision.gather_dtype != "fp32" and config.parallel.strategy != "fsdp":
-        raise UsageError("--gather-dtype goes with --strategy fsdp, which gathers weights for a "
-                         f"use, not with {config.parallel.strategy}: leave it out, or choose fsdp")
+    gathering, strategy = strategies_with("gather_wire"), config.parallel.strategy
+    if config.precision.gather_dtype != "fp32" and strategy not in gathering:
+        raise UsageError(f"--gather-dtype needs --strategy {one_of(gathering)}, not {strategy}: "
+                         "leave it out, or choose a strategy that takes it")
     if config.precision.loss_scale is None:
         return
     if config.precision.compute == "fp32":
