@@ -193,12 +193,21 @@ def _all_arrive(comm: "MPICommunicator", seconds: float) -> bool:
     return arrived
 
 
+def exit_status(error: SystemExit) -> int:
+    """The exit status that Python gives to `sys.exit(code)`: 0 for None, 1 for a text."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code
+    return 1
+
+
 def _end_all(comm: "MPICommunicator", error: BaseException) -> None:
     """Report what happened on this rank, and end all ranks with a non-zero exit status."""
     from .comm.mpi.library import abort
     code = 1
     if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        code = exit_status(error)
         if code == 0:
             return
         what = f"called sys.exit({error.code!r})"

@@ -16,7 +16,7 @@ from ..train.check import check_value
 from ..train.config import OPTIONS
 from ..train.flags import add_flag, given
 from ..train.model_checkpoints import open_model
-from ..train.setup.precision import of_score
+from ..train.setup.precision import score_note
 from ..train.tasks import LanguageTask, Score, score_line, try_score
 from ..units import in_bytes
 from .tables import Column, Output, Table
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
         line = score_line(score, task)
     on_disk = file_size(options.checkpoint)
     in_model = sum(array.nbytes for array in checkpoint.model.values())
-    output.text(f"{line}{of_score(task.config.precision.compute)}; {in_bytes(on_disk)} on disk, "
+    output.text(f"{line}{score_note(task.config.precision.compute)}; {in_bytes(on_disk)} on disk, "
                 f"of which the model {in_bytes(in_model)}")
     output.table(score_table(score, on_disk, in_model), show=False)
     if with_sample:

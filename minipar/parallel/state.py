@@ -39,11 +39,11 @@ def named_shard(shard: "Shard", values: Array) -> dict[str, np.ndarray]:
 
 def named_stage_slab(slab: "StageSlab", values: Array) -> dict[str, np.ndarray]:
     """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
-    counts = [sum(s.stop - s.start for s in row) for row in slab.layout]
+    counts = [sum(s.stop - s.start for s in segments) for segments in slab.segments_of]
     with slab.comm.labelled("state"):
         flat = to_host(all_gather(slab.pp, values, counts=counts))
     found = {}
-    for segment in end_to_end(chain(*slab.layout)):
+    for segment in end_to_end(chain(*slab.segments_of)):
         piece = np.array(flat[segment.start:segment.stop])
         if slab.tp is None:
             found[segment.name] = piece.reshape(segment.shape)

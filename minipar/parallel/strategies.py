@@ -55,9 +55,10 @@ class PaperCost(NamedTuple):
 
 
 class StrategyEntry(NamedTuple):
-    """One strategy: make(model, comm, **options), the options it takes, its cost by the paper.
+    """One strategy: `make(model, comm, **options)` makes it; `options` names what `make` takes.
 
-    `over_dp` is what the dp ranks of a mesh with pp or tp do; None: it does not go with these.
+    `cost` is that of the strategy's paper; None: it has none.  `over_dp` is what the dp ranks of a
+    mesh with pp or tp do; None: the strategy does not go with these axes.
     """
 
     title: str
@@ -114,15 +115,15 @@ ON_A_MESH = ("schedule", "virtual_stages", "cuts", "sequence_parallel", "scatter
              "gather_wire", "activation_format")
 
 
-def names_with(option: str) -> list[str]:
-    """The strategies that take an option."""
+def strategies_with(option: str) -> list[str]:
+    """The strategies whose keyword arguments include `option`, such as "bucket_mb"."""
     return [name for name, entry in STRATEGIES.items() if option in entry.options]
 
 
 def gathers_no_units(name: str) -> ValueError:
     """The error of a strategy that is given a `gather_wire` and has no use for it."""
     return ValueError(f"{name} gathers no units of weights: choose "
-                      + " or ".join(names_with("gather_wire")))
+                      + " or ".join(strategies_with("gather_wire")))
 
 
 def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
@@ -144,7 +145,7 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
     for option in options.keys() - set(entry.options):
         if option == "gather_wire":
             raise gathers_no_units(name)
-        others = " or ".join(names_with(option)) or "a mesh with pp or tp"
+        others = " or ".join(strategies_with(option)) or "a mesh with pp or tp"
         raise ValueError(f"{option} goes with {others}, not with {name}")
     return entry.make(model, ranks.comm if isinstance(ranks, DeviceMesh) else ranks, **options)
 

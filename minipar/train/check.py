@@ -9,14 +9,13 @@ Each raises a UsageError, one line, for what cannot work.
 
 import math
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from ..environment import launched
 from ..launcher import UsageError
-from ..parallel.strategies import names_with
+from ..parallel.strategies import strategies_with
 from .config import OPTIONS, TrainConfig
-from .option import OptionField
+from .option import OptionField, one_of
 from .setup.device import check_device, check_gpu
 from .setup.memory import check_memory, check_offload_folder
 from .setup.precision import check_precision
@@ -73,22 +72,14 @@ def check_value(field: OptionField, value: object) -> None:
 def check_strategy(config: TrainConfig) -> None:
     """Refuse options that the strategy has no use for.  Raises UsageError."""
     parallel = config.parallel
-    if parallel.bucket_mb is not None:
-        if not 0 < parallel.bucket_mb < math.inf:
-            raise UsageError("--bucket-mb takes a number of megabytes > 0, not "
-                             f"{parallel.bucket_mb:g}: for example --bucket-mb 1")
-        if parallel.strategy not in names_with("bucket_mb"):
-            raise UsageError(f"--bucket-mb goes with {_listed(names_with('bucket_mb'))}; "
-                             f"{parallel.strategy} has "
-                             "no buckets: leave it out")
-    if parallel.hybrid_shard is not None and parallel.strategy not in names_with("hybrid_shard"):
-        raise UsageError("--hybrid-shard goes with --strategy fsdp, not with "
-                         f"{parallel.strategy}: leave it out, or say --strategy fsdp")
-
-
-def _listed(names: Iterable[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} or {last}"
+    if parallel.bucket_mb is not None and not 0 < parallel.bucket_mb < math.inf:
+        raise UsageError("--bucket-mb takes a number of megabytes > 0, not "
+                         f"{parallel.bucket_mb:g}: for example --bucket-mb 1")
+    for name in ("bucket_mb", "hybrid_shard"):
+        if config.get(name) is not None and parallel.strategy not in strategies_with(name):
+            raise UsageError(f"--{name.replace('_', '-')} needs --strategy "
+                             f"{one_of(strategies_with(name))}, not {parallel.strategy}: "
+                             "leave it out, or choose a strategy that takes it")
 
 
 def check_machine(config: TrainConfig) -> None:

@@ -15,14 +15,13 @@ from typing import Any
 
 from ..parallel.data.buckets import BUCKET_MB
 from ..parallel.pipeline.schedule.registry import SCHEDULES
-from ..parallel.strategies import STRATEGIES, names_with
+from ..parallel.strategies import STRATEGIES, strategies_with
 from ..precision import PRECISIONS
-from .option import option, options_of
+from .option import one_of, option, options_of
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 DEVICES = ("cpu", "cuda")
 WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
-BUCKETED = names_with("bucket_mb")
 MESH_AXES = "pp (pipeline), dp (data) and tp (tensor parallel)"
 
 
@@ -77,10 +76,12 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """The optimizer, and the schedule of its learning rate."""
+    """The optimizer, and its learning rate: linear up to `lr`, then half a cosine to lr / 10."""
 
     name: str = option("adamw", "the update rule", flag_name="optimizer", choices=OPTIMIZERS)
-    lr: float | None = option(None, "peak learning rate", least=0, default_text="3e-3; sgd: 0.1")
+    lr: float | None = option(
+        None, "peak learning rate; after --warmup a cosine lowers it to LR/10 in the last step",
+        least=0, metavar="LR", default_text="3e-3; sgd: 0.1")
     warmup: int | None = option(None, "warm-up steps", least=0, default_text="a tenth of --steps")
     weight_decay: float | None = option(
         None, "weight decay of matrices and embeddings; biases and layer norms do not decay",
@@ -101,7 +102,7 @@ class ParallelConfig:
                              metavar="K")
     bucket_mb: float | None = option(
         None, "MiB (2**20 bytes) in a bucket of gradients, with "
-        f"{', '.join(BUCKETED[:-1])} or {BUCKETED[-1]}",
+        f"{one_of(strategies_with('bucket_mb'))}",
         metavar="MB", default_text=f"{BUCKET_MB:g}", saved=False)
     hybrid_shard: int | None = option(
         None, "with fsdp: shard over N neighbouring ranks, replicate the shards over the others",

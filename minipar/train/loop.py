@@ -30,11 +30,11 @@ from .checkpoint_schema import describe_config
 from .config import TrainConfig
 from .model_checkpoints import load_checkpoint
 from .setup.device import device_array
-from .setup.memory import Memory, memory_errors_as_usage
-from .setup.precision import make_scaler, narrow_model
+from .setup.memory import RankMemory, memory_errors_as_usage
+from .setup.precision import apply_precision, make_scaler
 from .setup.remat import RecordingPolicy, rematerialize_model
 from .setup.starting_point import Compression, StartingPoint
-from .setup.strategy import num_microbatches, strategy_of
+from .setup.strategy import build_strategy, num_microbatches
 from .tasks import Task
 
 MOST_STUCK = 10     # steps skipped in a row, with a loss scale that is fixed or at most 1
@@ -50,11 +50,11 @@ class TrainState:
     task: Task
     strategy: Strategy
     optimizer: Optimizer
-    memory: Memory
+    memory: RankMemory
     like: Array                         # an empty array, on the device of this rank
     scaler: LossScaler | None           # of the loss, where gradients would underflow
     compression: Compression            # of the model, if it was pruned
-    plans: RecordingPolicy | None       # of rematerialization
+    remat_policy: RecordingPolicy | None    # plans what backward recomputes, with --remat
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     trace: Trace | None = None          # of one step, all ranks; on rank 0
@@ -66,7 +66,7 @@ class TrainState:
         state = self.strategy.state_dict()
         if comm.rank:
             return None
-        with self.memory.building():
+        with self.memory.offloading_new_arrays():
             model = self.task.build().to_empty(np.dtype(self.config.precision.dtype))
         model.load_state_dict(state)
         return model
@@ -85,26 +85,26 @@ def make_optimizer(config: TrainConfig, strategy: Strategy) -> Optimizer:
 def start_run(comm: Communicator, config: TrainConfig, task: Task,
               start: StartingPoint | None = None) -> TrainState:
     """Collective.  A run from its `start`: by default the checkpoint of --resume, if any."""
-    memory = Memory(config, comm)
+    memory = RankMemory(config, comm)
     if start is None:
         start = StartingPoint() if config.run.resume is None else load_checkpoint(config, task)
     like = device_array(config, comm)
-    with memory_errors_as_usage(memory.ledger), memory.recording(), memory.building():
+    with memory_errors_as_usage(memory.ledger), memory.recording(), memory.offloading_new_arrays():
         model = task.build()
-        narrow_model(config, task.trained_part(model))
+        apply_precision(config, task.trained_part(model))
         try:
             start.fill(model, config, like)
-            plans = rematerialize_model(config, model, comm)
-            strategy = strategy_of(config, model, comm)
+            remat_policy = rematerialize_model(config, model, comm)
+            strategy = build_strategy(config, model, comm)
             state = TrainState(config, task, strategy, make_optimizer(config, strategy), memory,
-                               like, make_scaler(config), start.compression, plans)
+                               like, make_scaler(config), start.compression, remat_policy)
             if start.checkpoint is not None:
                 resume(state, start.checkpoint)
         except ValueError as error:
             if start.checkpoint is None:
                 raise
             raise UsageError(f"--resume {config.run.resume}: {error}") from error
-    memory.watch(model)
+    memory.exclude_parameters(model)
     return state
 
 
@@ -174,7 +174,7 @@ def take_step(state: TrainState, step: int) -> float:
     strategy, optimizer = state.strategy, state.optimizer
     optimizer.zero_grad()
     scale = state.scaler.scale if state.scaler else 1.0
-    with state.memory.step():
+    with state.memory.offloading_activations():
         loss = strategy.forward_backward(microbatches(state, step), run.seed, step, scale)
     is_finite = math.isfinite(loss)
     if not is_finite and not (state.scaler and state.scaler.can_shrink):
@@ -190,7 +190,7 @@ def take_step(state: TrainState, step: int) -> float:
             return loss                     # all ranks skip this step
     if chosen.clip:
         strategy.clip_grad_norm(chosen.clip)
-    optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, run.steps, chosen.lr / 10)
+    optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, run.steps, floor=chosen.lr / 10)
     strategy.step(optimizer)
     return loss
 

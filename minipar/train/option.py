@@ -4,6 +4,7 @@
         OptionField("optimizer", "lr", float, …).flag       "--lr"
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, get_args
 
@@ -58,3 +59,9 @@ def options_of(config: type) -> dict[str, OptionField]:
                                    entry.default, entry.metadata["option"])
                 found[made.key] = made
     return found
+
+
+def one_of(names: Iterable[str]) -> str:
+    """The names as "a, b or c"."""
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last

@@ -22,8 +22,8 @@ from .loop import TrainState, start_run, train_steps
 from .model_checkpoints import load_checkpoint
 from .report import ProgressBar, draw, introduce
 from .setup.memory import memory_errors_as_usage, process_limit
-from .setup.precision import FULL_PRECISION, narrow_model, of_score, outcome
-from .setup.remat import check_budget, repeated_parts, wider
+from .setup.precision import FULL_PRECISION, apply_precision, describe_loss_scaling, score_note
+from .setup.remat import check_budget, remat_in_float64, repeated_parts
 from .tasks import Score, make_task
 
 SAME = 1e-10            # relative difference of parameters in float64 that rounding explains
@@ -52,7 +52,7 @@ def train(config: TrainConfig, console: Console | None = None) -> TrainResult:
     task = make_task(config)
     if config.run.resume is not None:
         load_checkpoint(config, task)      # finds mistakes before MPI starts
-    check_budget(config, narrow_model(config, task.build()), task.batches.batch(0)[0], num_ranks)
+    check_budget(config, apply_precision(config, task.build()), task.batches.batch(0)[0], num_ranks)
     keep_freed_memory(config.memory.memory_limit is None)
     if launched():
         return launch(lambda comm: limited_rank(comm, config, console))
@@ -114,11 +114,12 @@ def summarize(state: TrainState, result: TrainResult, console: Console) -> None:
     config, task = state.config, state.task
     result.score, line = task.summary(result.model)
     console.print(f"final loss {state.losses[-1]:.3f}; {line}"
-                  f"{of_score(config.precision.compute)}{outcome(state.scaler)}", highlight=False)
+                  f"{score_note(config.precision.compute)}{describe_loss_scaling(state.scaler)}",
+                  highlight=False)
     if summary := state.memory.summary():
         console.print(summary, highlight=False)
-    if plans := repeated_parts(config, state.plans):
-        console.print(plans, markup=False, highlight=False)
+    if repeated := repeated_parts(config, state.remat_policy):
+        console.print(repeated, markup=False, highlight=False)
     if config.run.sample:
         console.rule("a sample")
         console.print(task.sample(result.model), markup=False, highlight=False)
@@ -132,8 +133,8 @@ def distance_to_one_rank(comm: Communicator, config: TrainConfig) -> float | Non
     parameter; on rank 0.
     """
     config = config.updated(dtype="float64", steps=config.run.verify, warmup=0, resume=None,
-                            out=None, save_every=0, memory_limit=None, remat=wider(config),
-                            **FULL_PRECISION)
+                            out=None, save_every=0, memory_limit=None,
+                            remat=remat_in_float64(config), **FULL_PRECISION)
     together = start_run(comm, config, make_task(config))
     train_steps(comm, together)
     ours = together.strategy.state_dict()

@@ -17,9 +17,9 @@ from .. import viz
 from ..comm import Communicator
 from ..environment import launched, launcher_terminal
 from .loop import TrainState
-from .setup.memory import described_memory
-from .setup.precision import described as precision_of
-from .setup.strategy import described
+from .setup.memory import describe_memory
+from .setup.precision import describe_precision
+from .setup.strategy import describe_strategy
 
 
 def terminal() -> Console | None:
@@ -83,8 +83,8 @@ def introduce(state: TrainState, world: str, console: Console) -> None:
                       if value is not None)
     console.print(f"minipar train: {type(model).__name__} of "
                   f"{model.num_parameters():,} parameters ({sizes}) on {config.data.source}, "
-                  f"{world}, {described(config)}{described_memory(config)}, "
-                  f"{precision_of(config)}{', on a GPU' * (config.run.device == 'cuda')}",
+                  f"{world}, {describe_strategy(config)}{describe_memory(config)}, "
+                  f"{describe_precision(config)}{', on a GPU' * (config.run.device == 'cuda')}",
                   highlight=False, markup=False)
     if config.run.resume is not None:
         console.print(f"resumed from {config.run.resume} after {state.first_step} steps",
@@ -103,11 +103,11 @@ def draw(state: TrainState, world: str, out: Path) -> list[Path]:
     step = viz.MemoryStep("", state.memory.ledger.history, *state.traced_at,
                       phases=viz.phase_starts(state.trace, 0))
     pictures.append(viz.draw_memory_timeline([step], out / "memory.png",
-                                f"Memory of rank 0: {name}, {world}\n{described(state.config)}"
-                                f"{described_memory(state.config)}"))
+                                f"Memory of rank 0: {name}, {world}\n"
+                                f"{describe_strategy(state.config)}{describe_memory(state.config)}"))
     if state.pipeline_timeline is not None:
         groups = state.strategy.comm.size // state.pipeline_timeline.num_ranks
         pictures.append(viz.draw_pipeline(state.pipeline_timeline, out / "pipeline.png", (
-            f"One step of {name}, {described(state.config)}"
+            f"One step of {name}, {describe_strategy(state.config)}"
             + f"\nthe first of {groups} pipelines, its ranks counted along pp" * (groups > 1))))
     return pictures

@@ -154,7 +154,7 @@ def test_an_exercise_is_judged_alone(learner):
         unit, scale, gain = ctx.saved
         u, n, d = unit(), g.shape[-1], g * gain()
         dx = (d - row_sum(d) / n - u * row_dot(d, u) / n) * scale()
-        return [dx, np.sum(rows(g * u), axis=0), np.sum(rows(g), axis=0)]
+        return [dx, np.sum(as_rows(g * u), axis=0), np.sum(as_rows(g), axis=0)]
         """)
     assert learner("check", "layer_norm_backward")[0] == 0
     status, said = learner("check", "softmax_backward")

@@ -20,7 +20,7 @@ from minipar.memory.ledger import Ledger
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD, AdamW
-from minipar.parallel.strategies import STRATEGIES, make_hybrid, make_strategy, names_with
+from minipar.parallel.strategies import STRATEGIES, make_hybrid, make_strategy, strategies_with
 from minipar.parallel.strategy import Microbatch
 from minipar.testing.worlds import worlds
 
@@ -32,7 +32,7 @@ def train(comm, name, kinds=(), activations=False, num_steps=3):
     file, ledger = MappedFile(), Ledger()
     with ledger.recording(), allocating_with(dict.fromkeys(kinds, file.zeros)):
         model = GPT(CONFIG).initialize(1, np.float64)
-        options = {"bucket_mb": 0.01} if name in names_with("bucket_mb") else {}
+        options = {"bucket_mb": 0.01} if name in strategies_with("bucket_mb") else {}
         strategy = make_strategy(name, model, comm, **options)
         optimizer = AdamW(strategy.slabs, lr=1e-2)
     offload = OffloadActivations(file.empty, model.parameters(), *copy_streams(comm), min_bytes=1)

@@ -12,7 +12,7 @@ from minipar.backend.mapped_file import MappedFile
 from minipar.comm.simulated.copy_stream import copy_streams
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.train import TrainConfig
-from minipar.train.setup.memory import MEANING, check_memory
+from minipar.train.setup.memory import OFFLOADED_KINDS, check_memory
 from tests.support.cases import ALL, compare, expected, train, with_remat
 from tests.support.cells import Matrix, Proven, Refused
 from tests.support.low_precision_runs import train as train_narrow
@@ -32,7 +32,7 @@ ONLY_FSDP = "--offload parameters moves the shards of fsdp, unit by unit: add --
 def offloading(comm: Any, names: Sequence[str]) -> Iterator[None]:
     """Context in which what --offload calls so waits in a file."""
     file = MappedFile()
-    kinds = [kind for name in names for kind in MEANING[name]]
+    kinds = [kind for name in names for kind in OFFLOADED_KINDS[name]]
     with ExitStack() as stack:
         stack.enter_context(allocating_with(dict.fromkeys(kinds, file.zeros)))
         if "activations" in names:
@@ -84,8 +84,8 @@ def cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
 
 PRECISIONS = ("bf16", "fp16", "fp8")
 EACH_ROWS = {**{f"remat {name}": text for name, text in REMATS.items()},
-             **{f"offload {name}": COLUMNS[name] for name in MEANING}}
-EACH_COLUMNS = {**{f"offload {name}": COLUMNS[name] for name in MEANING},
+             **{f"offload {name}": COLUMNS[name] for name in OFFLOADED_KINDS}}
+EACH_COLUMNS = {**{f"offload {name}": COLUMNS[name] for name in OFFLOADED_KINDS},
                 **dict.fromkeys(PRECISIONS, "--precision")}
 QUICK_PAIRS = {("offload activations", "fp8")}
 

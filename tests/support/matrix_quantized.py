@@ -16,7 +16,7 @@ COLUMNS = {
     "int8 weights": "gathered for every use: gradients within 20 % of those of whole weights",
 }
 REFUSED = {"dp": "rank 0, one by one: for sums in another format choose ddp",
-           "zero3": "one use of a weight at a time: for sums of another kind choose fsdp"}
+           "zero3": "one use of a weight at a time, which a QuantizedWire cannot do: choose FSDP"}
 QUICK = (*(STRATEGIES.keys() - {"zero2"}), "fsdp hybrid", "dp 2 × tp 2 fsdp")
 
 

@@ -28,7 +28,7 @@ MISTAKES = {
     "--reduce-dtype int8 --strategy dp": "choose ddp",
     "--reduce-dtype int4 --strategy zero3": "choose fsdp",
     "--reduce-dtype int5": "invalid choice",
-    "--gather-dtype int8": "--strategy fsdp, which gathers weights for a use, not with ddp",
+    "--gather-dtype int8": "--gather-dtype needs --strategy fsdp, not ddp",
     "--gather-dtype bf16 --strategy fsdp --dtype float64": "leave --dtype float64 out",
     "--loss-scale 8": "add --precision fp16",
     "--precision fp16 --loss-scale much": "for example 1024, not 'much'",

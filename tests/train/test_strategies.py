@@ -7,7 +7,7 @@ import pytest
 
 from minipar import checkpoint as files
 from minipar.commands.main import main
-from minipar.parallel.strategies import STRATEGIES, names_with
+from minipar.parallel.strategies import STRATEGIES, strategies_with
 from minipar.train.config_file import from_tables
 from tests.train.test_train import SMALL, losses, parse
 
@@ -19,7 +19,7 @@ RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dropout", "0.2
 def test_every_strategy_is_one_rank(name):
     alone = losses(1, parse(*RUN))
     for words in (["--accumulate", "4"], ["--hybrid-shard", "2"] if name == "fsdp" else
-                  ["--bucket-mb", "0.002"] if name in names_with("bucket_mb") else []):
+                  ["--bucket-mb", "0.002"] if name in strategies_with("bucket_mb") else []):
         options = parse(*RUN, "--strategy", name, *words)
         np.testing.assert_allclose(losses(4, options), alone, rtol=1e-10)
 

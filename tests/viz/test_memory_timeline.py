@@ -9,7 +9,7 @@ from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.strategies import make_strategy, names_with
+from minipar.parallel.strategies import make_strategy, strategies_with
 from minipar.parallel.strategy import Microbatch
 from minipar.viz import memory_timeline as memory
 from minipar.viz.memory_timeline import (
@@ -47,7 +47,7 @@ def record(name, num_ranks=4):
         ids = np.arange(2 * 9).reshape(2, 9) % 7
         with ledger.recording():
             model = GPT(GPTConfig(7, context=8, num_layers=3, num_heads=2, width=8)).initialize()
-            options = {"bucket_mb": 0.002} if name in names_with("bucket_mb") else {}
+            options = {"bucket_mb": 0.002} if name in strategies_with("bucket_mb") else {}
             strategy = make_strategy(name, model, comm, **options)
             optimizer = AdamW(strategy.slabs)
             comm.start_trace()

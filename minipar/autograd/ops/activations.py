@@ -7,7 +7,7 @@ import numpy as np
 from ...backend import Array, cache_blocks
 from ..function import Function
 from ..tensor import Tensor
-from .elementwise import rows
+from .elementwise import as_rows
 
 
 class Relu(Function):
@@ -67,7 +67,7 @@ class Gelu(Function):
             raise ValueError("gelu of a 0-d tensor: give it at least one axis")
         y = np.empty_like(x)
         slope = np.empty_like(x) if need_slope else x
-        for x_, y_, slope_ in cache_blocks(rows(x), rows(y), rows(slope)):
+        for x_, y_, slope_ in cache_blocks(as_rows(x), as_rows(y), as_rows(slope)):
             square = x_ * x_
             p = square * b
             p += a

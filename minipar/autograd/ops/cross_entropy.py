@@ -5,7 +5,7 @@ import numpy as np
 from ...backend import Array, check_ids, is_host
 from ..function import Function
 from ..tensor import Tensor
-from .elementwise import rows
+from .elementwise import as_rows
 from .reductions import row_sum
 
 IGNORE_INDEX = -100     # the target that does not count, as in PyTorch
@@ -28,7 +28,7 @@ class CrossEntropy(Function):
     def forward(ctx, logits, targets, loss_divisor, ignore_index):
         if targets.shape != logits.shape[:-1] or targets.dtype.kind not in "iu":
             raise ValueError("targets are one class number for each row of logits")
-        d, targets = rows(logits), targets.reshape(-1)
+        d, targets = as_rows(logits), targets.reshape(-1)
         counts = targets != ignore_index
         if not (is_host(counts) and counts.all()):
             d = np.where(counts[:, None], d, 0)     # ignored rows may hold anything, NaN too

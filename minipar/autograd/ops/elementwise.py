@@ -29,8 +29,8 @@ def unbroadcast_flops(grad_shape: tuple[int, ...], shape: tuple[int, ...]) -> in
     return 0 if grad_shape == shape else math.prod(grad_shape)
 
 
-def rows(x: Array) -> Array:
-    """(..., n) as (rows, n)."""
+def as_rows(x: Array) -> Array:
+    """The array x (..., n) with all axes but the last joined: (rows, n)."""
     if x.ndim == 2:
         return x
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])

@@ -16,7 +16,7 @@ import numpy as np
 from ...backend import Array, check_ids, scatter_add
 from ..function import Function
 from ..tensor import Tensor
-from .elementwise import rows
+from .elementwise import as_rows
 
 
 class Embedding(Function):
@@ -42,7 +42,7 @@ class Embedding(Function):
     @staticmethod
     def backward(ctx, g):
         (ids,), shape = ctx.saved, ctx.shape
-        return [lambda: scatter_add(rows(g), ids().reshape(-1), shape), None]
+        return [lambda: scatter_add(as_rows(g), ids().reshape(-1), shape), None]
 
 
 class Rotary(Function):

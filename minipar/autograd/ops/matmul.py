@@ -5,7 +5,7 @@ import numpy as np
 from ...backend import Array
 from ..function import Function
 from ..tensor import Tensor
-from .elementwise import rows, unbroadcast, unbroadcast_flops
+from .elementwise import as_rows, unbroadcast, unbroadcast_flops
 
 
 class MatMul(Function):
@@ -57,7 +57,7 @@ class Linear(Function):
             raise misfit(x, w, bias)
         ctx.save(x if need_w else None, w if need_x else None)
         ctx.stop_if_requested()
-        y = rows(x) @ w
+        y = as_rows(x) @ w
         if bias is not None:
             y += bias
         return y if x.ndim == 2 else y.reshape(*x.shape[:-1], w.shape[1])
@@ -66,12 +66,12 @@ class Linear(Function):
     def backward(ctx, g):
         # dx = g wᵀ, dw = xᵀ g, dbias = Σ g over the rows
         x, w = ctx.saved
-        leading, g = g.shape[:-1], rows(g)
+        leading, g = g.shape[:-1], as_rows(g)
 
         def dx():
             y = g @ w().T
             return y if len(leading) == 1 else y.reshape(*leading, y.shape[1])
-        return [dx, lambda: rows(x()).T @ g, lambda: g.sum(axis=0)]
+        return [dx, lambda: as_rows(x()).T @ g, lambda: g.sum(axis=0)]
 
 
 def misfit(x: Array, w: Array, bias: Array | None) -> ValueError:

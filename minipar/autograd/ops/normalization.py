@@ -4,7 +4,7 @@ import numpy as np
 
 from ..function import Function
 from ..tensor import Tensor
-from .elementwise import rows
+from .elementwise import as_rows
 from .reductions import row_dot, row_sum
 
 
@@ -99,8 +99,8 @@ class LayerNorm(Function):
             d -= u * along
             d *= scale()
             return d
-        return [dx, lambda: np.einsum("ni,ni->i", rows(g), rows(unit())),
-                lambda: np.einsum("ni->i", rows(g))]
+        return [dx, lambda: np.einsum("ni,ni->i", as_rows(g), as_rows(unit())),
+                lambda: np.einsum("ni->i", as_rows(g))]
 
 
 class RMSNorm(Function):

@@ -18,44 +18,45 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details
     A pipelined chain takes num_segments=k (by default the best).  Raises ValueError for an unknown
     operation or algorithm.
     """
-    n = num_bytes                                       # as the books write; elements in predict.py
     up = (p - 1).bit_length()                           # ⌈log₂ p⌉
     core = 1 << (p.bit_length() - 1)                    # 2^⌊log₂ p⌋
     down, odd = core.bit_length() - 1, p != core        # ⌊log₂ p⌋; 1 if p is no power of two
-    most, rest = n * (p - 1) / p, n * (core - 1) / core
+    whole, share = num_bytes, num_bytes / p             # the vector, and one rank's piece of it
+    most, rest = whole * (p - 1) / p, whole * (core - 1) / core
     if operation == "broadcast":
         k = details.get("num_segments") or best_num_segments(p, num_bytes)
         hops = p + k - 2 if p > 1 else 0
     forms: dict[str, dict[str, Any]] = {        # rounds, bytes, reduced
         "barrier": {"dissemination": (up, 0, 0), "tree": (2 * up, 0, 0)},
         "broadcast": {
-            "binomial": (up, n * up, 0), "chain": (p - 1, n * (p - 1), 0),
+            "binomial": (up, whole * up, 0), "chain": (p - 1, whole * (p - 1), 0),
             # a function: the number of segments is known for a broadcast only
-            "pipelined_chain": lambda: (hops, n * hops / k, 0),
+            "pipelined_chain": lambda: (hops, whole * hops / k, 0),
             "scatter_all_gather": (up + p - 1, 2 * most, 0)},
         "scatter": {"binomial": (up, most, 0), "linear": (p - 1, most, 0)},
         "gather": {"binomial": (up, most, 0), "linear": (p - 1, most, 0)},
-        "reduce": {"binomial": (up, n * up, n * up),
-                   "rabenseifner": (2 * down + odd, 2 * rest + odd * n, rest + odd * n)},
+        "reduce": {"binomial": (up, whole * up, whole * up),
+                   "rabenseifner": (2 * down + odd, 2 * rest + odd * whole, rest + odd * whole)},
         "all_gather": {"ring": (p - 1, most, 0), "bruck": (up, most, 0),
-                       "recursive_doubling": (down + 2 * odd, most + odd * (n + n / p), 0)},
+                       "recursive_doubling": (down + 2 * odd, most + odd * (whole + share), 0)},
         "reduce_scatter": {
             "ring": (p - 1, most, most), "pairwise": (p - 1, most, most),
-            "recursive_halving": (down + 2 * odd, rest + odd * (n + n / p), rest + odd * n)},
+            "recursive_halving": (down + 2 * odd, rest + odd * (whole + share),
+                                  rest + odd * whole)},
         "all_reduce": {
-            "recursive_doubling": (down + 2 * odd, n * (down + 2 * odd), n * (down + odd)),
-            "rabenseifner": (2 * (down + odd), 2 * (rest + odd * n), rest + odd * n),
+            "recursive_doubling": (down + 2 * odd, whole * (down + 2 * odd), whole * (down + odd)),
+            "rabenseifner": (2 * (down + odd), 2 * (rest + odd * whole), rest + odd * whole),
             "ring": (2 * (p - 1), 2 * most, most),
-            "blocked_ring": (2 * (p - 1) * max(1, ceil(n / BLOCK_BYTES)), 2 * most, most),
-            "tree": (2 * up, 2 * n * up, n * up)},
+            "blocked_ring": (2 * (p - 1) * max(1, ceil(whole / BLOCK_BYTES)), 2 * most, most),
+            "tree": (2 * up, 2 * whole * up, whole * up)},
         "all_to_all": {
             "pairwise": (p - 1, most, 0),
             # a function: only bruck should pay for a sum over p ranks
-            "bruck": lambda: (up, n / p * sum(j.bit_count() for j in range(p)), 0)},
-        "scan": {"recursive_doubling": (up, n * up, n * up),
-                 "linear": (p - 1, n * (p - 1), n * (p - 1))},
-        "exscan": {"recursive_doubling": (up, n * up, n * max(0, 2 * up - 1)),
-                   "linear": (p - 1, n * (p - 1), n * max(0, p - 2))},
+            "bruck": lambda: (up, share * sum(j.bit_count() for j in range(p)), 0)},
+        "scan": {"recursive_doubling": (up, whole * up, whole * up),
+                 "linear": (p - 1, whole * (p - 1), whole * (p - 1))},
+        "exscan": {"recursive_doubling": (up, whole * up, whole * max(0, 2 * up - 1)),
+                   "linear": (p - 1, whole * (p - 1), whole * max(0, p - 2))},
     }
     if algorithm not in forms.get(operation, {}):
         raise ValueError(f"no textbook form of {operation} by {algorithm!r}: choose from "

@@ -94,18 +94,18 @@ def column_order(h: Array, order: str) -> Array:
     return np.argsort(-diagonal * (order == "activation"), kind="stable")
 
 
-def gptq(rows: Array, h: Array, grid: Grid, per: Granularity, observer: str = "minmax",
+def gptq(weight: Array, h: Array, grid: Grid, per: Granularity, observer: str = "minmax",
          damping: float = 0.01, block: int = 128, order: str = "index") -> QuantizedTensor:
-    """Quantize rows (outputs, inputs), with the Hessian h (inputs, inputs) of the layer's inputs.
+    """Quantize a layer's weight (outputs, inputs), from the Hessian h (inputs, inputs).
 
     Scales follow from the original weights; in index order, those of a group follow from the
     weights as compensated when the group is rounded.
     """
     turn = column_order(h, order)
-    w, u = rows[:, turn].astype(np.float64), inverse_root(h[np.ix_(turn, turn)], damping)
-    codes = np.empty_like(rows, dtype=grid.dtype)
+    w, u = weight[:, turn].astype(np.float64), inverse_root(h[np.ix_(turn, turn)], damping)
+    codes = np.empty_like(weight, dtype=grid.dtype)
     in_groups, in_order = per.kind == "group", order == "index"
-    scale, zero = weight_qparams(per.split(rows), grid, observer)
+    scale, zero = weight_qparams(per.split(weight), grid, observer)
     if in_groups:
         block = per.size if in_order else 1
     for start in range(0, w.shape[1], block):
@@ -119,7 +119,7 @@ def gptq(rows: Array, h: Array, grid: Grid, per: Granularity, observer: str = "m
         else:
             fitted = scale[:, 0], zero[:, 0]        # one, or one for each output
         errors = round_columns(w[:, here], u[here, here], partial(_nearest, grid, fitted),
-                               rows[:, columns] != 0)
+                               weight[:, columns] != 0)
         codes[:, columns] = grid.encode(w[:, here], *(a[:, None] for a in fitted))
         w[:, start + block:] -= errors @ u[here, start + block:]
     return QuantizedTensor.from_codes(codes, scale, zero, grid, per)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from ...autograd import Function, Tensor
-from ...autograd.ops.elementwise import rows
+from ...autograd.ops.elementwise import as_rows
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
 from .affine import Grid, IntGrid
@@ -62,7 +62,7 @@ class IntegerProduct(Function):
         if any(ctx.needs_grad):
             raise TypeError("a product of integers has no derivative: run the model inside "
                             "no_grad(), and to train for integers use fake quantization")
-        codes = ACTIVATIONS.encode(rows(x), scale, zero)
+        codes = ACTIVATIONS.encode(as_rows(x), scale, zero)
         sums = affine_matmul(codes, zero, weight.codes().T, weight.zero.T)
         y = (sums * (scale * weight.scale.T)).astype(x.dtype, copy=False)
         if bias is not None:

@@ -127,7 +127,7 @@ class FullyShardedPipeline(Pipeline):
     def after_backward(self) -> None:
         """Wait for the last reduction, then sum the shards of tied weights over their stages."""
         self.reducer.wait()
-        self.prefetcher.check_uses()
+        self.prefetcher.check_same_units()
         self.prefetcher.finish_step()
         super().after_backward()
 

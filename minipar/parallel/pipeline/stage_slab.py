@@ -15,7 +15,7 @@ from ...nn import Parameter, Slab
 from ...nn.slab import FlatBuffer, Segment
 from .. import state
 
-Row = Sequence[tuple[Segment, Parameter]]
+SlabLayout = Sequence[tuple[Segment, Parameter]]      # of one rank
 
 
 class StageBuffer(FlatBuffer, Protocol):
@@ -27,7 +27,7 @@ class StageBuffer(FlatBuffer, Protocol):
 
 
 class StageSlab(Slab):
-    """A slab of this rank's row of `layout`, which has a row for each rank of `pp`.
+    """A slab with the parameters of layouts[r], on rank r of `pp`; every rank knows all layouts.
 
     `is_copy`: another rank counts it in norms.  If `tp` is given, each parameter is this rank's box
     of the global one, and the ranks of `tp` have the other boxes.  A norm is summed over `comm`:
@@ -36,12 +36,12 @@ class StageSlab(Slab):
 
     named = state.named_stage_slab
 
-    def __init__(self, layout: Sequence[Row], is_copy: bool, like: Array, pp: Communicator,
+    def __init__(self, layouts: Sequence[SlabLayout], is_copy: bool, like: Array, pp: Communicator,
                  tp: Communicator | None = None):
-        super().__init__([(segment.name, parameter) for segment, parameter in layout[pp.rank]],
+        super().__init__([(segment.name, parameter) for segment, parameter in layouts[pp.rank]],
                          like)
         self.is_copy, self.pp, self.tp, self.comm = is_copy, pp, tp, pp
-        self.layout = [[segment for segment, _ in row] for row in layout]
+        self.segments_of = [[segment for segment, _ in layout] for layout in layouts]    # by rank
 
     @property
     def has_grad(self) -> bool:
@@ -49,6 +49,6 @@ class StageSlab(Slab):
         return any(parameter.grad is not None for parameter in self.parameters)
 
     def drop(self) -> None:
-        """Free the arrays, which another object keeps in shards; the layout stays."""
+        """Free the arrays, which another object keeps in shards; the segments stay."""
         self.drop_grad()
         self.data, self._views = None, []

@@ -23,11 +23,11 @@ from ..errors import NEEDS_ALL_STAGES_MESSAGE, in_no_part, summed_already, wrong
 from ..strategy import Microbatch, Strategy
 from .cut import cut_evenly
 from .schedule.actions import Placement
-from .stage_slab import Row, StageBuffer, StageSlab
+from .stage_slab import SlabLayout, StageBuffer, StageSlab
 
 
-def entries_by_holders(slab: Slab,
-                       ranks_of: dict[Parameter, set[int]]) -> Mapping[tuple[int, ...], Row]:
+def layout_by_holders(slab: Slab, ranks_of: dict[Parameter, set[int]]
+                      ) -> Mapping[tuple[int, ...], SlabLayout]:
     """The slab's parameters by the ranks that share them; under () those that one rank holds."""
     groups: dict[tuple[int, ...], list] = {(): []}
     for segment, parameter in zip(slab.segments, slab.parameters):
@@ -77,11 +77,12 @@ class Staged(Strategy):
         self.stage_slabs: list[StageSlab] = []
         shared: list[tuple[Communicator, StageSlab]] = []
         for slab in self.model.slabs:
-            for holders, entries in entries_by_holders(slab, ranks_of).items():
-                layout = [[(segment, parameter) for segment, parameter in entries
-                           if rank in ranks_of[parameter]] for rank in range(self.comm.size)]
+            for holders, held in layout_by_holders(slab, ranks_of).items():
+                layouts = [[(segment, parameter) for segment, parameter in held
+                            if rank in ranks_of[parameter]] for rank in range(self.comm.size)]
                 is_copy = bool(holders) and self.comm.rank != holders[0]
-                self.stage_slabs.append(StageSlab(layout, is_copy, slab.data, self.comm, slab.comm))
+                self.stage_slabs.append(
+                    StageSlab(layouts, is_copy, slab.data, self.comm, slab.comm))
                 if holders:
                     comm = self.comm.split(0 if self.comm.rank in holders else None)
                     if comm is not None:

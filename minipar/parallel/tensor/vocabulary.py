@@ -13,7 +13,7 @@ import numpy as np
 
 from ...autograd import IGNORE_INDEX, Function, Tensor, count_targets
 from ...autograd.ops.attention import MASKED
-from ...autograd.ops.elementwise import rows
+from ...autograd.ops.elementwise import as_rows
 from ...autograd.ops.reductions import row_sum
 from ...backend import Array, check_ids, scatter_add
 from ...comm import Communicator
@@ -44,7 +44,7 @@ class PartialEmbedding(Function):
     @staticmethod
     def backward(ctx, g):
         (ids, here), shape = ctx.saved, ctx.shape
-        return [lambda: scatter_add(rows(g * here()[..., None]), ids().reshape(-1), shape), None]
+        return [lambda: scatter_add(as_rows(g * here()[..., None]), ids().reshape(-1), shape), None]
 
 
 class VocabularyCrossEntropy(Function):
@@ -65,7 +65,7 @@ class VocabularyCrossEntropy(Function):
             raise ValueError(f"the logits of this rank have {logits.shape[-1]} columns, its piece "
                              f"is {start} … {stop - 1}")
         ctx.comm = comm
-        d, targets = rows(logits), targets.reshape(-1, 1)
+        d, targets = as_rows(logits), targets.reshape(-1, 1)
         counts = targets != ignore_index
         d = np.where(counts, d, 0)                                  # what is ignored may be NaN
         classes = np.arange(start, stop, like=d)

@@ -55,7 +55,7 @@ class FullyShardedDataParallel(ShardedGradients):
         self.prefetcher.start_step()
         with self.prefetcher.during("forward"):
             yield
-        self.prefetcher.check_uses()
+        self.prefetcher.check_same_units()
 
     def _watch(self) -> None:
         """Reduce the gradients of the units from now on, the last unit first."""

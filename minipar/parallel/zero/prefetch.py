@@ -84,7 +84,7 @@ class Prefetcher:
         for unit in self.units:
             unit.reshard()
 
-    def check_uses(self) -> None:
+    def check_same_units(self) -> None:
         """Raise RuntimeError, on every rank, unless all ranks used the same units so far."""
         check_uses([unit.names[0] for unit in self.uses], self.comm)
 

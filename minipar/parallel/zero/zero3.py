@@ -35,8 +35,8 @@ class ZeRO3(Strategy):
         if isinstance(wire, LowPrecisionWire):
             gather = partial(_gather_weight, wire=wire)
         elif wire is not UNCOMPRESSED:
-            raise ValueError("zero3 sums gradients in its graph, one use of a weight at a time: "
-                             "for sums of another kind choose fsdp")
+            raise ValueError("ZeRO-3 sums gradients in its graph, one use of a weight at a time, "
+                             f"which a {type(wire).__name__} cannot do: choose FSDP")
         self.sharded = ShardedParameters(model, comm, gather)
         self.slabs = self.sharded.slabs
 

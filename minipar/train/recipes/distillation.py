@@ -23,7 +23,7 @@ from ...nn import GPT, Module
 from ..config import TrainConfig
 from ..loop import TrainState, save, start_run, train_steps
 from ..report import ProgressBar
-from ..setup.precision import described as precision_of
+from ..setup.precision import describe_precision
 from ..setup.starting_point import StartingPoint
 from ..tasks import Score, Task, make_task
 from .teacher import build_teacher, load_teacher
@@ -170,7 +170,7 @@ def introduce(task: DistillationTask, plan: DistillPlan, num_students: int,
     console.print(f"minipar distill: a {type(student).__name__} of {student.num_parameters():,} "
                   f"parameters ({shown}) learns from one of "
                   f"{build_teacher(plan.teacher).num_parameters():,}, {what}, on {where}, "
-                  f"{precision_of(plan.student)}", markup=False)
+                  f"{describe_precision(plan.student)}", markup=False)
     if plan.start:
         console.print(f"resumed from {plan.student.run.resume} after {plan.first_step} steps",
                       markup=False)

@@ -29,25 +29,25 @@ from ...memory.remat.policies import parse_bytes
 from ...memory.temporaries import StepLedger
 from ...nn import Module
 from ..config import TrainConfig
-from .remat import check_remat
-from .remat import described as remat_of
+from .remat import check_remat, describe_remat
 
-MEANING = {"activations": (), "optimizer": ("optimizer states",),
-           "parameters": ("parameters", "gradients")}
+# the kinds of the ledger whose arrays are allocated in the file; activations are copied into it
+OFFLOADED_KINDS = {"activations": (), "optimizer": ("optimizer states",),
+                   "parameters": ("parameters", "gradients")}
 
 
-def offloads(config: TrainConfig) -> list[str]:
-    """The kinds of arrays that --offload names.  Raises UsageError for another text."""
+def offload_names(config: TrainConfig) -> list[str]:
+    """The names given to --offload.  Raises UsageError for an unknown one."""
     names = config.memory.offload.split(",") if config.memory.offload else []
     for name in names:
-        if name not in MEANING:
-            raise UsageError(f"--offload takes {', '.join(MEANING)}, separated by commas, not "
-                             f"{name!r}")
+        if name not in OFFLOADED_KINDS:
+            raise UsageError(f"--offload takes {', '.join(OFFLOADED_KINDS)}, separated by commas, "
+                             f"not {name!r}")
     return names
 
 
-def limit_of(config: TrainConfig) -> int | None:
-    """--memory-limit in bytes.  Raises UsageError for another text."""
+def memory_limit(config: TrainConfig) -> int | None:
+    """--memory-limit in bytes, or None.  Raises UsageError for a text that is no size."""
     text = config.memory.memory_limit
     if text is None:
         return None
@@ -63,8 +63,8 @@ def limit_of(config: TrainConfig) -> int | None:
 def check_memory(config: TrainConfig) -> None:
     """Refuse memory options that cannot work.  Raises UsageError."""
     check_remat(config)
-    limit_of(config)
-    names = offloads(config)
+    memory_limit(config)
+    names = offload_names(config)
     if "parameters" in names and config.parallel.strategy != "fsdp":
         raise UsageError("--offload parameters moves the shards of fsdp, unit by unit: add "
                          f"--strategy fsdp (it is {config.parallel.strategy}), or leave "
@@ -89,16 +89,19 @@ def check_offload_folder(config: TrainConfig) -> None:
 
 @contextmanager
 def process_limit(config: TrainConfig, num_ranks: int) -> Iterator[None]:
-    """Context in which the system gives this process no more private memory than `num_ranks` may
-    have; pages mapped from files do not count.  Raises UsageError if it has more already."""
-    limit = limit_of(config)
+    """Context in which the system limits this process to the memory of `num_ranks` ranks.
+
+    Only private memory counts, not pages mapped from files.  Raises UsageError if the process
+    already has more.
+    """
+    limit = memory_limit(config)
     if limit is None or not Path("/proc/self/status").exists():
         yield
         return
     import resource
-    limit = min(limit * num_ranks, sys.maxsize)             # the largest number it takes
-    some = np.ones((256, 256), np.float32)
-    _ = some @ some                     # the BLAS takes its memory now: without, it would crash
+    limit = min(limit * num_ranks, sys.maxsize)             # setrlimit takes no larger number
+    a = np.ones((256, 256), np.float32)
+    _ = a @ a               # the BLAS allocates its buffers now: under the limit it would crash
     in_use = _own_memory()
     if in_use >= limit:
         raise UsageError(f"--memory-limit {config.memory.memory_limit}: Python and its libraries "
@@ -121,11 +124,15 @@ def _own_memory() -> int:
     return int(pages) * os.sysconf("SC_PAGESIZE")
 
 
-class Memory:
-    """The ledger and the offload file of one rank; `ledger` is None if nothing needs it."""
+class RankMemory:
+    """One rank's ledger and its file of offloaded arrays.
+
+    `ledger` is None if there is no --memory-limit and no --out to draw it in, `file` without
+    --offload.
+    """
 
     def __init__(self, config: TrainConfig, comm: Communicator):
-        self.comm, self.limit, self.names = comm, limit_of(config), offloads(config)
+        self.comm, self.limit, self.names = comm, memory_limit(config), offload_names(config)
         self.file = MappedFile(config.memory.offload_dir) if self.names else None
         self.offload: OffloadActivations | None = None
         self.ledger: Ledger | None = None
@@ -133,26 +140,26 @@ class Memory:
             self.ledger = StepLedger(now=comm.now if config.run.out is not None else None,
                                      **({"limit": self.limit} if self.limit else {}))
 
-    def building(self) -> AbstractContextManager:
-        """Context in which arrays of the kinds to be offloaded are allocated in the file."""
-        kinds = [kind for name in self.names for kind in MEANING[name]]
+    def offloading_new_arrays(self) -> AbstractContextManager:
+        """Context in which new arrays of the kinds of --offload are allocated in the file."""
+        kinds = [kind for name in self.names for kind in OFFLOADED_KINDS[name]]
         return allocating_with(dict.fromkeys(kinds, self.file.zeros)) if kinds else nullcontext()
 
-    def watch(self, model: Module) -> None:
-        """Tell the offload, before the first step, that parameters are no activations."""
+    def exclude_parameters(self, model: Module) -> None:
+        """Before the first step: never offload the model's parameters as activations."""
         if "activations" in self.names:
             self.offload = OffloadActivations(self.file.empty, model.parameters(),
                                               *copy_streams(self.comm))
 
     def recording(self, observed: bool = True) -> AbstractContextManager:
-        """Context of a step, which the ledger counts if it is observed or if there is a limit."""
+        """Context in which the ledger counts: with a limit in every step, else in observed ones."""
         if self.ledger is None or not (observed or self.limit):
             return nullcontext()
         self.ledger.forget_history()
         return self.ledger.recording()
 
-    def step(self) -> AbstractContextManager:
-        """Context of forward and backward."""
+    def offloading_activations(self) -> AbstractContextManager:
+        """Context of forward and backward, which offloads what forward saves for backward."""
         return self.offload.recording() if self.offload else nullcontext()
 
     def summary(self) -> str | None:
@@ -179,7 +186,7 @@ def memory_errors_as_usage(ledger: Ledger | None = None) -> Iterator[None]:
         raise UsageError(sentence, status=1) from error
 
 
-def described_memory(config: TrainConfig) -> str:
+def describe_memory(config: TrainConfig) -> str:
     """The memory options in a few words, for a headline; "" if there are none."""
     offload = config.memory.offload
-    return remat_of(config) + (f", offload {offload}" if offload else "")
+    return describe_remat(config) + (f", offload {offload}" if offload else "")

@@ -1,4 +1,12 @@
-"""The precision of a run: `minipar train --precision fp16 --reduce-dtype int8`."""
+"""The precision of a run: `minipar train --precision fp16 --reduce-dtype int8`.
+
+    --precision        the model computes in this format, the optimizer in float32
+    --loss-scale       factor of the loss, against gradients that underflow
+    --reduce-dtype     the format of gradients in messages
+    --gather-dtype     the format of weights in the messages of fsdp
+
+Without these options everything is float32.
+"""
 
 from ...compress.messages.block_codec import BlockCodec
 from ...compress.messages.quantized_collectives import QuantizedWire
@@ -6,14 +14,16 @@ from ...launcher import UsageError
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
 from ...parallel.low_precision_wire import LowPrecisionWire
+from ...parallel.strategies import strategies_with
 from ...parallel.wire import Wire
 from ...precision import LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST
 from ..config import TrainConfig
+from ..option import one_of
 
-WIRES = {"bf16": BFLOAT16, "fp16": FLOAT16}
-INTEGERS = {"int8": 8, "int4": 4}           # bits of codes, 256 of which share a scale
-SCALED = ("fp16", "fp8")        # whose gradients underflow without a loss scale
+FLOAT_FORMATS = {"bf16": BFLOAT16, "fp16": FLOAT16}
+INTEGER_BITS = {"int8": 8, "int4": 4}       # of a code; 256 codes share a scale
+NEEDS_LOSS_SCALE = ("fp16", "fp8")          # small gradients underflow in these formats
 FULL_PRECISION = {"precision": "fp32", "loss_scale": None, "reduce_dtype": "fp32",
                   "gather_dtype": "fp32"}
 
@@ -28,13 +38,14 @@ def check_precision(config: TrainConfig) -> None:
     if config.precision.reduce_dtype != "fp32" and config.parallel.strategy == "dp":
         raise UsageError("--reduce-dtype goes with sums over ranks, but with --strategy dp rank 0 "
                          "adds gradients up by itself: choose ddp")
-    if config.precision.reduce_dtype in INTEGERS and config.parallel.strategy == "zero3":
+    if config.precision.reduce_dtype in INTEGER_BITS and config.parallel.strategy == "zero3":
         raise UsageError(f"--reduce-dtype {config.precision.reduce_dtype} goes with gradients that "
                          "are summed once a step, but zero3 sums at every use of a weight: "
                          "choose fsdp")
-    if config.precision.gather_dtype != "fp32" and config.parallel.strategy != "fsdp":
-        raise UsageError("--gather-dtype goes with --strategy fsdp, which gathers weights for a "
-                         f"use, not with {config.parallel.strategy}: leave it out, or choose fsdp")
+    gathering, strategy = strategies_with("gather_wire"), config.parallel.strategy
+    if config.precision.gather_dtype != "fp32" and strategy not in gathering:
+        raise UsageError(f"--gather-dtype needs --strategy {one_of(gathering)}, not {strategy}: "
+                         "leave it out, or choose a strategy that takes it")
     if config.precision.loss_scale is None:
         return
     if config.precision.compute == "fp32":
@@ -50,23 +61,24 @@ def check_precision(config: TrainConfig) -> None:
                              f"for example 1024, not {config.precision.loss_scale!r}")
 
 
-def narrow_model(config: TrainConfig, model: Module) -> Module:
+def apply_precision(config: TrainConfig, model: Module) -> Module:
     """Let the model compute in the configured precision; return it."""
     if config.precision.compute != "fp32":
         set_precision(model, precision_preset(config.precision.compute, model))
     return model
 
 
-def wires(config: TrainConfig) -> dict[str, Wire]:
-    """The options of make_strategy that say how gradients and gathered weights are encoded."""
+def wire_options(config: TrainConfig) -> dict[str, Wire]:
+    """The arguments `wire` and `gather_wire` of make_strategy: the formats of its messages."""
     chosen = {"wire": config.precision.reduce_dtype, "gather_wire": config.precision.gather_dtype}
-    return {name: _wire(dtype) for name, dtype in chosen.items() if dtype != "fp32"}
+    return {name: make_wire(dtype) for name, dtype in chosen.items() if dtype != "fp32"}
 
 
-def _wire(dtype: str) -> Wire:
-    if dtype in WIRES:
-        return LowPrecisionWire(WIRES[dtype])
-    return QuantizedWire(BlockCodec(INTEGERS[dtype]))
+def make_wire(dtype: str) -> Wire:
+    """The wire that sends numbers in the format `dtype`, not "fp32"."""
+    if dtype in FLOAT_FORMATS:
+        return LowPrecisionWire(FLOAT_FORMATS[dtype])
+    return QuantizedWire(BlockCodec(INTEGER_BITS[dtype]))
 
 
 def activation_format(config: TrainConfig) -> Format | None:
@@ -79,31 +91,31 @@ def activation_format(config: TrainConfig) -> Format | None:
 def make_scaler(config: TrainConfig) -> LossScaler | None:
     """The loss scaler; None for none."""
     scale = config.precision.loss_scale \
-        or ("dynamic" if config.precision.compute in SCALED else "none")
+        or ("dynamic" if config.precision.compute in NEEDS_LOSS_SCALE else "none")
     if scale == "none":
         return None
     return LossScaler() if scale == "dynamic" else LossScaler(float(scale), growth=1, backoff=1)
 
 
-def described(config: TrainConfig) -> str:
+def describe_precision(config: TrainConfig) -> str:
     """The precision in a few words, for a headline."""
     words = [config.precision.dtype if config.precision.compute == "fp32" else
              f"{config.precision.compute} with float32 masters"]
     if config.precision.reduce_dtype != "fp32":
-        how = "sent as" if config.precision.reduce_dtype in INTEGERS else "summed in"
+        how = "sent as" if config.precision.reduce_dtype in INTEGER_BITS else "summed in"
         words.append(f"gradients {how} {config.precision.reduce_dtype}")
     if config.precision.gather_dtype != "fp32":
         words.append(f"weights gathered as {config.precision.gather_dtype}")
     return ", ".join(words)
 
 
-def of_score(precision: str) -> str:
-    """A note for a score whose model was trained in another precision; "" for float32."""
+def score_note(precision: str) -> str:
+    """A note beside a score whose model was trained in another precision; "" for float32."""
     return "" if precision == "fp32" else \
         f" (computed in float32 from the float32 masters, not in {precision})"
 
 
-def outcome(scaler: LossScaler | None) -> str:
+def describe_loss_scaling(scaler: LossScaler | None) -> str:
     """The final loss scale and the skipped steps, for the summary; "" without a scaler."""
     if scaler is None:
         return ""

@@ -87,13 +87,13 @@ def check_budget(config: TrainConfig, model: Module, inputs: Array,
     needs = []
     for rank, start, stop in zip(placement, [0, *cuts], [*cuts, len(parts)]):
         stage = ChainProfile(costs.parts[start:stop], costs.loss_bytes if stop == len(parts) else 0)
-        num_shares = shares(config, rank)
+        num_in_flight = max_in_flight(config, rank)
         try:
-            optimal(stage, budget_of(config) // num_shares)
+            optimal(stage, budget_of(config) // num_in_flight)
         except DoesNotFit as error:
-            needs.append((num_shares * error.least, num_shares))
+            needs.append((num_in_flight * error.least, num_in_flight))
     if needs:
-        raise too_small(config, *max(needs))
+        raise budget_too_small(config, *max(needs))
 
 
 def schedule_of(config: TrainConfig) -> tuple:
@@ -102,17 +102,17 @@ def schedule_of(config: TrainConfig) -> tuple:
             config.parallel.virtual_stages)
 
 
-def shares(config: TrainConfig, pp_rank: int) -> int:
+def max_in_flight(config: TrainConfig, pp_rank: int) -> int:
     """The number of microbatches that share the memory of a rank of the pipeline."""
     if mesh_sizes(config).get("pp", 1) == 1:
         return 1
     return max(in_flight(make_schedule(*schedule_of(config))[0][pp_rank]))
 
 
-def too_small(config: TrainConfig, least: int, num_shares: int) -> UsageError:
+def budget_too_small(config: TrainConfig, least: int, num_in_flight: int) -> UsageError:
     """The error for a budget that no plan keeps."""
-    sharing = (f" of a rank, which has {num_shares} microbatches in flight,"
-               if num_shares > 1 else "")
+    sharing = (f" of a rank, which has {num_in_flight} microbatches in flight,"
+               if num_in_flight > 1 else "")
     return UsageError(f"--remat {config.memory.remat}: the activations{sharing} take "
                       f"{least:,} bytes, however much is recomputed: give as "
                       "much, or a smaller --batch")
@@ -127,7 +127,7 @@ class RecordingPolicy(Protocol):
         """The plan for these parts."""
 
 
-class PlanLog:
+class PlanRecorder:
     """`policy`, remembering its plans."""
 
     def __init__(self, policy: Policy):
@@ -139,7 +139,7 @@ class PlanLog:
         return plan
 
 
-class Budget(OptimalPolicy):
+class BudgetPolicy(OptimalPolicy):
     """The best plans within the bytes of --remat optimal, for all microbatches in flight.
 
     Each microbatch gets an equal share of the budget.  Ranks of one stage of a pipeline have the
@@ -147,12 +147,12 @@ class Budget(OptimalPolicy):
     """
 
     def __init__(self, config: TrainConfig, comm: Communicator):
-        self.config, self.num_shares, self.peers = config, 1, comm
+        self.config, self.num_in_flight, self.peers = config, 1, comm
         if mesh_sizes(config).get("pp", 1) > 1:
             mesh = DeviceMesh(comm, **mesh_sizes(config))
             self.peers = along(mesh, *(axis for axis in mesh.axes if axis != "pp"))
-            self.num_shares = shares(config, mesh.coordinate("pp"))
-        super().__init__(budget_of(config) // self.num_shares, self._agree)
+            self.num_in_flight = max_in_flight(config, mesh.coordinate("pp"))
+        super().__init__(budget_of(config) // self.num_in_flight, self._agree)
 
     def _agree(self, array: Array) -> Array:
         with self.peers.labelled("control"):
@@ -163,8 +163,8 @@ class Budget(OptimalPolicy):
         try:
             super().profile(model, parts, x)
         except DoesNotFit as error:
-            least = self.num_shares * error.least
-            raise too_small(self.config, least, self.num_shares) from error
+            least = self.num_in_flight * error.least
+            raise budget_too_small(self.config, least, self.num_in_flight) from error
 
 
 def rematerialize_model(config: TrainConfig, model: Module,
@@ -179,12 +179,16 @@ def rematerialize_model(config: TrainConfig, model: Module,
     if remat == "selective":
         rematerialize_attention(model)
         return None
-    policy = Budget(config, comm) if remat.startswith("optimal:") else PlanLog(plan_policy(remat))
+    policy: RecordingPolicy
+    if remat.startswith("optimal:"):
+        policy = BudgetPolicy(config, comm)
+    else:
+        policy = PlanRecorder(plan_policy(remat))
     rematerialize(model, policy)
     return policy
 
 
-def wider(config: TrainConfig) -> str:
+def remat_in_float64(config: TrainConfig) -> str:
     """The --remat of the same run in float64: a budget grows as its numbers do."""
     if not config.memory.remat.startswith("optimal:") or config.precision.dtype == "float64":
         return config.memory.remat
@@ -192,7 +196,7 @@ def wider(config: TrainConfig) -> str:
     return f"optimal:{8 // bytes_now * budget_of(config)}"
 
 
-def described(config: TrainConfig) -> str:
+def describe_remat(config: TrainConfig) -> str:
     """The plan in a few words, for a headline; "" for none."""
     return "" if config.memory.remat == "none" else f", remat {config.memory.remat}"
 

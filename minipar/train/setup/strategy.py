@@ -11,7 +11,7 @@ from ...parallel.pipeline.schedule.registry import make_schedule
 from ...parallel.strategies import BESIDE_PP_AND_TP, make_strategy
 from ...parallel.strategy import Strategy
 from ..config import MESH_AXES, TrainConfig
-from .precision import activation_format, wires
+from .precision import activation_format, wire_options
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -87,10 +87,10 @@ def num_microbatches(config: TrainConfig) -> int:
     return 2 * mesh_sizes(config).get("pp", 0) or 1
 
 
-def strategy_of(config: TrainConfig, model: Module, comm: Communicator) -> Strategy:
+def build_strategy(config: TrainConfig, model: Module, comm: Communicator) -> Strategy:
     """The configured strategy.  Raises UsageError or ValueError for one that cannot be."""
     parallel = config.parallel
-    options: dict[str, Any] = {**wires(config)}
+    options: dict[str, Any] = {**wire_options(config)}
     if not is_hybrid(config):
         given = {"bucket_mb": parallel.bucket_mb, "hybrid_shard": parallel.hybrid_shard}
         options |= {name: value for name, value in given.items() if value is not None}
@@ -105,7 +105,7 @@ def strategy_of(config: TrainConfig, model: Module, comm: Communicator) -> Strat
         raise UsageError(f"--mesh {config.parallel.mesh}: {error}") from error
 
 
-def described(config: TrainConfig) -> str:
+def describe_strategy(config: TrainConfig) -> str:
     """The strategy in a few words, for a headline."""
     if not is_hybrid(config):
         return config.parallel.strategy
