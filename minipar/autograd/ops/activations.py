@@ -112,7 +112,7 @@ class SwiGLU(Function):
         y = np.empty_like(gate)
         need_slopes = any(ctx.needs_grad)
         slope, silu = (np.empty_like(gate) if need_slopes else gate for _ in range(2))
-        for x_, up_, y_, slope_, silu_ in cache_blocks(*map(rows, (gate, up, y, slope, silu))):
+        for x_, up_, y_, slope_, silu_ in cache_blocks(*map(as_rows, (gate, up, y, slope, silu))):
             s = x_ * 0.5
             np.tanh(s, out=s)
             s *= 0.5

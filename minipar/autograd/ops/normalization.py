@@ -137,7 +137,7 @@ class RMSNorm(Function):
             d -= u * (row_dot(d, u) / g.shape[-1])
             d *= scale()
             return d
-        return [dx, lambda: np.einsum("ni,ni->i", rows(g), rows(unit()))]
+        return [dx, lambda: np.einsum("ni,ni->i", as_rows(g), as_rows(unit()))]
 
 
 def softmax(x: Tensor) -> Tensor:
