@@ -89,8 +89,9 @@ test-with: $(READY)
 	$(PY) -m pytest tests/test_launcher.py tests/commands/test_doctor_ranks.py tests/comm/mpi_ranks/test_guardian.py \
 	  tests/testing
 
-test-peers: $(READY)  ## against peers, installed now: PyTorch (a CPU build), the openai client
-	$(PY) -m pip install --quiet 'torch==2.13.0' 'openai==3.54.0'
+test-peers: $(READY)  ## against peers, installed now: PyTorch (a CPU build), transformers, openai …
+	$(PY) -m pip install --quiet 'torch==2.13.0' 'openai==3.54.0' 'transformers==5.23.0' \
+	  'tokenizers==0.23.3' 'tiktoken==0.14.0' 'safetensors==0.8.0'
 	$(PY) -m pytest tests/against_pytorch
 
 exercises: $(READY)  ## prove that the tests of every exercise tell right from wrong

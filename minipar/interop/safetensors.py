@@ -137,10 +137,10 @@ def open_safetensors(path: str | Path) -> SafeTensors | SeveralFiles:
 
 
 def refuse_pickle(path: Path) -> None:
-    """Raise InteropError for a file that may run any code when it is read."""
+    """Raise InteropError for a file that can run any program when it is read."""
     if path.suffix in PICKLES:
-        raise InteropError(f"{path} is a pickle, which may run any code when it is read: get the "
-                           "model as safetensors, or write it so where you trust it: "
+        raise InteropError(f"{path} is a pickle, which can run any program when it is read: get "
+                           "the model as safetensors, or write it so where you trust it: "
                            "AutoModelForCausalLM.from_pretrained(…).save_pretrained(DIR)")
 
 

@@ -173,9 +173,10 @@ def test_nothing_of_another_model_stays_in_the_folder(models, tmp_path):
     ("gpt2 gpt2", "gpt2 is where the model is, whose files would be replaced"),
     ("gpt2/checkpoint.npz gpt2", "is where the model is"),
     ("hf-gpt2 out --dtype bfloat16", "--dtype bfloat16: a checkpoint's weights are float32 or"),
-    ("pickle out", "pytorch_model.bin is a pickle, which may run any code"),
+    ("pickle out", "pytorch_model.bin is a pickle, which can run any program"),
     ("pickle/pytorch_model.bin out", "is a pickle"), ("text.txt out", "no safetensors file"),
-    ("hf-gpt2/model.safetensors out", "is one file: give its folder"), ("empty out", "has neither"),
+    ("hf-gpt2/model.safetensors out", "is one file: give its folder"),
+    ("empty out", "has neither a config.json nor a checkpoint"),
     ("mlp out", "only a GPT has a layout"), ("odd out", "no layout has norm layer, mlp swiglu")])
 def test_mistakes_are_one_line(models, capsys, monkeypatch, words, said):
     (models / "empty").mkdir(exist_ok=True)

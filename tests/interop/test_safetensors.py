@@ -139,7 +139,7 @@ def test_short_empty_and_missing_files(tmp_path):
 def test_pickles_are_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x80\4")
     for path in (tmp_path / name, tmp_path):
-        with pytest.raises(InteropError, match=f"{re.escape(name)} is a pickle, which may run any"):
+        with pytest.raises(InteropError, match=f"{re.escape(name)} is a pickle, which can run any"):
             open_safetensors(path)
 
 

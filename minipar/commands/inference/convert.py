@@ -82,8 +82,16 @@ def direction(source: Path) -> str:
     refuse_pickle(source)
     if not source.exists():
         raise UsageError(f"no {source}: give the folder of a model, or a checkpoint")
-    is_checkpoint = (source / NEWEST).exists() if source.is_dir() else source.suffix == ".npz"
-    return "hf" if is_checkpoint else "minipar"
+    if not source.is_dir():
+        return "hf" if source.suffix == ".npz" else "minipar"
+    if (source / NEWEST).exists():
+        return "hf"
+    if not (source / "config.json").exists():
+        for file in sorted(source.iterdir()):
+            refuse_pickle(file)
+        raise UsageError(f"{source} has neither a config.json nor a checkpoint: give the folder of "
+                         "a model")
+    return "minipar"
 
 
 def to_checkpoint(options: argparse.Namespace) -> tuple[list[Written], str, list[Path]]:
