@@ -31,26 +31,31 @@ if TYPE_CHECKING:       # what a type checker and an editor see; `_MODULES` says
         scatter,
     )
     from .comm.mesh import DeviceMesh
+    from .inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
+    from .interop import load_pretrained, save_pretrained
     from .launcher import launch, simulate
-    from .nn import GPT, MLP, GPTConfig, Module
+    from .nn import GPT, MLP, GPTConfig, Module, RopeConfig
     from .optim import SGD, Adam, AdamW, warmup_cosine
     from .parallel.strategies import make_strategy
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "GPT", "MLP", "SGD", "Adam", "AdamW", "Cluster", "Communicator", "DeviceMesh", "GPTConfig",
-    "Module", "Tensor", "all_gather", "all_reduce", "all_to_all", "backward", "barrier",
-    "broadcast", "data", "exscan", "gather", "launch", "make_strategy", "no_grad", "reduce",
-    "reduce_scatter", "scan", "scatter", "simulate", "warmup_cosine"]
+    "GPT", "MLP", "SGD", "Adam", "AdamW", "Cluster", "Communicator", "DeviceMesh", "Engine",
+    "GPTConfig", "ModelRunner", "Module", "RopeConfig", "SamplingParams", "SchedulerConfig",
+    "Tensor", "all_gather", "all_reduce", "all_to_all", "backward", "barrier", "broadcast", "data",
+    "exscan", "gather", "launch", "load_pretrained", "make_strategy", "no_grad", "reduce",
+    "reduce_scatter", "save_pretrained", "scan", "scatter", "simulate", "warmup_cosine"]
 _MODULES = {
     "autograd": ("Tensor", "backward", "no_grad"),
     "comm": ("Cluster", "Communicator"),
     "comm.collectives": ("all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "exscan",
                          "gather", "reduce", "reduce_scatter", "scan", "scatter"),
     "comm.mesh": ("DeviceMesh",),
+    "inference": ("Engine", "ModelRunner", "SamplingParams", "SchedulerConfig"),
+    "interop": ("load_pretrained", "save_pretrained"),
     "launcher": ("launch", "simulate"),
-    "nn": ("GPT", "MLP", "GPTConfig", "Module"),
+    "nn": ("GPT", "MLP", "GPTConfig", "Module", "RopeConfig"),
     "optim": ("SGD", "Adam", "AdamW", "warmup_cosine"),
     "parallel.strategies": ("make_strategy",),
 }
