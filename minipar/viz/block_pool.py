@@ -52,8 +52,11 @@ def draw_block_pool(path: str | Path, steps: Sequence[Mapping[str, Any]], num_bl
     else:
         handles.append(Patch(facecolor="white", label=f"{len(names)} requests, a colour each "
                                                       "(colours repeat)"))
-    handles += [Patch(facecolor="white", edgecolor=BLACK, linewidth=1.5, label="shared"),
-                Line2D([], [], marker="v", linestyle="", color=RED, label="preempted")]
+    if any(use.num_sequences > 1 for uses in uses_of_blocks(steps, block_size)
+           for use in uses.values()):
+        handles.append(Patch(facecolor="white", edgecolor=BLACK, linewidth=1.5, label="shared"))
+    if any(step.get("preempted") for step in steps):
+        handles.append(Line2D([], [], marker="v", linestyle="", color=RED, label="preempted"))
     legend_below(figure, handles, columns=8)
     return save(figure, path)
 
