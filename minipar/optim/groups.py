@@ -1,4 +1,4 @@
-"""Parameter groups: a rule picks parameters, for which weight decay or learning rate differ.
+"""Parameter groups: a rule picks the parameters with a weight decay or learning rate of their own.
 
     AdamW(slabs, 3e-4, weight_decay=0.1, groups=[NO_DECAY_FOR_VECTORS])
 
@@ -69,7 +69,7 @@ def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
 
 
 def within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
-    """The parts of the ascending spans in elements start … stop - 1, counted from start."""
+    """The parts of ascending `spans` that lie in start … stop - 1, counted from start."""
     first = bisect_right(spans, start, key=lambda span: span.stop)
     last = bisect_left(spans, stop, key=lambda span: span.start)
     return [span._replace(start=max(span.start, start) - start, stop=min(span.stop, stop) - start)
