@@ -56,14 +56,15 @@ def main(comm: Communicator) -> None:
     expected_loss, expected = serial(mlp(p), [batch])
     strategy, seen = in_stages(comm, mlp(p), batch)
     ideal = on_free_links(comm, lambda comm: in_stages(comm, mlp(p), batch)[1])
-    away = distance(gradients(strategy), expected)
+    gradient_error = distance(gradients(strategy), expected)
     whole, held = mlp(p).num_parameters(), strategy.slabs[0].data.size
 
     lesson.say(f"An MLP of {p * LAYERS} layers, {LAYERS} on each of {p} ranks, one batch of {ROWS} "
                "samples, float64. The same numbers as on one device:")
     lesson.table([
         Row("loss", expected_loss, seen.loss),
-        Row("gradients: largest difference from one process", 1e-12, away, "", AT_MOST),
+        Row("gradients: largest difference from one process", 1e-12, gradient_error, "",
+            AT_MOST),
         Row("parameters on all ranks together", whole, round(sum_over_ranks(comm, held)), ""),
         Row("sent: an activation and a gradient over each of p − 1 cuts",
             2 * (p - 1) * ROWS * WIDTH * FLOAT, seen.sent, "B"),
@@ -72,7 +73,7 @@ def main(comm: Communicator) -> None:
     lesson.say("The memory of p devices, the speed of one. A larger batch does not help: each rank "
                "works longer and waits longer. (Several small batches would help: lesson 12.)")
     title = f"An MLP in stages on {p} ranks: one works while {p - 1} wait"
-    traces = {**drawn(title, comm, seen, ideal), **columns(lesson, comm)}
+    traces = {**traces_by_title(title, comm, seen, ideal), **columns(lesson, comm)}
     lesson.picture(lambda path: draw_timelines(traces, path))
     lesson.takeaway("Layers on different devices give memory, not speed: utilization stays 1/p "
                     "until you also cut either each layer or the batch.")
@@ -118,8 +119,8 @@ def columns(lesson: Lesson, comm: Communicator) -> dict[str, Trace]:
         one_waits = on_free_links(pair, lambda comm: in_stages(
             comm, TwoColumns().initialize(0, np.float64), batch)[1])
         ideal = on_free_links(pair, lambda comm: in_columns(comm, batch)[1])
-        traces = {**drawn("A convolutional network in 2 stages", pair, stages, one_waits),
-                  **drawn("… in 2 columns: both ranks work", pair, seen, ideal)}
+        traces = {**traces_by_title("A convolutional network in 2 stages", pair, stages, one_waits),
+                  **traces_by_title("… in 2 columns: both ranks work", pair, seen, ideal)}
         mine = {name: parameter.grad for name, parameter in model.named_parameters()
                 if name.startswith(f"columns.{pair.rank}")}
         meeting, logits = IMAGES * int(np.prod(MEETING)) * FLOAT, IMAGES * CLASSES * FLOAT
@@ -147,9 +148,9 @@ def columns(lesson: Lesson, comm: Communicator) -> dict[str, Trace]:
     return traces
 
 
-def drawn(title: str, comm: Communicator, seen: Observed,
-          ideal: Observed | None) -> dict[str, Trace]:
-    """On rank 0 the trace of all ranks and, if they are real, the predicted one; by title."""
+def traces_by_title(title: str, comm: Communicator, seen: Observed,
+                    ideal: Observed | None) -> dict[str, Trace]:
+    """The measured trace of all ranks and, if they are real, the predicted one; on rank 0."""
     trace = gather_trace(comm, seen.trace)
     if trace is None:
         return {}

@@ -67,23 +67,23 @@ def main(comm: Communicator) -> None:
             strategy.most_in_flight),
         Row(f"{TITLES[name]}: activations, each {one:,} B", live(name, p, s) * one,
             activations, "B"))], f"on this rank, s = {s}")
-    rows, drawn = [], {}
+    rows, timelines = [], {}
     for name, (_, _, timeline, _) in runs.items():
         formula = pipelines.bubble(name, p, M, Times()).of_total
         idle = from_rank_0(comm, timeline and bubble(timeline).of_total)
-        took = from_rank_0(comm, timeline and timeline.makespan())
+        measured = from_rank_0(comm, timeline and timeline.makespan())
         schedule, placement = make_schedule(name, p, M)
-        again = timeline and simulate(
+        replayed = timeline and simulate(
             schedule, times_of(timeline) if simulated else typical(timeline), placement, link,
             ROWS * WIDTH * FLOAT)
-        predicted = from_rank_0(comm, again and again.makespan())
+        predicted = from_rank_0(comm, replayed and replayed.makespan())
         title = f"{TITLES[name]} on {p} ranks, {M} microbatches"
-        drawn |= {title: timeline} if simulated else {
-            f"{title}: predicted": again, f"{title}: measured": timeline}
+        timelines |= {title: timeline} if simulated else {
+            f"{title}: predicted": replayed, f"{title}: measured": timeline}
         rows += [Row(f"{TITLES[name]}: bubble of the total, (p−1)/(m+p−1)", formula, idle, "",
                      ABOUT),
                  Row(f"{TITLES[name]}: ms, from the times of its stages", 1e3 * predicted,
-                     1e3 * took, "ms", EQUAL if simulated else ABOUT)]
+                     1e3 * measured, "ms", EQUAL if simulated else ABOUT)]
     lesson.table(rows, "time", lesson.clock)
     lesson.say("The formula assumes that all stages take equally long and messages no time. Here "
                "the first stage computes no gradient of its input, and messages do take time; 1F1B "
@@ -95,7 +95,7 @@ def main(comm: Communicator) -> None:
                    "bookkeeping and for waiting for a core."))
     lint(lesson, p)
     sizes = gather_object(comm, one)
-    lesson.picture(lambda path: draw_pipelines(drawn, path, sizes))
+    lesson.picture(lambda path: draw_pipelines(timelines, path, sizes))
     lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal time. 1F1B has the "
                     "same bubble as GPipe, but keeps p − s microbatches instead of all m.")
     lesson.exercises(questions=[

@@ -89,7 +89,7 @@ def check_gradients(lesson: Lesson, runs: dict[str, Run], expected_loss: float,
             rule=EQUAL if one_clock(comm) else ABOUT))], "equal")
 
 
-def prices(lesson: Lesson, runs: dict[str, Run], m: int, n: int) -> None:
+def count_costs(lesson: Lesson, runs: dict[str, Run], m: int, n: int) -> None:
     """Count the messages and activations of each schedule; n: the bytes of an activation."""
     p, s, each = lesson.comm.size, lesson.comm.rank, activation_bytes(n)
     boundaries = {"1f1b": p - 1, "interleaved": 2 * p - 1, "zb_h1": p - 1, "zb_v": 2 * (p - 1)}
@@ -106,35 +106,35 @@ def prices(lesson: Lesson, runs: dict[str, Run], m: int, n: int) -> None:
             AT_MOST if name in ("zb_h1", "zb_v") else EQUAL))], f"the price on rank s = {s}")
 
 
-def times(lesson: Lesson, runs: dict[str, Run], formula: dict[str, float], m: int,
+def predict_times(lesson: Lesson, runs: dict[str, Run], formula: dict[str, float], m: int,
           n: int) -> None:
     """Predict each schedule's time from that of F, I and W; draw the timelines."""
     comm, p = lesson.comm, lesson.comm.size
     simulated = comm.is_simulated
     link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
-    rows, drawn = [], {}
+    rows, timelines = [], {}
     for name, one in runs.items():
-        again = one.timeline and played(
+        replayed = one.timeline and played(
             name, p, m, times_of(one.timeline) if simulated else
             typical(runs["zb_h1"].timeline).shared(STAGES[name]), link, n)
         idle = from_rank_0(comm, one.timeline and bubble(one.timeline).of_ideal)
-        took = from_rank_0(comm, one.timeline and one.timeline.makespan())
-        predicted = from_rank_0(comm, again and again.makespan())
+        measured = from_rank_0(comm, one.timeline and one.timeline.makespan())
+        predicted = from_rank_0(comm, replayed and replayed.makespan())
         # In a V two of a rank's stages may send at once, in an order that is not determined.
         exact = simulated and name != "zb_v"
         rows += [Row(f"{TITLES[name]}: bubble of the ideal", formula[name], idle, "", ABOUT),
-                 Row("… ms, from F, I and W", 1e3 * predicted, 1e3 * took, "ms",
+                 Row("… ms, from F, I and W", 1e3 * predicted, 1e3 * measured, "ms",
                      EQUAL if exact else ABOUT)]
-        drawn[f"{TITLES[name]}, {m} microbatches" + ("" if simulated else ", predicted")] = (
-            one.timeline if simulated else again)
+        timelines[f"{TITLES[name]}, {m} microbatches" + ("" if simulated else ", predicted")] = (
+            one.timeline if simulated else replayed)
     lesson.table(rows, "time", lesson.clock)
     lesson.say("More messages mean more waiting for them; the bubble is larger than the formula by "
                "the time of the links. The first stage computes no I for its first layer." + (
                    "" if simulated else " The prediction, also in the picture, simulates the "
                    "schedules with the shortest measured F, I and W, and free links. The rest is "
                    "bookkeeping and, with fewer cores than ranks, waiting for a core."))
-    kept = dict(zip(drawn, activation_bytes(n).values()))
-    lesson.picture(lambda path: draw_pipelines(drawn, path, kept))
+    kept = dict(zip(timelines, activation_bytes(n).values()))
+    lesson.picture(lambda path: draw_pipelines(timelines, path, kept))
 
 
 def main(comm: Communicator) -> None:
@@ -152,8 +152,8 @@ def main(comm: Communicator) -> None:
                for name, v in STAGES.items()}
     schedules_alone(lesson, formula, p, m)
     check_gradients(lesson, runs, expected_loss, expected)
-    prices(lesson, runs, m, n)
-    times(lesson, runs, formula, m, n)
+    count_costs(lesson, runs, m, n)
+    predict_times(lesson, runs, formula, m, n)
     lesson.takeaway("Smaller stages divide the bubble by v and multiply messages by v. Moving W "
                     "into the gaps leaves a third of the bubble, but keeps activations longer. "
                     "Neither needs more microbatches.")

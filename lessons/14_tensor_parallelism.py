@@ -62,18 +62,18 @@ def gradients(comm: Communicator | None, p: int, split: type = TensorSplit) -> t
             if "split" in vars(module):         # the two ends of every pair
                 module.split = split(comm)
     model.initialize(dtype=np.float64)
-    loss, said = model.loss(IDS[:, :-1], IDS[:, 1:]), ""
+    loss, verdict = model.loss(IDS[:, :-1], IDS[:, 1:]), ""
     if comm is not None:
         named = dict(model.named_parameters())
         try:
             check_types(loss, comm, named, {n for n, x in named.items() if not x.replicated})
-            said = "accepted"
+            verdict = "accepted"
         except TypeError as error:
-            said = str(error).partition(": the gradient")[0]
+            verdict = str(error).partition(": the gradient")[0]
     loss.backward()
     whole = {name: g for slab in model.slabs
              for name, g in slab.named(slab.complete_grad()).items()}
-    return loss.item(), whole, said, model
+    return loss.item(), whole, verdict, model
 
 
 def errors(comm: Communicator, alone: tuple, found: tuple) -> tuple[float, float, int]:
@@ -127,10 +127,10 @@ def main(comm: Communicator) -> None:
                "right, the gradients are wrong, and training continues without an error. The types "
                "I, R, V, P (`parallel/check_types.py`) find it before the first step:")
     lesson.grid(["program", "loss off by", "gradients off by", "wrong", "the types say"], rows)
-    box = model.h[0].mlp.c_fc.weight
-    total = box.global_shape[1]
+    weight = model.h[0].mlp.c_fc.weight
+    total = weight.global_shape[1]
     bounds = chunk_bounds(total, p)
-    assert bounds[comm.rank] == box.box[1]
+    assert bounds[comm.rank] == weight.box[1]
     lesson.picture(lambda path: draw_sharded_pair(
         path, bounds, total, f"z = gelu(x A) B on {p} ranks: messages at its ends only"))
     lesson.takeaway("Split columns, then rows: f where the ranks begin to differ, g where their "

@@ -35,18 +35,18 @@ NODES, PER_NODE = 2, 4
 WITHIN, BETWEEN = Link(1e-6, 1e11), Link(1e-5, 1e10)
 
 
-class Found(NamedTuple):
-    """A step on one nesting; `far` counts the bytes between nodes."""
+class NestedStep(NamedTuple):
+    """A step on one nesting of the axes."""
 
     shape: dict[str, int]
     traffic: Traffic
-    far: int
+    bytes_between_nodes: int
     seconds: float
     loss: float
 
 
 @cache
-def simulated(nesting: tuple[str, ...]) -> Found:
+def simulated(nesting: tuple[str, ...]) -> NestedStep:
     """A step on 8 simulated ranks, with the axes nested from slowest to fastest."""
     cluster = Cluster(nodes=NODES, devices_per_node=PER_NODE, flops_per_second=1e13,
                       memory_bandwidth=1e13, links=Links(within=WITHIN, between=BETWEEN))
@@ -55,7 +55,7 @@ def simulated(nesting: tuple[str, ...]) -> Found:
         steps = simulate(lambda comm: step(comm, SIZES, nesting), cluster)[0]
     mesh = steps[0].mesh
     traffic = bytes_by_axis(Trace.merged(each.trace for each in steps), mesh)
-    return Found(mesh.shape, traffic, between_nodes(traffic, mesh),
+    return NestedStep(mesh.shape, traffic, between_nodes(traffic, mesh),
                  max(each.seconds for each in steps), steps[0].loss)
 
 
@@ -91,7 +91,7 @@ def main(comm: Communicator) -> None:
             for axis in SIZES]
     for nesting, run in found.items():
         rows.append(Row(f"{nesting[0]} slowest: bytes between nodes", expected[nesting[0]],
-                        run.far, "B"))
+                        run.bytes_between_nodes, "B"))
     rows.append(Row("|loss − one process's|", 1e-10,
                     max(abs(run.loss - alone.loss) for run in found.values()), rule="≤"))
     lesson.table(rows, "pp 2 × dp 2 × tp 2 on two simulated nodes of four")
@@ -101,7 +101,7 @@ def main(comm: Communicator) -> None:
                "between nodes. (The nodes are always simulated: within one machine no link is "
                "slow.)")
     lesson.grid(["slowest axis, between nodes", "bytes there", "a step, virtual"], [
-        (nesting[0], f"{run.far:,} B", f"{run.seconds * 1e6:,.0f} µs")
+        (nesting[0], f"{run.bytes_between_nodes:,} B", f"{run.seconds * 1e6:,.0f} µs")
         for nesting, run in found.items()])
     assert best.seconds == min(run.seconds for run in found.values())
     if comm.size in (2, 4, 8):
@@ -111,7 +111,7 @@ def main(comm: Communicator) -> None:
                    "that size.")
     lesson.picture(lambda path: draw_mesh_traffic(path, [
         MeshTraffic(run.shape, PER_NODE, run.traffic,
-                    f"{' > '.join(nesting)}\n{run.far / 1e6:.1f} MB between nodes, "
+                    f"{' > '.join(nesting)}\n{run.bytes_between_nodes / 1e6:.1f} MB between nodes, "
                     f"a step {run.seconds * 1e6:,.0f} µs")
         for nesting, run in found.items()],
         "The same messages, three nestings (slowest axis > … > fastest); wider lines, more bytes"))

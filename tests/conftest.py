@@ -22,7 +22,7 @@ WAITING = ("tests/test_launcher.py", "tests/testing/", "tests/comm/mpi_ranks/tes
 def no_pictures():
     """Runs of the training program draw none: that takes longer than a few steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("minipar.train.program.draw", lambda state, world, out: [])
+        patch.setattr("minipar.train.program.draw_pictures", lambda state, world, out: [])
         yield
 
 

@@ -59,7 +59,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def keep_previous(path: Path) -> None:
-    """Let the checkpoint at `path`, if there is one, have the name of the previous one as well."""
+    """Give the checkpoint at `path`, if there is one, the name of the previous one, too."""
     if path.exists():
         link = draft_name(path)
         os.link(path, link)             # the old file keeps its name until the new one has it
@@ -69,7 +69,7 @@ def keep_previous(path: Path) -> None:
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint (a file, or the newest of a folder), whole.
 
-    Raises CheckpointError if there is none, it is truncated or damaged, or no checkpoint of ours.
+    Raises CheckpointError for a file that is missing, truncated, damaged or no checkpoint.
     """
     arrays, description = _read(path)
     parts = {kind: {name.removeprefix(f"{kind}/"): arrays.pop(name) for name in list(arrays)

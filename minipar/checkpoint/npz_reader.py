@@ -21,8 +21,8 @@ KINDS = "biuf"          # booleans, integers and floats; never objects
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """The arrays of an .npz by name: all, or those of `names` that are there.
 
-    Raises ValueError for what `np.savez` does not write.  A damaged file makes zipfile, NumPy and
-    Python's parser raise what they like.
+    Raises ValueError for a file that `np.savez` cannot have written.  For a damaged file zipfile,
+    NumPy and Python's parser raise exceptions of many types.
     """
     with ZipFile(path) as archive:
         members = archive.infolist()

@@ -1,12 +1,12 @@
-"""Rules for values that come out of a file: a table of names says what each of them may be.
+"""Rules for values read from a file: a table gives a rule for each name.
 
     TABLE = {"step": whole(0), "dtype": one_of("float32", "float64"), "losses": [REAL],
              "scaler?": {"scale": REAL}}
 
     fault({"step": -1, …}, TABLE)       "step is -1, not a whole number of at least 0"
 
-A rule is a Rule; a list of one rule: a list of values that all obey it; a dict: a record.  A name
-that ends in ? may be missing, or null.  What a table does not name may be anything.
+A rule is a Rule, a list of one rule (a list whose values all obey it), or a dict (a record).  A
+name that ends in ? may be missing, or null.  Names that are not in the table are not checked.
 """
 
 import math

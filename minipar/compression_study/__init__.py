@@ -37,7 +37,7 @@ from .subjects import Subject
 from .summary import Spread, as_csv, as_json, column, markdown_table
 
 
-def run_and_report(subjects: tuple[Subject, ...], seeds: int, out: Path,
+def run_and_report(subjects: tuple[Subject, ...], num_seeds: int, out: Path,
                    console: Console) -> tuple[Results, str]:
     """Train, compress, measure and write the report; return the results and the findings.
 
@@ -45,9 +45,9 @@ def run_and_report(subjects: tuple[Subject, ...], seeds: int, out: Path,
     """
     out.mkdir(parents=True, exist_ok=True)
     with ended_in_order(), tempfile.TemporaryDirectory(prefix=".work-", dir=out) as work:
-        results = run_study(subjects, seeds, Path(work), console)
+        results = run_study(subjects, num_seeds, Path(work), console)
     findings = paragraphs(subjects, results)
-    write(out, subjects, results, seeds, findings)
+    write(out, subjects, results, num_seeds, findings)
     return results, findings
 
 
@@ -64,10 +64,10 @@ def ended_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def write(out: Path, subjects: tuple[Subject, ...], results: Results, seeds: int,
+def write(out: Path, subjects: tuple[Subject, ...], results: Results, num_seeds: int,
           findings: str) -> None:
     """Write all files of the report."""
-    how = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
+    how = f"{num_seeds} seeds, mean ± standard deviation" if num_seeds > 1 else "one seed"
     viz.draw_pareto([panel(subject, results) for subject in subjects], out / "study.png",
                 f"Quality against the model's bytes in its file ({how})")
     write_text(out / "study.csv", as_csv(results))

@@ -13,8 +13,8 @@ shorten the intervals and decide more comparisons.  But of comparisons without a
 share ERROR is called different with any number of seeds.
 
 t is a quantile of Student's distribution with n - 1 degrees of freedom: gains are assumed normal.
-Accuracies are multiples of a `step`, 1 / images.  If all gains happen to be equal, s is the
-deviation that rounding to a step alone causes, step / √12.
+Accuracies are multiples of a `resolution`, 1 / images.  If all gains happen to be equal, s is the
+deviation that rounding to it alone causes, resolution / √12.
 """
 
 import math
@@ -52,21 +52,21 @@ def _between(t: float, degrees: int) -> float:
     return 2 / math.pi * (angle + total) if odd else total
 
 
-def half_width(gains: np.ndarray, step: float = 0.0, error: float = ERROR) -> float:
+def half_width(gains: np.ndarray, resolution: float = 0.0, error: float = ERROR) -> float:
     """Half of the confidence interval of the mean at 1 - error; infinite for one gain."""
     if len(gains) < 2:
         return math.inf
-    deviation = max(float(np.std(gains, ddof=1)), step / math.sqrt(12))
+    deviation = max(float(np.std(gains, ddof=1)), resolution / math.sqrt(12))
     return t_quantile(1 - error / 2, len(gains) - 1) * deviation / math.sqrt(len(gains))
 
 
-def verdict(gains: np.ndarray, step: float = 0.0) -> int:
+def verdict(gains: np.ndarray, resolution: float = 0.0) -> int:
     """1 better, -1 worse, 0 undecided; for one comparison by itself."""
     mean = float(np.mean(gains))
-    return int(np.sign(mean)) if abs(mean) > half_width(gains, step) else 0
+    return int(np.sign(mean)) if abs(mean) > half_width(gains, resolution) else 0
 
 
-def not_worse(gains: dict[str, np.ndarray], margin: float, step: float = 0.0) -> list[str]:
+def not_worse(gains: dict[str, np.ndarray], margin: float, resolution: float = 0.0) -> list[str]:
     """The names shown to be worse by less than `margin`, with ERROR for all together.
 
     The tests are one-sided, each with its share of ERROR (Bonferroni).  So one of the names may be
@@ -74,4 +74,4 @@ def not_worse(gains: dict[str, np.ndarray], margin: float, step: float = 0.0) ->
     """
     error = 2 * ERROR / max(1, len(gains))          # of a two-sided interval
     return [name for name, found in gains.items()
-            if np.mean(found) - half_width(found, step, error) > -margin]
+            if np.mean(found) - half_width(found, resolution, error) > -margin]

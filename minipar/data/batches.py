@@ -30,7 +30,11 @@ def shard_range(total: int, rank: int, num_ranks: int) -> range:
 
 
 class Batch(NamedTuple):
-    """Inputs (b, …), targets (b, …) and the global numbers of the samples (b,)."""
+    """Inputs (b, …), targets (b, …) and the global numbers of the samples (b,), on the host.
+
+    A strategy takes microbatches: `select` cuts out a rank's rows, `split` cuts them into pieces.
+    `parallel.strategy.Microbatch` has the same fields, but no methods and perhaps arrays on a GPU.
+    """
 
     inputs: np.ndarray
     targets: np.ndarray

@@ -1,7 +1,7 @@
 """Text as numbers: a text without a download, one id for each character, and batches of them.
 
     text = load_text("docs")
-    for batch in text.batches(size=32, steps=100, seed=0): …
+    for batch in text.batches(batch_size=32, num_steps=100, seed=0): …
 
 A token is a character.
 """
@@ -119,18 +119,18 @@ class TextDataset:
         """The text of `ids` (n,).  Raises ValueError for an id that no character has."""
         return self.vocabulary.decode(ids)
 
-    def batches(self, size: int, steps: int, seed: int = 0, context: int = 64,
+    def batches(self, *, context: int = 64, batch_size: int, num_steps: int, seed: int = 0,
                 split: str = "train", rows: Callable[[int], range] | None = None
                 ) -> Iterator[Batch]:
-        """Yield the batches of steps 0 … steps - 1: `size` windows of `context` tokens each.
+        """Yield the batches of `num_steps` steps: `batch_size` windows of `context` tokens each.
 
         Every rank draws the same windows.  With `rows`, such as `strategy.rows`, each batch holds
-        only rows(size) of them: the rows that this rank processes.  `split` is "train" (the first
-        nine tenths of the text) or "validation".
+        only rows(batch_size) of them: the rows that this rank processes.  `split` is "train" (the
+        first nine tenths of the text) or "validation".
         """
-        batches = TextBatches(self.ids, context, size, seed, split)
-        mine = range(size) if rows is None else rows(size)
-        for step in range(steps):
+        batches = TextBatches(self.ids, context, batch_size, seed, split)
+        mine = range(batch_size) if rows is None else rows(batch_size)
+        for step in range(num_steps):
             yield batches.batch(step).select(mine)
 
 

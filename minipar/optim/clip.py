@@ -52,8 +52,8 @@ def clip_grad_norm(slabs: Sequence[FlatBuffer], max_norm: float) -> Array:
     """Scale all gradients down to a global norm of `max_norm`; return the norm before.
 
     `slabs` are what this rank optimizes: `model.slabs`, or `strategy.slabs`.  PyTorch's equation:
-    the factor is min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity or a NaN are left as
-    they are: the norm says so, and no factor could mend them.
+    the factor is min(1, max_norm / (norm + 1e-6)).  Gradients with an infinity or a NaN are not
+    scaled: the returned norm shows them.
     """
     if max_norm <= 0:
         raise ValueError(f"max_norm must be positive, not {max_norm}")

@@ -1,4 +1,4 @@
-"""Parameter groups: a rule picks parameters, for which weight decay or learning rate differ.
+"""Parameter groups: a rule picks the parameters with a weight decay or learning rate of their own.
 
     AdamW(slabs, 3e-4, weight_decay=0.1, groups=[NO_DECAY_FOR_VECTORS])
 
@@ -69,7 +69,7 @@ def spans_of(segments: Iterable[Segment], groups: Sequence[ParameterGroup],
 
 
 def within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
-    """The parts of the ascending spans in elements start … stop - 1, counted from start."""
+    """The parts of ascending `spans` that lie in start … stop - 1, counted from start."""
     first = bisect_right(spans, start, key=lambda span: span.stop)
     last = bisect_left(spans, stop, key=lambda span: span.start)
     return [span._replace(start=max(span.start, start) - start, stop=min(span.stop, stop) - start)
@@ -105,15 +105,15 @@ def add_decay(spans: Sequence[Span], p: Array, g: Array, out: Array) -> Array:
     return np.add(out, g, out=out)
 
 
-def apply_groups(spans: Sequence[Span], p: Array, step: Array, decoupled_lr: float) -> None:
-    """Scale `step` by each span's lr_scale; with decoupled decay also shrink p.
+def apply_groups(spans: Sequence[Span], p: Array, update: Array, decoupled_lr: float) -> None:
+    """Scale `update`, to be subtracted from p, by each span's lr_scale; shrink p by its decay.
 
-    `decoupled_lr` is the learning rate of decoupled decay, 0 where decay is in the gradient.
+    `decoupled_lr` is the learning rate of decoupled decay; 0 where the gradient includes decay.
     """
     for span in spans:
         if span.lr_scale != 1:
-            step_here = span.view(step)
-            step_here *= span.lr_scale
+            update_here = span.view(update)
+            update_here *= span.lr_scale
         if decoupled_lr:
             p_here = span.view(p)
             p_here *= 1 - decoupled_lr * span.lr_scale * span.weight_decay

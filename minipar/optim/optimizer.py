@@ -30,14 +30,14 @@ class Optimizer:
     """Base of the optimizers: a subclass names its states and defines `compute_step`.
 
     `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A parameter without
-    a gradient counts as gradient 0.  `weight_decay` is that of the parameters for which no group
-    says otherwise.
+    a gradient counts as gradient 0.  `weight_decay` is that of the parameters that are in no
+    group with another one.
     """
 
     state_dict, load_state_dict = states_by_name.state_dict, states_by_name.load_state_dict
     state_names: tuple[str, ...] = ()
     flops_per_parameter = 0
-    decoupled = False       # whether decay shrinks parameters directly, not through the gradient
+    decoupled = False       # True: weight decay shrinks parameters directly, not by the gradient
 
     def __init__(self, slabs: Sequence[FlatBuffer], lr: float, weight_decay: float = 0.0,
                  groups: Sequence[ParameterGroup] = ()):

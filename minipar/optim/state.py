@@ -25,7 +25,7 @@ def state_dict(optimizer: "Optimizer") -> dict[str, np.ndarray]:
 
 
 def load_state_dict(optimizer: "Optimizer", state: dict[str, np.ndarray], num_steps: int) -> None:
-    """Copy the states in, those of whole parameters; `num_steps` steps were taken.
+    """Load the states of whole parameters, cut to what this rank holds, after `num_steps` steps.
 
     Raises ValueError, naming it, for a state that is missing or of another shape.
     """

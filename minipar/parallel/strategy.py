@@ -47,7 +47,12 @@ if TYPE_CHECKING:
 
 
 class Microbatch(NamedTuple):
-    """The arguments of `model.loss`, and the global numbers of the samples, for dropout."""
+    """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
+
+    Its arrays are on the rank's device.  A `data.Batch` has the same fields on the host, and can be
+    cut; what its `split` returns may be given to a strategy that computes on the host.  The
+    numbers of the samples determine the dropout masks.
+    """
 
     inputs: Array
     targets: Array

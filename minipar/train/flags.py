@@ -1,4 +1,4 @@
-"""The flags are declared in `config.py`; here argparse gets one for each field.
+"""Command-line flags: one argparse argument for each field that `config.py` declares.
 
 `minipar distill` offers some of the same flags; it takes the others from the teacher.
 """
@@ -60,7 +60,7 @@ def parse_config(options: argparse.Namespace) -> TrainConfig:
 
     Flags win over the file of --config, that over the checkpoint of --resume.
     """
-    told = (read_config(options.config) if options.config else {}) | given(options)
-    resume = told.get("resume")
+    values = (read_config(options.config) if options.config else {}) | given(options)
+    resume = values.get("resume")
     base = TrainConfig() if resume is None else read_config_to_resume(resume)
-    return base.updated(**told)
+    return base.updated(**values)

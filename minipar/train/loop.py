@@ -37,9 +37,9 @@ from .setup.starting_point import Compression, StartingPoint
 from .setup.strategy import build_strategy, num_microbatches
 from .tasks import Task
 
-MOST_STUCK = 10     # steps skipped in a row, with a loss scale that is fixed or at most 1
+MAX_OVERFLOWS = 10  # steps skipped in a row before a run whose loss scale cannot shrink ends
 
-Edit = Callable[[checkpoint.Checkpoint], checkpoint.Checkpoint]
+EditCheckpoint = Callable[[checkpoint.Checkpoint], checkpoint.Checkpoint]
 
 
 @dataclass
@@ -51,9 +51,9 @@ class TrainState:
     strategy: Strategy
     optimizer: Optimizer
     memory: RankMemory
-    like: Array                         # an empty array, on the device of this rank
+    like: Array                         # an empty array on this rank's device: where arrays go
     scaler: LossScaler | None           # of the loss, where gradients would underflow
-    compression: Compression            # of the model, if it was pruned
+    compression: Compression            # steps and masks of a pruned model; empty for others
     remat_policy: RecordingPolicy | None    # plans what backward recomputes, with --remat
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
@@ -110,20 +110,23 @@ def start_run(comm: Communicator, config: TrainConfig, task: Task,
 
 def resume(state: TrainState, saved: checkpoint.Checkpoint) -> None:
     """Give a new run the steps, losses, and states of optimizer and scaler of a checkpoint."""
-    known = saved.description
-    state.first_step, state.losses = known["step"], list(known["losses"])
-    if known.get("optimizer") is not None:      # save_model() writes none
-        updates = known.get("updates")
+    entries = saved.description
+    state.first_step, state.losses = entries["step"], list(entries["losses"])
+    if entries.get("optimizer") is not None:      # save_model() writes none
+        updates = entries.get("updates")
         state.optimizer.load_state_dict(saved.optimizer,
                                         state.first_step if updates is None else updates)
-    before = known["config"].get("precision", {}).get("loss_scale")
-    if state.scaler and known.get("scaler") and before == state.config.precision.loss_scale:
-        state.scaler.load_state_dict(known["scaler"])
+    scale_option = entries["config"].get("precision", {}).get("loss_scale")
+    if state.scaler and entries.get("scaler") \
+            and scale_option == state.config.precision.loss_scale:
+        state.scaler.load_state_dict(entries["scaler"])
 
 
-def save(comm: Communicator, state: TrainState, step: int, edit: Edit = lambda saved: saved,
-         out: Path | None = None) -> None:
-    """Collective.  Write the checkpoint after `step` steps, changed by `edit`, by default to --out.
+def save(comm: Communicator, state: TrainState, step: int,
+         edit: EditCheckpoint = lambda saved: saved, out: Path | None = None) -> None:
+    """Collective.  Write the checkpoint after `step` steps to `out`, by default --out.
+
+    `edit(checkpoint)` returns what is written.
     """
     model, states = state.strategy.state_dict(), state.optimizer.state_dict()
     config = state.config
@@ -143,7 +146,7 @@ def train_steps(comm: Communicator, state: TrainState,
                 save_at: Callable[[int], None] | None = None,
                 before_step: Callable[[int], None] = lambda step: None,
                 observe: bool = True) -> None:
-    """Take the steps that are left: before_step(step), the step, progress(step, loss).
+    """Take the remaining steps; call before_step(step) before and progress(step, loss) after each.
 
     `save_at(num_steps)` writes a checkpoint, by default into --out: every --save-every steps, and
     at the end.  One step is traced for the pictures in --out, unless `observe` is False.  Raises
@@ -184,7 +187,7 @@ def take_step(state: TrainState, step: int) -> float:
     if state.scaler:
         is_finite = unscale(strategy, scale) and is_finite      # all ranks ask, in any case
         state.scaler.update(not is_finite)
-        if state.scaler.num_stuck == MOST_STUCK:
+        if state.scaler.num_stuck == MAX_OVERFLOWS:
             raise always_overflows(state.scaler, step, scale)
         if not is_finite:
             return loss                     # all ranks skip this step
@@ -199,8 +202,8 @@ def always_overflows(scaler: LossScaler, step: int, scale: float) -> UsageError:
     """The error of a run that takes no steps any more, because gradients overflow each time."""
     is_fixed = scaler.backoff == 1
     advice = "choose a smaller --loss-scale" if is_fixed else "lower --lr, or use --precision bf16"
-    return UsageError(f"the gradients of {MOST_STUCK} steps in a row overflowed, the last at step "
-                      f"{step} with loss scale {scale:g}: {advice}", status=1)
+    return UsageError(f"the gradients of {MAX_OVERFLOWS} steps in a row overflowed, the last at "
+                      f"step {step} with loss scale {scale:g}: {advice}", status=1)
 
 
 def microbatches(state: TrainState, step: int) -> list[Microbatch]:
@@ -213,10 +216,10 @@ def microbatches(state: TrainState, step: int) -> list[Microbatch]:
 
 def observed_step(comm: Communicator, state: TrainState, step: int) -> float:
     """`take_step`, keeping its messages, computations and memory for the pictures."""
-    begun = comm.now()
+    start = comm.now()
     comm.start_trace()
     loss = metered(lambda comm: take_step(state, step))(comm)
-    trace, state.traced_at = comm.stop_trace(), (begun, comm.now())
+    trace, state.traced_at = comm.stop_trace(), (start, comm.now())
     state.trace = gather_trace(comm, trace)
     state.pipeline_timeline = state.strategy.timeline(trace)
     return loss

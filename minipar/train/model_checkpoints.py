@@ -37,13 +37,13 @@ from .tasks import Task, make_task
 
 
 def read_description(path: Path, to_train: bool = False) -> dict[str, Any]:
-    """The description of a checkpoint, sound.  Raises UsageError if it is none."""
+    """The description of a checkpoint, checked.  Raises UsageError for a file that is none."""
     with naming(path):
         return _checked(path, files.load_description(path), to_train)
 
 
 def read(path: Path, to_train: bool = False) -> files.Checkpoint:
-    """A checkpoint whose description is sound.  Raises UsageError if it is none."""
+    """A checkpoint with a checked description.  Raises UsageError for a file that is none."""
     with naming(path):
         saved = files.load(path)
         _checked(path, saved.description, to_train)

@@ -20,13 +20,13 @@ from .check import check_machine, checked, num_ranks_of
 from .config import TrainConfig
 from .loop import TrainState, start_run, train_steps
 from .model_checkpoints import load_checkpoint
-from .report import ProgressBar, draw, introduce
+from .report import ProgressBar, draw_pictures, print_headline
 from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.precision import FULL_PRECISION, apply_precision, describe_loss_scaling, score_note
 from .setup.remat import check_budget, remat_in_float64, repeated_parts
 from .tasks import Score, make_task
 
-SAME = 1e-10            # relative difference of parameters in float64 that rounding explains
+ROUNDING_ERROR = 1e-10  # relative; in float64 rounding makes no larger difference of parameters
 
 
 @dataclass
@@ -55,13 +55,14 @@ def train(config: TrainConfig, console: Console | None = None) -> TrainResult:
     check_budget(config, apply_precision(config, task.build()), task.batches.batch(0)[0], num_ranks)
     keep_freed_memory(config.memory.memory_limit is None)
     if launched():
-        return launch(lambda comm: limited_rank(comm, config, console))
+        return launch(lambda comm: train_rank_limited(comm, config, console))
     with process_limit(config, num_ranks):
         return launch(lambda comm: train_rank(comm, config, console), cluster=Cluster(num_ranks))
 
 
-def limited_rank(comm: Communicator, config: TrainConfig, console: Console | None) -> TrainResult:
-    """`train_rank` under MPI, limited only now: MPI crashes where it gets no memory to start."""
+def train_rank_limited(comm: Communicator, config: TrainConfig,
+                       console: Console | None) -> TrainResult:
+    """`train_rank` with --memory-limit, set only now: MPI itself needs memory to start."""
     with process_limit(config, num_ranks=1):
         return train_rank(comm, config, console)
 
@@ -80,12 +81,12 @@ def train_rank(comm: Communicator, config: TrainConfig,
 
 
 def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResult:
-    """Collective.  Take the steps, then print and draw the results."""
+    """Collective.  Take the steps, then print and draw_pictures the results."""
     run, is_first = state.config.run, comm.rank == 0
     kind = "MPI" if launched() else "simulated"
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"
     if is_first:
-        introduce(state, world, console)
+        print_headline(state, world, console)
     with ProgressBar(comm, state, console) as progress, \
             np.errstate(over="ignore", invalid="ignore"):   # take_step reports such a loss
         train_steps(comm, state, progress)
@@ -93,7 +94,7 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
     if is_first:
         summarize(state, result, console)
     if run.out is not None:
-        pictures = on_first_rank(comm, lambda: draw(state, world, run.out)) or []
+        pictures = on_first_rank(comm, lambda: draw_pictures(state, world, run.out)) or []
         result.files = [*pictures, run.out / "checkpoint.npz"] if is_first else []
         for file in result.files:
             kind = "checkpoint" if file.suffix == ".npz" else "picture"
@@ -103,14 +104,14 @@ def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResu
     elif run.verify:
         result.distance = distance_to_one_rank(comm, state.config)
         if is_first:
-            verdict = "the same" if result.distance < SAME else "NOT the same"
+            verdict = "the same" if result.distance < ROUNDING_ERROR else "NOT the same"
             console.print(f"{verdict}: after {run.verify} steps in float64, {world} are "
                           f"{result.distance:.1e} (relative) from one rank", highlight=False)
     return result
 
 
 def summarize(state: TrainState, result: TrainResult, console: Console) -> None:
-    """Print final loss, score, memory, plans and a sample; rank 0 only."""
+    """Print final loss, score, offloaded and recomputed arrays, and a sample; rank 0 only."""
     config, task = state.config, state.task
     result.score, line = task.summary(result.model)
     console.print(f"final loss {state.losses[-1]:.3f}; {line}"
@@ -135,16 +136,17 @@ def distance_to_one_rank(comm: Communicator, config: TrainConfig) -> float | Non
     config = config.updated(dtype="float64", steps=config.run.verify, warmup=0, resume=None,
                             out=None, save_every=0, memory_limit=None,
                             remat=remat_in_float64(config), **FULL_PRECISION)
-    together = start_run(comm, config, make_task(config))
-    train_steps(comm, together)
-    ours = together.strategy.state_dict()
+    many = start_run(comm, config, make_task(config))
+    train_steps(comm, many)
+    on_many = many.strategy.state_dict()
     alone_comm = comm.split(comm.rank)
     if comm.rank:
         return None
     config = config.updated(strategy="ddp", accumulate=1, hybrid_shard=None, mesh=None,
                             microbatches=None, offload="", remat="none")
-    alone = start_run(alone_comm, config, make_task(config))
-    train_steps(alone_comm, alone)
-    theirs = alone.strategy.state_dict()
-    largest = max(np.max(np.abs(array)) for array in theirs.values())
-    return max(float(np.max(np.abs(ours[name] - theirs[name]))) for name in theirs) / float(largest)
+    one = start_run(alone_comm, config, make_task(config))
+    train_steps(alone_comm, one)
+    on_one = one.strategy.state_dict()
+    largest = max(np.max(np.abs(array)) for array in on_one.values())
+    return max(float(np.max(np.abs(on_many[name] - on_one[name])))
+               for name in on_one) / float(largest)

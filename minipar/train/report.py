@@ -23,7 +23,7 @@ from .setup.strategy import describe_strategy
 
 
 def terminal() -> Console | None:
-    """The terminal of the user, perhaps behind mpirun; None if there is none."""
+    """The user's terminal, also where mpirun captures the output; None if there is none."""
     console = Console()
     if console.is_terminal:
         return console
@@ -74,8 +74,8 @@ class ProgressBar:
                                f"{seconds * (total - step - 1):.0f} s left", highlight=False)
 
 
-def introduce(state: TrainState, world: str, console: Console) -> None:
-    """Print which model is trained, on which data and ranks; rank 0 only."""
+def print_headline(state: TrainState, world: str, console: Console) -> None:
+    """Print the model, its data, the ranks and the strategy in one line; rank 0 only."""
     config = state.config
     description = state.task.describe()["model"]
     model = state.task.build()                  # whole, not this rank's part
@@ -91,7 +91,7 @@ def introduce(state: TrainState, world: str, console: Console) -> None:
                       highlight=False, markup=False)
 
 
-def draw(state: TrainState, world: str, out: Path) -> list[Path]:
+def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
     """Draw the loss, and one step's timeline, memory and pipeline; rank 0 only."""
     steps = np.arange(1, len(state.losses) + 1)
     name = f"{type(state.task.build()).__name__} on {state.config.data.source}"

@@ -12,7 +12,7 @@ from ..inference import generate
 from ..launcher import UsageError
 from ..nn import GPT, MLP, Module
 from .config import TrainConfig
-from .setup.corpus import Corpus, NoText, data_seed, path_of, read_corpus
+from .setup.corpus import Corpus, NoText, absolute_path, data_seed, read_corpus
 from .setup.gpt_sizes import gpt_config, sizes_of_gpt
 
 SCORED_BATCHES = 16         # of 32 windows of text that the model was not trained on
@@ -45,7 +45,7 @@ class Task(Protocol):
         return model
 
     def describe(self) -> dict:
-        """The entries of a checkpoint's description that say which model and data it is of."""
+        """The entries of a checkpoint's description about the model and the data."""
 
     def example_inputs(self) -> np.ndarray:
         """Inputs of the shape of a batch, made without reading the data."""
@@ -63,8 +63,8 @@ class Task(Protocol):
 class LanguageTask(Task):
     """Predict the next character of a text, or the next token of the synthetic language.
 
-    The vocabulary comes from a checkpoint, and then the text is read when it is needed; or else
-    from the text, which is read now.
+    The vocabulary comes from the checkpoint, if there is one; the text is then read when it is
+    first needed.  Otherwise the vocabulary comes from the text, which is read now.
     """
 
     def __init__(self, config: TrainConfig):
@@ -130,7 +130,7 @@ class LanguageTask(Task):
         return GPT(self.sizes)
 
     def describe(self) -> dict:
-        return {"data": self.config.data.source, "data_path": path_of(self.config),
+        return {"data": self.config.data.source, "data_path": absolute_path(self.config),
                 "data_seed": data_seed(self.config), "vocabulary": self.vocabulary.description(),
                 "model": sizes_of_gpt(self.sizes)}
 
@@ -223,7 +223,7 @@ def hidden_sizes(config: TrainConfig) -> list[int]:
 
 
 def make_task(config: TrainConfig) -> LanguageTask | DigitsTask:
-    """The task that --data names.  Raises UsageError, saying what is wrong with it."""
+    """The task that --data names.  Raises UsageError for data or sizes that cannot work."""
     try:
         return DigitsTask(config) if config.data.source == "digits" else LanguageTask(config)
     except (ValueError, OSError) as error:

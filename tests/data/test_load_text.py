@@ -25,7 +25,7 @@ def test_docs_are_a_text_by_name():
 
 
 def test_batches_are_those_of_the_steps(text):
-    batches = list(text.batches(size=6, steps=3, seed=4, context=8))
+    batches = list(text.batches(batch_size=6, num_steps=3, seed=4, context=8))
     expected = TextBatches(text.ids, 8, 6, 4)
     assert len(batches) == 3
     for step, batch in enumerate(batches):
@@ -34,8 +34,8 @@ def test_batches_are_those_of_the_steps(text):
 
 
 def test_ranks_hold_the_rows_of_one_batch(text):
-    (whole,) = text.batches(size=5, steps=1, context=8)
-    shards = [next(text.batches(size=5, steps=1, context=8,
+    (whole,) = text.batches(batch_size=5, num_steps=1, context=8)
+    shards = [next(text.batches(batch_size=5, num_steps=1, context=8,
                                 rows=lambda n, rank=rank: shard_range(n, rank, 3)))
               for rank in range(3)]
     assert [len(shard.samples) for shard in shards] == [2, 2, 1]

@@ -12,4 +12,4 @@ def pictures():
 def without_pictures(request, monkeypatch):
     """Drawing takes longer than the few steps of most tests."""
     if "pictures" not in request.fixturenames:
-        monkeypatch.setattr("minipar.train.program.draw", lambda state, world, out: [])
+        monkeypatch.setattr("minipar.train.program.draw_pictures", lambda state, world, out: [])

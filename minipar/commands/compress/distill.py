@@ -21,11 +21,11 @@ from ...launcher import UsageError, launch
 from ...train.config import OPTIONS
 from ...train.flags import add_flag, given
 from ...train.recipes.distill_plan import (
-    OF_GPT,
-    OF_MLP,
-    RECIPE,
-    STUDENT,
-    TAUGHT,
+    GPT_OPTIONS,
+    MLP_OPTIONS,
+    RECIPE_DEFAULTS,
+    STUDENT_OPTIONS,
+    STUDENT_STRATEGIES,
     DistillConfig,
     make_plan,
 )
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a checkpoint, pruned or quantized too, or its folder; with --resume "
                              "only if it has moved")
     student = parser.add_argument_group("student (options that are not given: as in the teacher)")
-    for key in (*OF_GPT, *OF_MLP, "dropout"):
+    for key in (*GPT_OPTIONS, *MLP_OPTIONS, "dropout"):
         add_flag(student, OPTIONS[key], OPTIONS[key].option.help)
     imitated = parser.add_argument_group("what is imitated")
     imitated.add_argument("--temperature", type=float, metavar="T", default=argparse.SUPPRESS,
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument_group("run (options that are not given: as in the teacher)")
     for key in ("data", "batch", "steps", "lr", "accumulate", "optimizer", "seed", "precision"):
         add_flag(run, OPTIONS[key], OPTIONS[key].option.help)
-    run.add_argument("--strategy", choices=TAUGHT, default=argparse.SUPPRESS,
+    run.add_argument("--strategy", choices=STUDENT_STRATEGIES, default=argparse.SUPPRESS,
                      help="how the ranks that train share the work")
     add_flag(run, OPTIONS["ranks"])
     run.add_argument("--teacher-ranks", type=int, default=0, metavar="N",
@@ -75,8 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace, output: Output) -> None:
     """Train the student.  Raises UsageError for mistakes that can be found before."""
-    config = DistillConfig(options.teacher, options.out, options.resume, given(options, STUDENT),
-                           given(options, RECIPE), options.teacher_ranks, options.teacher_split,
+    config = DistillConfig(options.teacher, options.out, options.resume,
+                           given(options, STUDENT_OPTIONS), given(options, RECIPE_DEFAULTS),
+                           options.teacher_ranks, options.teacher_split,
                            options.save_every)
     try:
         plan = make_plan(config)

@@ -57,7 +57,7 @@ def _mask_of(bits: np.ndarray, shape: np.ndarray) -> np.ndarray:
 
 
 @register(KIND)
-def unpack_pruned(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
+def unpack_pruned(model: Module, entry: dict[str, Any], arrays: Arrays) -> None:
     """Replace the kept values in `arrays` by whole arrays with zeros."""
     whole, _ = unpack_masked(arrays)
     arrays.clear()

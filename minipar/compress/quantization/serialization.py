@@ -57,12 +57,15 @@ def pack_quantized(model: Module) -> tuple[Arrays, dict[str, Any]]:
 @register("quantized", {"bits?": whole(2, 8), "scheme?": one_of(*SCHEMES),
                         "format?": one_of(*FLOAT_GRIDS), "per": TEXT, "activations": FLAG,
                         "skip?": [TEXT]})
-def unpack_quantized(model: Module, step: dict[str, Any], arrays: Arrays) -> None:
+def unpack_quantized(model: Module, entry: dict[str, Any], arrays: Arrays) -> None:
     """Give a plain model the quantized weights in `arrays`, and remove these from `arrays`."""
-    grid = float_grid(step["format"]) if "format" in step else IntGrid(step["bits"], step["scheme"])
-    per = Granularity.parse(step["per"])
+    if "format" in entry:
+        grid = float_grid(entry["format"])
+    else:
+        grid = IntGrid(entry["bits"], entry["scheme"])
+    per = Granularity.parse(entry["per"])
     for name, layer in quantizable_layers(model):
-        if name in (step.get("skip") or ()):
+        if name in (entry.get("skip") or ()):
             continue
         weight = _take(arrays, f"{name}.weight/")
         try:
@@ -71,7 +74,7 @@ def unpack_quantized(model: Module, step: dict[str, Any], arrays: Arrays) -> Non
         except ValueError as error:
             raise ValueError(f"{name}.weight: {error}") from error
         set_quantized_weight(layer, quantized)
-        if step["activations"] and isinstance(layer, Linear):
+        if entry["activations"] and isinstance(layer, Linear):
             of_input = _take(arrays, f"{name}.input/")
             use_integer_inputs(layer, of_input["scale"], of_input["zero"])
     model.make_slabs(model.slabs[0].data)

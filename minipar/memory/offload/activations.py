@@ -31,7 +31,7 @@ from ...backend.views import ViewSpec, flat_view, storage, view_from_spec, view_
 from ..remat.recompute import is_recomputing
 
 MIN_BYTES = 1 << 16       # smaller arrays stay: a copy costs more than they free
-LOOK_BACK = 64              # number of earlier arrays among which to find the next
+LOOK_BACK = 64            # earlier arrays among which prefetching looks for the next
 
 _paused: ContextVar[bool] = ContextVar("paused", default=False)
 
@@ -59,7 +59,7 @@ class OffloadActivations:
     """Copies saved arrays into `empty(shape, dtype)`, arrays on the host, and back.
 
     `out` and `back` are the streams for the two directions, such as those of `copy_streams(comm)`.
-    The tensors in `stays`, usually the parameters, are not offloaded because they live on anyway.
+    The tensors in `stays`, usually the parameters, stay on the device: copying them frees nothing.
     At most `ahead` copies out are in flight, and as many copies in beside the one that backward
     waits for.  An array that is still alive when backward needs it is not copied back.
     `bytes_out`, `bytes_in`, `num_out` and `num_in` count copies; `num_late` counts copies in that

@@ -49,7 +49,7 @@ class BackwardMark(Function):
         return [grad]
 
 
-class OffloadedStorage:
+class MovingStorage:
     """A storage that moves: `here` on the device (packed by the outer hooks), or `outside`."""
 
     __slots__ = ("here", "outside", "like", "__weakref__")
@@ -66,10 +66,10 @@ class Transfer:
     def __init__(self, executor: "DecisionExecutor"):
         self.out, self.back, self.empty = executor.out, executor.back, executor.empty
         self.stays, self.hooks, self.open = executor.stays, current_saved_tensors_hooks(), False
-        self.storages: weakref.WeakValueDictionary[int, OffloadedStorage] = \
+        self.storages: weakref.WeakValueDictionary[int, MovingStorage] = \
             weakref.WeakValueDictionary()
-        self.copies_out: list[tuple[OffloadedStorage, Any]] = []
-        self.copies_in: list[tuple[OffloadedStorage, Any]] | None = None
+        self.copies_out: list[tuple[MovingStorage, Any]] = []
+        self.copies_in: list[tuple[MovingStorage, Any]] | None = None
 
     def pack(self, array: Array) -> OffloadedView | SavedArray:
         """Pack hook: add the array to the transfer, unless it stays on the device.
@@ -83,7 +83,7 @@ class Transfer:
             if place is not None:                       # else the storage has gaps
                 moved = self.storages.get(id(owner))    # it keeps the owner alive, and its id
                 if moved is None:
-                    moved = self.storages[id(owner)] = OffloadedStorage(flat, self.hooks)
+                    moved = self.storages[id(owner)] = MovingStorage(flat, self.hooks)
                 return OffloadedView(moved, place)
         return SavedArray(array, self.hooks)
 
@@ -132,7 +132,7 @@ class DecisionExecutor:
 
     Offloaded arrays go into `empty(shape, dtype)`, arrays on the host; `out` and `back` are the
     streams for the two directions, such as those of `copy_streams(comm)`.  The tensors in `stays`,
-    usually the parameters, are not offloaded because they live on anyway.  It cannot be used with
+    usually the parameters, stay on the device: copying them frees nothing.  It cannot be used with
     FSDP and ZeRO-3, whose gathered weights would be offloaded like activations, nor with deferred
     weight gradients.
     """

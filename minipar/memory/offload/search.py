@@ -7,8 +7,8 @@ There are 4ⁿ choices of decisions.  The search goes through the chain once and
 Pareto-optimal prefixes.  A prefix affects the rest of the step through a few numbers only, and less
 is better in each of them.
 
-*Memory.*  In the backward of part i, all later parts are finished.  The bytes alive, of which no
-forward needs more, are
+*Memory.*  In the backward of part i, all later parts are finished.  No forward needs more bytes
+than the backward, in which these are alive:
 
     held by the parts before i + copied in for the `ahead` parts before i + needed by part i
 

@@ -33,15 +33,16 @@ _recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
 
 
 def is_recomputing() -> bool:
-    """True if this forward is a recomputation, whose results backward needs at once."""
+    """True inside a recomputation: a forward that runs during backward."""
     return _recomputing.get()
 
 
 def checkpoint(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(*inputs)`, keeping only `inputs` (Tensors or arrays) for backward.
 
-    Backward calls `function` a second time, so it must compute the same then: the parameters that
-    it uses must not change before.  Raises RuntimeError in backward if it saves other arrays.
+    Backward calls `function` a second time, which must compute the same: the parameters that it
+    uses must not change in between.  Raises RuntimeError in backward if the second call saves other
+    arrays.
     """
     if not is_recording():
         return function(*inputs)

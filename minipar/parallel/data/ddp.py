@@ -43,7 +43,7 @@ class Bucketed(Strategy):
 
     def start_reduction(self, i: int) -> Work:
         """Begin to reduce bucket i over the ranks."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} defines no start_reduction()")
 
     def backward(self, loss: Tensor) -> None:
         """Compute and reduce the gradients.  Raises ValueError if reduced ones are still here."""

@@ -32,7 +32,7 @@ class ShardOfStage:
 
     def gather(self, values: Array) -> Array:
         """The `values` of all ranks of `dp`, an array as long as the slab."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} defines no gather()")
 
     def named(self, values: Array) -> dict[str, np.ndarray]:
         """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""

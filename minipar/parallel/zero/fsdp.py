@@ -49,7 +49,10 @@ class FullyShardedDataParallel(ShardedGradients):
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:
-        """Compute a loss in it; raises RuntimeError unless all ranks used the same units."""
+        """Context for computing a loss.
+
+        Raises RuntimeError at its end unless all ranks used the same units.
+        """
         if not self.is_watching:
             self._watch()
         self.prefetcher.start_step()
@@ -136,7 +139,7 @@ def check_axes(comm: Communicator, shard: Communicator, replicate: Communicator 
 
 
 def check_parts(module: Module, units: Sequence[FSDPUnit], shard: Communicator) -> None:
-    """Raise ValueError if `units`, of parts of the module, are sharded over another number."""
+    """Raise ValueError if `units`, of parts of the module, are sharded over other ranks."""
     other_sizes = {unit.runs[0].shard.comm.size for unit in units} - {shard.size}
     if other_sizes:
         raise ValueError(f"parts are sharded over {min(other_sizes)} ranks, "

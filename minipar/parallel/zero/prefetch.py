@@ -5,8 +5,8 @@
     being gathered  h.0    h.1   h.2   root  ·    │ h.1   h.0   ·
 
 The root unit has the embedding and the head, every other unit a block.  The first step records the
-order of uses; in the next steps the unit that comes next is gathered ahead.  Only these two units
-are unsharded at a time: when root is used last in forward, h.2 is still there for backward.
+order of uses; in the next steps the unit that comes next is gathered ahead.  At any time only the
+unit in use and the next one are unsharded.  When forward ends with root, h.2 stays for backward.
 
 A module unshards its unit before it uses a weight.  Operations save a note in place of a gathered
 weight, so that saved arrays do not keep it alive; in backward the note unshards the unit again.
@@ -45,7 +45,8 @@ def duplicate(comm: Communicator) -> Communicator:
 class Prefetcher:
     """Unshards `units` over `comm` before their use; with `prefetch`, one use ahead.
 
-    `poll` advances pending messages; `remedy` ends the error about a loss outside of `during`.
+    `poll` advances pending messages.  `remedy` says what to do, in the error about weights that are
+    used outside of `during`.
     """
 
     def __init__(self, units: Sequence[FSDPUnit], comm: Communicator, poll: Callable[[], None],
@@ -85,7 +86,7 @@ class Prefetcher:
             unit.reshard()
 
     def check_same_units(self) -> None:
-        """Raise RuntimeError, on every rank, unless all ranks used the same units so far."""
+        """Raise RuntimeError, on every rank, unless all ranks used the same units in this step."""
         check_uses([unit.names[0] for unit in self.uses], self.comm)
 
     @contextmanager

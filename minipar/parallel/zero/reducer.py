@@ -42,7 +42,7 @@ class TransientGradient:
         return self.whole()[segment.start:segment.stop].reshape(segment.shape)
 
     def whole(self) -> Array:
-        """The flat array, allocated at the first call; values are arbitrary until written."""
+        """The flat array, allocated at the first call and not initialized."""
         if self.flat is None:
             self.before_allocation()
             flat = np.empty_like(self.like, shape=self.size)

@@ -23,7 +23,7 @@ from .zero3_graph import ShardedParameters
 class ZeRO3(Strategy):
     """Everything is sharded; every weight is gathered by itself.
 
-    A LowPrecisionWire sums the gradients in its format.  Raises ValueError for other wires.
+    With a LowPrecisionWire gradients are summed in its format.  Raises ValueError for other wires.
     """
 
     can_accumulate = False
@@ -41,7 +41,10 @@ class ZeRO3(Strategy):
         self.slabs = self.sharded.slabs
 
     def forward_context(self) -> AbstractContextManager:
-        """Compute a loss in it; raises RuntimeError unless all ranks used the same weights."""
+        """Context for computing a loss.
+
+        Raises RuntimeError at its end unless all ranks used the same weights.
+        """
         return self.sharded.forward_context()
 
 

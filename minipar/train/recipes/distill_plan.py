@@ -22,23 +22,25 @@ from ..tasks import make_task
 from .distillation import KIND, DistillPlan
 from .teacher import build_teacher, check_split, load_teacher
 
-OF_GPT, OF_MLP = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",)
-OF_RUN = ("data", "batch", "steps", "lr", "optimizer", "strategy", "accumulate", "ranks")
-AT_FIRST = ("dropout", "seed", "precision")     # said once; a run that is resumed has them
-CUT = ("head_width", "mlp_width")         # of a GPT that lost some of its heads or neurons
-AS_BEFORE = ("dropout", "seed", "untied", "weight_decay", "decay_all", "momentum", "clip", "dtype")
-RECIPE = {"temperature": 2.0, "alpha": 0.5, "match_hidden": 0.0, "match_attention": 0.0,
-          "distance": "squared"}
-TAUGHT = tuple(name for name in STRATEGIES if name != "dp")     # there rank 0 has all batches
-STUDENT = (*OF_GPT, *OF_MLP, *OF_RUN, *AT_FIRST)    # options of `minipar train` that can be given
+GPT_OPTIONS, MLP_OPTIONS = ("layers", "heads", "kv_heads", "width", "context"), ("hidden",)
+RUN_OPTIONS = ("data", "batch", "steps", "lr", "optimizer", "strategy", "accumulate", "ranks")
+FIXED_AT_START = ("dropout", "seed", "precision")       # --resume keeps them
+STUDENT_OPTIONS = (*GPT_OPTIONS, *MLP_OPTIONS, *RUN_OPTIONS, *FIXED_AT_START)   # flags of distill
+PRUNED_SIZES = ("head_width", "mlp_width")      # differ in a GPT that lost heads or neurons
+INHERITED_OPTIONS = ("dropout", "seed", "untied", "weight_decay", "decay_all", "momentum", "clip",
+                     "dtype")                   # the student's are those of the teacher
+RECIPE_DEFAULTS = {"temperature": 2.0, "alpha": 0.5, "match_hidden": 0.0, "match_attention": 0.0,
+                   "distance": "squared"}
+# not dp: there rank 0 has all batches, so no other rank could ask a teacher
+STUDENT_STRATEGIES = tuple(name for name in STRATEGIES if name != "dp")
 
 
 @dataclass(frozen=True)
 class DistillConfig:
     """The options of `minipar distill`.
 
-    `student` are options of `minipar train`, by their flags, and `recipe` some of RECIPE; what they
-    leave out is as in the teacher, or in the student that continues.
+    `student` are options of `minipar train`, by their flags; `recipe` are some of RECIPE_DEFAULTS.
+    Other options are the teacher's or, with --resume, those of the student's run so far.
     """
 
     teacher: Path | None = None
@@ -55,7 +57,7 @@ def make_plan(config: DistillConfig) -> DistillPlan:
     """The distillation, checked.  Raises UsageError or ValueError."""
     check_pairs(config)
     start = None if config.resume is None else read_to_train(config.resume)
-    entry = RECIPE | config.recipe if start is None else continued(config, start)
+    entry = RECIPE_DEFAULTS | config.recipe if start is None else continued(config, start)
     teacher, out = config.teacher, config.out
     if start is not None:
         teacher = teacher or Path(entry["teacher"])
@@ -79,10 +81,10 @@ def make_plan(config: DistillConfig) -> DistillPlan:
     if start is not None:
         check_resume(task, start, student)
     recipe = make_recipe(task.build(), build_teacher(saved),
-                        *(entry[name] for name in RECIPE))
+                        *(entry[name] for name in RECIPE_DEFAULTS))
     load_teacher(saved)
     check_split(saved, teacher, config.teacher_ranks, split)
-    entry = {"teacher": str(teacher.absolute()), **{name: entry[name] for name in RECIPE}}
+    entry = {"teacher": str(teacher.absolute()), **{name: entry[name] for name in RECIPE_DEFAULTS}}
     return DistillPlan(student.updated(out=None), recipe, saved, entry, out, num_ranks,
                        config.teacher_ranks, split, start)
 
@@ -104,7 +106,7 @@ def continued(config: DistillConfig, start: StartingPoint) -> dict[str, Any]:
     Raises UsageError if no distillation wrote the checkpoint, or if an option contradicts it.
     """
     given = config.recipe | config.student
-    for name in (*RECIPE, *OF_GPT, *OF_MLP, *AT_FIRST):
+    for name in (*RECIPE_DEFAULTS, *GPT_OPTIONS, *MLP_OPTIONS, *FIXED_AT_START):
         if name in given:
             raise UsageError(f"--{name.replace('_', '-')} does not go with --resume: the "
                              f"distillation in {config.resume} goes on as it began, leave it out")
@@ -142,7 +144,7 @@ def check_other_folder(out: Path, teacher: Path) -> None:
 def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:
     """Raise UsageError for sizes of a model of another kind than the teacher."""
     is_mlp = teacher.description["data"] == "digits"
-    for name in OF_GPT if is_mlp else OF_MLP:
+    for name in GPT_OPTIONS if is_mlp else MLP_OPTIONS:
         if name in config.student:
             raise UsageError(f"--{name.replace('_', '-')} is a size of "
                              + ("a GPT, but the teacher is an MLP: give --hidden" if is_mlp else
@@ -151,9 +153,9 @@ def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:
 
 def taken_from(before: TrainConfig, config: DistillConfig) -> TrainConfig:
     """The configuration of the teacher's training, as far as a student takes it."""
-    cut = () if "width" in config.student else CUT
+    cut = () if "width" in config.student else PRUNED_SIZES
     taken = {name: before.get(name)
-             for name in (*OF_GPT, *OF_MLP, *OF_RUN, *cut, *AS_BEFORE)}
-    if taken["strategy"] not in TAUGHT:
+             for name in (*GPT_OPTIONS, *MLP_OPTIONS, *RUN_OPTIONS, *cut, *INHERITED_OPTIONS)}
+    if taken["strategy"] not in STUDENT_STRATEGIES:
         del taken["strategy"]
     return TrainConfig(data=before.data).updated(**taken)

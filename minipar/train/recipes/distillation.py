@@ -132,7 +132,7 @@ def distill_rank(comm: Communicator, plan: DistillPlan, console: Console) -> lis
     state = start_run(students, config, DistillationTask(task, teacher, recipe, batches),
                   plan.start and with_projections(plan.start))
     if comm.rank == 0:
-        introduce(state.task, plan, num_students, console)
+        print_headline(state.task, plan, num_students, console)
     with ProgressBar(students, state, console) as progress, \
             np.errstate(over="ignore", invalid="ignore"):
         train_steps(students, state, progress,
@@ -155,7 +155,7 @@ def compare(plan: DistillPlan, task: Task, console: Console) -> list[Scored]:
     return scored
 
 
-def introduce(task: DistillationTask, plan: DistillPlan, num_students: int,
+def print_headline(task: DistillationTask, plan: DistillPlan, num_students: int,
               console: Console) -> None:
     """Print which student learns from which teacher, and where."""
     student, recipe, sizes = task.task.build(), task.recipe, task.describe()["model"]

@@ -32,9 +32,9 @@ from ..setup.precision import FULL_PRECISION
 from ..setup.starting_point import Compression
 from ..tasks import make_task
 
-SPARE = 3               # the last third of --gradual's steps prunes no more
-NUM_CUTS = 20           # at most, of --gradual
-CALIBRATION = 8         # batches that gradients are taken of
+SPARE = 3                   # --gradual prunes in all but the last third of its steps
+MAX_CUTS = 20               # of --gradual: it prunes at most so many times
+CALIBRATION_BATCHES = 8     # whose gradients give the scores of "taylor"
 # On one rank, in full precision, without a new warm-up; afterwards the options are as before.
 ON_ONE_RANK = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "remat": "none", **FULL_PRECISION}
 
@@ -58,9 +58,9 @@ class PruneConfig:
 
 @dataclass(frozen=True)
 class Pruning:
-    """A plan for a run from `first_step` to `last_step`, with a peak learning rate `lr`.
+    """What to prune, in the steps from `first_step` to `last_step` of a run with peak rate `lr`.
 
-    `initial` is the share of weights that was gone before.
+    `initial` is the share of weights that were pruned before.
     """
 
     method: str
@@ -73,12 +73,14 @@ class Pruning:
     initial: float = 0.0
 
     @property
-    def step(self) -> dict[str, object]:
+    def compression_step(self) -> dict[str, object]:
         """The entry of this pruning in a checkpoint's list of compressions."""
-        said = {"kind": KIND, "method": self.method}
+        entry = {"kind": KIND, "method": self.method}
         if self.method != "2:4":
-            said["amount"] = self.amount
-        return said if self.method in ("2:4", "structured") else {**said, "scope": self.scope}
+            entry["amount"] = self.amount
+        if self.method not in ("2:4", "structured"):
+            entry["scope"] = self.scope
+        return entry
 
 
 @dataclass
@@ -125,11 +127,11 @@ def open_run(comm: Communicator, config: PruneConfig) -> PruningRun:
 def resume_run(comm: Communicator, config: PruneConfig) -> PruningRun:
     """A pruning that was interrupted, as it was at its last checkpoint.  Raises UsageError."""
     description = read_description(config.resume, to_train=True)
-    told = description.get("pruning")
-    if told is None:
+    entry = description.get("pruning")
+    if entry is None:
         raise UsageError(f"--resume {config.resume}: no pruning was interrupted there: `minipar "
                          "train --resume` trains the model on, and keeps its masks")
-    plan = Pruning(**{field.name: told[field.name] for field in fields(Pruning)})
+    plan = Pruning(**{field.name: entry[field.name] for field in fields(Pruning)})
     return begin_run(comm, config, config.resume, config_of(description), plan)
 
 
@@ -150,7 +152,7 @@ def prune_run(comm: Communicator, run: PruningRun) -> None:
         run.state = smaller_run(comm, run.state, run.plan.amount)
     else:
         mask_run(run)
-    run.state.compression.steps = [*run.state.compression.steps, run.plan.step]
+    run.state.compression.steps = [*run.state.compression.steps, run.plan.compression_step]
 
 
 def mask_run(run: PruningRun) -> None:
@@ -178,7 +180,7 @@ def gradual_pruning(state: TrainState, plan: Pruning) -> GradualPruning:
     num_steps = plan.last_step - plan.first_step
     length = num_steps - num_steps // SPARE
     made = GradualPruning(state.strategy.model, state.compression.masks, plan.amount,
-                          plan.first_step, length, -(-length // NUM_CUTS), plan.scope,
+                          plan.first_step, length, -(-length // MAX_CUTS), plan.scope,
                           initial=plan.initial,
                           score=lambda parameters: scores(state, plan, parameters))
     made.finished = state.first_step > plan.first_step + length
@@ -192,14 +194,14 @@ def scores(state: TrainState, plan: Pruning, parameters: dict) -> Scores:
     if plan.method == "random":
         return random(parameters, state.config.run.seed)
     model, batches = state.strategy.model, state.task.batches
-    calibrate(model, [batches.batch(plan.first_step + i)[:2] for i in range(CALIBRATION)])
+    calibrate(model, [batches.batch(plan.first_step + i)[:2] for i in range(CALIBRATION_BATCHES)])
     found = taylor(parameters)
     model.zero_grad()
     return found
 
 
 def smaller_run(comm: Communicator, state: TrainState, amount: float) -> TrainState:
-    """The run, of a model without the `amount` of its neurons and heads."""
+    """The run with a smaller model: a share `amount` of its neurons and heads is removed."""
     model = without_masks(state.strategy.model)
     Masks(model, unit_masks(model, amount))
     states: dict[str, dict] = defaultdict(dict)
@@ -225,7 +227,7 @@ def smaller_run(comm: Communicator, state: TrainState, amount: float) -> TrainSt
 
 
 def train_on(comm: Communicator, run: PruningRun, console: Console) -> None:
-    """Take the steps that are left, each after a little pruning if it is gradual; write the run."""
+    """Take the remaining steps, pruning a little before each if gradual; write the checkpoint."""
     state, plan = run.state, run.plan
     if state.first_step < plan.last_step:
         before_step = gradual_pruning(state, plan).step if plan.gradual else lambda step: None

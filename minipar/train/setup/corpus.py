@@ -1,10 +1,10 @@
-"""The text that --data names, found in its place.
+"""Find and read the text that --data names.
 
     docs              Python's own documentation
     synthetic         a made-up language with a known best loss
     my.txt            a file: where it was when the checkpoint was written, else the path from here
 
-Only what reads the text fails when it is gone.
+If the text is gone, only work that needs it fails (NoText).
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from ...data import CharacterVocabulary, documentation_text, read_text, syntheti
 from ...launcher import UsageError
 from ..config import TrainConfig
 
-NAMED = ("docs", "synthetic", "digits")
+BUILT_IN = ("docs", "synthetic", "digits")
 SYNTHETIC_LETTERS, SYNTHETIC_NOISE, SYNTHETIC_LENGTH = "ABCDEFGHIJKLMNOP", 0.2, 200_000
 
 
@@ -67,9 +67,9 @@ def find_text(config: TrainConfig) -> Path:
     return Path(config.data.source)
 
 
-def path_of(config: TrainConfig) -> str | None:
+def absolute_path(config: TrainConfig) -> str | None:
     """The absolute path of the text, for a checkpoint; None if --data names no file."""
-    if config.data.source in NAMED:
+    if config.data.source in BUILT_IN:
         return None
     try:
         return str(find_text(config).absolute())

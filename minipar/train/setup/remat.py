@@ -39,7 +39,7 @@ NAMES = "none, selective, full, every:2, sqrt or optimal:64MB"
 
 
 def check_remat(config: TrainConfig) -> None:
-    """Refuse a text that names no plan.  Raises UsageError."""
+    """Refuse a --remat that names no plan.  Raises UsageError."""
     if config.memory.remat == "selective":
         if config.data.source == "digits":
             raise UsageError("--remat selective computes attention again, but --data digits trains "
@@ -58,16 +58,16 @@ def check_remat(config: TrainConfig) -> None:
 
 
 def budget_of(config: TrainConfig) -> int:
-    """The bytes of --remat optimal.  Raises ValueError for another text."""
+    """The bytes of --remat optimal:SIZE.  Raises ValueError for a text that is no size."""
     return parse_bytes(config.memory.remat.removeprefix("optimal:"))
 
 
 def check_budget(config: TrainConfig, model: Module, inputs: Array,
                  num_ranks: int) -> None:
-    """Refuse a budget that no plan keeps, before there are ranks; with tp, these find out.
+    """Refuse a budget that no plan keeps, before the ranks start.
 
-    `model` without numbers, `inputs` of a batch: planned is the first microbatch, the largest, of
-    each rank of a pipeline, on arrays that are shapes only.
+    It plans the largest microbatch of a batch like `inputs`, on each rank of a pipeline, with
+    arrays that are shapes only; `model` has no numbers.  With tp the ranks find out themselves.
     """
     sizes = mesh_sizes(config)
     if not config.memory.remat.startswith("optimal:") or sizes.get("tp", 1) > 1:
@@ -128,7 +128,7 @@ class RecordingPolicy(Protocol):
 
 
 class PlanRecorder:
-    """`policy`, remembering its plans."""
+    """A policy that makes the plans of `policy` and records them."""
 
     def __init__(self, policy: Policy):
         self.policy, self.plans = policy, {}
@@ -189,7 +189,7 @@ def rematerialize_model(config: TrainConfig, model: Module,
 
 
 def remat_in_float64(config: TrainConfig) -> str:
-    """The --remat of the same run in float64: a budget grows as its numbers do."""
+    """The --remat of the same run in float64, where each array, and so a budget, is larger."""
     if not config.memory.remat.startswith("optimal:") or config.precision.dtype == "float64":
         return config.memory.remat
     bytes_now = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}[config.precision.compute]

@@ -60,7 +60,10 @@ class StartingPoint:
         return self.checkpoint.description["step"] if self.checkpoint else 0
 
     def fill(self, model: Module, config: TrainConfig, array: Array) -> None:
-        """Give the model its numbers, where `array` is, and its masks.  Raises ValueError."""
+        """Initialize or load the parameters on the device of `array`; attach the masks.
+
+        Raises ValueError if the checkpoint is of a model of another size.
+        """
         dtype = np.dtype(config.precision.dtype)
         if self.checkpoint is None:
             model.initialize(config.run.seed, dtype, array)

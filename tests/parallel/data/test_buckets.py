@@ -8,7 +8,7 @@ from minipar.comm import Cluster
 from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.data.buckets import assign_buckets, bucket_limits, make_buckets
-from minipar.parallel.data.ddp import DistributedDataParallel
+from minipar.parallel.data.ddp import Bucketed, DistributedDataParallel
 from minipar.parallel.data.order import OrderedLauncher
 from minipar.testing import worlds
 
@@ -23,6 +23,13 @@ PYTORCH = [     # numbers of float32, limits in bytes, what PyTorch 2.13 makes o
 @pytest.mark.parametrize("numels, limits, buckets", PYTORCH)
 def test_the_assignment_is_pytorchs(numels, limits, buckets):
     assert assign_buckets([4 * n for n in numels], limits) == buckets
+
+
+def test_a_subclass_defines_how_a_bucket_is_reduced():
+    def main(comm):
+        with pytest.raises(TypeError, match="Bucketed defines no start_reduction"):
+            Bucketed(MLP([3, 2]).initialize(0), comm).start_reduction(0)
+    Cluster(1).run(main)
 
 
 def test_no_parameters_no_buckets():

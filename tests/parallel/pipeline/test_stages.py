@@ -12,6 +12,7 @@ from minipar.nn.chain import ChainPart, chain
 from minipar.optim import clip_grad_norm, grad_norm
 from minipar.parallel.pipeline.cut import cut_evenly
 from minipar.parallel.pipeline.schedule.simulate import Times
+from minipar.parallel.pipeline.stage_shards import ShardOfStage
 from minipar.parallel.pipeline.stage_slab import StageSlab
 from minipar.parallel.pipeline.stage_times import profile_parts, stage_times
 from minipar.parallel.pipeline.stages import Staged
@@ -128,3 +129,8 @@ def test_parts_are_measured(world):
         assert stage_times(times, [1]) == [Times(1, 1, 1), Times(3, 3, 3)]
         assert all(p.grad is None for p in model.parameters())
     world.run(body)
+
+
+def test_a_shard_defines_how_it_is_gathered():
+    with pytest.raises(TypeError, match="ShardOfStage defines no gather"):
+        ShardOfStage().gather(np.ones(1))
