@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..atomic_files import replace_files
-from .safetensors import CODED, DTYPES, INDEX, STORED, WHOLE, InteropError
+from .safetensors import DTYPES, INDEX, STORED, WHOLE, InteropError
 
 LARGEST_FILE = 5_000_000_000            # bytes, as in Hugging Face's library
 NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
@@ -33,7 +33,7 @@ def stored(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         codes = number_format.encode(array) if number_format else array
         codes = np.asarray(codes, dtype=code, order="C")
-    if array.dtype.kind == "f" and dtype in (*CODED, "F16", "F32"):
+    if array.dtype.kind == "f" and (number_format or array.dtype.itemsize > codes.itemsize):
         back = number_format.decode(codes) if number_format else codes
         if not np.array_equal(np.isfinite(back), np.isfinite(array)):
             raise InteropError(f"{name!r} has numbers up to {np.nanmax(np.abs(array)):.4g}, above "

@@ -110,6 +110,19 @@ def test_a_pruned_model_is_written_whole(models, tmp_path):
                           open_model(tmp_path)[2](ids).data)
 
 
+def test_a_model_with_fewer_heads_fits_llamas_layout(models, tmp_path, capsys):
+    for kind in KINDS:
+        assert run("prune", models / kind, "--method", "structured", "--amount", "0.5", "--steps",
+                   "1", "--out", tmp_path / kind) == 0
+    ids = np.arange(8)[None]
+    assert run("convert", tmp_path / "llama", tmp_path / "hf") == 0
+    small = load_pretrained(tmp_path / "hf")[0]
+    assert small.config.num_heads == 2 and small.config.head_width == 4
+    assert np.array_equal(small(ids).data, open_model(tmp_path / "llama")[2](ids).data)
+    assert run("convert", tmp_path / "gpt2", tmp_path / "none") == 2
+    assert "GPT-2's layout has no head_width, here 8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("dtype, code", [("bfloat16", "BF16"), ("float16", "F16"),
                                          ("float64", "F64"), (None, "F32")])
 def test_dtypes_of_files_and_of_the_table(models, tmp_path, capsys, dtype, code):

@@ -125,7 +125,7 @@ def capsys_cleared(capsys):
 def test_what_cannot_be_converted_is_refused(capsys, tmp_path, folder):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_embd": 8}')
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
-    for source, message in ((tmp_path, "is a pickle"),
-                            (folder, "neither model.safetensors nor")):
+    for source, message in ((tmp_path, "is a pickle, which can run"),
+                            (folder, "neither a config.json nor a checkpoint")):
         assert main(["convert", str(source), str(tmp_path / "out")]) == 2
         assert message in capsys.readouterr().err
