@@ -5,15 +5,18 @@
     positions   0  1  2                    18                       6
     slots       table_A[0]·B + 0, 1, 2     table_B[18 div B]·B + …  …
 
-Everything but attention treats these tokens as one batch of 1 × T, whatever sequence they are of.
+Everything but attention treats these tokens as one batch of T rows, whatever sequence they are of.
+Attention is computed for all rows of equally many tokens at once: they are a group.
 Yu et al. 2022 (Orca), section 4.2: selective batching.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from ...backend import Array, asarray_like
 
 
 class Row(NamedTuple):
@@ -24,38 +27,64 @@ class Row(NamedTuple):
     table: Sequence[int]
 
 
+class Group(NamedTuple):
+    """S rows of t tokens each; arrays on the device, but for `longest` and `shortest`."""
+
+    num_rows: int               # S
+    num_queries: int            # t
+    tokens: Array | slice       # (S t,) their numbers among all T; or all of them
+    tables: Array               # (S, longest table), 0 behind the end of a table
+    lengths: Array              # (S, 1) tokens of each sequence, those of this step included
+    limits: Array               # (S, t, 1) keys that each query sees
+    longest: int                # of the lengths
+    shortest: int
+
+
 @dataclass
 class RowBatch:
-    """Rows end to end.  S sequences, T tokens in all; the arrays are on the host."""
+    """Rows end to end: S rows, T tokens in all."""
 
-    ids: np.ndarray             # (1, T)
-    positions: np.ndarray       # (1, T)
-    slots: np.ndarray           # (T,) of the pool: block · block_size + slot in the block
-    tables: np.ndarray          # (S, longest table), 0 behind the end of a table
-    lengths: np.ndarray         # (S,) tokens of each sequence, those of this step included
-    num_queries: np.ndarray     # (S,) tokens of this step
-    groups: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
-
-    @property
-    def last(self) -> np.ndarray:
-        """(S,): the number of each row's last token among all T."""
-        return np.cumsum(self.num_queries) - 1
+    rows: Sequence[Row]
+    ids: Array                  # (T,)
+    positions: np.ndarray       # (T,) on the host
+    slots: Array                # (T,) of the pool: block · block_size + slot in the block
+    last: Array                 # (S,) the number of each row's last token among all T
+    longest: int                # tokens of the longest sequence
+    groups: list[Group]
 
 
-def lay_out(rows: Sequence[Row], block_size: int) -> RowBatch:
-    """The rows, end to end.  Rows with equally many tokens form a group, computed together."""
-    counts = np.array([len(row.tokens) for row in rows])
-    starts = np.array([row.start for row in rows])
-    tables = np.zeros((len(rows), max(len(row.table) for row in rows)), np.int64)
-    for i, row in enumerate(rows):
-        tables[i, :len(row.table)] = row.table
-    firsts = np.cumsum(counts) - counts                         # of each row, among all tokens
-    owner = np.repeat(np.arange(len(rows)), counts)             # (T,): the row of each token
-    positions = np.arange(counts.sum()) - (firsts - starts)[owner]
-    slots = tables[owner, positions // block_size] * block_size + positions % block_size
-    groups = []
-    for count in np.unique(counts):
-        members = np.flatnonzero(counts == count)
-        groups.append((members, firsts[members][:, None] + np.arange(count)))
-    ids = np.array([token for row in rows for token in row.tokens], np.int64)
-    return RowBatch(ids[None], positions[None], slots, tables, starts + counts, counts, groups)
+def lay_out(rows: Sequence[Row], block_size: int, like: Array | None = None) -> RowBatch:
+    """The rows, end to end, as arrays on the device of `like`."""
+    ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    last: list[int] = []
+    by_count: dict[int, list[tuple[Row, int]]] = {}     # each row with its first token's number
+    for row in rows:
+        tokens, start, table = row
+        span = range(start, start + len(tokens))
+        by_count.setdefault(len(tokens), []).append((row, len(ids)))
+        ids += tokens
+        positions += span
+        slots += [table[i // block_size] * block_size + i % block_size for i in span]
+        last.append(len(ids) - 1)
+
+    def array(values: list | np.ndarray) -> Array:
+        made = np.asarray(values, np.int64)
+        return made if like is None else asarray_like(made, like)
+    groups = [_group(members, count, len(rows), array) for count, members in by_count.items()]
+    return RowBatch(rows, array(ids), np.array(positions), array(slots), array(last),
+                    max(group.longest for group in groups), groups)
+
+
+def _group(members: list[tuple[Row, int]], count: int, num_rows: int,
+           array: Callable[[Any], Array]) -> Group:
+    """The rows of `count` tokens."""
+    lengths = [row.start + count for row, _ in members]
+    longest_table = max(len(row.table) for row, _ in members)
+    tables = [[*row.table, *[0] * (longest_table - len(row.table))] for row, _ in members]
+    tokens = slice(None) if len(members) == num_rows else array(
+        [token for _, first in members for token in range(first, first + count)])
+    limits = np.array(lengths)[:, None, None] + np.arange(1 - count, 1)[:, None]
+    return Group(len(members), count, tokens, array(tables), array([[n] for n in lengths]),
+                 array(limits), max(lengths), min(lengths))
