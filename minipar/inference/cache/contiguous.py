@@ -23,10 +23,10 @@ class ContiguousKVCache(PagedKVCache):
 
     def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
-        out, end = np.empty_like(q), 0
-        for (tokens, start, (slot, *_)) in batch.rows:
+        parts, end = [], 0
+        for tokens, start, (slot, *_) in batch.rows:
             begin, end, length = end, end + len(tokens), start + len(tokens)
             keys, values = self.data[0, layer, slot], self.data[1, layer, slot]
             keys[start:length], values[start:length] = k[begin:end], v[begin:end]
-            out[begin:end], _ = gathered_attention(q[begin:end], keys[:length], values[:length])
-        return out
+            parts.append(gathered_attention(q[begin:end], keys[:length], values[:length]))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)

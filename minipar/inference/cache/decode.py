@@ -17,7 +17,7 @@ from ...backend import Array, asarray_like
 from ...nn import GPT
 from ...nn.gpt import Attention, Block
 from .layers import evaluate, evaluate_head
-from .rows import Row, RowBatch, lay_out
+from .rows import Row, RowBatch
 
 
 class KVCache(Protocol):
@@ -36,7 +36,56 @@ def forward(model: GPT, cache: KVCache, rows: Sequence[Row], last_only: bool = T
     A row's table must have room for its tokens.  Of a tensor-parallel model: this rank's columns.
     Raises ValueError for positions beyond the model's context.
     """
-    batch = lay_out(rows, cache.block_size, cache.data)
+    batch = RowBatch(rows, cache.block_size, cache.data)
+    check_context(model, batch)
+    with no_grad():
+        x = run_blocks(model.h, embed(model, batch), cache, batch)
+        return head(model, x, batch, last_only)
+
+
+def check_context(model: GPT, batch: RowBatch) -> None:
+    """Raise ValueError if a sequence is longer than the model's context."""
+    if batch.longest > model.config.context:
+        raise ValueError(f"a sequence of {batch.longest} tokens is longer than the model's "
+                         f"context of {model.config.context}: generate fewer tokens")
+
+
+def embed(model: GPT, batch: RowBatch) -> Array:
+    """The embeddings of words and positions: (T, d)."""
+    words = evaluate(model.wte, batch.ids)
+    if model.config.rope is not None:
+        return words
+    return words + evaluate(model.wpe, asarray_like(batch.positions, words))
+
+
+def run_blocks(blocks: Iterable[Block], x: Array, cache: KVCache, batch: RowBatch) -> Array:
+    """x (T, d) → (T, d): the blocks, one after the other."""
+    for layer, block in enumerate(blocks):
+        x = run_block(block, x, cache, layer, batch)
+    return x
+
+
+def run_block(block: Block, x: Array, cache: KVCache, layer: int, batch: RowBatch) -> Array:
+    """x (T, d) → (T, d), as Block.forward, with attention over the cache."""
+    parts = block._modules                              # by name: attributes would take longer
+    attention = parts["attn"]
+    qkv = evaluate(attention._modules["c_attn"], evaluate(parts["ln_1"], x))
+    attended = attend(attention, qkv, cache, layer, batch)
+    x = x + evaluate(attention._modules["c_proj"], attended)
+    return x + evaluate(parts["mlp"], evaluate(parts["ln_2"], x))
+
+
+def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
+        """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
+
+
+def forward(model: GPT, cache: KVCache, rows: Sequence[Row], last_only: bool = True) -> Tensor:
+    """Logits (S, V) of each row's last token; of all tokens (T, V) with `last_only` False.
+
+    A row's table must have room for its tokens.  Of a tensor-parallel model: this rank's columns.
+    Raises ValueError for positions beyond the model's context.
+    """
+    batch = RowBatch(rows, cache.block_size, cache.data)
     check_context(model, batch)
     with no_grad():
         x = run_blocks(model.h, embed(model, batch), cache, batch)
@@ -86,6 +135,6 @@ def attend(attention: Attention, qkv: Array, cache: KVCache, layer: int,
 
 def head(model: GPT, x: Array, batch: RowBatch, last_only: bool = True) -> Tensor:
     """x (T, d) → logits (S, V) of each row's last token, or of all tokens (T, V)."""
-    if last_only and len(batch.last) < len(x):
+    if last_only and len(batch.rows) < len(x):
         x = x[batch.last]
     return Tensor(evaluate_head(model, x))

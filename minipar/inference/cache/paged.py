@@ -84,6 +84,6 @@ class PagedKVCache:
     def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
         keys, values = self.data[0, layer], self.data[1, layer]
-        for cache, new in ((keys, k), (values, v)):
-            cache.reshape(-1, *cache.shape[2:])[batch.slots] = new
+        shape = (-1, *keys.shape[2:])                       # slots, whatever their block
+        keys.reshape(shape)[batch.slots], values.reshape(shape)[batch.slots] = k, v
         return paged_attention(q, gather_from(keys, values), self.block_size, batch)

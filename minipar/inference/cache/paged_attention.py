@@ -37,21 +37,22 @@ class Partial(NamedTuple):
     sum: Array
 
 
-def gathered_attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """Attention of the last queries of one sequence: q (t, h, n) over k, v (length, kv heads, n).
+def gathered_attention(q: Array, k: Array, v: Array) -> Array:
+    """Attention (t, h, n) of the last queries of one sequence: q (t, h, n).
 
-    Query i sees the keys up to length - t + i.  Returns out (t, h, n) and the logarithm of each
-    softmax's denominator (t, h).
+    Query i sees the keys up to length - t + i of k, v (length, kv heads, n).
     """
     (t, heads, n), (length, kv_heads, _) = q.shape, k.shape
-    k, v = (np.repeat(each, heads // kv_heads, axis=1) for each in (k, v))
-    scores = np.einsum("thn,lhn->thl", q, k) / math.sqrt(n)
-    visible = np.arange(length) <= length - t + np.arange(t)[:, None]
-    scores = np.where(asarray_like(visible[:, None], q), scores, -np.inf)
-    maximum = np.max(scores, axis=-1, keepdims=True)
-    weights = np.exp(scores - maximum)
-    total = np.sum(weights, axis=-1, keepdims=True)
-    return np.einsum("thl,lhn->thn", weights / total, v), (np.log(total) + maximum)[..., 0]
+    q = q.reshape(t, kv_heads, -1, n).transpose(1, 2, 0, 3)             # (kv heads, group, t, n)
+    scores = q @ k.transpose(1, 2, 0)[:, None]
+    scores *= 1 / math.sqrt(n)
+    if t > 1:
+        hidden = np.arange(length) > length - t + np.arange(t)[:, None]
+        scores = np.where(asarray_like(hidden, q), -np.inf, scores)
+    scores -= scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores, out=scores)
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return (weights @ v.transpose(1, 0, 2)[:, None]).transpose(2, 0, 1, 3).reshape(t, heads, n)
 
 
 def paged_attention(q: Array, gather: Gather, block_size: int, batch: RowBatch, tile: int = TILE,
@@ -83,19 +84,16 @@ def gather_from(k_cache: Array, v_cache: Array) -> Gather:
 
 def _attend_group(q: Array, gather: Gather, block_size: int, group: Group, tile: int) -> Partial:
     """Attention of q (S t, h, n) over all blocks of the group's tables, tile by tile."""
-    num_blocks = max(1, tile // block_size)
+    tile = max(1, tile // block_size) * block_size
     total: Partial | None = None
-    for first in range(0, group.longest, num_blocks * block_size):
-        num_keys = min(num_blocks * block_size, group.longest - first)
-        block = first // block_size
-        k, v = gather(group.tables[:, block:block - (-num_keys // block_size)])
-        k, v = k[:, :num_keys], v[:, :num_keys]                     # (S, keys, kv heads, n)
-        has_ends, is_causal = first + num_keys > group.shortest, group.num_queries > 1
+    for first in range(0, group.longest, tile):
+        stop = min(first + tile, group.longest)
+        k, v = gather(group.tables[:, first // block_size:-(-stop // block_size)])
+        k, v = k[:, :stop - first], v[:, :stop - first]             # (S, keys, kv heads, n)
         hidden = None
-        if has_ends or is_causal:
-            keys = asarray_like(np.arange(first, first + num_keys), q)
+        if stop > group.shortest or group.num_queries > 1:
+            keys = asarray_like(np.arange(first, stop), q)
             hidden = keys >= group.limits                           # (S, t, keys)
-        if has_ends:
             v[keys >= group.lengths] = 0        # slots without a token may hold NaN, and 0 · NaN is
         part = attend(_by_head(q, group, k.shape[2]), k, v, hidden)
         total = part if total is None else merge(total, part)

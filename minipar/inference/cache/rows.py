@@ -10,9 +10,9 @@ Attention is computed for all rows of equally many tokens at once: they are a gr
 Yu et al. 2022 (Orca), section 4.2: selective batching.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,51 +40,57 @@ class Group(NamedTuple):
     shortest: int
 
 
-@dataclass
 class RowBatch:
-    """Rows end to end: S rows, T tokens in all."""
+    """Rows end to end, S rows and T tokens in all; arrays on the device of `like`.
 
-    rows: Sequence[Row]
-    ids: Array                  # (T,)
-    positions: np.ndarray       # (T,) on the host
-    slots: Array                # (T,) of the pool: block · block_size + slot in the block
-    last: Array                 # (S,) the number of each row's last token among all T
-    longest: int                # tokens of the longest sequence
-    groups: list[Group]
+    Each array is made when it is first asked for, and serves all layers.
+    """
 
+    def __init__(self, rows: Sequence[Row], block_size: int, like: Array | None = None):
+        self.rows, self.block_size, self.like = rows, block_size, like
+        self.ids = self._array([token for row in rows for token in row.tokens])             # (T,)
+        self.positions = np.array([i for row in rows for i in span(row)])       # (T,) on the host
+        self.longest = max(row.start + len(row.tokens) for row in rows)         # sequence, tokens
 
-def lay_out(rows: Sequence[Row], block_size: int, like: Array | None = None) -> RowBatch:
-    """The rows, end to end, as arrays on the device of `like`."""
-    ids: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    last: list[int] = []
-    by_count: dict[int, list[tuple[Row, int]]] = {}     # each row with its first token's number
-    for row in rows:
-        tokens, start, table = row
-        span = range(start, start + len(tokens))
-        by_count.setdefault(len(tokens), []).append((row, len(ids)))
-        ids += tokens
-        positions += span
-        slots += [table[i // block_size] * block_size + i % block_size for i in span]
-        last.append(len(ids) - 1)
-
-    def array(values: list | np.ndarray) -> Array:
+    def _array(self, values: list | np.ndarray) -> Array:
         made = np.asarray(values, np.int64)
-        return made if like is None else asarray_like(made, like)
-    groups = [_group(members, count, len(rows), array) for count, members in by_count.items()]
-    return RowBatch(rows, array(ids), np.array(positions), array(slots), array(last),
-                    max(group.longest for group in groups), groups)
+        return made if self.like is None else asarray_like(made, self.like)
+
+    @cached_property
+    def slots(self) -> Array:
+        """(T,): where each token is in the pool, block · block_size + slot in the block."""
+        size = self.block_size
+        return self._array([row.table[i // size] * size + i % size
+                            for row in self.rows for i in span(row)])
+
+    @cached_property
+    def last(self) -> Array:
+        """(S,): the number of each row's last token among all T."""
+        return self._array(np.cumsum([len(row.tokens) for row in self.rows]) - 1)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The rows by their number of tokens."""
+        by_count: dict[int, list[tuple[Row, int]]] = {}     # each row with its first token's number
+        first = 0
+        for row in self.rows:
+            by_count.setdefault(len(row.tokens), []).append((row, first))
+            first += len(row.tokens)
+        return [self._group(members, count) for count, members in by_count.items()]
+
+    def _group(self, members: list[tuple[Row, int]], count: int) -> Group:
+        """The rows of `count` tokens."""
+        lengths = [row.start + count for row, _ in members]
+        longest_table = max(len(row.table) for row, _ in members)
+        tables = [[*row.table, *[0] * (longest_table - len(row.table))] for row, _ in members]
+        tokens = slice(None) if len(members) == len(self.rows) else self._array(
+            [token for _, first in members for token in range(first, first + count)])
+        limits = np.array(lengths)[:, None, None] + np.arange(1 - count, 1)[:, None]
+        return Group(len(members), count, tokens, self._array(tables),
+                     self._array([[n] for n in lengths]), self._array(limits), max(lengths),
+                     min(lengths))
 
 
-def _group(members: list[tuple[Row, int]], count: int, num_rows: int,
-           array: Callable[[Any], Array]) -> Group:
-    """The rows of `count` tokens."""
-    lengths = [row.start + count for row, _ in members]
-    longest_table = max(len(row.table) for row, _ in members)
-    tables = [[*row.table, *[0] * (longest_table - len(row.table))] for row, _ in members]
-    tokens = slice(None) if len(members) == num_rows else array(
-        [token for _, first in members for token in range(first, first + count)])
-    limits = np.array(lengths)[:, None, None] + np.arange(1 - count, 1)[:, None]
-    return Group(len(members), count, tokens, array(tables), array([[n] for n in lengths]),
-                 array(limits), max(lengths), min(lengths))
+def span(row: Row) -> range:
+    """The positions of a row's tokens."""
+    return range(row.start, row.start + len(row.tokens))

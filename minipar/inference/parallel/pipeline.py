@@ -23,7 +23,7 @@ from ...comm import Communicator
 from ...comm import Request as Message
 from ...nn import GPT
 from ...parallel.pipeline.stages import Staged
-from ..cache import KVSizes, PagedKVCache, RowBatch, lay_out
+from ..cache import KVSizes, PagedKVCache, RowBatch
 from ..cache.decode import check_context, embed, head, run_blocks
 from ..engine import Engine, Generation, TokenEvent
 from ..runner import NewToken, Work, draw_tokens
@@ -85,7 +85,7 @@ class Group:
             return
         pp, stage = self.stage.pp, self.stage
         self.work = work = self.engine.begin_step()
-        batch = lay_out(work.rows, self.cache.block_size, self.cache.data)
+        batch = RowBatch(work.rows, self.cache.block_size, self.cache.data)
         check_context(stage.model, batch)
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         x = None
