@@ -75,53 +75,6 @@ def run_block(block: Block, x: Array, cache: KVCache, layer: int, batch: RowBatc
     return x + evaluate(parts["mlp"], evaluate(parts["ln_2"], x))
 
 
-def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
-        """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
-
-
-def forward(model: GPT, cache: KVCache, rows: Sequence[Row], last_only: bool = True) -> Tensor:
-    """Logits (S, V) of each row's last token; of all tokens (T, V) with `last_only` False.
-
-    A row's table must have room for its tokens.  Of a tensor-parallel model: this rank's columns.
-    Raises ValueError for positions beyond the model's context.
-    """
-    batch = RowBatch(rows, cache.block_size, cache.data)
-    check_context(model, batch)
-    with no_grad():
-        x = run_blocks(model.h, embed(model, batch), cache, batch)
-        return head(model, x, batch, last_only)
-
-
-def check_context(model: GPT, batch: RowBatch) -> None:
-    """Raise ValueError if a sequence is longer than the model's context."""
-    if batch.longest > model.config.context:
-        raise ValueError(f"a sequence of {batch.longest} tokens is longer than the model's "
-                         f"context of {model.config.context}: generate fewer tokens")
-
-
-def embed(model: GPT, batch: RowBatch) -> Array:
-    """The embeddings of words and positions: (T, d)."""
-    words = evaluate(model.wte, batch.ids)
-    if model.config.rope is not None:
-        return words
-    return words + evaluate(model.wpe, asarray_like(batch.positions, words))
-
-
-def run_blocks(blocks: Iterable[Block], x: Array, cache: KVCache, batch: RowBatch) -> Array:
-    """x (T, d) → (T, d): the blocks, one after the other."""
-    for layer, block in enumerate(blocks):
-        x = run_block(block, x, cache, layer, batch)
-    return x
-
-
-def run_block(block: Block, x: Array, cache: KVCache, layer: int, batch: RowBatch) -> Array:
-    """x (T, d) → (T, d), as Block.forward, with attention over the cache."""
-    attention = block.attn
-    qkv = evaluate(attention.c_attn, evaluate(block.ln_1, x))
-    x = x + evaluate(attention.c_proj, attend(attention, qkv, cache, layer, batch))
-    return x + evaluate(block.mlp, evaluate(block.ln_2, x))
-
-
 def attend(attention: Attention, qkv: Array, cache: KVCache, layer: int,
            batch: RowBatch) -> Array:
     """Queries, keys and values (T, (h + 2 kv) n) → the attention over the cache (T, h n)."""
