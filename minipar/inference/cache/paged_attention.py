@@ -64,7 +64,7 @@ def paged_attention(q: Array, gather: Gather, block_size: int, batch: RowBatch, 
     denominator is written to `lse` (T, h), if given.
     """
     q = q * (1 / math.sqrt(q.shape[2]))
-    out = q                             # each group reads its queries, then writes its results there
+    out = q                                 # results take the place of queries, group by group
     for group in batch.groups:
         found = _attend_group(q[group.tokens], gather, block_size, group, tile)
         out[group.tokens] = _by_token(found.out / found.sum, group)
