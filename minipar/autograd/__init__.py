@@ -35,8 +35,8 @@ __all__ = [
     "IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "astype", "backward",
     "broadcast_to", "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout",
     "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck", "is_observed",
-    "layer_norm", "linear", "log", "log_softmax", "matmul", "max", "mean", "no_grad", "relu", "reshape",
-    "rms_norm", "rotary",
+    "layer_norm", "linear", "log", "log_softmax", "matmul", "max", "mean", "no_grad", "relu",
+    "reshape", "rms_norm", "rotary",
     "saved_tensors_hooks", "reachable_slots", "scaled_dot_product_attention", "softmax", "split",
     "sqrt", "sum", "swiglu", "tanh", "transpose", "where",
 ]

@@ -4,7 +4,6 @@
     contiguous.py        a row of the whole context for each sequence: the specification
     paged_attention.py   attention over blocks that a table names
     paged.py             the arrays: write, copy, swap
-    quantized.py         the same in 8 bits: a scale for each block and head
     layers.py            layers on plain arrays
     decode.py            one step of a model over a cache
 
