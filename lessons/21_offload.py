@@ -105,8 +105,8 @@ def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
         model = GPT(CONFIG).initialize()
         strategy = shard_by_block(model, comm.split(comm.rank))     # one rank: no messages
         same = list(generate(model, prompt, 3)) == expected
-    weights = ledger.peak - ledger.peak_of["KV cache"]      # the cache is there all the time
-    return same, weights, [unit.runs[0].shard.data.nbytes for unit in strategy.units]
+    return (same, ledger.peak - ledger.peak_of["KV cache"],     # the cache is there all the time
+            [unit.runs[0].shard.data.nbytes for unit in strategy.units])
 
 
 def states_in_file() -> tuple[int, int]:
