@@ -45,6 +45,11 @@ def is_recording() -> bool:
     return _grad_enabled.get()
 
 
+def is_observed() -> bool:
+    """True if a meter or a hook sees operations in this context."""
+    return current_meter() is not None or _operation_hook.get() is not None
+
+
 def operation_hook(hook: Callable[[Tensor], Tensor] | None) -> AbstractContextManager[None]:
     """Context in which `hook(result)` replaces the result of every operation: rounded, say."""
     return _setting(_operation_hook, hook)

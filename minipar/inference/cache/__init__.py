@@ -4,6 +4,7 @@
     contiguous.py        a row of the whole context for each sequence: the specification
     paged_attention.py   attention over blocks that a table names
     paged.py             the arrays: write, copy, swap
+    layers.py            layers on plain arrays
     decode.py            one step of a model over a cache
 
 Read them in this order.
@@ -12,7 +13,6 @@ Read them in this order.
 from .contiguous import ContiguousKVCache
 from .decode import KVCache, forward
 from .paged import KVSizes, PagedKVCache
-from .rows import Row, RowBatch, lay_out
+from .rows import Row, RowBatch
 
-__all__ = ["ContiguousKVCache", "KVCache", "KVSizes", "PagedKVCache", "Row", "RowBatch", "forward",
-           "lay_out"]
+__all__ = ["ContiguousKVCache", "KVCache", "KVSizes", "PagedKVCache", "Row", "RowBatch", "forward"]

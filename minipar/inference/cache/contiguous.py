@@ -23,12 +23,10 @@ class ContiguousKVCache(PagedKVCache):
 
     def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
-        out = np.empty_like(q)
-        ends = np.cumsum(batch.num_queries)
-        for slot, length, count, end in zip(batch.tables[:, 0], batch.lengths, batch.num_queries,
-                                            ends):
-            rows = slice(end - count, end)
+        parts, end = [], 0
+        for tokens, start, (slot, *_) in batch.rows:
+            begin, end, length = end, end + len(tokens), start + len(tokens)
             keys, values = self.data[0, layer, slot], self.data[1, layer, slot]
-            keys[length - count:length], values[length - count:length] = k[rows], v[rows]
-            out[rows], _ = gathered_attention(q[rows], keys[:length], values[:length])
-        return out
+            keys[start:length], values[start:length] = k[begin:end], v[begin:end]
+            parts.append(gathered_attention(q[begin:end], keys[:length], values[:length]))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)

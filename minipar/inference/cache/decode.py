@@ -9,23 +9,22 @@ Prefill computes many tokens of a prompt, decoding one; both are rows of the sam
 are those of training, with attention over the cache in place of attention over the batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-import numpy as np
-
-from ... import autograd as ag
 from ...autograd import Tensor, no_grad
 from ...backend import Array, asarray_like
 from ...nn import GPT
 from ...nn.gpt import Attention, Block
-from .rows import Row, RowBatch, lay_out
+from .layers import evaluate, evaluate_head
+from .rows import Row, RowBatch
 
 
 class KVCache(Protocol):
     """Keys and values of all layers."""
 
     block_size: int
+    data: Array         # on the device where the model is
 
     def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
@@ -37,7 +36,7 @@ def forward(model: GPT, cache: KVCache, rows: Sequence[Row], last_only: bool = T
     A row's table must have room for its tokens.  Of a tensor-parallel model: this rank's columns.
     Raises ValueError for positions beyond the model's context.
     """
-    batch = lay_out(rows, cache.block_size)
+    batch = RowBatch(rows, cache.block_size, cache.data)
     check_context(model, batch)
     with no_grad():
         x = run_blocks(model.h, embed(model, batch), cache, batch)
@@ -46,44 +45,49 @@ def forward(model: GPT, cache: KVCache, rows: Sequence[Row], last_only: bool = T
 
 def check_context(model: GPT, batch: RowBatch) -> None:
     """Raise ValueError if a sequence is longer than the model's context."""
-    if batch.lengths.max() > model.config.context:
-        raise ValueError(f"a sequence of {batch.lengths.max()} tokens is longer than the model's "
+    if batch.longest > model.config.context:
+        raise ValueError(f"a sequence of {batch.longest} tokens is longer than the model's "
                          f"context of {model.config.context}: generate fewer tokens")
 
 
-def embed(model: GPT, batch: RowBatch) -> Tensor:
-    """The embeddings of words and positions: (1, T, d)."""
-    words = model.wte(batch.ids)
+def embed(model: GPT, batch: RowBatch) -> Array:
+    """The embeddings of words and positions: (T, d)."""
+    words = evaluate(model.wte, batch.ids)
     if model.config.rope is not None:
         return words
-    return words + ag.embedding(model.wpe.weight, batch.positions)
+    return words + evaluate(model.wpe, asarray_like(batch.positions, words))
 
 
-def run_blocks(blocks: Sequence[Block], x: Tensor, cache: KVCache, batch: RowBatch) -> Tensor:
-    """x (1, T, d) → (1, T, d): the blocks, one after the other."""
+def run_blocks(blocks: Iterable[Block], x: Array, cache: KVCache, batch: RowBatch) -> Array:
+    """x (T, d) → (T, d): the blocks, one after the other."""
     for layer, block in enumerate(blocks):
         x = run_block(block, x, cache, layer, batch)
     return x
 
 
-def head(model: GPT, x: Tensor, batch: RowBatch, last_only: bool = True) -> Tensor:
-    """x (1, T, d) → logits (S, V) of each row's last token, or of all tokens (T, V)."""
-    return model.head(x[0, asarray_like(batch.last, x.data)] if last_only else x[0])
+def run_block(block: Block, x: Array, cache: KVCache, layer: int, batch: RowBatch) -> Array:
+    """x (T, d) → (T, d), as Block.forward, with attention over the cache."""
+    parts = block._modules                              # by name: attributes would take longer
+    attention = parts["attn"]
+    qkv = evaluate(attention._modules["c_attn"], evaluate(parts["ln_1"], x))
+    attended = attend(attention, qkv, cache, layer, batch)
+    x = x + evaluate(attention._modules["c_proj"], attended)
+    return x + evaluate(parts["mlp"], evaluate(parts["ln_2"], x))
 
 
-def run_block(block: Block, x: Tensor, cache: KVCache, layer: int, batch: RowBatch) -> Tensor:
-    """x (1, T, d) → (1, T, d), as Block.forward, with attention over the cache."""
-    attended = attend(block.attn, block.attn.c_attn(block.ln_1(x)), cache, layer, batch)
-    x = x + block.attn.c_proj(attended)
-    return x + block.mlp(block.ln_2(x))
-
-
-def attend(attention: Attention, qkv: Tensor, cache: KVCache, layer: int,
-           batch: RowBatch) -> Tensor:
-    """Queries, keys and values (1, T, (h + 2 kv) n) → the attention over the cache (1, T, h n)."""
+def attend(attention: Attention, qkv: Array, cache: KVCache, layer: int,
+           batch: RowBatch) -> Array:
+    """Queries, keys and values (T, (h + 2 kv) n) → the attention over the cache (T, h n)."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
-    qkv = attention.turn(qkv, batch.positions)          # keys are turned before they are kept
-    rows = qkv.data.reshape(qkv.shape[1], heads + 2 * kv_heads, -1)
-    q, k, v = np.split(rows, [heads, heads + kv_heads], axis=1)
-    out = cache.attend(layer, batch, q, k, v)
-    return Tensor(out.reshape(1, len(out), -1))
+    if attention.rotary is not None:                    # keys are turned before they are kept
+        qkv = attention.turn(Tensor(qkv[None]), batch.positions[None]).data
+    rows = qkv.reshape(len(batch.positions), heads + 2 * kv_heads, -1)
+    q, k, v = rows[:, :heads], rows[:, heads:heads + kv_heads], rows[:, heads + kv_heads:]
+    return cache.attend(layer, batch, q, k, v).reshape(len(rows), -1)
+
+
+def head(model: GPT, x: Array, batch: RowBatch, last_only: bool = True) -> Tensor:
+    """x (T, d) → logits (S, V) of each row's last token, or of all tokens (T, V)."""
+    if last_only and len(batch.rows) < len(x):
+        x = x[batch.last]
+    return Tensor(evaluate_head(model, x))

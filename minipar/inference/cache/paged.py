@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...backend import Array, is_host, record_allocation
+from ...backend import Array, asarray_like, is_host, record_allocation
 from ...nn import GPT
-from .paged_attention import paged_attention
+from .paged_attention import gather_from, paged_attention
 from .rows import RowBatch
 
 Pairs = Sequence[tuple[int, int]]
@@ -71,7 +71,7 @@ class PagedKVCache:
                 if is_host(target) and not is_host(content):
                     content = content.get()
                 elif is_host(content) and not is_host(target):
-                    content = np.asarray(content, like=target)
+                    content = asarray_like(content, target)
                 target[:, :, new] = content
 
     def _grow_host(self, num_blocks: int) -> None:
@@ -84,6 +84,6 @@ class PagedKVCache:
     def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
         keys, values = self.data[0, layer], self.data[1, layer]
-        for cache, new in ((keys, k), (values, v)):
-            cache.reshape(-1, *cache.shape[2:])[batch.slots] = new
-        return paged_attention(q, keys, values, batch)[0]
+        shape = (-1, *keys.shape[2:])                       # slots, whatever their block
+        keys.reshape(shape)[batch.slots], values.reshape(shape)[batch.slots] = k, v
+        return paged_attention(q, gather_from(keys, values), self.block_size, batch)

@@ -15,15 +15,18 @@ Kwon et al. 2023, section 4.1; Milakov & Gimelshein 2018 (online softmax).
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from ...autograd.ops.attention import MASKED
-from ...backend import Array
-from .rows import RowBatch
+from ...backend import Array, asarray_like
+from .rows import Group, RowBatch
 
 TILE = 256          # keys of each sequence that are gathered at a time, at least one block
+
+Gather = Callable[[Array], tuple[Array, Array]]     # blocks (S, m) → keys and values of these
 
 
 class Partial(NamedTuple):
@@ -34,79 +37,83 @@ class Partial(NamedTuple):
     sum: Array
 
 
-def gathered_attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """Attention of the last queries of one sequence: q (t, h, n) over k, v (length, kv heads, n).
+def gathered_attention(q: Array, k: Array, v: Array) -> Array:
+    """Attention (t, h, n) of the last queries of one sequence: q (t, h, n).
 
-    Query i sees the keys up to length - t + i.  Returns out (t, h, n) and the logarithm of each
-    softmax's denominator (t, h).
+    Query i sees the keys up to length - t + i of k, v (length, kv heads, n).
     """
     (t, heads, n), (length, kv_heads, _) = q.shape, k.shape
-    k, v = (np.repeat(each, heads // kv_heads, axis=1) for each in (k, v))
-    scores = np.einsum("thn,lhn->thl", q, k) / math.sqrt(n)
-    visible = np.arange(length) <= length - t + np.arange(t)[:, None]
-    scores = np.where(visible[:, None], scores, -np.inf)
-    maximum = np.max(scores, axis=-1, keepdims=True)
-    weights = np.exp(scores - maximum)
-    total = np.sum(weights, axis=-1, keepdims=True)
-    return np.einsum("thl,lhn->thn", weights / total, v), (np.log(total) + maximum)[..., 0]
+    q = q.reshape(t, kv_heads, -1, n).transpose(1, 2, 0, 3)             # (kv heads, group, t, n)
+    scores = q @ k.transpose(1, 2, 0)[:, None]
+    scores *= 1 / math.sqrt(n)
+    if t > 1:
+        hidden = np.arange(length) > length - t + np.arange(t)[:, None]
+        scores = np.where(asarray_like(hidden, q), -np.inf, scores)
+    scores -= scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores, out=scores)
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return (weights @ v.transpose(1, 0, 2)[:, None]).transpose(2, 0, 1, 3).reshape(t, heads, n)
 
 
-def paged_attention(q: Array, k_cache: Array, v_cache: Array, batch: RowBatch,
-                    tile: int = TILE) -> tuple[Array, Array]:
-    """Attention of the tokens of `batch` (T, h, n) over caches (blocks, block size, kv heads, n).
+def paged_attention(q: Array, gather: Gather, block_size: int, batch: RowBatch, tile: int = TILE,
+                    lse: Array | None = None) -> Array:
+    """Attention (T, h, n) of the tokens of `batch`, whose queries are q (T, h, n).
 
-    The keys and values of these tokens must be in the cache already.  Returns out (T, h, n) and
-    the logarithm of each softmax's denominator (T, h).
+    `gather(blocks)` is a copy of the keys and values of blocks (S, m), each (S, m · block size,
+    kv heads, n); those of these tokens must be there already.  The logarithm of each softmax's
+    denominator is written to `lse` (T, h), if given.
     """
-    out = np.empty_like(q)
-    lse = np.empty_like(q, shape=q.shape[:2])
-    kv_heads, n = k_cache.shape[2:]
-    for members, tokens in batch.groups:
-        num_seqs, num_queries = tokens.shape
-        grouped = q[tokens].reshape(num_seqs, num_queries, kv_heads, -1, n)
-        grouped = grouped.transpose(0, 2, 3, 1, 4).reshape(num_seqs, kv_heads, -1, n)
-        lengths = batch.lengths[members]
-        limits = lengths[:, None] - num_queries + 1 + np.arange(num_queries)    # keys seen: (S, t)
-        found = _attend_tiles(grouped / math.sqrt(n), k_cache, v_cache, batch.tables[members],
-                              lengths, limits, tile)
-        shape = (num_seqs, kv_heads, -1, num_queries)
-        result = (found.out / found.sum).reshape(*shape, n).transpose(0, 3, 1, 2, 4)
-        denominator = (np.log(found.sum) + found.maximum).reshape(shape).transpose(0, 3, 1, 2)
-        out[tokens] = result.reshape(num_seqs, num_queries, -1, n)
-        lse[tokens] = denominator.reshape(num_seqs, num_queries, -1)
-    return out, lse
+    q = q * (1 / math.sqrt(q.shape[2]))
+    out = q                                 # results take the place of queries, group by group
+    for group in batch.groups:
+        found = _attend_group(q[group.tokens], gather, block_size, group, tile)
+        out[group.tokens] = _by_token(found.out / found.sum, group)
+        if lse is not None:
+            lse[group.tokens] = _by_token(np.log(found.sum) + found.maximum, group)[..., 0]
+    return out
 
 
-def _attend_tiles(q: Array, k_cache: Array, v_cache: Array, tables: np.ndarray,
-                  lengths: np.ndarray, limits: np.ndarray, tile: int) -> Partial:
-    """Attention of q (S, kv heads, group · t, n) over all blocks of the tables, tile by tile."""
-    block_size = k_cache.shape[1]
-    num_blocks = max(1, tile // block_size)
-    longest = -(-int(lengths.max()) // block_size)
+def gather_from(k_cache: Array, v_cache: Array) -> Gather:
+    """What gathers blocks of caches (blocks, block size, kv heads, n)."""
+    def gather(blocks: Array) -> tuple[Array, Array]:
+        shape = (len(blocks), -1, *k_cache.shape[2:])
+        return (k_cache.take(blocks, axis=0).reshape(shape),
+                v_cache.take(blocks, axis=0).reshape(shape))
+    return gather
+
+
+def _attend_group(q: Array, gather: Gather, block_size: int, group: Group, tile: int) -> Partial:
+    """Attention of q (S t, h, n) over all blocks of the group's tables, tile by tile."""
+    tile = max(1, tile // block_size) * block_size
     total: Partial | None = None
-    for first in range(0, longest, num_blocks):
-        blocks = tables[:, first:min(first + num_blocks, longest)]      # (S, blocks of the tile)
-        k, v = (cache[blocks].reshape(len(blocks), -1, *cache.shape[2:])
-                for cache in (k_cache, v_cache))                        # (S, keys, kv heads, n)
-        keys = first * block_size + np.arange(k.shape[1])
-        v[keys >= lengths[:, None]] = 0         # slots without a token may hold NaN, and 0 · NaN is
-        visible = keys < limits[..., None]                              # (S, t, keys)
-        part = _attend(q, k, v, visible)
+    for first in range(0, group.longest, tile):
+        stop = min(first + tile, group.longest)
+        k, v = gather(group.tables[:, first // block_size:-(-stop // block_size)])
+        k, v = k[:, :stop - first], v[:, :stop - first]             # (S, keys, kv heads, n)
+        hidden = None
+        if stop > group.shortest or group.num_queries > 1:
+            keys = asarray_like(np.arange(first, stop), q)
+            hidden = keys >= group.limits                           # (S, t, keys)
+            v[keys >= group.lengths] = 0        # slots without a token may hold NaN, and 0 · NaN is
+        part = attend(_by_head(q, group, k.shape[2]), k, v, hidden)
         total = part if total is None else merge(total, part)
     assert total is not None
     return total
 
 
-def _attend(q: Array, k: Array, v: Array, visible: np.ndarray) -> Partial:
-    """Attention over one tile, for each sequence: k, v (S, keys, kv heads, n)."""
-    scores = q @ k.transpose(0, 2, 3, 1)                                # (S, kv, group · t, keys)
-    by_query = scores.reshape(*scores.shape[:2], -1, *visible.shape[1:])
-    by_query = np.where(visible[:, None, None], by_query, MASKED)       # also instead of NaN
-    scores = by_query.reshape(scores.shape)
-    maximum = np.max(scores, axis=-1, keepdims=True)
-    weights = np.exp(scores - maximum)
-    return Partial(weights @ v.transpose(0, 2, 1, 3), maximum,
-                   np.sum(weights, axis=-1, keepdims=True))
+def attend(q: Array, k: Array, v: Array, hidden: Array | None) -> Partial:
+    """Attention of q (S, kv heads, group t, n) over one tile: k, v (S, keys, kv heads, n).
+
+    `hidden` (S, t, keys) is true where a query must not see a key; None: all see all.
+    """
+    scores = q @ k.transpose(0, 2, 3, 1)                            # (S, kv heads, group t, keys)
+    if hidden is not None:
+        by_query = scores.reshape(*scores.shape[:2], -1, *hidden.shape[1:])
+        scores = np.where(hidden[:, None, None], MASKED, by_query).reshape(scores.shape)
+    maximum = scores.max(axis=-1, keepdims=True)
+    scores -= maximum
+    weights = np.exp(scores, out=scores)
+    return Partial(weights @ v.transpose(0, 2, 1, 3), maximum, weights.sum(axis=-1, keepdims=True))
 
 
 def merge(a: Partial, b: Partial) -> Partial:
@@ -114,3 +121,20 @@ def merge(a: Partial, b: Partial) -> Partial:
     maximum = np.maximum(a.maximum, b.maximum)
     scale_a, scale_b = np.exp(a.maximum - maximum), np.exp(b.maximum - maximum)
     return Partial(a.out * scale_a + b.out * scale_b, maximum, a.sum * scale_a + b.sum * scale_b)
+
+
+def _by_head(q: Array, group: Group, kv_heads: int) -> Array:
+    """q (S t, h, n) → (S, kv heads, group t, n): the queries of each head of keys."""
+    if group.num_queries == 1:                                      # the same order
+        return q.reshape(group.num_rows, kv_heads, -1, q.shape[2])
+    q = q.reshape(group.num_rows, group.num_queries, kv_heads, -1, q.shape[2])
+    return q.transpose(0, 2, 3, 1, 4).reshape(group.num_rows, kv_heads, -1, q.shape[4])
+
+
+def _by_token(values: Array, group: Group) -> Array:
+    """(S, kv heads, group t, m) → (S t, h, m): the inverse of `_by_head`."""
+    rows, kv_heads, queries, width = values.shape
+    if group.num_queries == 1:
+        return values.reshape(rows, kv_heads * queries, width)
+    values = values.reshape(rows, kv_heads, -1, group.num_queries, width)
+    return values.transpose(0, 3, 1, 2, 4).reshape(rows * group.num_queries, -1, width)

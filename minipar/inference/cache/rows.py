@@ -5,15 +5,18 @@
     positions   0  1  2                    18                       6
     slots       table_A[0]·B + 0, 1, 2     table_B[18 div B]·B + …  …
 
-Everything but attention treats these tokens as one batch of 1 × T, whatever sequence they are of.
+Everything but attention treats these tokens as one batch of T rows, whatever sequence they are of.
+Attention is computed for all rows of equally many tokens at once: they are a group.
 Yu et al. 2022 (Orca), section 4.2: selective batching.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+
+from ...backend import Array, asarray_like
 
 
 class Row(NamedTuple):
@@ -24,38 +27,70 @@ class Row(NamedTuple):
     table: Sequence[int]
 
 
-@dataclass
+class Group(NamedTuple):
+    """S rows of t tokens each; arrays on the device, but for `longest` and `shortest`."""
+
+    num_rows: int               # S
+    num_queries: int            # t
+    tokens: Array | slice       # (S t,) their numbers among all T; or all of them
+    tables: Array               # (S, longest table), 0 behind the end of a table
+    lengths: Array              # (S, 1) tokens of each sequence, those of this step included
+    limits: Array               # (S, t, 1) keys that each query sees
+    longest: int                # of the lengths
+    shortest: int
+
+
 class RowBatch:
-    """Rows end to end.  S sequences, T tokens in all; the arrays are on the host."""
+    """Rows end to end, S rows and T tokens in all; arrays on the device of `like`.
 
-    ids: np.ndarray             # (1, T)
-    positions: np.ndarray       # (1, T)
-    slots: np.ndarray           # (T,) of the pool: block · block_size + slot in the block
-    tables: np.ndarray          # (S, longest table), 0 behind the end of a table
-    lengths: np.ndarray         # (S,) tokens of each sequence, those of this step included
-    num_queries: np.ndarray     # (S,) tokens of this step
-    groups: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    Each array is made when it is first asked for, and serves all layers.
+    """
 
-    @property
-    def last(self) -> np.ndarray:
+    def __init__(self, rows: Sequence[Row], block_size: int, like: Array | None = None):
+        self.rows, self.block_size, self.like = rows, block_size, like
+        self.ids = self._array([token for row in rows for token in row.tokens])             # (T,)
+        self.positions = np.array([i for row in rows for i in span(row)])       # (T,) on the host
+        self.longest = max(row.start + len(row.tokens) for row in rows)         # sequence, tokens
+
+    def _array(self, values: list | np.ndarray) -> Array:
+        made = np.asarray(values, np.int64)
+        return made if self.like is None else asarray_like(made, self.like)
+
+    @cached_property
+    def slots(self) -> Array:
+        """(T,): where each token is in the pool, block · block_size + slot in the block."""
+        size = self.block_size
+        return self._array([row.table[i // size] * size + i % size
+                            for row in self.rows for i in span(row)])
+
+    @cached_property
+    def last(self) -> Array:
         """(S,): the number of each row's last token among all T."""
-        return np.cumsum(self.num_queries) - 1
+        return self._array(np.cumsum([len(row.tokens) for row in self.rows]) - 1)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The rows by their number of tokens."""
+        by_count: dict[int, list[tuple[Row, int]]] = {}     # each row with its first token's number
+        first = 0
+        for row in self.rows:
+            by_count.setdefault(len(row.tokens), []).append((row, first))
+            first += len(row.tokens)
+        return [self._group(members, count) for count, members in by_count.items()]
+
+    def _group(self, members: list[tuple[Row, int]], count: int) -> Group:
+        """The rows of `count` tokens."""
+        lengths = [row.start + count for row, _ in members]
+        longest_table = max(len(row.table) for row, _ in members)
+        tables = [[*row.table, *[0] * (longest_table - len(row.table))] for row, _ in members]
+        tokens = slice(None) if len(members) == len(self.rows) else self._array(
+            [token for _, first in members for token in range(first, first + count)])
+        limits = np.array(lengths)[:, None, None] + np.arange(1 - count, 1)[:, None]
+        return Group(len(members), count, tokens, self._array(tables),
+                     self._array([[n] for n in lengths]), self._array(limits), max(lengths),
+                     min(lengths))
 
 
-def lay_out(rows: Sequence[Row], block_size: int) -> RowBatch:
-    """The rows, end to end.  Rows with equally many tokens form a group, computed together."""
-    counts = np.array([len(row.tokens) for row in rows])
-    starts = np.array([row.start for row in rows])
-    tables = np.zeros((len(rows), max(len(row.table) for row in rows)), np.int64)
-    for i, row in enumerate(rows):
-        tables[i, :len(row.table)] = row.table
-    firsts = np.cumsum(counts) - counts                         # of each row, among all tokens
-    owner = np.repeat(np.arange(len(rows)), counts)             # (T,): the row of each token
-    positions = np.arange(counts.sum()) - (firsts - starts)[owner]
-    slots = tables[owner, positions // block_size] * block_size + positions % block_size
-    groups = []
-    for count in np.unique(counts):
-        members = np.flatnonzero(counts == count)
-        groups.append((members, firsts[members][:, None] + np.arange(count)))
-    ids = np.array([token for row in rows for token in row.tokens], np.int64)
-    return RowBatch(ids[None], positions[None], slots, tables, starts + counts, counts, groups)
+def span(row: Row) -> range:
+    """The positions of a row's tokens."""
+    return range(row.start, row.start + len(row.tokens))

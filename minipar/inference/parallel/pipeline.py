@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd import Tensor, no_grad
+from ...autograd import no_grad
 from ...comm import Communicator
 from ...comm import Request as Message
 from ...nn import GPT
 from ...parallel.pipeline.stages import Staged
-from ..cache import KVSizes, PagedKVCache, RowBatch, lay_out
+from ..cache import KVSizes, PagedKVCache, RowBatch
 from ..cache.decode import check_context, embed, head, run_blocks
 from ..engine import Engine, Generation, TokenEvent
 from ..runner import NewToken, Work, draw_tokens
@@ -51,14 +51,14 @@ class Stage:
                             num_host_blocks=config.num_blocks)
 
     def run(self, x: Any, cache: PagedKVCache, batch: RowBatch) -> np.ndarray:
-        """Activations (1, T, d) of the stage before → this stage's; of the last one logits (S, V).
+        """Activations (T, d) of the stage before → this stage's; of the last one logits (S, V).
 
         The first stage takes None.
         """
         with no_grad():
-            h = embed(self.model, batch) if self.is_first else Tensor(x)
+            h = embed(self.model, batch) if self.is_first else x
             h = run_blocks(self.blocks, h, cache, batch)
-            return head(self.model, h, batch).data if self.is_last else h.data
+            return head(self.model, h, batch).data if self.is_last else h
 
 
 class Group:
@@ -85,12 +85,12 @@ class Group:
             return
         pp, stage = self.stage.pp, self.stage
         self.work = work = self.engine.begin_step()
-        batch = lay_out(work.rows, self.cache.block_size)
+        batch = RowBatch(work.rows, self.cache.block_size, self.cache.data)
         check_context(stage.model, batch)
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         x = None
         if not stage.is_first:
-            x = np.empty_like(stage.like, shape=(*batch.ids.shape, stage.model.config.width))
+            x = np.empty_like(stage.like, shape=(len(batch.ids), stage.model.config.width))
             pp.recv(x, pp.rank - 1, tag=self.number)
         out = stage.run(x, self.cache, batch)
         for message in self.sends:                  # of the step before: received long ago

@@ -1,0 +1,109 @@
+"""Layers evaluated on plain arrays: the forward of training, without what a graph needs.
+
+At one token a step, a layer's arithmetic takes microseconds, and so do a Tensor and a call of a
+Function around it.  Here each plain layer is one function of arrays.  Every other layer (quantized,
+sparse, tensor-parallel, with transformed parameters) is called as it is, and so are all of them
+where a meter or a hook is to see each operation.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...autograd import Tensor, is_observed
+from ...backend import Array, check_ids
+from ...nn import Embedding, LayerNorm, Linear, Module, RMSNorm
+from ...nn.gpt import GPT, FeedForward, GatedFeedForward
+
+
+def evaluate(layer: Module, x: Array) -> Array:
+    """The output of `layer` for the array x, inside no_grad()."""
+    own, function = layer.__dict__, PLAIN.get(type(layer))
+    if function is None or own["_transforms"] or "forward" in own or is_observed():
+        return layer(Tensor(x) if x.dtype.kind == "f" else x).data
+    return function(own, x)
+
+
+def evaluate_head(model: GPT, x: Array) -> Array:
+    """x (T, d) → logits (T, V), as GPT.head."""
+    if type(model) is not GPT or "head" in model.__dict__ or is_observed():
+        return model.head(Tensor(x)).data
+    parts = model._modules
+    x = evaluate(parts["ln_f"], x)
+    if not model.config.tied:
+        return evaluate(parts["lm_head"], x)
+    return x @ parts["wte"].weight.data.T
+
+
+# ---- the plain layers: `own` are the attributes of the layer
+
+def _linear(own: dict, x: Array) -> Array:
+    y = x @ own["_parameters"]["weight"].data
+    if own["has_bias"]:
+        y += own["_parameters"]["bias"].data
+    return y
+
+
+def _embedding(own: dict, ids: Array) -> Array:
+    table = own["_parameters"]["weight"].data
+    check_ids(ids, len(table), "ids")
+    return table.take(ids, axis=0)
+
+
+def _layer_norm(own: dict, x: Array) -> Array:
+    width, parameters = x.shape[-1], own["_parameters"]
+    y = x - x.sum(axis=-1, keepdims=True) / width
+    variance = (y * y).sum(axis=-1, keepdims=True) / width
+    y /= np.sqrt(variance + own["epsilon"])
+    y *= parameters["weight"].data
+    y += parameters["bias"].data
+    return y
+
+
+def _rms_norm(own: dict, x: Array) -> Array:
+    scale = np.sqrt((x * x).sum(axis=-1, keepdims=True) / x.shape[-1] + own["epsilon"])
+    y = x / scale
+    y *= own["_parameters"]["weight"].data
+    return y
+
+
+def _feed_forward(own: dict, x: Array) -> Array:
+    parts = own["_modules"]
+    return evaluate(parts["c_proj"], gelu(evaluate(parts["c_fc"], x)))
+
+
+def _gated_feed_forward(own: dict, x: Array) -> Array:
+    parts = own["_modules"]
+    gated = silu(evaluate(parts["c_gate"], x))
+    gated *= evaluate(parts["c_fc"], x)
+    return evaluate(parts["c_proj"], gated)
+
+
+def gelu(x: Array) -> Array:
+    """x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, in place of x."""
+    a = math.sqrt(2 / math.pi)
+    p = x * x
+    p *= 0.044715 * a
+    p += a
+    p *= x
+    np.tanh(p, out=p)
+    p += 1
+    p *= 0.5
+    x *= p
+    return x
+
+
+def silu(x: Array) -> Array:
+    """x / (1 + e⁻ˣ) = x (1 + tanh(x/2)) / 2, in place of x."""
+    p = x * 0.5
+    np.tanh(p, out=p)
+    p += 1
+    p *= 0.5
+    x *= p
+    return x
+
+
+PLAIN: dict[type[Module], Callable[[dict, Array], Array]] = {
+    Linear: _linear, Embedding: _embedding, LayerNorm: _layer_norm, RMSNorm: _rms_norm,
+    FeedForward: _feed_forward, GatedFeedForward: _gated_feed_forward}
