@@ -34,7 +34,7 @@ def decode(model: GPT, cache: KVCache, tables: list[list[int]], prompts: list[li
 
 
 def differing(found: list, expected: list) -> int:
-    """How many tokens of two lists of answers differ."""
+    """The number of tokens in which two lists of answers differ."""
     return sum(int(np.sum(np.array(a) != np.array(b)))
                for a, b in zip(found, expected, strict=True))
 

@@ -1,4 +1,4 @@
-"""Where arrays that live long are made, and who is told of memory.
+"""Allocation of arrays that live long, and the observer that is told of memory.
 
     zeros = allocate_zeros("gradients", like=data)      the strategy, the optimizer, the slab
         │ `allocating_with`: a file, or the host beside a GPU, instead of NumPy

@@ -1,4 +1,4 @@
-"""What `minipar bench` measures, against PyTorch and hand-written NumPy.
+"""Measurements of `minipar bench`, against PyTorch and hand-written NumPy.
 
     runner                                          every measurement by name, each in a new process
     timing                                          rows, interleaved steps, medians

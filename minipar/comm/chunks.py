@@ -1,4 +1,4 @@
-"""How collectives cut a total among ranks, and an array into pieces."""
+"""The cuts that collectives make: a total among ranks, and an array into pieces."""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -73,7 +73,7 @@ def writer(arrays: Arrays, dtype: str | None = None, metadata: Mapping[str, str]
 
 def model_files(arrays: Arrays, dtype: str | None = None, largest: int = LARGEST_FILE
                 ) -> dict[str, Callable[[BinaryIO], Any]]:
-    """What to write for a model, by file name: one file, or several of `largest` bytes, an index.
+    """The contents of a model's files, by name: one file, or several of `largest` bytes, an index.
 
     An array is never divided, so one that is larger has a file of its own.
     """

@@ -48,7 +48,7 @@ def nearest_by_adder(size: Array, scale: Array, mantissa_bits: int) -> Array:
 
 
 def count_by_adder(size: Array, scale: Array, e_min: int, mantissa_bits: int) -> Array:
-    """How many numbers, spaced as in `nearest_by_adder`, are above 0 and at most the nearest.
+    """The number of positive numbers, spaced as in `nearest_by_adder`, up to the nearest one.
 
     The last bits of x + c count multiples of the spacing.  Each step of E adds 2^mantissa_bits
     numbers, and E - e_min is the difference of two exponents.  Overwrites `scale`.

@@ -1,4 +1,4 @@
-"""Which formats a module computes in: a precision each, and presets for whole models.
+"""The formats that a module computes in: a precision each, and presets for whole models.
 
     "bf16"   every module computes in bfloat16
     "fp8"    linear layers multiply in 8 bits, the rest computes in bfloat16

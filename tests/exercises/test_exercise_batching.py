@@ -25,7 +25,7 @@ def run_step(scheduler: Scheduler) -> Step:
 
 
 def computed(step: Step) -> list[tuple[str, int, int]]:
-    """Who computes how many tokens, from which on."""
+    """The requests that compute: their first position and number of tokens."""
     return [(each.request.name, each.start, each.num_tokens) for each in step.scheduled]
 
 

@@ -1,1 +1,1 @@
-"""What is measured on real MPI ranks of one machine, nearly always two."""
+"""Measurements on real MPI ranks of one machine, nearly always two."""

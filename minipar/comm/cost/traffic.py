@@ -1,4 +1,4 @@
-"""How many bytes each axis of a mesh sends over each link, counted from a trace.
+"""The bytes that each axis of a mesh sends over each link, counted from a trace.
 
     traffic = bytes_by_axis(trace, mesh)        {"tp": {(0, 1): 4096, (1, 0): 4096}, "dp": …}
 

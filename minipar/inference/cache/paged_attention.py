@@ -74,7 +74,7 @@ def paged_attention(q: Array, gather: Gather, block_size: int, batch: RowBatch, 
 
 
 def gather_from(k_cache: Array, v_cache: Array) -> Gather:
-    """What gathers blocks of caches (blocks, block size, kv heads, n)."""
+    """A function that gathers blocks of caches (blocks, block size, kv heads, n)."""
     def gather(blocks: Array) -> tuple[Array, Array]:
         shape = (len(blocks), -1, *k_cache.shape[2:])
         return (k_cache.take(blocks, axis=0).reshape(shape),

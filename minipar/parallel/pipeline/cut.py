@@ -1,4 +1,4 @@
-"""Where to cut a chain of parts into stages.
+"""Places to cut a chain of parts into stages.
 
     embed │ h.0 │ h.1 │ h.2 │ h.3 │ head          weights    8  4  4  4  4  9
     ──── stage 0 ────┼──── stage 1 ─────          [3]: a new stage begins at part 3, 16 | 17
