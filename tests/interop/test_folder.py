@@ -50,6 +50,21 @@ def test_logits_and_hidden_states_are_those_recorded(name):
     assert np.max(np.abs(model(expected["ids"]).data - expected["logits"])) < 1e-12
 
 
+def turned(arrays):
+    """The same with a square matrix transposed, which has the right shape."""
+    key = "transformer.h.1.attn.c_proj.weight"
+    return arrays | {key: arrays[key].T}
+
+
+@pytest.mark.parametrize("arrays, config, least, most", [
+    (turned, {}, 1, 10), (None, {"layer_norm_epsilon": 1e-6}, 1e-4, 1e-3),
+    (None, {"layer_norm_epsilon": 1.01e-5}, 1e-7, 1e-4)])
+def test_mistakes_that_give_plausible_numbers_are_seen(folder, arrays, config, least, most):
+    expected = np.load(DATA / "gpt2" / "expected.npz")
+    wrong = read_model(folder("gpt2", arrays, **config), np.float64)
+    assert least < np.max(np.abs(wrong(expected["ids"]).data - expected["logits"])) < most
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_written_as_it_was_read(name, tmp_path):
     source = open_pretrained(DATA / name)
