@@ -205,8 +205,7 @@ def merge(parts: list[int], joined: Mapping[tuple[int, int], tuple[int, int]]) -
         offer(left)
     while waiting:
         rank, left, token, right = heappop(waiting)
-        if tokens[left] is None or after[left] != right or \
-                joined.get((tokens[left], tokens[right])) != (rank, token):
+        if after[left] != right or joined.get((tokens[left], tokens[right])) != (rank, token):
             continue                    # one of the two has been joined with another one
         tokens[left], tokens[right] = token, None
         after[left] = after[right]
