@@ -1,8 +1,9 @@
 """Lesson 26. Paged inference: why does a cache of keys and values have pages?
 
 A model that generates keeps the keys and values of all tokens so far, so that a step computes only
-the new one.  The length of an answer is not known before it ends.  One stretch of memory for each sequence must
-therefore be as long as the longest answer, and most of it stays empty.  A paged cache is cut into
+the new one.  The length of an answer is not known before it ends.  One stretch of memory for each
+sequence must therefore be as long as the longest answer: most of it stays empty.  A paged cache is
+cut into
 blocks of B tokens, and each sequence has a table of its blocks, as a process has of its pages:
 
     table of A  [0, 3]      block   0 │ 1 │ 2 │ 3 │ 4       token i is in slot i mod B
