@@ -47,7 +47,8 @@ def conjugate(forward: Callable, backward: Callable, name: str = "Collective",
 
             @staticmethod
             def backward(ctx, g):
-                return [lambda: back(ctx.comm, g, **ctx.options)]
+                comm, options = ctx.comm, ctx.options       # no pullback keeps the context
+                return [lambda: back(comm, g, **options)]
         Collective.__name__ = name      # as it appears in error messages
         return Collective
     return operation(forward, backward, name), operation(backward, forward, conjugate_name)
