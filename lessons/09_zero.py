@@ -41,23 +41,43 @@ STRATEGIES = {
 KEPT = {"DDP": (16, 0), "ZeRO-1": (8, 8), "ZeRO-2": (4, 12), "ZeRO-3": (0, 16)}
 PAPER = {"DDP": (16, 0), "ZeRO-1": (4, 12), "ZeRO-2": (2, 14), "ZeRO-3": (0, 16)}
 LARGE, MANY = 7.5e9, 64         # parameters and ranks of the paper's figure 1
+Steps = dict[str, Step]
 
 
 def passing(name: str, step: Step) -> int:
     """Bytes allocated only during a step: ZeRO-2's largest bucket, ZeRO-3's largest layer."""
     if name == "ZeRO-2":
-        return max(4 * (run.stop - run.start) for run in step.strategy.buckets)
+        return max(4 * (bucket.stop - bucket.start) for bucket in step.strategy.buckets)
     layers = [part for _, part in step.strategy.model.named_modules() if isinstance(part, Linear)]
     return 4 * max(layer.num_parameters() for layer in layers) if name == "ZeRO-3" else 0
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    p, psi = comm.size, GPT(CONFIG).num_parameters()
+    psi = GPT(CONFIG).num_parameters()
     steps = {name: observe(comm, CONFIG, make) for name, make in STRATEGIES.items()}
     in_parts = {name: observe(comm, CONFIG, make, M, num_timed=0).sent
                 for name, make in STRATEGIES.items()}
+    show_kept(lesson, comm, steps, psi)
+    lesson.say("During a step ZeRO-2 needs the whole gradient of a bucket until it is reduced, and "
+               "ZeRO-3 the whole weights of a layer while it uses them. On this rank:")
+    lesson.table([Row(f"{name}: peak − kept", passing(name, step), step.peak - step.kept, "B")
+                  for name, step in steps.items()], "peak of one step, without activations")
+    show_sent(lesson, comm.size, steps, in_parts, psi)
+    show_run(lesson, comm.size, steps, in_parts, psi)
+    draw(lesson, comm, steps, psi)
+    lesson.takeaway("Whatever all ranks replicate is stored p − 1 times too often: ZeRO shards it. "
+                    "For optimizer states that costs no extra traffic, and for gradients none as "
+                    "long as a step has one microbatch.")
+    lesson.exercises("shard_overlap", "gather_parameters", "transient_gradient_take", questions=[
+        "A ZeRO-1 that all-reduces the gradients, steps on its piece and broadcasts the updates "
+        "sends 3 Ψ. Which third was unnecessary?",
+        "Raise BUCKET_MB to 25: how do ZeRO-2's peak and its advantage over ZeRO-1 change?",
+        "In 16 bits with a 32-bit master copy (2 + 2 + 12) Ψ: which of the three is worth most?"])
 
+
+def show_kept(lesson: Lesson, comm: Communicator, steps: Steps, psi: int) -> None:
+    p = comm.size
     lesson.say(f"A GPT of Ψ = {psi:,} parameters in float32, AdamW, p = {p} ranks. Between two "
                "steps all ranks together hold:")
     lesson.table([Row(f"{name}: {same} p Ψ + {cut} Ψ", (same * p + cut) * psi,
@@ -72,10 +92,9 @@ def main(comm: Communicator) -> None:
                 [(name, formula(*KEPT[name]), formula(*PAPER[name]),
                   f"{(same + cut / MANY) * LARGE / 1e9:,.1f} GB")
                  for name, (same, cut) in PAPER.items()])
-    lesson.say("During a step ZeRO-2 needs the whole gradient of a bucket until it is reduced, and "
-               "ZeRO-3 the whole weights of a layer while it uses them. On this rank:")
-    lesson.table([Row(f"{name}: peak − kept", passing(name, step), step.peak - step.kept, "B")
-                  for name, step in steps.items()], "peak of one step, without activations")
+
+
+def show_sent(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], psi: int) -> None:
     rows = []
     for name, step in steps.items():
         for m, sent in ((1, step.sent), (M, in_parts[name])):
@@ -90,31 +109,31 @@ def main(comm: Communicator) -> None:
                "whole gradient, so it reduces after each microbatch and sends (m + 1) Ψ. ZeRO-3 "
                "also gathers for each: up to 3 m Ψ. (Less here, since backward does not use "
                "embeddings and biases again.)")
+
+
+def show_run(lesson: Lesson, p: int, steps: Steps, in_parts: dict[str, int], psi: int) -> None:
     lesson.grid(["in this run, bytes on a rank", "kept", "peak"],
                 [(name, *(in_psi(count / psi) for count in (step.kept, step.peak)))
                  for name, step in steps.items()])
     lesson.grid(["in this run, elements sent by a rank", "m = 1", f"m = {M}",
                  f"ms a step, {lesson.clock}", "÷ DDP"],
-                [(name, *(in_psi(count / 4 / p / psi) for count in (step.sent, in_parts[name])),
+                [(name, *(in_psi(count / 4 / p / psi)
+                          for count in (step.sent, in_parts[name])),
                   f"{1e3 * step.seconds:.2f}", f"{step.seconds / steps['DDP'].seconds:.2f}")
                  for name, step in steps.items()])
     lesson.say("ZeRO-1 and 2 may cost time: half of the all-reduce, the all-gather, comes after "
                "the optimizer's step, where no backward hides it.")
+
+
+def draw(lesson: Lesson, comm: Communicator, steps: Steps, psi: int) -> None:
     passes = {"ZeRO-2": "a bucket", "ZeRO-3": "a layer"}
     pictures = [step.memory._replace(title=name, predicted=(
-        (same + cut / p) * psi + passing(name, step), formula(same, cut, passes.get(name, ""))))
+        (same + cut / comm.size) * psi + passing(name, step),
+        formula(same, cut, passes.get(name, ""))))
         for (name, step), (same, cut) in zip(steps.items(), KEPT.values())]
     lesson.picture(lambda path: draw_memory_timeline(
-        pictures, path, f"One step of a GPT on {p} ranks, rank 0, without "
+        pictures, path, f"One step of a GPT on {comm.size} ranks, rank 0, without "
                         "activations", STATES, psi))
-    lesson.takeaway("Whatever all ranks replicate is stored p − 1 times too often: ZeRO shards it. "
-                    "For optimizer states that costs no extra traffic, and for gradients none as "
-                    "long as a step has one microbatch.")
-    lesson.exercises("shard_overlap", "gather_parameters", "transient_gradient_take", questions=[
-        "A ZeRO-1 that all-reduces the gradients, steps on its piece and broadcasts the updates "
-        "sends 3 Ψ. Which third was unnecessary?",
-        "Raise BUCKET_MB to 25: how do ZeRO-2's peak and its advantage over ZeRO-1 change?",
-        "In 16 bits with a 32-bit master copy (2 + 2 + 12) Ψ: which of the three is worth most?"])
 
 
 def formula(same: int, cut: int, more: str = "") -> str:

@@ -3,7 +3,7 @@
 A model that generates keeps the keys and values of all tokens so far, so that a step computes only
 the new one.  The length of an answer is not known before it ends.  One stretch of memory for each
 sequence must therefore be as long as the longest answer: most of it stays empty.  A paged cache is
-cut into blocks of B tokens.  Each sequence has a table of its blocks, as a process has of its pages:
+cut into blocks of B tokens.  Each sequence has a table of its blocks, as a process has of pages:
 
     table of A  [0, 3]      block   0 │ 1 │ 2 │ 3 │ 4       token i is in slot i mod B
     table of B  [1, 2]              A   B   B   A   free    of block table[i div B]
