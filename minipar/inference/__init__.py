@@ -7,6 +7,7 @@
     engine.py     submit, step, stream, cancel
     metrics.py    times of requests, waste, hits, preemptions
     generate.py   one prompt, without an engine
+    compressed.py weights and cache of fewer bits: bytes and errors
 
 Read them in this order; each folder says its own.  Kwon et al. 2023 (vLLM) is the paper.
 """

@@ -66,14 +66,18 @@ class Runner(Protocol):
 
 
 class ModelRunner:
-    """Runs a GPT in this process, with a paged cache on the model's device."""
+    """Runs a GPT in this process, with a paged cache on the model's device.
 
-    def __init__(self, model: GPT, num_blocks: int, block_size: int):
-        self.model, sizes = model, KVSizes.of(model)
-        like = model.slabs[0].data
-        self.cache = PagedKVCache(sizes, num_blocks, block_size, like, num_host_blocks=num_blocks)
+    `kind` of cache: PagedKVCache, or QuantizedKVCache.
+    """
+
+    def __init__(self, model: GPT, num_blocks: int, block_size: int,
+                 kind: type[PagedKVCache] = PagedKVCache):
+        self.model, like = model, model.slabs[0].data
+        self.cache = kind(KVSizes.of(model), num_blocks, block_size, like,
+                          num_host_blocks=num_blocks)
         self.context, self.vocab_size = model.config.context, model.config.vocab_size
-        self.bytes_per_block = block_size * sizes.bytes_per_token(like.dtype.itemsize)
+        self.bytes_per_block = self.cache.num_bytes // num_blocks
 
     def run(self, work: Work) -> list[NewToken]:
         """Carry out one step; return a token for each of its draws."""

@@ -74,7 +74,7 @@ class Rotary(Function):
 def turn(x: Array, cos: Array, sin: Array, num_heads: int) -> Array:
     """A copy of x (batch, time, heads · n) whose first heads are turned."""
     half = cos.shape[-1]
-    y = np.array(x, copy=True, order="C")
+    y = x.copy()
     width = 2 * half * num_heads
     old, new = (a[:, :, :width].reshape(*a.shape[:2], num_heads, 2, half) for a in (x, y))
     cos, sin = cos[:, :, None], sin[:, :, None]

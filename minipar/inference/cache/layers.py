@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...autograd import Tensor, is_observed
+from ...autograd import Tensor
+from ...autograd.function import is_observed
 from ...backend import Array, check_ids
 from ...nn import Embedding, LayerNorm, Linear, Module, RMSNorm
 from ...nn.gpt import GPT, FeedForward, GatedFeedForward

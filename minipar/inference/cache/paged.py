@@ -9,11 +9,12 @@ RowBatch where new keys and values go.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backend import Array, asarray_like, is_host, record_allocation
+from ...backend import Array, is_gpu, is_host, record_allocation, to_device_of, to_host
 from ...nn import GPT
 from .paged_attention import gather_from, paged_attention
 from .rows import RowBatch
@@ -42,44 +43,46 @@ class KVSizes(NamedTuple):
 
 
 class PagedKVCache:
-    """`num_blocks` blocks of keys and values on the device of `like`, of its dtype."""
+    """`num_blocks` blocks of keys and values on the device of `like`, by default of its dtype.
+
+    A slot without a token holds `empty`.  Raises TypeError for arrays without numbers.
+    """
 
     def __init__(self, sizes: KVSizes, num_blocks: int, block_size: int, like: Array,
-                 num_host_blocks: int = 0):
-        self.sizes, self.block_size = sizes, block_size
-        shape = (2, sizes.num_layers, num_blocks, block_size, sizes.num_kv_heads, sizes.head_width)
-        self.data = np.full_like(like, np.nan, shape=shape)
-        record_allocation("KV cache", self.data)
-        self.host = np.full((*shape[:2], num_host_blocks, *shape[3:]), np.nan, like.dtype)
+                 num_host_blocks: int = 0, empty: float = np.nan, dtype: Any = None):
+        if not (is_host(like) or is_gpu(like)):
+            raise TypeError("a cache of keys and values needs numbers: its bytes without any are "
+                            "KVSizes.of(model).bytes_per_token(itemsize) for each token")
+        self.sizes, self.block_size, self.like = sizes, block_size, like
+        self.num_blocks, self._num_host_blocks = num_blocks, num_host_blocks
+        self.pools: list[Pool] = []                     # moved block by block
+        self.data = self.add_pool((block_size, sizes.num_kv_heads, sizes.head_width), empty,
+                                  dtype or like.dtype)
+
+    def add_pool(self, shape: tuple[int, ...], value: float, dtype: Any) -> Array:
+        """A new array (2, layers, blocks, *shape): on the device, and another one on the host."""
+        on_device, on_host = ((2, self.sizes.num_layers, num, *shape)
+                              for num in (self.num_blocks, self._num_host_blocks))
+        device = np.full_like(self.like, value, shape=on_device, dtype=dtype)
+        record_allocation("KV cache", device)
+        self.pools.append(Pool(device, np.full(on_host, value, dtype)))
+        return device
 
     @property
     def num_bytes(self) -> int:
         """The bytes on the device."""
-        return self.data.nbytes
+        return sum(pool.device.nbytes for pool in self.pools)
 
     def apply(self, swapped_out: Pairs, swapped_in: Pairs, copied: Pairs) -> None:
         """Move blocks as a Step says, before anything is written in that step.
 
         The host's blocks become more if the step needs them.
         """
-        self._grow_host(1 + max((new for _, new in swapped_out), default=-1))
-        for pairs, source, target in ((swapped_out, self.data, self.host),
-                                      (swapped_in, self.host, self.data),
-                                      (copied, self.data, self.data)):
-            for old, new in pairs:
-                content = source[:, :, old]
-                if is_host(target) and not is_host(content):
-                    content = content.get()
-                elif is_host(content) and not is_host(target):
-                    content = asarray_like(content, target)
-                target[:, :, new] = content
-
-    def _grow_host(self, num_blocks: int) -> None:
-        missing = num_blocks - self.host.shape[2]
-        if missing > 0:
-            more = np.full_like(self.host, np.nan,
-                                shape=(*self.host.shape[:2], missing, *self.host.shape[3:]))
-            self.host = np.concatenate([self.host, more], axis=2)
+        for pool in self.pools:
+            pool.grow_host(1 + max((new for _, new in swapped_out), default=-1))
+            move(pool.device, pool.host, swapped_out)
+            move(pool.host, pool.device, swapped_in)
+            move(pool.device, pool.device, copied)
 
     def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
@@ -87,3 +90,26 @@ class PagedKVCache:
         shape = (-1, *keys.shape[2:])                       # slots, whatever their block
         keys.reshape(shape)[batch.slots], values.reshape(shape)[batch.slots] = k, v
         return paged_attention(q, gather_from(keys, values), self.block_size, batch)
+
+
+@dataclass
+class Pool:
+    """An array of blocks (2, layers, blocks, …) on the device, and one on the host."""
+
+    device: Array
+    host: np.ndarray
+
+    def grow_host(self, num_blocks: int) -> None:
+        """Make room for at least `num_blocks` blocks on the host."""
+        missing = num_blocks - self.host.shape[2]
+        if missing > 0:
+            more = np.empty_like(self.host, shape=(*self.host.shape[:2], missing,
+                                                   *self.host.shape[3:]))
+            self.host = np.concatenate([self.host, more], axis=2)
+
+
+def move(source: Array, target: Array, pairs: Pairs) -> None:
+    """Copy block `old` of `source` to block `new` of `target`, for all pairs in turn."""
+    for old, new in pairs:
+        content = source[:, :, old]
+        target[:, :, new] = to_host(content) if is_host(target) else to_device_of(content, target)

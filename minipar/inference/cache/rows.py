@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...backend import Array, asarray_like
+from ...backend import Array, asarray_like, to_host
 
 
 class Row(NamedTuple):
@@ -38,6 +38,15 @@ class Group(NamedTuple):
     limits: Array               # (S, t, 1) keys that each query sees
     longest: int                # of the lengths
     shortest: int
+
+
+class Touched(NamedTuple):
+    """The m blocks into which the T tokens of a step are written."""
+
+    blocks: Array               # (m,)
+    begins: Array               # (m,) whether its first slot is written: earlier content is void
+    owner: Array                # (T,) which of the m blocks each token belongs to
+    slot: Array                 # (T,) its slot there
 
 
 class RowBatch:
@@ -62,6 +71,16 @@ class RowBatch:
         size = self.block_size
         return self._array([row.table[i // size] * size + i % size
                             for row in self.rows for i in span(row)])
+
+    @cached_property
+    def touched(self) -> Touched:
+        """The blocks that are written."""
+        slots = to_host(self.slots)
+        blocks, owner = np.unique(slots // self.block_size, return_inverse=True)
+        slot = slots % self.block_size
+        begins = np.isin(blocks, blocks[owner[slot == 0]])
+        return Touched(self._array(blocks), self._array(begins) > 0, self._array(owner),
+                       self._array(slot))
 
     @cached_property
     def last(self) -> Array:

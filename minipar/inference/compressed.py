@@ -1,0 +1,76 @@
+"""Fewer bits for weights and cache: what they save, and what they change.
+
+    weights     read as a whole for every step: at batch 1, time and energy
+    cache       grows with every token of every request: how many run at once
+
+The weights are quantized by `compress`, the cache by `cache/quantized.py`; they combine freely.
+"""
+
+import copy
+from typing import NamedTuple
+
+import numpy as np
+
+from ..backend import to_host
+from ..compress.quantization.affine import INT4, INT8
+from ..compress.quantization.granularity import Granularity
+from ..compress.quantization.layers import QuantizedLayer
+from ..compress.quantization.post_training import quantize
+from ..nn import GPT
+from .cache import KVSizes, PagedKVCache, QuantizedKVCache, Row, forward
+
+BLOCK = 16                          # tokens
+WEIGHTS = {"float": None, "int8": (INT8, Granularity("channel")),
+           "int4": (INT4, Granularity("group", 32))}
+CACHES = {"float": PagedKVCache, "int8": QuantizedKVCache}
+
+
+class Compressed(NamedTuple):
+    """A model with fewer bits, against itself."""
+
+    weights: str
+    cache: str
+    weight_bytes: int
+    cache_bytes_per_token: float
+    error: float                    # root mean square of the change of a logit, over its deviation
+    same_token: float               # part of the positions where the likeliest token is the same
+
+
+def compare(model: GPT, ids: np.ndarray) -> list[Compressed]:
+    """All pairs of WEIGHTS and CACHES, decoding the tokens ids (t,); float and float first."""
+    found: list[Compressed] = []
+    expected: np.ndarray | None = None
+    for weights in WEIGHTS:
+        version = with_weights(model, weights)
+        for cache in CACHES:
+            kv = CACHES[cache](KVSizes.of(version), -(-len(ids) // BLOCK), BLOCK,
+                               model.slabs[0].data)
+            logits = decoded_logits(version, kv, ids)
+            expected = logits if expected is None else expected
+            change = np.sqrt(np.mean((logits - expected) ** 2)) / np.std(expected)
+            same = np.mean(logits.argmax(axis=1) == expected.argmax(axis=1))
+            found.append(Compressed(weights, cache, weight_bytes(version),
+                                    kv.num_bytes / (kv.num_blocks * BLOCK), float(change),
+                                    float(same)))
+    return found
+
+
+def with_weights(model: GPT, name: str) -> GPT:
+    """A copy of `model` whose weights have the precision of this name in WEIGHTS."""
+    changed, precision = copy.deepcopy(model), WEIGHTS[name]
+    changed.make_slabs(model.slabs[0].data)
+    return changed if precision is None else quantize(changed, *precision)
+
+
+def weight_bytes(model: GPT) -> int:
+    """The bytes of all weights, quantized or not."""
+    quantized = [m.quantized.nbytes for _, m in model.named_modules()
+                 if isinstance(m, QuantizedLayer)]
+    return sum(quantized) + sum(p.data.nbytes for p in model.parameters())
+
+
+def decoded_logits(model: GPT, cache: PagedKVCache, ids: np.ndarray) -> np.ndarray:
+    """The logits (t, V) after each of the tokens, computed one by one from the cache."""
+    table = range(cache.num_blocks)
+    return np.concatenate([to_host(forward(model, cache, [Row([int(token)], i, table)]).data)
+                           for i, token in enumerate(ids)])
