@@ -4,6 +4,7 @@
     timing                                          rows, interleaved steps, medians
     gpt, gpt2_small, mlp, small_models, memory      a training step in one process
     serve                                           many requests in one engine
+    decode                                          tokens, one by one and many together
     simulators                                      the simulated cluster, schedules of pipelines
     on_ranks/                                       training steps and collectives on MPI ranks
     baselines/                                      the same in PyTorch and in NumPy by hand

@@ -34,6 +34,7 @@ MEASUREMENTS = {
     "gpt2-small": Measurement("gpt2_small"),
     "mlp": Measurement("mlp"),
     "small-models": Measurement("small_models"),
+    "decode": Measurement("decode"),
     "deep-mlp": Measurement("on_ranks.deep_mlp", 2),
     "data-parallel": Measurement("on_ranks.data_parallel", 2),
     "data-parallel-pytorch": Measurement("on_ranks.data_parallel_pytorch", 2),

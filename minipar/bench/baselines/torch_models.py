@@ -118,3 +118,42 @@ def read_state(model: nn.Module, gradients: bool = False) -> dict[str, np.ndarra
         array = (p.grad if gradients else p.detach()).numpy()
         found[name] = array.T if p in transposed else array
     return found
+
+
+class TorchDecoder:
+    """The likeliest tokens of a TorchGPT, with a cache of keys and values (L, h, context, n)."""
+
+    def __init__(self, model: TorchGPT, config: GPTConfig):
+        self.model, size = model, config.width // config.num_heads
+        shape = config.num_layers, config.num_heads, config.context, size
+        self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
+
+    @torch.inference_mode()
+    def generate(self, prompt: list[int], num_tokens: int) -> list[int]:
+        """The tokens that follow `prompt`."""
+        new, start, tokens = torch.tensor(prompt), 0, []
+        for _ in range(num_tokens):
+            token = self.step(new, start).argmax()
+            tokens.append(int(token))
+            new, start = token[None], start + len(new)
+        return tokens
+
+    def step(self, ids, start: int):
+        """The logits (V,) after tokens `ids` (t,) from position `start` on."""
+        model = self.model
+        x = model.wte(ids) + model.wpe.weight[start:start + len(ids)]
+        for layer, block in enumerate(model.h):
+            x = x + block.attn.c_proj(self.attend(block.attn, block.ln_1(x), layer, start))
+            x = x + block.mlp(block.ln_2(x))
+        x = model.ln_f(x[-1])
+        return x @ model.wte.weight.T if model.tied else model.lm_head(x)
+
+    def attend(self, attn: Attention, x, layer: int, start: int):
+        """The attention (t, d) of new tokens, whose keys and values join the cache."""
+        stop = start + len(x)
+        q, k, v = (part.view(len(x), attn.heads, attn.size).transpose(0, 1)
+                   for part in attn.c_attn(x).chunk(3, dim=1))
+        self.keys[layer, :, start:stop], self.values[layer, :, start:stop] = k, v
+        y = F.scaled_dot_product_attention(q, self.keys[layer, :, :stop],
+                                           self.values[layer, :, :stop], is_causal=start == 0)
+        return y.transpose(0, 1).reshape(len(x), -1)
