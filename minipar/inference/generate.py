@@ -42,9 +42,9 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
             logits = logits_of_window(model, window)
         if temperature:
             gumbel = draw.gumbel(size=logits.size)  # argmax of logits + Gumbel noise: a sample
-            token = int(np.argmax(logits / temperature + gumbel))
+            token = int((logits / temperature + gumbel).argmax())
         else:
-            token = int(np.argmax(logits))
+            token = int(logits.argmax())
         ids.append(token)
         yield token
 

@@ -55,7 +55,7 @@ def embed(model: GPT, batch: RowBatch) -> Array:
     words = evaluate(model.wte, batch.ids)
     if model.config.rope is not None:
         return words
-    return words + evaluate(model.wpe, asarray_like(batch.positions, words))
+    return words + model.wpe.weight.data.take(asarray_like(batch.positions, words), axis=0)
 
 
 def run_blocks(blocks: Iterable[Block], x: Array, cache: KVCache, batch: RowBatch) -> Array:
