@@ -23,7 +23,7 @@ def test_tokens_are_those_of_a_large_pool():
     engine, found = answers(num_blocks=8)
     assert found == answers(num_blocks=40)[1]
     # the last request left with 4 blocks, the one before with 5, while the first had up to 6
-    assert engine.scheduler.host_pool.num_blocks == engine.runner.cache.host.shape[2] == 9
+    assert engine.scheduler.host_pool.num_blocks == engine.runner.cache.pools[0].host.shape[2] == 9
     assert not engine.scheduler.host_pool.num_used and not engine.scheduler.pool.num_used
 
 

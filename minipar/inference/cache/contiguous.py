@@ -28,5 +28,6 @@ class ContiguousKVCache(PagedKVCache):
             begin, end, length = end, end + len(tokens), start + len(tokens)
             keys, values = self.data[0, layer, slot], self.data[1, layer, slot]
             keys[start:length], values[start:length] = k[begin:end], v[begin:end]
-            parts.append(gathered_attention(q[begin:end], keys[:length], values[:length]))
+            out, _ = gathered_attention(q[begin:end], keys[:length], values[:length])
+            parts.append(out)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
