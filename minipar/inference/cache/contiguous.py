@@ -28,6 +28,5 @@ class ContiguousKVCache(PagedKVCache):
             begin, end, length = end, end + len(tokens), start + len(tokens)
             keys, values = self.data[0, layer, slot], self.data[1, layer, slot]
             keys[start:length], values[start:length] = k[begin:end], v[begin:end]
-            out, _ = gathered_attention(q[begin:end], keys[:length], values[:length])
-            parts.append(out)
+            parts.append(gathered_attention(q[begin:end], keys[:length], values[:length]))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -37,11 +37,10 @@ class Partial(NamedTuple):
     sum: Array
 
 
-def gathered_attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """Attention of the last queries of one sequence: q (t, h, n) over k, v (length, kv heads, n).
+def gathered_attention(q: Array, k: Array, v: Array) -> Array:
+    """Attention (t, h, n) of the last queries of one sequence: q (t, h, n).
 
-    Query i sees the keys up to length - t + i.  Returns out (t, h, n) and the logarithm of each
-    softmax's denominator (t, h).
+    Query i sees the keys up to length - t + i of k, v (length, kv heads, n).
     """
     (t, heads, n), (length, kv_heads, _) = q.shape, k.shape
     q = q.reshape(t, kv_heads, -1, n).transpose(1, 2, 0, 3)             # (kv heads, group, t, n)
@@ -50,12 +49,10 @@ def gathered_attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     if t > 1:
         hidden = np.arange(length) > length - t + np.arange(t)[:, None]
         scores = np.where(asarray_like(hidden, q), -np.inf, scores)
-    maximum = scores.max(axis=-1, keepdims=True)
-    weights = np.exp(scores - maximum)
-    total = weights.sum(axis=-1, keepdims=True)
-    out = (weights @ v.transpose(1, 0, 2)[:, None]) / total
-    return (out.transpose(2, 0, 1, 3).reshape(t, heads, n),
-            (np.log(total) + maximum).transpose(2, 0, 1, 3).reshape(t, heads))
+    scores -= scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores, out=scores)
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return (weights @ v.transpose(1, 0, 2)[:, None]).transpose(2, 0, 1, 3).reshape(t, heads, n)
 
 
 def paged_attention(q: Array, gather: Gather, block_size: int, batch: RowBatch, tile: int = TILE,
