@@ -14,7 +14,7 @@ add a case to tests/autograd/test_gradcheck.py.
 """
 
 from .engine import backward
-from .function import Function, is_observed, no_grad
+from .function import Function, no_grad
 from .gradcheck import gradcheck
 from .graph_traversal import reachable_slots
 from .meter import Meter, current_meter
@@ -34,7 +34,7 @@ from .tensor import GradientSlot, Tensor
 __all__ = [
     "IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "astype", "backward",
     "broadcast_to", "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout",
-    "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck", "is_observed",
+    "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck",
     "layer_norm", "linear", "log", "log_softmax", "matmul", "max", "mean", "no_grad", "relu",
     "reshape", "rms_norm", "rotary",
     "saved_tensors_hooks", "reachable_slots", "scaled_dot_product_attention", "softmax", "split",
