@@ -53,7 +53,8 @@ class PagedKVCache:
         if not (is_host(like) or is_gpu(like)):
             raise TypeError("a cache of keys and values needs numbers: its bytes without any are "
                             "KVSizes.of(model).bytes_per_token(itemsize) for each token")
-        self.sizes, self.block_size, self.like = sizes, block_size, like
+        self.sizes, self.block_size = sizes, block_size
+        self._like = np.empty_like(like, shape=0)       # `like` may be a gathered weight: let it go
         self.num_blocks, self._num_host_blocks = num_blocks, num_host_blocks
         self.pools: list[Pool] = []                     # moved block by block
         self.data = self.add_pool((block_size, sizes.num_kv_heads, sizes.head_width), empty,
@@ -63,7 +64,7 @@ class PagedKVCache:
         """A new array (2, layers, blocks, *shape): on the device, and another one on the host."""
         on_device, on_host = ((2, self.sizes.num_layers, num, *shape)
                               for num in (self.num_blocks, self._num_host_blocks))
-        device = np.full_like(self.like, value, shape=on_device, dtype=dtype)
+        device = np.full_like(self._like, value, shape=on_device, dtype=dtype)
         record_allocation("KV cache", device)
         self.pools.append(Pool(device, np.full(on_host, value, dtype)))
         return device
