@@ -10,6 +10,7 @@ from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..data import Vocabulary
 from ..inference import Engine, ModelRunner, SchedulerConfig
+from ..inference.cache import PagedKVCache
 from ..inference.engine import Sample
 from ..inference.parallel.pipeline import PipelineEngine
 from ..inference.parallel.router import Router
@@ -65,27 +66,29 @@ class TextEngine(Protocol):
 
 
 def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None = None,
-                sizes: Mapping[str, int] | None = None) -> TextEngine:
+                sizes: Mapping[str, int] | None = None,
+                kind: type[PagedKVCache] = PagedKVCache) -> TextEngine:
     """Collective.  An engine over a mesh of `sizes` on the ranks of `comm`; of one rank without.
 
+    `kind` of cache: PagedKVCache or QuantizedKVCache.
     dp: replicas; tp: heads and words of each over tp ranks; pp: layers over pp ranks, alone.
     Raises UsageError for sizes that the model cannot be cut into.
     """
     sizes = {axis: size for axis, size in (sizes or {}).items() if size > 1}
     if comm is None or not sizes:
-        return Engine(ModelRunner(model, config.num_blocks, config.block_size), config)
+        return Engine(ModelRunner(model, config.num_blocks, config.block_size, kind), config)
     try:
         if "pp" in sizes:
             if len(sizes) > 1:
                 raise UsageError("generating text over pp takes no other axis: leave tp and dp out")
-            return PipelineEngine(model, comm, config)
+            return PipelineEngine(model, comm, config, kind=kind)
         mesh = DeviceMesh(comm, **sizes)
         if "tp" not in sizes:
-            engine = Engine(ModelRunner(model, config.num_blocks, config.block_size), config)
+            engine = Engine(ModelRunner(model, config.num_blocks, config.block_size, kind), config)
         else:
             tp = mesh["tp"]
             engine = Engine(TensorParallelRunner(parallelize(model, tp), tp, config.num_blocks,
-                                                 config.block_size), config)
+                                                 config.block_size, kind), config)
         return Router(engine, mesh["dp"]) if "dp" in sizes else engine
     except ValueError as error:
         raise UsageError(str(error)) from error

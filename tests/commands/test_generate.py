@@ -50,6 +50,14 @@ def test_any_mesh_makes_the_same_text(capsys, folder, mesh):
     assert generate(capsys, *words, "--mesh", mesh) == generate(capsys, *words)
 
 
+@pytest.mark.parametrize("mesh", ["tp=2", "pp=2", "dp=2"])
+def test_a_cache_of_8_bit_integers(capsys, folder, mesh):
+    words = (folder / "large", "--prompt", "ab", "--max-tokens", 9, "--temperature", 0)
+    full = generate(capsys, *words)
+    assert generate(capsys, *words, "--cache", "int8") == full
+    assert generate(capsys, *words, "--cache", "int8", "--mesh", mesh) == full
+
+
 def test_a_stop_text_ends_an_answer(capsys, folder):
     (row,) = generate(capsys, folder / "large", "--prompt", "a", "--max-tokens", 30)
     stop = row[1][10:12]

@@ -25,7 +25,7 @@ from ...serve.text_model import TextModel, make_engine, open_text_model
 from ...serve.text_stream import TextStream
 from ...train.setup.strategy import parse_mesh
 from ..tables import Column, Output, Table
-from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
+from .options import CACHES, add_sampling, add_scheduling, sampling_of, scheduling_of
 
 DEFAULT_TOKENS = 100
 
@@ -84,7 +84,8 @@ def run(comm: Communicator, options: argparse.Namespace, output: Output,
         sizes: dict[str, int]) -> None:
     """Collective.  Generate all answers; rank 0 prints them."""
     text = open_text_model(options.checkpoint)
-    engine = make_engine(text.model, scheduling_of(options, text), comm, sizes)
+    engine = make_engine(text.model, scheduling_of(options, text), comm, sizes,
+                         CACHES[options.cache])
     params, begin = sampling_of(options), time.perf_counter()
     printer = Printer(output.console if comm.rank == 0 else Console(quiet=True))
     for prompt in options.prompt or ["\n"]:

@@ -3,8 +3,11 @@
 import argparse
 
 from ...inference import SamplingParams, SchedulerConfig
+from ...inference.cache import PagedKVCache, QuantizedKVCache
 from ...launcher import UsageError
 from ...serve.text_model import TextModel, default_blocks
+
+CACHES = {"full": PagedKVCache, "int8": QuantizedKVCache}
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +36,9 @@ def add_scheduling(parser: argparse.ArgumentParser) -> None:
                        help="tokens in a block of the cache (16)")
     group.add_argument("--blocks", type=int, metavar="N",
                        help="blocks of the cache (enough for 8 sequences of the whole context)")
+    group.add_argument("--cache", choices=tuple(CACHES), default="full",
+                       help="keys and values as the model computes them, or as 8-bit integers "
+                            "(full)")
     group.add_argument("--token-budget", type=int, metavar="N",
                        help="tokens that a step computes at most (no limit)")
     group.add_argument("--max-requests", type=int, metavar="N",

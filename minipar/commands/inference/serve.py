@@ -15,7 +15,7 @@ from ...inference import Engine, ModelRunner
 from ...launcher import UsageError
 from ...serve.text_model import open_text_model
 from ..tables import Output
-from .options import add_scheduling, scheduling_of
+from .options import CACHES, add_scheduling, scheduling_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,8 @@ def main(options: argparse.Namespace, output: Output) -> None:
         raise UsageError(f"--port is a number from 0 to 65535, not {options.port}")
     text = open_text_model(options.checkpoint)
     config = scheduling_of(options, text)
-    engine = Engine(ModelRunner(text.model, config.num_blocks, config.block_size), config)
+    engine = Engine(ModelRunner(text.model, config.num_blocks, config.block_size,
+                                CACHES[options.cache]), config)
     try:
         listener = socket.create_server((options.host, options.port))
     except OSError as error:

@@ -33,11 +33,12 @@ from ..scheduling import SchedulerConfig
 class Stage:
     """This rank's layers of a GPT; `cuts` are those of `parallel.pipeline.stages.Staged`.
 
-    The model must be initialized; afterwards it has the parameters of this rank's layers only.
+    `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards it has the parameters of this rank's layers only.
     """
 
-    def __init__(self, model: GPT, pp: Communicator, cuts: Sequence[int] | None = None):
-        self.model, self.pp = model, pp
+    def __init__(self, model: GPT, pp: Communicator, cuts: Sequence[int] | None = None,
+                 kind: type[PagedKVCache] = PagedKVCache):
+        self.model, self.pp, self.kind = model, pp, kind
         parts = Staged(model, pp, [*range(pp.size)], cuts).stages[pp.rank]
         self.is_first, self.is_last = pp.rank == 0, pp.rank == pp.size - 1
         self.blocks = [model.h[int(part.name[2:])] for part in parts if part.is_block]
@@ -47,8 +48,8 @@ class Stage:
 
     def make_cache(self, config: SchedulerConfig) -> PagedKVCache:
         """The keys and values of this rank's layers."""
-        return PagedKVCache(self.sizes, config.num_blocks, config.block_size, self.like,
-                            num_host_blocks=config.num_blocks)
+        return self.kind(self.sizes, config.num_blocks, config.block_size, self.like,
+                         num_host_blocks=config.num_blocks)
 
     def run(self, x: Any, cache: PagedKVCache, batch: RowBatch) -> np.ndarray:
         """Activations (T, d) of the stage before → this stage's; of the last one logits (S, V).
@@ -124,8 +125,9 @@ class PipelineEngine:
     """
 
     def __init__(self, model: GPT, pp: Communicator, config: SchedulerConfig,
-                 num_groups: int | None = None, cuts: Sequence[int] | None = None):
-        stage = Stage(model, pp, cuts)
+                 num_groups: int | None = None, cuts: Sequence[int] | None = None,
+                 kind: type[PagedKVCache] = PagedKVCache):
+        stage = Stage(model, pp, cuts, kind)
         self.groups = [Group(stage, config, i) for i in range(num_groups or pp.size)]
         self._num_submitted = 0
 

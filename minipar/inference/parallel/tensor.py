@@ -16,7 +16,7 @@ and a rank's cache takes 1/p of the bytes.  Pope et al. 2022, section 3.
 from ...backend import to_host
 from ...comm import Communicator
 from ...nn import GPT
-from ..cache import forward
+from ..cache import PagedKVCache, forward
 from ..runner import ModelRunner, NewToken, Work
 from ..sampling.vocabulary import next_tokens, top_logprobs
 
@@ -27,8 +27,9 @@ class TensorParallelRunner(ModelRunner):
     All ranks of `tp` run the same steps.
     """
 
-    def __init__(self, model: GPT, tp: Communicator, num_blocks: int, block_size: int):
-        super().__init__(model, num_blocks, block_size)
+    def __init__(self, model: GPT, tp: Communicator, num_blocks: int, block_size: int,
+                 kind: type[PagedKVCache] = PagedKVCache):
+        super().__init__(model, num_blocks, block_size, kind)
         self.tp = tp
 
     def run(self, work: Work) -> list[NewToken]:
