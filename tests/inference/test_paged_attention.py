@@ -41,6 +41,16 @@ def test_the_specification_agrees_with_what_was_recorded():
         np.testing.assert_allclose(out, RECORDED["out"][first:end], atol=1e-12, rtol=0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_half_precision_masks_without_overflow():
+    q, k, v = (RECORDED[name].astype(np.float16) for name in ("q", "k_cache", "v_cache"))
+    batch = RowBatch(recorded_rows(), 4)
+    for tile in (4, 256):               # in tiles of 4 all keys of a shorter row are masked
+        out = paged_attention(q, gather_from(k, v), 4, batch, tile)
+        assert out.dtype == np.float16
+        np.testing.assert_allclose(out, RECORDED["out"], atol=5e-3, rtol=0)
+
+
 def test_rows_are_laid_end_to_end():
     batch = RowBatch([Row([5, 9, 2], 0, [7]), Row([7], 18, [3, 1, 4, 0, 6])], block_size=4)
     assert batch.ids.tolist() == [5, 9, 2, 7] and batch.positions.tolist() == [0, 1, 2, 18]

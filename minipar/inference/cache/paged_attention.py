@@ -108,8 +108,9 @@ def attend(q: Array, k: Array, v: Array, hidden: Array | None) -> Partial:
     """
     scores = q @ k.transpose(0, 2, 3, 1)                            # (S, kv heads, group t, keys)
     if hidden is not None:
+        masked = max(MASKED, float(np.finfo(scores.dtype).min) / 2)     # float16 ends at -65504
         by_query = scores.reshape(*scores.shape[:2], -1, *hidden.shape[1:])
-        scores = np.where(hidden[:, None, None], MASKED, by_query).reshape(scores.shape)
+        scores = np.where(hidden[:, None, None], masked, by_query).reshape(scores.shape)
     maximum = scores.max(axis=-1, keepdims=True)
     scores -= maximum
     weights = np.exp(scores, out=scores)
