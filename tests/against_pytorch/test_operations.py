@@ -47,6 +47,19 @@ def torch_fused(qkv, heads, kv_heads):
     return y.transpose(1, 2).reshape(b, t, heads * d)
 
 
+ANGLES = RNG.standard_normal((1, 5, 2))
+
+
+def torch_rotary(x, num_heads):
+    """The first heads, of width 4, times e^{i·angle} as complex numbers: pairs are the halves."""
+    b, t, width = x.shape
+    heads = x.view(b, t, -1, 2, 2)[:, :, :num_heads]
+    turned = torch.complex(heads[..., 0, :], heads[..., 1, :]) * torch.polar(
+        torch.ones(ANGLES.shape, dtype=torch.float64), torch.tensor(ANGLES))[:, :, None]
+    pairs = torch.stack([turned.real, turned.imag], dim=3).reshape(b, t, -1)
+    return torch.cat([pairs, x[:, :, 4 * num_heads:]], dim=2)
+
+
 # name: (minipar's function, PyTorch's, the arrays that both differentiate by)
 CASES = {
     "add": (lambda a, b: a + b, lambda a, b: a + b, [normal(2, 3, 4), normal(3, 1)]),
@@ -96,6 +109,11 @@ CASES = {
     "log_softmax": (ag.log_softmax, lambda x: torch.log_softmax(x, -1), [5 * normal(3, 4)]),
     "layer_norm": (ag.layer_norm, lambda x, w, b: F.layer_norm(x, (6,), w, b),
                    [normal(2, 3, 6), normal(6), normal(6)]),
+    "rms_norm": (ag.rms_norm, lambda x, w: F.rms_norm(x, (6,), w, eps=1e-5),
+                 [normal(2, 3, 6), normal(6)]),
+    "swiglu": (ag.swiglu, lambda gate, up: F.silu(gate) * up, [3 * normal(4, 5), normal(4, 5)]),
+    "rotary": (lambda x: ag.rotary(x, np.cos(ANGLES), np.sin(ANGLES), 2),
+               lambda x: torch_rotary(x, 2), [normal(2, 5, 12)]),
     "cross_entropy": (lambda x: ag.cross_entropy(x, TARGETS),
                       lambda x: F.cross_entropy(x.flatten(0, 1), torch.tensor(TARGETS.ravel()),
                                                 ignore_index=-100), [normal(2, 3, 5)]),

@@ -33,7 +33,8 @@ from ..scheduling import SchedulerConfig
 class Stage:
     """This rank's layers of a GPT; `cuts` are those of `parallel.pipeline.stages.Staged`.
 
-    `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards it has the parameters of this rank's layers only.
+    `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards
+    it has the parameters of this rank's layers only.
     """
 
     def __init__(self, model: GPT, pp: Communicator, cuts: Sequence[int] | None = None,
