@@ -1,10 +1,11 @@
-"""Exercises gathered_attention, merge_partials and rotary_turn."""
+"""Exercises gathered_attention, merge_partials, rotary_turn and requantize."""
 
 import numpy as np
 import pytest
 
 from minipar.autograd.ops.embedding import turn
 from minipar.inference.cache.paged_attention import Partial, gathered_attention, merge
+from minipar.inference.cache.quantized import EMPTY, requantize
 
 DRAW = np.random.default_rng(0)
 
@@ -115,3 +116,33 @@ def test_values_are_not_turned_and_x_stays():
     assert np.array_equal(x, before), "x is not yours to change: return a copy"
     assert np.array_equal(y[..., 16:], x[..., 16:]), "only the first num_heads heads are turned"
     assert not np.isclose(y[..., :16], x[..., :16]).any()
+
+
+def block_of_codes():
+    """Codes (2 blocks, 4 slots, 3 heads, n = 5), some slots empty, and ratios of the heads."""
+    codes = DRAW.integers(-127, 128, (2, 4, 3, 5)).astype(np.int8)
+    codes[0, 2:], codes[1, 3] = EMPTY, EMPTY
+    return codes, DRAW.uniform(0.2, 1.0, (2, 3))
+
+
+def test_codes_mean_the_same_values():
+    codes, ratio = block_of_codes()
+    before = codes.copy()
+    found = requantize(codes, ratio)
+    assert np.array_equal(codes, before), "codes are not yours to change"
+    assert found.dtype == np.int8 and found.shape == codes.shape
+    for block, slot, head in np.ndindex(2, 4, 3):
+        if codes[block, slot, head, 0] != EMPTY:
+            values = codes[block, slot, head].astype(float) * ratio[block, head]
+            assert np.abs(found[block, slot, head] - values).max() <= 0.5
+
+
+def test_slots_without_a_token_stay_empty():
+    codes, ratio = block_of_codes()
+    assert np.array_equal(requantize(codes, ratio) == EMPTY, codes == EMPTY)
+
+
+def test_codes_are_rounded_to_the_nearest():
+    codes = np.array([7, -7, 100, -127, 0], np.int8).reshape(1, 1, 1, 5)
+    found = requantize(codes, np.array([[0.4]]))
+    assert found.ravel().tolist() == [3, -3, 40, -51, 0]
