@@ -144,6 +144,7 @@ def test_a_block_of_175_billion_parameters_costs_what_the_formula_says(batch, ti
     assert x.grad.shape == (b, t, d) and host_peak < 50e6
 
 
+@pytest.mark.slow
 def test_the_whole_of_gpt3_is_counted():
     v, t, layers, d = 50257, 2048, 96, 12288
     model = GPT(GPT3).initialize(array=ShapeArray((), np.float32))

@@ -81,6 +81,7 @@ def test_unknown_names_are_refused():
         layer_activations(GPTConfig(V), B, remat="half")
 
 
+@pytest.mark.slow
 def test_the_page_s_tables_are_up_to_date():
     assert memory_page.PAGE.read_text() == memory_page.page(), \
         "run: python -m tests.support.memory_page"

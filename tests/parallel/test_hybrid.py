@@ -156,7 +156,7 @@ def test_uneven_pieces(world, data_parallel):
     check(world, {"pp": 4, "dp": 3, "tp": 1}, "three heads", data_parallel=data_parallel)
 
 
-@worlds(32, mpi=())
+@worlds(mpi=(), slow=(32,))
 def test_32_ranks(world):
     mesh = {"dp": 2, "tp": 4, "pp": 4}
     check(world, mesh, "tied", data_parallel="zero1", sequence_parallel=True)

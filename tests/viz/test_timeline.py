@@ -149,6 +149,7 @@ def test_each_kind_has_a_colour_of_its_own():
     assert len(colors) == len(set(colors.values())) == 11
 
 
+@pytest.mark.slow
 def test_thousands_of_spans(tmp_path):
     spans = [(rank, f"Linear {('forward', 'backward')[i % 2]}", i * 1e-3, i * 1e-3 + 9e-4)
              for rank in range(64) for i in range(50)]
