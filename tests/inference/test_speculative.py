@@ -123,7 +123,8 @@ def test_the_distribution_is_the_targets_exactly():
 
 
 @pytest.mark.parametrize("params", [
-    SamplingParams(temperature=0.7, top_k=4), pytest.param(SamplingParams(), marks=pytest.mark.slow),
+    SamplingParams(temperature=0.7, top_k=4),
+    pytest.param(SamplingParams(), marks=pytest.mark.slow),
     pytest.param(SamplingParams(top_p=0.8, repetition_penalty=1.5), marks=pytest.mark.slow)])
 def test_the_distribution_is_the_targets_statistically(params):
     decoder, prompt, runs = SpeculativeDecoder(TARGET, DRAFT, 3), [1, 4], 500
