@@ -23,7 +23,7 @@ from support.kit import ABOUT, Lesson, Row
 from support.virtual_engine import COMPUTE, READ, Served, serve, step_seconds
 
 from minipar.comm import Communicator
-from minipar.inference.load import Arrival, poisson_arrivals
+from minipar.inference.simulated_load import Arrival, poisson_arrivals
 from minipar.launcher import launch
 from minipar.viz import draw_request_timeline
 

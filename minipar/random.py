@@ -48,6 +48,11 @@ def generator(seed: int, *names: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=_key(seed, *names)))
 
 
+def first_uniform(seed: int, *names: str | int) -> float:
+    """The number in [0, 1) that `generator(seed, *names).random()` begins with, in less time."""
+    return (np.random.Philox(key=_key(seed, *names)).random_raw() >> 11) * 2.0**-53
+
+
 def _numbers(key: int, start: int, stop: int) -> np.ndarray:
     """Numbers `start` … `stop` - 1 of the uint16 stream that belongs to `key`: (stop - start,)."""
     count, skip = divmod(start, NUMBERS_PER_COUNT)

@@ -5,7 +5,7 @@ from contextvars import copy_context
 import numpy as np
 import pytest
 
-from minipar.random import current_step, dropout_mask, generator, training_step
+from minipar.random import current_step, dropout_mask, first_uniform, generator, training_step
 
 PINNED = [1626343764, 3213944745, 3352265306]
 PINNED_MASK = [[0, 1, 1, 1, 0, 1], [0, 1, 1, 1, 1, 1]]
@@ -126,3 +126,8 @@ def test_greenlets_have_training_steps_of_their_own():
     for one in ranks:
         one.switch()
     assert seen == [[0], [1]] and current_step() is None
+
+
+def test_the_first_uniform_number_is_the_generators():
+    for name in range(200):
+        assert first_uniform(3, "draw", name) == generator(3, "draw", name).random()

@@ -2,7 +2,7 @@
 
 A step of T tokens reads all weights once, and computes 2 FLOPs a weight and token: it takes the
 longer of both (Williams et al. 2009, the roofline).  Up to 100 tokens cost as much as one.
-`minipar.inference.load` does the same with the sizes of a model; here the numbers are round.
+`minipar.inference.simulated_load` does so with the sizes of a model; here numbers are round.
 """
 
 from collections import deque
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from minipar.inference import Engine, Generation, SchedulerConfig
-from minipar.inference.load import Arrival
 from minipar.inference.metrics import EngineMetrics, Summary
 from minipar.inference.runner import NewToken, Work
 from minipar.inference.scheduling import Step
 from minipar.inference.scheduling.scenario import as_record
+from minipar.inference.simulated_load import Arrival
 
 READ, COMPUTE = 10e-3, 0.1e-3           # seconds: all weights once; one token
 

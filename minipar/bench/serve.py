@@ -15,7 +15,7 @@ import numpy as np
 
 from ..backend.malloc import keep_freed_memory
 from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
-from ..inference.load import poisson_arrivals, run_load, ways_of_serving
+from ..inference.simulated_load import poisson_arrivals, run_load, ways_of_serving
 from ..nn import GPT, GPTConfig
 from .timing import Row, interleave, medians
 

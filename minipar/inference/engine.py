@@ -167,7 +167,7 @@ class Engine:
     def _draw(self, request: Request, sequence: Sequence, row_of: dict[Sequence, int]) -> Draw:
         generation = self.generations[request.name]
         # samples that forked in this step draw from the row of the prompt
-        row = row_of.get(sequence, row_of.get(request.sequences[0], -1))
+        row = row_of[sequence if sequence in row_of else request.sequences[0]]
         return Draw(row, generation.params, request.prompt, request.outputs(sequence),
                     sequence.sample, generation.num_logprobs)
 

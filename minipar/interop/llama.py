@@ -110,12 +110,16 @@ def weights(sizes: GPTConfig) -> list[Weight]:
             Weight(f"{ours}.ln_2.weight", {f"{theirs}.post_attention_layernorm.weight": (d,)}),
             Weight(f"{ours}.attn.c_attn.weight",
                    {f"{attention}.q_proj.weight": (q, d), f"{attention}.k_proj.weight": (kv, d),
-                    f"{attention}.v_proj.weight": (kv, d)}, True),
-            Weight(f"{ours}.attn.c_proj.weight", {f"{attention}.o_proj.weight": (d, q)}, True),
-            Weight(f"{ours}.mlp.c_gate.weight", {f"{mlp}.gate_proj.weight": (wide, d)}, True),
-            Weight(f"{ours}.mlp.c_fc.weight", {f"{mlp}.up_proj.weight": (wide, d)}, True),
-            Weight(f"{ours}.mlp.c_proj.weight", {f"{mlp}.down_proj.weight": (d, wide)}, True)]
+                    f"{attention}.v_proj.weight": (kv, d)}, is_transposed=True),
+            Weight(f"{ours}.attn.c_proj.weight", {f"{attention}.o_proj.weight": (d, q)},
+                   is_transposed=True),
+            Weight(f"{ours}.mlp.c_gate.weight", {f"{mlp}.gate_proj.weight": (wide, d)},
+                   is_transposed=True),
+            Weight(f"{ours}.mlp.c_fc.weight", {f"{mlp}.up_proj.weight": (wide, d)},
+                   is_transposed=True),
+            Weight(f"{ours}.mlp.c_proj.weight", {f"{mlp}.down_proj.weight": (d, wide)},
+                   is_transposed=True)]
     table.append(Weight("ln_f.weight", {"model.norm.weight": (d,)}))
     if not sizes.tied:
-        table.append(Weight(HEAD, {HEAD: (sizes.vocab_size, d)}, True))
+        table.append(Weight(HEAD, {HEAD: (sizes.vocab_size, d)}, is_transposed=True))
     return table

@@ -89,16 +89,15 @@ class Attention(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, t, d) → (b, t, d)."""
-        qkv = self.c_attn(x)                                # (b, t, d) @ (d, 3d) → (b, t, 3d)
+        qkv = self.c_attn(x)                # (b, t, d) @ (d, (h + 2 kv) n) → (b, t, (h + 2 kv) n)
         return self.resid_dropout(self.c_proj(self.mix(qkv)))
 
     def mix(self, qkv: Tensor) -> Tensor:
-        """Queries, keys and values (b, t, 3d) → weighted means of the values (b, t, d)."""
+        """Queries, keys and values (b, t, (h + 2 kv) n) → weighted means of values (b, t, h n)."""
         qkv, time = self.turn(qkv), qkv.shape[1]
         keep = self.attn_dropout.mask(qkv.data, (self.num_heads, time, time))
         return ag.fused_attention(qkv, self.num_heads, self.num_kv_heads, keep=keep,
                                   rate=self.attn_dropout.rate)
-
 
     def turn(self, qkv: Tensor, positions: Array | None = None) -> Tensor:
         """Queries and keys turned by their positions (b or 1, t), by default 0 … t - 1."""

@@ -23,7 +23,7 @@ PANELS = {"seconds_per_token": "latency per token of the answer",
 
 def draw_load_curve(path: str | Path, curves: Mapping[str, Sequence[Any]],
                     title: str = "") -> Path:
-    """Draw curves of LoadResults (`inference.load`); return the path written."""
+    """Draw curves of LoadResults (`inference.simulated_load`); return the path written."""
     figure = empty_figure(13.0, 4.4, title)
     panels = figure.subplots(1, len(PANELS))
     lines: list[Any] = []

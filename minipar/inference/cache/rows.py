@@ -44,7 +44,7 @@ class Touched(NamedTuple):
     """The m blocks into which the T tokens of a step are written."""
 
     blocks: Array               # (m,)
-    begins: Array               # (m,) whether its first slot is written: earlier content is void
+    begins: Array               # (m,) true: the first slot is written, so the block is new
     owner: Array                # (T,) which of the m blocks each token belongs to
     slot: Array                 # (T,) its slot there
 

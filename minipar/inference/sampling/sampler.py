@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...backend import Array, to_host
-from ...random import generator
+from ...random import first_uniform
 
 NOT_FINITE = "the model's logits hold NaN or infinite numbers: check its weights"
 
@@ -117,7 +117,7 @@ def keep_top_p(logits: np.ndarray, p: float, total: float | None = None) -> np.n
     """Logits (V,) of the likeliest tokens up to the one that reaches `p`; others -inf.
 
     Of equally likely tokens the one with the smaller number comes first.  `total` is the sum of
-    e^(logit - maximum) over all tokens, if there are more than these.
+    e^(logit - maximum) over all tokens, if `logits` are only some of them.
     """
     order = likeliest(logits, int(np.count_nonzero(logits > -np.inf)))
     weights = np.exp(logits[order] - logits[order[0]])
@@ -170,7 +170,7 @@ def probabilities(logits: np.ndarray, params: SamplingParams, prompt: Sequence[i
 
 def uniform(seed: int, position: int, sample: int = 0, purpose: str = "sample") -> float:
     """The number in [0, 1) that decides a draw: by seed, number of the sample, and position."""
-    return float(generator(seed, purpose, sample, position).random())
+    return first_uniform(seed, purpose, sample, position)
 
 
 def pick(weights: np.ndarray, u: float) -> int:

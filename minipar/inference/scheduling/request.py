@@ -6,7 +6,7 @@ from .block_pool import BlockPool, blocks_for
 from .sequence import Sequence
 
 
-@dataclass
+@dataclass(eq=False)        # a request is itself, whatever its fields
 class Request:
     """A prompt and `num_samples` answers of at most `max_tokens` tokens each.
 
@@ -75,7 +75,7 @@ class Request:
         self.ended.append(sequence)
         return sequence.release(pool)
 
-    def missing_blocks(self, pool: BlockPool, num_tokens: int) -> int:
+    def blocks_to_allocate(self, pool: BlockPool, num_tokens: int) -> int:
         """The number of blocks that all sequences need for their next tokens, copies included."""
         fresh = sum(sequence.missing_blocks(pool, num_tokens) for sequence in self.sequences)
         writers = [sequence.table[-1] for sequence in self.sequences

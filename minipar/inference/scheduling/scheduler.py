@@ -30,10 +30,11 @@ class Scheduler:
     """The queues of requests, and the pools of blocks on the device and on the host.
 
         step = scheduler.schedule()             decide, and take blocks
-        pending = scheduler.advance(step)       the tokens are computed: who samples one?
+        pending = scheduler.advance(step)       count its tokens as computed: who draws one?
         scheduler.finish(step, {…: token})      append them, give back the blocks of finished ones
 
-    A step is carried out between `schedule` and `advance`.
+    The model runs after `advance` and before `finish`: a step that fails must empty the prefix
+    cache (`forget_cached`).
     """
 
     def __init__(self, config: SchedulerConfig):
@@ -95,19 +96,21 @@ class Scheduler:
             if request not in self.running:     # preempted below
                 break
             num_tokens = self._share_of(request, budget)
-            while request.missing_blocks(self.pool, num_tokens) > len(self.pool.free):
+            if not num_tokens:
+                continue
+            while request.blocks_to_allocate(self.pool, num_tokens) > len(self.pool.free):
                 victim = self.running[-1]
                 self._preempt(step, victim)
                 if victim is request:
                     return budget
-            budget -= self._take(step, request, num_tokens)
+            budget -= self._allocate(step, request, num_tokens)
         return budget
 
     def _share_of(self, request: Request, budget: float) -> int:
         """The tokens that each sequence of a request computes within a budget."""
         return int(min(request.num_pending, budget // len(request.sequences)))
 
-    def _take(self, step: Step, request: Request, num_tokens: int) -> int:
+    def _allocate(self, step: Step, request: Request, num_tokens: int) -> int:
         """Give a request the blocks of its next tokens; return how many tokens it computes."""
         if not num_tokens:
             return 0
@@ -140,12 +143,12 @@ class Scheduler:
         while self.swapped:
             request = self.swapped[0]
             num_tokens = self._share_of(request, budget)
-            needed = request.num_blocks + request.missing_blocks(self.host_pool, num_tokens)
+            needed = request.num_blocks + request.blocks_to_allocate(self.host_pool, num_tokens)
             if not num_tokens or needed > len(self.pool.free):
                 break
             self.running.append(self.swapped.pop(0))
             step.swapped_in += request.move(self.host_pool, self.pool)[0]
-            budget -= self._take(step, request, num_tokens)
+            budget -= self._allocate(step, request, num_tokens)
         return budget
 
     def _admit(self, step: Step, budget: float) -> None:
@@ -163,7 +166,7 @@ class Scheduler:
             if is_split and self.running or not self._fits(hits, end):
                 break
             self._begin(step, self.waiting.popleft(), hits)
-            budget -= self._take(step, request, num_tokens)
+            budget -= self._allocate(step, request, num_tokens)
 
     def _cached_prefix(self, request: Request) -> list[int]:
         """The cached blocks at the beginning of a request; its last token is always computed."""
@@ -173,7 +176,7 @@ class Scheduler:
         return self.pool.longest_prefix(prefix_keys(known, self.config.block_size, request.salt))
 
     def _fits(self, hits: list[int], num_tokens: int) -> bool:
-        """True if blocks for `num_tokens` tokens are free, beside cached ones that lie free."""
+        """True if blocks for `num_tokens` tokens are free, not counting hits that lie free."""
         new = blocks_for(num_tokens, self.config.block_size) - len(hits)
         return new + sum(block in self.pool.free for block in hits) <= len(self.pool.free)
 

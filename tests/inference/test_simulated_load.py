@@ -3,13 +3,13 @@
 import pytest
 
 from minipar.inference.cache import Row
-from minipar.inference.load import (
+from minipar.inference.runner import Work
+from minipar.inference.simulated_load import (
     SizesOnPaper,
     poisson_arrivals,
     run_load,
     ways_of_serving,
 )
-from minipar.inference.runner import Work
 from minipar.nn import GPT, GPTConfig
 from minipar.viz import draw_load_curve
 
