@@ -38,7 +38,10 @@ class Meter:
 
     `on_start() -> token` is called before an operation and `on_stop(token, name, phase, flops,
     num_bytes)` after it; phase is "forward", "backward", "weights" or "optimizer".
+    `sees_views`: `forward` is called for views and messages, too, which are not metered.
     """
+
+    sees_views = False
 
     def __init__(self, on_start: Callable | None = None, on_stop: Callable | None = None):
         self.flops: Counter[tuple[str, str]] = Counter()

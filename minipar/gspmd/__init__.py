@@ -1,0 +1,1 @@
+"""GSPMD: a program for one device, a few annotations, and the rest follows."""

@@ -1,0 +1,210 @@
+"""Execution: each rank runs the local program on its pieces.
+
+    executable = Executable(program, mesh)          once: functions, options and communicators
+    outputs = executable(pieces)                    in every step; backward() as of any Tensors
+
+Each instruction becomes one call of a Function; collectives are the conjugate pairs of
+`parallel/conjugate.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..autograd import Tensor
+from ..comm import Communicator
+from ..comm.mesh import DeviceMesh
+from ..parallel.conjugate import (
+    all_gather,
+    all_to_all,
+    copy_to,
+    gather_from,
+    reduce_from,
+    reduce_scatter,
+    scatter_to,
+)
+from .local_call import local_call
+from .padding import Fill, Reorder, by_piece, pad_to, strip_to
+from .partition import Instruction, Local, LocalProgram
+from .spec import Axes, num_pieces, piece_bounds
+
+Run = Callable[..., Tensor]
+
+
+class Executable:
+    """A local program, bound to this rank's place in a mesh.  Its construction is collective."""
+
+    def __init__(self, program: LocalProgram, mesh: DeviceMesh):
+        if dict(mesh.shape) != dict(program.shardings.mesh):
+            raise ValueError(f"the program is partitioned for the mesh "
+                             f"{dict(program.shardings.mesh)}, not for {dict(mesh.shape)}: "
+                             "partition it again")
+        self.program, self.mesh = program, mesh
+        self.coordinates = mesh.coordinates_of(mesh.comm.rank)
+        self._comms: dict[Axes, Communicator] = {}
+        places: dict[Local, int] = {}
+        for local in (*program.inputs.values(), *program.constants):
+            places[local] = len(places)
+        last_use: dict[int, int] = {}
+        self._steps: list[tuple[Run, list[Any], int, list[int]]] = []
+        for number, instruction in enumerate(program.instructions):
+            inputs = [Place(places[x]) if isinstance(x, Local) else x for x in instruction.inputs]
+            places[instruction.result] = len(places)
+            self._steps.append((self.bind(instruction), inputs, places[instruction.result], []))
+            last_use |= {x.index: number for x in inputs if isinstance(x, Place)}
+        self._num_places = len(places)
+        self._outputs = [places[local] for local in program.outputs]
+        for place, number in last_use.items():
+            if place not in self._outputs:
+                self._steps[number][3].append(place)        # free it as soon as it is not needed
+        self._constants = [Tensor(self.piece_of(local, np.asarray(local.value.constant)))
+                           for local in program.constants]
+
+    def __call__(self, pieces: Mapping[str, Tensor]) -> list[Tensor]:
+        """The pieces of the outputs, from the pieces of the inputs by name.  Collective.
+
+        Pieces are without padding, as `piece_of` cuts them.
+        """
+        values: list[Any] = [None] * self._num_places
+        for place, (name, local) in enumerate(self.program.inputs.items()):
+            values[place] = self.enter(local, pieces[name])
+        values[len(pieces):len(pieces) + len(self._constants)] = self._constants
+        for run, inputs, place, freed in self._steps:
+            values[place] = run(*[values[x.index] if isinstance(x, Place) else x for x in inputs])
+            for each in freed:
+                values[each] = None
+        return [strip(values[place], local, self.box_of(local))
+                for place, local in zip(self._outputs, self.program.outputs)]
+
+    # ---- pieces
+
+    def box_of(self, local: Local) -> tuple[tuple[int, int], ...]:
+        """The (start, stop) of this rank's piece along each dimension, without padding."""
+        return tuple([piece_bounds(n, axes, self.mesh.shape, self.coordinates)
+                      for n, axes in zip(local.value.shape, local.layout.dims)])
+
+    def piece_of(self, local: Local, whole: Any) -> Any:
+        """This rank's piece of a whole array, without padding."""
+        order = self.order_of(local)
+        whole = whole if order is None else np.take(whole, order, axis=-1)
+        return whole[tuple(slice(*bounds) for bounds in self.box_of(local))]
+
+    def order_of(self, local: Local) -> np.ndarray | None:
+        """The order of the last dimension before it is cut, if it has sections."""
+        return sections_order(local, num_pieces(local.layout.dims[-1], self.mesh.shape)) \
+            if local.layout.dims else None
+
+    def enter(self, local: Local, piece: Tensor) -> Tensor:
+        """A piece with its padding."""
+        for dim, length in enumerate(local.shape):
+            piece = pad_to(piece, dim, length)
+        return piece
+
+    # ---- instructions
+
+    def along(self, axes: Axes) -> Communicator:
+        """The communicator along `axes`, its ranks numbered with the last one fastest."""
+        if axes not in self._comms:
+            comm = self.mesh[axes]
+            nested = tuple([axis for axis in self.mesh.axes if axis in axes])
+            if nested != axes:
+                key = 0
+                for axis in axes:
+                    key = key * self.mesh.shape[axis] + self.coordinates[axis]
+                split = comm.split(0, key)
+                assert split is not None
+                comm = split
+            self._comms[axes] = comm
+        return self._comms[axes]
+
+    def bind(self, instruction: Instruction) -> Run:
+        """The function of the operands' pieces that carries out an instruction."""
+        if instruction.kind == "compute":
+            function, options = local_call(instruction, self.mesh.shape, self.coordinates,
+                                           self.along)
+            return lambda *inputs: function.apply(*inputs, **options)
+        if instruction.kind == "add bias":
+            return lambda y, bias: y + bias
+        if instruction.kind == "mask":
+            return self.bind_mask(instruction)
+        comm, axes = self.along(instruction.axes), instruction.axes
+        if instruction.kind == "copy":
+            return lambda x: copy_to(x, comm)
+        if instruction.kind == "all-reduce":
+            return lambda x: reduce_from(x, comm)
+        move, before, after = instruction.move, instruction.inputs[0], instruction.result
+        assert move is not None
+        dim, to, p = move.dim, move.to, num_pieces(axes, self.mesh.shape)
+        if instruction.kind in ("all-gather", "gather"):
+            gather = all_gather if instruction.kind == "all-gather" else gather_from
+            return undone(before, p, dim, lambda x: strip_to(
+                gather(x, comm, dim), dim, after.shape[dim]))
+        if instruction.kind == "slice":
+            return done(after, p, dim, lambda x: scatter_to(
+                pad_to(x, dim, p * after.shape[dim]), comm, dim))
+        if instruction.kind == "reduce-scatter":
+            return done(after, p, dim, lambda x: reduce_scatter(
+                pad_to(x, dim, p * after.shape[dim]), comm, dim))
+        if instruction.kind == "all-to-all":
+            return done(after, p, to, undone(before, p, dim, lambda x: strip_to(all_to_all(
+                pad_to(x, to, p * after.shape[to]), comm, to, dim), dim, after.shape[dim])))
+        if instruction.kind == "permute":
+            return self.bind_permute(instruction)
+        raise AssertionError(f"unknown instruction {instruction.kind}")
+
+    def bind_mask(self, instruction: Instruction) -> Run:
+        """Fill the padding of some dimensions, as far as this rank has any."""
+        local = instruction.result
+        fills = []
+        for dim, number in instruction.fill.items():
+            start, stop = self.box_of(local)[dim]
+            if stop - start < local.shape[dim]:
+                fills.append((dim, stop - start, number))
+
+        def run(x: Tensor) -> Tensor:
+            for dim, valid, number in fills:
+                x = Fill.apply(x, dim=dim, valid=valid, number=number)
+            return x
+        return run
+
+    def bind_permute(self, instruction: Instruction) -> Run:
+        """Exchange pieces, so that the axes of a dimension come in another order."""
+        before, after = instruction.inputs[0], instruction.result
+        dim = instruction.move.dim          # type: ignore[union-attr]
+        old, new = self.along(before.layout.dims[dim]), self.along(after.layout.dims[dim])
+        return lambda x: scatter_to(gather_from(x, old, dim), new, dim)
+
+
+class Place:
+    """The number of a value in a step's list."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+def strip(x: Tensor, local: Local, box: tuple[tuple[int, int], ...]) -> Tensor:
+    """An output without its padding."""
+    for dim, (start, stop) in enumerate(box):
+        x = strip_to(x, dim, stop - start)
+    return x
+
+
+def sections_order(local: Local, p: int) -> np.ndarray | None:
+    """The order in which a value's sections are cut into p pieces; None if it has none."""
+    sections = local.value.sections
+    if not sections or p == 1 or any(n % p for n in sections):
+        return None
+    return by_piece(sections, p)
+
+
+def undone(before: Local, p: int, dim: int, run: Run) -> Run:
+    """`run`, and then the natural order of sections that were cut."""
+    order = sections_order(before, p) if dim == len(before.value.shape) - 1 else None
+    return run if order is None else lambda x: Reorder.apply(run(x), order=np.argsort(order))
+
+
+def done(after: Local, p: int, dim: int, run: Run) -> Run:
+    """The order in which sections are cut, and then `run`."""
+    order = sections_order(after, p) if dim == len(after.value.shape) - 1 else None
+    return run if order is None else lambda x: run(Reorder.apply(x, order=order))

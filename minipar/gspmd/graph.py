@@ -1,0 +1,197 @@
+"""The traced graph: the operations of a function and the values between them, without numbers.
+
+    x ──▶ linear ──▶ gelu ──▶ linear ──▶ y         a value has a shape, a dtype and one producer
+    w1 ────┘                    │                  an operation is one call of a Function
+    w2 ─────────────────────────┘
+
+The function runs once on shape-only arrays, as under jax.jit.  A meter sees every operation and
+notes it.  So what the function does may depend on shapes, never on numbers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..autograd import Function, Meter, Tensor
+from ..backend import Array
+from ..backend.shape_array import ShapeArray
+from ..nn import Module
+
+
+@dataclass(eq=False)
+class Value:
+    """An array of the program: an input, a constant or the result of an operation.
+
+    `constant` holds the numbers of an array that the function made itself.  `sections` are the
+    lengths of parts that lie side by side along the last dimension, each of which is cut by itself:
+    the q, k and v of a fused attention.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    operation: "Operation | None" = None
+    constant: Array | None = None
+    is_parameter: bool = False
+    num_uses: int = 0
+    sections: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"{self.name}{list(self.shape)}"
+
+
+@dataclass(eq=False)
+class Operation:
+    """One call of `function` on `inputs`: Values, or numbers and None as they were given."""
+
+    function: type[Function]
+    inputs: list[Any]
+    options: dict[str, Any]
+    result: Value
+    key: tuple = ()             # places the operation in an order that construction does not change
+
+    @property
+    def name(self) -> str:
+        """The name of the operation, which is that of its result."""
+        return self.result.name
+
+    @property
+    def values(self) -> list[Value]:
+        """The inputs that are arrays."""
+        return [x for x in self.inputs if isinstance(x, Value)]
+
+
+@dataclass
+class Graph:
+    """The inputs by name, all operations in an order in which they can run, and the outputs."""
+
+    inputs: dict[str, Value]
+    operations: list[Operation]
+    outputs: list[Value]
+    constants: list[Value] = field(default_factory=list)
+
+    def value(self, name: str) -> Value:
+        """The value of that name.  Raises KeyError naming the values that look alike."""
+        for value in (*self.inputs.values(), *[each.result for each in self.operations]):
+            if value.name == name:
+                return value
+        raise KeyError(f"the program has no value {name!r}: it has the inputs "
+                       f"{', '.join(self.inputs)}")
+
+
+class Tracer(Meter):
+    """A meter that notes each operation of a function, instead of counting it."""
+
+    sees_views = True
+
+    def __init__(self):
+        super().__init__()
+        self.values: dict[int, Value] = {}
+        self.operations: list[Operation] = []
+        self.constants: list[Value] = []
+        self._alive: list[Array] = []       # an array that was freed would lend its id to another
+        self._counts: dict[str, int] = {}
+
+    def note(self, array: Array, value: Value) -> None:
+        """Know `array` as `value` from now on."""
+        self.values[id(array)] = value
+        self._alive.append(array)
+
+    def name(self, kind: str) -> str:
+        """A name for the next result of this kind: linear, linear.1, …"""
+        count = self._counts[kind] = self._counts.get(kind, -1) + 1
+        return f"{kind}.{count}" if count else kind
+
+    def forward(self, function: Any, ctx: Any, arrays: list, options: dict) -> Array:
+        """Run the operation on shapes, and note it."""
+        out = function.forward(ctx, *arrays, **options)
+        result = Value(self.name(function.__name__.lower()), out.shape, out.dtype)
+        inputs = [self._known(array) for array in arrays]
+        result.operation = Operation(function, inputs, dict(options), result)
+        for value in result.operation.values:
+            value.num_uses += 1
+        self.operations.append(result.operation)
+        self.note(out, result)
+        return out
+
+    def _known(self, array: Any) -> Any:
+        if not hasattr(array, "dtype") or not array.ndim and not isinstance(array, ShapeArray):
+            return array                    # a number, or None
+        if id(array) not in self.values:
+            if isinstance(array, ShapeArray):
+                raise ValueError(f"the program uses an array {array.shape} that is neither an "
+                                 "input nor computed by an operation: a dropout mask, say; pass "
+                                 "it as an argument, or leave dropout off")
+            constant = Value(self.name("constant"), array.shape, array.dtype, constant=array)
+            self.constants.append(constant)
+            self.note(array, constant)
+        return self.values[id(array)]
+
+
+def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
+          model: Module | None = None, names: Sequence[str] = ()) -> Graph:
+    """The graph of function(*inputs), or of function(model, *inputs) if a `model` is given.
+
+    `inputs` are arrays, of which only shapes and dtypes matter; floating-point ones reach the
+    function as Tensors, integers as arrays.  A model's parameters become inputs of their full
+    names.  `names` are those of the other inputs, by default x0, x1, …
+    Raises ValueError for a result that no operation made.
+    """
+    tracer = Tracer()
+    known: dict[str, Value] = {}
+
+    def enter(name: str, array: Array, is_parameter: bool = False) -> None:
+        known[name] = Value(name, tuple(array.shape), array.dtype, is_parameter=is_parameter)
+        tracer.note(array, known[name])
+
+    shapes = [ShapeArray(np.shape(x), x.dtype) for x in inputs]
+    for name, array in zip(names or [f"x{i}" for i in range(len(inputs))], shapes, strict=True):
+        enter(name, array)
+    arguments: list[Any] = [Tensor(s, requires_grad=True) if s.dtype.kind == "f" else s
+                            for s in shapes]
+    if model is not None:
+        for name, parameter in model.named_parameters():
+            enter(name, parameter.data, is_parameter=True)
+        arguments.insert(0, model)
+    with tracer.running():
+        results = function(*arguments)
+    outputs = list(results) if isinstance(results, tuple | list) else [results]
+    for out in outputs:
+        if id(out.data) not in tracer.values:
+            raise ValueError("the program returns an array that no operation made: return Tensors")
+    graph = Graph(known, tracer.operations, [tracer.values[id(out.data)] for out in outputs],
+                  tracer.constants)
+    return in_canonical_order(graph)
+
+
+def in_canonical_order(graph: Graph) -> Graph:
+    """The graph with its operations in an order that depends on what they compute.
+
+    Operations are sorted by their depth, then by their name, inputs and shapes; so two programs
+    that build the same graph in different orders are partitioned alike.
+    """
+    keys: dict[Value, tuple] = {value: (0, name) for name, value in graph.inputs.items()}
+    keys |= {value: (0, "constant", str(value.shape)) for value in graph.constants}
+    for operation in graph.operations:
+        inputs = tuple([keys[x] if isinstance(x, Value) else ("number", repr(x))
+                        for x in operation.inputs])
+        depth = 1 + max((keys[x][0] for x in operation.values), default=0)
+        # nested tuples would grow with the depth: their hash stands for them
+        digest = hash_of(inputs, describe(operation.options))
+        operation.key = keys[operation.result] = (depth, operation.function.__name__, digest)
+    graph.operations.sort(key=lambda operation: operation.key)
+    return graph
+
+
+def hash_of(*parts: Any) -> str:
+    """A digest of the text of `parts`, the same in every process."""
+    import hashlib
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def describe(options: Mapping[str, Any]) -> str:
+    """Options as text; arrays by shape."""
+    return ", ".join(f"{name}={getattr(value, 'shape', value)!r}"
+                     for name, value in sorted(options.items()))

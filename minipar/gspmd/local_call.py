@@ -1,0 +1,159 @@
+"""What a rank calls for an operation on its pieces: the same Function, with local options.
+
+    reshape            to the local shape
+    fused attention    on the local heads
+    embedding          rows of the local words, zeros for others       (parallel/tensor/vocabulary)
+    cross-entropy      of the local classes, with all-reduces          (the same)
+    max                over the ranks, too
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..autograd import Function
+from ..autograd.ops import cross_entropy, elementwise, embedding
+from ..comm import Communicator
+from ..comm.collectives import all_reduce
+from ..parallel.tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
+from .graph import Operation, Value
+from .partition import Cut, Instruction
+from .rules.rule import FactorRule
+from .spec import Axes, num_pieces, piece_length
+
+Along = Callable[[Axes], Communicator]          # the communicator along axes, in their order
+
+
+class MaxOverRanks(Function):
+    """y = max x over some axes and over the ranks;  dx = g at the maximum, shared evenly."""
+
+    metered = False         # it waits for other ranks
+
+    @staticmethod
+    def forward(ctx, x, comm, axis, keepdims):
+        kept = all_reduce(comm, np.max(x, axis=axis, keepdims=True), "max", "ring")
+        at_max = x == kept
+        if ctx.needs_grad[0]:
+            count = np.sum(at_max, axis=axis, keepdims=True).astype(x.dtype)
+            ctx.save(at_max, all_reduce(comm, count, "sum", "ring"))
+        ctx.axis, ctx.keepdims = axis, keepdims
+        return kept if keepdims else np.squeeze(kept, axis)
+
+    @staticmethod
+    def backward(ctx, g):
+        (at_max, count), axis, keepdims = ctx.saved, ctx.axis, ctx.keepdims
+
+        def dx():
+            spread = g if axis is None or keepdims else np.expand_dims(g, axis)
+            return at_max() * spread / count()
+        return [dx]
+
+
+def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: Mapping[str, int],
+               along: Along) -> tuple[type[Function], dict[str, Any]]:
+    """The function that a rank at `coordinates` of the mesh calls, and its options."""
+    operation, cut = instruction.operation, instruction.cut
+    assert operation is not None
+    name, options = operation.function.__name__, operation.options
+    if name in ("Reshape", "BroadcastTo"):
+        return operation.function, {"shape": instruction.result.shape}
+    if name == "FusedAttention":
+        p = num_pieces(cut.get("h", ()), mesh)
+        return operation.function, options | {"num_heads": options["num_heads"] // p,
+                                              "num_kv_heads": options["num_kv_heads"] // p}
+    if name == "Rotary":
+        return operation.function, _local_rotary(options, cut, operation, mesh, coordinates)
+    if name == "GetItem":
+        return operation.function, {"index": _local_index(options["index"], instruction)}
+    if name == "Embedding" and cut.get("v"):
+        start = _first(operation.inputs[0].shape[0], cut["v"], mesh, coordinates)
+        return PartialEmbedding, {"start": start, "num_words": operation.inputs[0].shape[0]}
+    if name == "CrossEntropy" and cut.get("v"):
+        total = operation.inputs[0].shape[-1]
+        start = _first(total, cut["v"], mesh, coordinates)
+        bounds = start, start + piece_length(total, cut["v"], mesh)
+        return VocabularyCrossEntropy, options | {
+            "comm": along(cut["v"]), "bounds": bounds, "num_classes": total}
+    if name == "Max":
+        axes = _contracted_axes(instruction)
+        if axes:
+            return MaxOverRanks, {"axis": None, "keepdims": False} | options | {"comm": along(axes)}
+    return operation.function, options
+
+
+def _contracted_axes(instruction: Instruction) -> Axes:
+    kept = {axis for axes in instruction.result.layout.dims for axis in axes}
+    return tuple([axis for axes in instruction.cut.values() for axis in axes if axis not in kept])
+
+
+def _first(length: int, axes: Axes, mesh: Mapping[str, int],
+           coordinates: Mapping[str, int]) -> int:
+    """The index of the first element of this rank's piece, padding counted."""
+    index = 0
+    for axis in axes:
+        index = index * mesh[axis] + coordinates[axis]
+    return index * piece_length(length, axes, mesh)
+
+
+def _local_rotary(options: Mapping[str, Any], cut: Cut, operation: Operation,
+                  mesh: Mapping[str, int], coordinates: Mapping[str, int]) -> dict[str, Any]:
+    """This rank's heads, and the angles of its rows and positions."""
+    shape = operation.inputs[0].shape
+    angles = [options["cos"], options["sin"]]
+    for dim, name in ((0, "b"), (1, "t")):
+        axes = cut.get(name, ())
+        if axes and angles[0].shape[dim] > 1:
+            start = _first(shape[dim], axes, mesh, coordinates)
+            rows = np.minimum(np.arange(start, start + piece_length(shape[dim], axes, mesh)),
+                              shape[dim] - 1)       # padding takes the last one's
+            angles = [np.take(each, rows, axis=dim) for each in angles]
+    return {"cos": angles[0], "sin": angles[1],
+            "num_heads": options["num_heads"] // num_pieces(cut.get("h", ()), mesh)}
+
+
+def _local_index(index: Any, instruction: Instruction) -> Any:
+    """The index with whole slices written as `:`, since local dimensions are shorter."""
+    operation = instruction.operation
+    assert operation is not None
+    shape = operation.inputs[0].shape
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if not all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in parts):
+        return index
+    if Ellipsis not in parts:
+        parts.append(Ellipsis)
+    at = parts.index(Ellipsis)
+    missing = len(shape) - sum(part is not None for part in parts) + 1
+    parts[at:at + 1] = [slice(None)] * missing
+    lengths = iter(shape)
+    local = []
+    for part in parts:
+        if part is not None:
+            length = next(lengths)
+            if isinstance(part, slice) and range(length)[part] == range(length):
+                part = slice(None)
+        local.append(part)
+    return tuple(local)
+
+
+SAFE = {elementwise.Divide: 1, elementwise.Log: 0, elementwise.Sqrt: 0, elementwise.Power: 0}
+
+
+def neutral_fill(operation: Operation, rule: FactorRule, index: int, factor: str) -> float | None:
+    """The number for an operand's padding along `factor`; None if any will do.
+
+    Padding must not change sums and maxima, and must not make NaN of numbers that do not count: 0
+    times NaN is NaN in backward, too.
+    """
+    function = operation.function
+    if SAFE.get(function) == index:
+        return 1.0
+    if factor not in rule.contracted:
+        return None
+    if function is embedding.Embedding:
+        return None                         # no word has a number in the padding
+    if function is cross_entropy.CrossEntropy:
+        x = operation.inputs[index]
+        is_class = isinstance(x, Value) and index == 0 and factor == (rule.of(0) or ())[-1][0]
+        return None if is_class else operation.options["ignore_index"] if index else 0.0
+    return -np.inf if rule.combine == "max" else 0.0

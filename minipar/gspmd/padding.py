@@ -1,0 +1,115 @@
+"""Padding: pieces of equal length where a dimension does not divide.
+
+    6 elements over 4 ranks     rank 0  a b     rank 1  c d     rank 2  e f     rank 3  · ·
+
+Pad and Strip are conjugate to each other, as are the two directions of Reorder; Fill keeps the
+gradient of the real elements only.
+"""
+
+import numpy as np
+
+from ..autograd import Function, Tensor
+from ..backend import Array, asarray_like
+
+
+def along(dim: int, part: slice) -> tuple[slice, ...]:
+    """The index of a part of one dimension."""
+    return (*[slice(None)] * dim, part)
+
+
+def padded(x: Array, dim: int, length: int) -> Array:
+    """A copy of x with zeros behind, of this length along `dim`."""
+    y = np.zeros_like(x, shape=(*x.shape[:dim], length, *x.shape[dim + 1:]))
+    y[along(dim, slice(x.shape[dim]))] = x
+    return y
+
+
+class Pad(Function):
+    """x with zeros behind;  dx = g without them."""
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, x, dim, length):
+        ctx.dim, ctx.length = dim, x.shape[dim]
+        return padded(x, dim, length)
+
+    @staticmethod
+    def backward(ctx, g):
+        part = along(ctx.dim, slice(ctx.length))
+        return [lambda: g[part]]
+
+
+class Strip(Function):
+    """The first `length` elements along `dim`;  dx = g with zeros behind."""
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, x, dim, length):
+        ctx.dim, ctx.length = dim, x.shape[dim]
+        return x[along(dim, slice(length))]
+
+    @staticmethod
+    def backward(ctx, g):
+        dim, length = ctx.dim, ctx.length
+        return [lambda: padded(g, dim, length)]
+
+
+class Fill(Function):
+    """x with `number` from `valid` on along `dim`;  dx = g before, 0 from there on."""
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, x, dim, valid, number):
+        ctx.padding = along(dim, slice(valid, None))
+        y = x.copy()
+        y[ctx.padding] = number
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        padding = ctx.padding
+
+        def dx():
+            d = g.copy()
+            d[padding] = 0
+            return d
+        return [dx]
+
+
+class Reorder(Function):
+    """x with its last dimension in another order;  dx = g in the order undone."""
+
+    metered = False
+
+    @staticmethod
+    def forward(ctx, x, order):
+        ctx.inverse = np.argsort(order)
+        return np.take(x, asarray_like(order, x), axis=-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        inverse = ctx.inverse
+        return [lambda: np.take(g, asarray_like(inverse, g), axis=-1)]
+
+
+def pad_to(x: Tensor, dim: int, length: int) -> Tensor:
+    """x padded to `length`, or x itself if it is as long."""
+    return x if x.shape[dim] == length else Pad.apply(x, dim=dim, length=length)
+
+
+def strip_to(x: Tensor, dim: int, length: int) -> Tensor:
+    """x without its padding, or x itself if it has none."""
+    return x if x.shape[dim] == length else Strip.apply(x, dim=dim, length=length)
+
+
+def by_piece(sections: tuple[int, ...], num_pieces: int) -> np.ndarray:
+    """The order of a dimension of sections in which the elements of each rank's piece are together.
+
+    [q | k | v] becomes q₀ k₀ v₀ q₁ k₁ v₁ …
+    """
+    columns = np.split(np.arange(sum(sections)), np.cumsum(sections)[:-1])
+    return np.concatenate([np.split(part, num_pieces)[rank]
+                           for rank in range(num_pieces) for part in columns])

@@ -1,0 +1,87 @@
+"""Propagation: from a few annotated values to the sharding of every value.
+
+    x (dp, ·) ──▶ linear ──▶ gelu ──▶ linear ──▶ y        given: x (dp, ·), w1 (·, tp)
+    w1 (·, tp) ───┘  (dp, tp)   (dp, tp)   │  (dp, ·)     found: all others
+    w2 (tp, ·) ────────────────────────────┘
+
+Each operation lets the axes of a factor flow between its operands and its result, in both
+directions, until nothing changes.  What is sure comes first:
+
+    annotations of priority 0, then of priority 1, …; and for each of them five rounds:
+    0   element-wise operations, reshapes and transposes, whose operands have no other use
+    1   the same, with any number of uses
+    2   factors that pass through any operation; broadcasts only from the result to the operand
+    3   all factors, but no broadcast from the operand to the result
+    4   everything
+
+Annotated values never change.  The result depends on the graph, not on the order of its
+construction.  This is the order of OpenXLA's Shardy; Xu et al. 2021 (GSPMD), section 3.5.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .graph import Graph, Operation, Value
+from .rules import rule_of
+from .rules.heads import mark_sections
+from .rules.factor_flow import Conflict, Flow
+from .rules.rule import FactorRule
+from .spec import Axes, Dims, PartitionSpec, show
+
+ROUNDS = 5
+
+
+@dataclass
+class Shardings:
+    """The axes of each dimension of each value; which annotation each came from; the conflicts."""
+
+    mesh: Mapping[str, int]
+    dims: dict[Value, list[Axes]]
+    closed: dict[Value, list[bool]]
+    rules: dict[Operation, FactorRule]
+    origin: dict[tuple[Value, str], str] = field(default_factory=dict)
+    conflicts: list[Conflict] = field(default_factory=list)
+
+    def of(self, value: Value) -> Dims:
+        """The axes of each dimension of a value."""
+        return tuple(self.dims[value])
+
+
+def propagate(graph: Graph, mesh: Mapping[str, int],
+              annotations: Mapping[str, PartitionSpec]) -> Shardings:
+    """The shardings that follow from `annotations`, by the names of inputs and results.
+
+    `mesh` maps axes to sizes.  Raises KeyError for an unknown name, ValueError for a spec that does
+    not fit its value, TypeError for an operation without a rule.
+    """
+    mark_sections(graph)
+    values = [*graph.inputs.values(), *graph.constants, *[op.result for op in graph.operations]]
+    shardings = Shardings(mesh, {v: [()] * len(v.shape) for v in values},
+                          {v: [False] * len(v.shape) for v in values},
+                          {op: rule_of(op) for op in graph.operations})
+    waiting = [(spec.priority, graph.value(name), name, spec) for name, spec in annotations.items()]
+    for operation in graph.operations:
+        spec = operation.options.get("spec")
+        if isinstance(spec, PartitionSpec):
+            waiting.append((spec.priority, operation.result, operation.name, spec))
+    for _, value, name, spec in waiting:        # what will be annotated is not sharded before
+        spec.dims_of(value.shape, mesh, name)
+        shardings.closed[value] = [True] * len(value.shape)
+    for priority in sorted({each[0] for each in waiting}):
+        for own, value, name, spec in waiting:
+            if own == priority:
+                shardings.dims[value] = list(spec.dims_of(value.shape, mesh, name))
+                shardings.origin |= {(value, axis): f"{name} {show(spec.dims)}"
+                                     for axes in spec.dims for axis in axes}
+        for round_number in range(ROUNDS):
+            _to_fixed_point(graph, shardings, round_number)
+    return shardings
+
+
+def _to_fixed_point(graph: Graph, shardings: Shardings, round_number: int) -> None:
+    """Let axes flow through all operations, forth and back, until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for operation in (*graph.operations, *reversed(graph.operations)):
+            changed |= Flow(operation, shardings, round_number).run()

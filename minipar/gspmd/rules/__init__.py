@@ -1,0 +1,65 @@
+"""The factor rule of every operation of `minipar.autograd`, in one table.
+
+To add one: write the rule beside those of its kind, and enter the operation here.
+"""
+
+from collections.abc import Callable
+
+from ...autograd import Function
+from ...autograd.ops import (
+    activations,
+    attention,
+    cross_entropy,
+    elementwise,
+    embedding,
+    matmul,
+    movement,
+    normalization,
+    reductions,
+    rounding,
+)
+from ..constrain import Constrain
+from ..graph import Operation
+from . import heads, products, shapes
+from .broadcasting import broadcast, rows
+from .rule import FactorRule, flat_names
+
+RULES: dict[type[Function], Callable[[Operation], FactorRule]] = {
+    **dict.fromkeys([
+        elementwise.Add, elementwise.Subtract, elementwise.Multiply, elementwise.Divide,
+        elementwise.Power, elementwise.Exp, elementwise.Log, elementwise.Sqrt, elementwise.Where,
+        elementwise.AsType, activations.Relu, activations.Tanh, activations.Gelu,
+        activations.SwiGLU, activations.Dropout, rounding.Round, movement.BroadcastTo, Constrain,
+    ], broadcast),
+    **dict.fromkeys([normalization.Softmax, normalization.LogSoftmax, normalization.LayerNorm,
+                     normalization.RMSNorm], rows),
+    matmul.Linear: products.linear,
+    matmul.MatMul: products.matmul,
+    reductions.Sum: products.reduction,
+    reductions.Max: products.reduction,
+    embedding.Embedding: products.embedding,
+    cross_entropy.CrossEntropy: products.cross_entropy,
+    movement.Reshape: shapes.reshape,
+    movement.Transpose: shapes.transpose,
+    movement.GetItem: shapes.getitem,
+    movement.Concatenate: shapes.concatenate,
+    attention.Attention: heads.attention,
+    attention.FusedAttention: heads.fused_attention,
+    embedding.Rotary: heads.rotary,
+}
+
+
+def rule_of(operation: Operation) -> FactorRule:
+    """The factor rule of an operation.  Raises TypeError for one that has none."""
+    if operation.function not in RULES:
+        raise TypeError(f"{operation.function.__name__} has no factor rule, so its sharding cannot "
+                        "be propagated: add one to gspmd/rules")
+    rule = RULES[operation.function](operation)
+    if operation.function.__name__ in (*heads.SECTIONED, "FusedAttention"):
+        return rule
+    # elsewhere a dimension of sections lies in its natural order, which no rank's piece has
+    sectioned = [name for index, x in enumerate(operation.inputs) if getattr(x, "sections", ())
+                 for name in flat_names(rule.operands[index][-1:])]
+    return rule if not sectioned else FactorRule(
+        rule.operands, rule.result, rule.sizes, rule.whole | set(sectioned), rule.repeated,
+        rule.moves, rule.elementwise, rule.combine)

@@ -1,0 +1,136 @@
+"""PartitionSpec: along which mesh axes each dimension of an array is cut.
+
+    mesh dp = 2, tp = 4       P("dp", None)         rows over dp, columns whole
+                              P(None, ("dp", "tp")) columns over 8 ranks, dp the major axis
+                              P()                   the same whole array on every rank
+
+A dimension of n elements over p ranks is cut in pieces of ⌈n/p⌉; the last ones are short or empty:
+6 over 4 is 2, 2, 2, 0, as with XLA and PyTorch's DTensor.
+"""
+
+import ast
+import math
+from collections.abc import Mapping
+from typing import Any
+
+Axes = tuple[str, ...]
+Dims = tuple[Axes, ...]         # for each dimension the mesh axes that cut it, major first
+
+
+class PartitionSpec:
+    """The axes of each dimension, as jax.sharding.PartitionSpec: None, a name, or several.
+
+    Dimensions that are left out are whole.  `priority` decides when several annotations compete:
+    those of priority 0 are propagated before those of priority 1, and so on.  Raises ValueError for
+    an axis that is named twice, TypeError for anything but names.
+    """
+
+    def __init__(self, *entries: str | None | tuple[str, ...], priority: int = 0):
+        dims = []
+        for entry in entries:
+            axes = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+            if not all(isinstance(axis, str) for axis in axes):
+                raise TypeError(f"an entry of a PartitionSpec is None, the name of a mesh axis or "
+                                f"a tuple of names, not {entry!r}")
+            dims.append(axes)
+        self.dims, self.priority = tuple(dims), priority
+        check_once(self.dims, str(self))
+
+    @classmethod
+    def parse(cls, text: str) -> "PartitionSpec":
+        """The spec written as "(None, tp)" or "dp, (cp, tp)".  Raises ValueError for other text."""
+        try:
+            tree = ast.parse(f"({text.strip()},)", mode="eval").body
+        except SyntaxError:
+            raise cannot_parse(text) from None
+        entries = [_entry(node, text) for node in tree.elts]        # type: ignore[attr-defined]
+        if len(entries) == 1 and isinstance(tree.elts[0], ast.Tuple):   # type: ignore[attr-defined]
+            entries = list(entries[0])
+        return cls(*entries)
+
+    def dims_of(self, shape: tuple[int, ...], mesh: Mapping[str, int], name: str) -> Dims:
+        """The axes of each dimension of an array of `shape`.
+
+        Raises ValueError for too many dimensions, and for axes that the mesh does not have.
+        """
+        if len(self.dims) > len(shape):
+            raise ValueError(f"{self} names {len(self.dims)} dimensions, but {name} has the shape "
+                             f"{shape}: leave some out")
+        for axis in (axis for axes in self.dims for axis in axes):
+            if axis not in mesh:
+                raise ValueError(f"{self} of {name} names the axis {axis!r}, but the mesh has "
+                                 f"{', '.join(mesh)}")
+        return (*self.dims, *[()] * (len(shape) - len(self.dims)))
+
+    def __repr__(self) -> str:
+        return f"P{show(self.dims)}" if self.dims else "P()"
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, PartitionSpec) and (self.dims, self.priority) == (
+            other.dims, other.priority)
+
+    def __hash__(self) -> int:
+        return hash((self.dims, self.priority))
+
+
+P = PartitionSpec
+
+
+def cannot_parse(text: str) -> ValueError:
+    """A spec that is not a list of None, names and tuples of names."""
+    return ValueError(f"cannot read the partition spec {text!r}: write the axes of each dimension, "
+                      "as in (None, tp) or (dp, (cp, tp))")
+
+
+def _entry(node: ast.expr, text: str) -> Any:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str)):
+        return node.value
+    if isinstance(node, ast.Tuple):
+        return tuple([_entry(part, text) for part in node.elts])
+    raise cannot_parse(text)
+
+
+def show(dims: Dims) -> str:
+    """The axes of each dimension as text: (dp, ·, cp+tp)."""
+    return "(" + ", ".join("+".join(axes) or "·" for axes in dims) + ")"
+
+
+def check_once(dims: Dims, what: str) -> None:
+    """Raise ValueError if an axis cuts two dimensions, which would leave out blocks."""
+    axes = [axis for each in dims for axis in each]
+    for axis in axes:
+        if axes.count(axis) > 1:
+            raise ValueError(f"{what} names the axis {axis!r} twice: an axis cuts one dimension")
+
+
+def num_pieces(axes: Axes, mesh: Mapping[str, int]) -> int:
+    """The number of pieces into which `axes` cut a dimension."""
+    return math.prod(mesh[axis] for axis in axes)
+
+
+def piece_length(length: int, axes: Axes, mesh: Mapping[str, int]) -> int:
+    """The length of a piece, ⌈n/p⌉."""
+    return -(-length // num_pieces(axes, mesh))
+
+
+def local_shape(shape: tuple[int, ...], dims: Dims, mesh: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of a rank's padded piece."""
+    return tuple([piece_length(n, axes, mesh) for n, axes in zip(shape, dims)])
+
+
+def piece_bounds(length: int, axes: Axes, mesh: Mapping[str, int],
+                 coordinates: Mapping[str, int]) -> tuple[int, int]:
+    """(start, stop) of the piece at `coordinates` of the mesh, without its padding."""
+    index = 0
+    for axis in axes:
+        index = index * mesh[axis] + coordinates[axis]
+    piece = piece_length(length, axes, mesh)
+    return min(length, index * piece), min(length, (index + 1) * piece)
+
+
+def nests(length: int, outer: Axes, inner: str, mesh: Mapping[str, int]) -> bool:
+    """True if cutting each piece of `outer` by `inner` gives the pieces of (*outer, inner)."""
+    return not outer or piece_length(length, (*outer, inner), mesh) * mesh[inner] == piece_length(
+        length, outer, mesh)
