@@ -46,6 +46,7 @@ class ShapeArray(NDArrayOperatorsMixin):
     """
 
     base = memory = None    # until __init__ is through, so that __del__ finds nothing to return
+    numbers: Any = None     # those that it stands for, if it was made from some
 
     def __init__(self, shape: int | tuple[int, ...], dtype: Any, memory: Memory | None = None,
                  base: "ShapeArray | None" = None, strides: tuple[int, ...] | None = None):

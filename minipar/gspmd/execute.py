@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
+from ..backend import asarray_like
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..parallel.conjugate import (
@@ -26,7 +27,7 @@ from ..parallel.conjugate import (
 )
 from .local_call import local_call
 from .padding import Fill, Reorder, by_piece, pad_to, strip_to
-from .partition import Instruction, Local, LocalProgram
+from .program import Instruction, Local, LocalProgram
 from .spec import Axes, num_pieces, piece_bounds
 
 Run = Callable[..., Tensor]
@@ -123,7 +124,11 @@ class Executable:
         if instruction.kind == "compute":
             function, options = local_call(instruction, self.mesh.shape, self.coordinates,
                                            self.along)
-            return lambda *inputs: function.apply(*inputs, **options)
+            arrays = {name: each for name, each in options.items() if isinstance(each, np.ndarray)}
+            if not arrays:
+                return lambda *inputs: function.apply(*inputs, **options)
+            return lambda x, *others: function.apply(x, *others, **options | {
+                name: asarray_like(each, x.data) for name, each in arrays.items()})
         if instruction.kind == "add bias":
             return lambda y, bias: y + bias
         if instruction.kind == "mask":

@@ -8,6 +8,8 @@ The function runs once on shape-only arrays, as under jax.jit.  A meter sees eve
 notes it.  So what the function does may depend on shapes, never on numbers.
 """
 
+import hashlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +37,7 @@ class Value:
     operation: "Operation | None" = None
     constant: Array | None = None
     is_parameter: bool = False
+    needs_grad: bool = False
     num_uses: int = 0
     sections: tuple[int, ...] = ()
 
@@ -92,24 +95,21 @@ class Tracer(Meter):
         self.operations: list[Operation] = []
         self.constants: list[Value] = []
         self._alive: list[Array] = []       # an array that was freed would lend its id to another
-        self._counts: dict[str, int] = {}
 
     def note(self, array: Array, value: Value) -> None:
         """Know `array` as `value` from now on."""
         self.values[id(array)] = value
         self._alive.append(array)
 
-    def name(self, kind: str) -> str:
-        """A name for the next result of this kind: linear, linear.1, …"""
-        count = self._counts[kind] = self._counts.get(kind, -1) + 1
-        return f"{kind}.{count}" if count else kind
-
     def forward(self, function: Any, ctx: Any, arrays: list, options: dict) -> Array:
         """Run the operation on shapes, and note it."""
         out = function.forward(ctx, *arrays, **options)
-        result = Value(self.name(function.__name__.lower()), out.shape, out.dtype)
         inputs = [self._known(array) for array in arrays]
-        result.operation = Operation(function, inputs, dict(options), result)
+        result = Value("", out.shape, out.dtype,
+                       needs_grad=any(ctx.needs_grad))
+        numbers = {name: getattr(each, "numbers", each) if isinstance(each, ShapeArray) else each
+                   for name, each in options.items()}
+        result.operation = Operation(function, inputs, numbers, result)
         for value in result.operation.values:
             value.num_uses += 1
         self.operations.append(result.operation)
@@ -120,11 +120,13 @@ class Tracer(Meter):
         if not hasattr(array, "dtype") or not array.ndim and not isinstance(array, ShapeArray):
             return array                    # a number, or None
         if id(array) not in self.values:
-            if isinstance(array, ShapeArray):
+            numbers = array.numbers if isinstance(array, ShapeArray) else array
+            if numbers is None:
                 raise ValueError(f"the program uses an array {array.shape} that is neither an "
                                  "input nor computed by an operation: a dropout mask, say; pass "
                                  "it as an argument, or leave dropout off")
-            constant = Value(self.name("constant"), array.shape, array.dtype, constant=array)
+            constant = Value(f"constant:{len(self.constants)}", array.shape, array.dtype,
+                             constant=numbers)
             self.constants.append(constant)
             self.note(array, constant)
         return self.values[id(array)]
@@ -143,7 +145,8 @@ def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
     known: dict[str, Value] = {}
 
     def enter(name: str, array: Array, is_parameter: bool = False) -> None:
-        known[name] = Value(name, tuple(array.shape), array.dtype, is_parameter=is_parameter)
+        known[name] = Value(name, tuple(array.shape), array.dtype, is_parameter=is_parameter,
+                            needs_grad=array.dtype.kind == "f")
         tracer.note(array, known[name])
 
     shapes = [ShapeArray(np.shape(x), x.dtype) for x in inputs]
@@ -157,7 +160,7 @@ def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
         arguments.insert(0, model)
     with tracer.running():
         results = function(*arguments)
-    outputs = list(results) if isinstance(results, tuple | list) else [results]
+    outputs = [results] if isinstance(results, Tensor) else list(results)
     for out in outputs:
         if id(out.data) not in tracer.values:
             raise ValueError("the program returns an array that no operation made: return Tensors")
@@ -182,12 +185,27 @@ def in_canonical_order(graph: Graph) -> Graph:
         digest = hash_of(inputs, describe(operation.options))
         operation.key = keys[operation.result] = (depth, operation.function.__name__, digest)
     graph.operations.sort(key=lambda operation: operation.key)
+    names = list(graph.inputs)
+    for operation in graph.operations:
+        operation.result.name = unused(kind_of(operation), names)
+        names.append(operation.result.name)
     return graph
+
+
+def kind_of(operation: Operation) -> str:
+    """What an operation is called: as the module whose parameter it uses, or as its Function."""
+    used = next((x.name for x in operation.values if x.is_parameter and "." in x.name), None)
+    return operation.function.__name__.lower() if used is None else used.rpartition(".")[0]
+
+
+def unused(name: str, names: Sequence[str]) -> str:
+    """`name`, with a number behind it if it is taken."""
+    return next(text for text in itertools.chain([name], (f"{name}:{i}" for i in
+                                                          itertools.count(1))) if text not in names)
 
 
 def hash_of(*parts: Any) -> str:
     """A digest of the text of `parts`, the same in every process."""
-    import hashlib
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 

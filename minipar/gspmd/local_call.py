@@ -18,7 +18,7 @@ from ..comm import Communicator
 from ..comm.collectives import all_reduce
 from ..parallel.tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
 from .graph import Operation, Value
-from .partition import Cut, Instruction
+from .program import Cut, Instruction
 from .rules.rule import FactorRule
 from .spec import Axes, num_pieces, piece_length
 
@@ -33,20 +33,19 @@ class MaxOverRanks(Function):
     @staticmethod
     def forward(ctx, x, comm, axis, keepdims):
         kept = all_reduce(comm, np.max(x, axis=axis, keepdims=True), "max", "ring")
-        at_max = x == kept
-        if ctx.needs_grad[0]:
-            count = np.sum(at_max, axis=axis, keepdims=True).astype(x.dtype)
-            ctx.save(at_max, all_reduce(comm, count, "sum", "ring"))
-        ctx.axis, ctx.keepdims = axis, keepdims
+        ctx.save(x == kept)
+        ctx.comm, ctx.axis, ctx.keepdims = comm, axis, keepdims
         return kept if keepdims else np.squeeze(kept, axis)
 
     @staticmethod
     def backward(ctx, g):
-        (at_max, count), axis, keepdims = ctx.saved, ctx.axis, ctx.keepdims
+        (at_max,), comm, axis, keepdims = ctx.saved, ctx.comm, ctx.axis, ctx.keepdims
 
         def dx():
+            where = at_max()
+            count = np.sum(where, axis=axis, keepdims=True).astype(g.dtype)
             spread = g if axis is None or keepdims else np.expand_dims(g, axis)
-            return at_max() * spread / count()
+            return where * spread / all_reduce(comm, count, "sum", "ring")
         return [dx]
 
 

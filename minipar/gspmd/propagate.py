@@ -18,13 +18,14 @@ Annotated values never change.  The result depends on the graph, not on the orde
 construction.  This is the order of OpenXLA's Shardy; Xu et al. 2021 (GSPMD), section 3.5.
 """
 
+import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .graph import Graph, Operation, Value
 from .rules import rule_of
-from .rules.heads import mark_sections
 from .rules.factor_flow import Conflict, Flow
+from .rules.heads import mark_sections
 from .rules.rule import FactorRule
 from .spec import Axes, Dims, PartitionSpec, show
 
@@ -59,7 +60,8 @@ def propagate(graph: Graph, mesh: Mapping[str, int],
     shardings = Shardings(mesh, {v: [()] * len(v.shape) for v in values},
                           {v: [False] * len(v.shape) for v in values},
                           {op: rule_of(op) for op in graph.operations})
-    waiting = [(spec.priority, graph.value(name), name, spec) for name, spec in annotations.items()]
+    waiting = [(spec.priority, value, value.name, spec) for value, spec in
+               annotated(graph, annotations)]
     for operation in graph.operations:
         spec = operation.options.get("spec")
         if isinstance(spec, PartitionSpec):
@@ -76,6 +78,20 @@ def propagate(graph: Graph, mesh: Mapping[str, int],
         for round_number in range(ROUNDS):
             _to_fixed_point(graph, shardings, round_number)
     return shardings
+
+
+def annotated(graph: Graph, annotations: Mapping[str, PartitionSpec]) -> list[
+        tuple[Value, PartitionSpec]]:
+    """The values that annotations name; in names `*` stands for any text: h.*.mlp.c_fc.weight."""
+    values = [*graph.inputs.values(), *[each.result for each in graph.operations]]
+    found = []
+    for pattern, spec in annotations.items():
+        named = [value for value in values if fnmatch.fnmatchcase(value.name, pattern)]
+        if not named:
+            raise KeyError(f"no value of the program is called {pattern!r}: it has the inputs "
+                           f"{', '.join(graph.inputs)}")
+        found += [(value, spec) for value in named]
+    return found
 
 
 def _to_fixed_point(graph: Graph, shardings: Shardings, round_number: int) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from .graph import Value
 from .spec import Axes, Dims, local_shape, nests, num_pieces
 
 
@@ -47,7 +48,12 @@ class Array(NamedTuple):
 
     shape: tuple[int, ...]
     itemsize: int
-    cut_at_once: bool = False           # the last dimension has sections: cut it by all axes or none
+    cut_at_once: bool = False       # the last dimension has sections: cut it by all axes or none
+
+    @classmethod
+    def of(cls, value: Value) -> "Array":
+        """That of a value of the graph."""
+        return cls(value.shape, value.dtype.itemsize, bool(value.sections))
 
 
 def cheapest(array: Array, start: Layout, goal: Dims, mesh: Mapping[str, int]) -> list[Move]:
@@ -106,9 +112,9 @@ def moves(array: Array, layout: Layout, target: Layout, mesh: Mapping[str, int])
         if at_once and axes:
             yield Move("all-gather", axes, dim, -1, (num_pieces(axes, mesh) - 1) * n,
                        Layout(cut(dim, ()), layout.partial))
-        if at_once and target.dims[dim] and not axes:
+        if not axes and (at_once or len(target.dims[dim]) > 1):
             used = {a for each in layout.dims for a in each} | layout.partial
-            if not used & set(target.dims[dim]):
+            if target.dims[dim] and not used & set(target.dims[dim]):
                 yield Move("slice", target.dims[dim], dim, -1, 0.0,
                            Layout(cut(dim, target.dims[dim]), layout.partial))
         if len(axes) > 1 and not at_once:

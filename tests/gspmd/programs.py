@@ -27,13 +27,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return softmax(scores) @ v
 
 
-def cross_entropy(logits: Tensor, one_hot: Tensor) -> Tensor:
-    top = logits.max(axis=-1, keepdims=True).detach() if False else logits.max(axis=-1,
-                                                                             keepdims=True)
-    shifted = logits - top
-    total = ag.log(ag.exp(shifted).sum(axis=-1))
-    at_target = (shifted * one_hot).sum(axis=-1)
-    return (total - at_target).mean()
+def one_hot_cross_entropy(logits: Tensor, one_hot: Tensor) -> Tensor:
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return (ag.log(ag.exp(shifted).sum(axis=-1)) - (shifted * one_hot).sum(axis=-1)).mean()
 
 
 def block(x, g1, b1, wqkv, wo, g2, b2, w1, c1, w2, c2, between=None, inputs=None):
@@ -51,10 +47,6 @@ def block(x, g1, b1, wqkv, wo, g2, b2, w1, c1, w2, c2, between=None, inputs=None
     return between(x1 + ag.linear(up, w2, c2))
 
 
-def gather_target(z, t):
-    raise NotImplementedError
-
-
 TIME, HEADS = P(None, None, "x"), P(None, "x")
 
 
@@ -67,6 +59,16 @@ def sequence_parallel(*inputs):
     residual, whole = P("data", "model"), P("data")
     return block(*inputs, between=lambda y: constrain(y, residual),
                  inputs=lambda y: constrain(y, whole))
+
+
+def experts(x: Tensor, m: Tensor, w: Tensor) -> Tensor:
+    """x (g, t, d), routing m (g, t, e, c), weights w (e, d, f) → (g, t, f)."""
+    g, t, e, c = m.shape
+    routing = m.reshape(g, t, e * c)
+    sent = (routing.transpose(0, 2, 1) @ x).reshape(g, e, c, x.shape[-1])
+    sent = constrain(constrain(sent, P("x")), P(None, "x"))
+    computed = constrain(constrain(sent @ w, P(None, "x")), P("x"))
+    return routing @ computed.reshape(g, e * c, w.shape[-1])
 
 
 PROGRAMS = {
@@ -108,5 +110,6 @@ PROGRAMS = {
     "cross_entropy_vocab_sharded_gather": lambda z, t: ag.cross_entropy(z, t, 128.0),
     "cross_entropy_vocab_sharded_gradient": lambda z, t: ag.cross_entropy(z, t, 128.0),
     "head_and_loss_gradient_vocab": lambda w, x, t: ag.cross_entropy(ag.linear(x, w), t, 128.0),
-    "moe_dispatch_einsum": None,
+    "moe_dispatch_einsum": experts,
+    "uneven_intermediate": lambda a, w: constrain(constrain(a @ w, P(None, "x")).sum(axis=0), P()),
 }

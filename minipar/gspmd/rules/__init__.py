@@ -59,7 +59,7 @@ def rule_of(operation: Operation) -> FactorRule:
         return rule
     # elsewhere a dimension of sections lies in its natural order, which no rank's piece has
     sectioned = [name for index, x in enumerate(operation.inputs) if getattr(x, "sections", ())
-                 for name in flat_names(rule.operands[index][-1:])]
+                 for name in flat_names((rule.of(index) or ())[-1:])]
     return rule if not sectioned else FactorRule(
         rule.operands, rule.result, rule.sizes, rule.whole | set(sectioned), rule.repeated,
         rule.moves, rule.elementwise, rule.combine)

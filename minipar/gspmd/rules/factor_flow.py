@@ -33,7 +33,7 @@ class Conflict(NamedTuple):
 class View(NamedTuple):
     """A value as one operation sees it: the axes of each of its factors, and those of no factor."""
 
-    index: int          # of the operand; -1: the result
+    place: int          # the number of the operand; -1: the result
     value: Value
     axes: dict[str, Axes]
     over: Axes
@@ -67,7 +67,7 @@ class Flow:
         ranking = self.ranking(agreed, views)
         changed = False
         for view in views:
-            if view.index in self.rule.repeated and self.round < 2:
+            if view.place in self.rule.repeated and self.round < 2:
                 continue
             for name in sorted(self.rule.factors, key=ranking.__getitem__):
                 changed |= self.extend(view, name, agreed[name], ranking, views[0])
@@ -92,7 +92,7 @@ class Flow:
         agreed: Axes = ()
         can_extend = True
         for view in (*views[1:], views[0]):
-            if factor not in view.axes or view.index in self.rule.repeated and self.round < 4:
+            if factor not in view.axes or view.place in self.rule.repeated and self.round < 4:
                 continue
             own = view.axes[factor]
             common = next((i for i, (a, b) in enumerate(zip(agreed, own)) if a != b), None)
@@ -121,7 +121,7 @@ class Flow:
         if factor not in view.axes:
             return False
         own = view.axes[factor]
-        if view.index in self.rule.repeated:
+        if view.place in self.rule.repeated:
             wanted = result.axes[factor]    # as if a broadcast stood between
         axes = self.possible(view, factor, wanted)
         if not is_extension(own, axes):
@@ -131,13 +131,13 @@ class Flow:
         if free < len(axes):
             self.note_conflict(view, factor, axes[free], ranking)
         axes = axes[:free]
-        if view.index >= 0 and self.rule.elementwise and is_extension(
+        if view.place >= 0 and self.rule.elementwise and is_extension(
                 result.axes.get(factor, axes), axes):
             axes = result.axes[factor]      # what the result cannot have is of no use to operands
         if not is_extension(own, axes):
             return False
         view.axes[factor] = axes
-        dims = to_dims(view.axes, self.rule.of(view.index) or (), self.rule.sizes, self.mesh)
+        dims = to_dims(view.axes, self.rule.of(view.place) or (), self.rule.sizes, self.mesh)
         if dims == self.shardings.of(view.value):
             return False
         self.shardings.dims[view.value] = list(dims)
@@ -147,7 +147,7 @@ class Flow:
 
     def possible(self, view: View, factor: str, wanted: Axes) -> Axes:
         """The longest beginning of `wanted` that the factor of a value can have by itself."""
-        dims = self.rule.of(view.index) or ()
+        dims = self.rule.of(view.place) or ()
         dim = next(i for i, parts in enumerate(dims) if factor in parts)
         is_last = dims[dim][-1] == factor
         is_closed = self.shardings.closed[view.value][dim]

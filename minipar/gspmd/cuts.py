@@ -1,0 +1,132 @@
+"""Where an operation runs: the mesh axes of each of its factors.
+
+    y = x w     x (dp, ·) w (·, tp)     they agree: rows over dp, columns over tp, nothing moves
+    y = x w     x (dp, ·) w (dp, ·)     they disagree about dp: rows, the inner dimension, or none;
+                                        the cheapest, its collectives counted
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from .graph import Operation, Value
+from .program import Cut, Local
+from .propagate import Shardings
+from .reshard import Array, Layout, cheapest
+from .rules.rule import FactorRule, fits, flat_names, to_dims, to_factors
+from .spec import Axes, Dims, num_pieces
+
+
+def summed(operation: Operation, rule: FactorRule) -> set[str]:
+    """The contracted factors whose partial results must be summed outside the operation."""
+    if rule.combine != "sum":
+        return set()                        # a maximum over ranks is taken within the operation
+    if operation.function.__name__ == "CrossEntropy":
+        return rule.contracted - set(flat_names((rule.operands[0] or ())[-1:]))
+    return rule.contracted
+
+
+def can_cut(rule: FactorRule, name: str, axes: Axes, mesh: Mapping[str, int]) -> bool:
+    """True if an operation can be computed with this factor in pieces.
+
+    A factor that shares a dimension with others must divide; one by itself is padded.
+    """
+    if name in rule.whole or rule.sizes[name] < 2:
+        return False
+    shared = any(name in parts and len(parts) > 1
+                 for i in range(-1, len(rule.operands)) for parts in rule.of(i) or ())
+    return not shared or rule.sizes[name] % num_pieces(axes, mesh) == 0
+
+
+def result_layout(operation: Operation, rule: FactorRule, cut: Cut,
+                  mesh: Mapping[str, int]) -> Layout:
+    """How the result of an operation that is cut so lies on the ranks."""
+    partial = frozenset(axis for name in summed(operation, rule) for axis in cut.get(name, ()))
+    return Layout(to_dims(cut, rule.result, rule.sizes, mesh), partial)
+
+
+def num_bytes(value: Value, start: Layout, goal: Dims, mesh: Mapping[str, int]) -> float:
+    """The bytes that a rank sends from one layout of a value to another."""
+    return sum(move.num_bytes for move in cheapest(Array.of(value), start, goal, mesh))
+
+
+class CutChoice:
+    """The choice for one operation, whose operands lie as `home` says."""
+
+    def __init__(self, operation: Operation, shardings: Shardings, home: Mapping[Value, Local]):
+        self.operation, self.shardings, self.home = operation, shardings, home
+        self.rule, self.mesh = shardings.rules[operation], shardings.mesh
+
+    def best(self) -> Cut:
+        """The axes of each factor: those of the operands, if they agree; else the cheapest.
+
+        Of equally cheap ones the one that uses more ranks, and leaves less to be summed.
+        """
+        cuts = list(self.possible())
+        if len(cuts) == 1:
+            return cuts[0]
+        sums = summed(self.operation, self.rule)
+        return min(cuts, key=lambda cut: (
+            self.cost(cut), -num_pieces(tuple([a for axes in cut.values() for a in axes]),
+                                        self.mesh), sorted(sums & cut.keys())))
+
+    def cost(self, cut: Cut) -> float:
+        """The bytes that a rank sends around the operation if it is cut so."""
+        total = 0.0
+        for index, x in enumerate(self.operation.inputs):
+            factors = self.rule.of(index)
+            if isinstance(x, Value) and factors is not None:
+                goal = to_dims(cut, factors, self.rule.sizes, self.mesh)
+                total += num_bytes(x, self.home[x].layout, goal, self.mesh)
+        return total + num_bytes(
+            self.operation.result, result_layout(self.operation, self.rule, cut, self.mesh),
+            self.shardings.of(self.operation.result), self.mesh)
+
+    def possible(self) -> Iterator[Cut]:
+        """All ways to give the axes of the operands and the result to factors."""
+        wanted = self.wanted()
+        choices: list[list[str | None]] = []
+        for axis, factors in wanted.items():
+            fitting: list[str | None] = [name for name in factors if self.can_cut(name, (axis,))]
+            if len(factors) != 1 or not fitting:
+                fitting += [name for name in self.rule.factors
+                            if name not in fitting and self.can_cut(name, (axis,))]
+                fitting.append(None)
+            choices.append(fitting)
+        found = False
+        for choice in itertools.product(*choices):
+            cut: Cut = {}
+            for axis, name in zip(wanted, choice):
+                if name is not None:
+                    cut[name] = (*cut.get(name, ()), axis)
+            if self.fits(cut):
+                found = True
+                yield cut
+        if not found:
+            yield {}
+
+    def wanted(self) -> dict[str, list[str]]:
+        """For each axis the factors that have it already; the operands decide before the result."""
+        wanted: dict[str, list[str]] = {}
+        for index in (*range(len(self.operation.inputs)), -1):
+            value = self.operation.result if index < 0 else self.operation.inputs[index]
+            factors = self.rule.of(index)
+            if not isinstance(value, Value) or factors is None:
+                continue
+            known = list(wanted) if index < 0 else []
+            by_factor, over = to_factors(self.shardings.of(value), factors, self.rule.sizes,
+                                         self.mesh)
+            for name, axes in (*by_factor.items(), ("", over)):     # "": a place of no factor
+                for axis in axes:
+                    if axis not in known and name not in wanted.setdefault(axis, []):
+                        wanted[axis].append(name)
+        return wanted
+
+    def can_cut(self, name: str, axes: Axes) -> bool:
+        """True if the operation can be computed with this factor in pieces."""
+        return bool(name) and can_cut(self.rule, name, axes, self.mesh)
+
+    def fits(self, cut: Cut) -> bool:
+        """True if the operands and the result can be cut so."""
+        return all(self.can_cut(name, axes) for name, axes in cut.items()) and all(
+            fits(cut, self.rule.of(i) or (), self.rule.sizes, self.mesh)
+            for i in range(-1, len(self.rule.operands)))

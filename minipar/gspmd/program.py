@@ -1,0 +1,104 @@
+"""The local program: what every rank runs, as data that can be read, drawn and executed.
+
+    Local         a rank's piece of a value, in one layout
+    Instruction   an operation on pieces, or a collective
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .graph import Graph, Operation, Value
+from .propagate import Shardings
+from .reshard import Layout, Move
+from .spec import Axes, local_shape, num_pieces
+
+Cut = dict[str, Axes]           # the axes of each factor of an operation
+
+
+@dataclass(eq=False)
+class Local:
+    """A rank's piece of a value, in one layout."""
+
+    value: Value
+    layout: Layout
+    mesh: Mapping[str, int]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the padded piece."""
+        return local_shape(self.value.shape, self.layout.dims, self.mesh)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the padded piece."""
+        return math.prod(self.shape) * self.value.dtype.itemsize
+
+
+@dataclass(eq=False)
+class Instruction:
+    """One step of the local program: an operation on pieces, or a collective.
+
+    kind: "compute"; "copy" (identity, whose gradient is summed over `axes`); "mask" (padding is
+    filled); "all-gather" whose gradient is reduce-scattered, "gather" whose gradient is sliced;
+    or another kind of Move.
+    """
+
+    kind: str
+    inputs: list[Any]
+    result: Local
+    axes: Axes = ()
+    operation: Operation | None = None
+    cut: Cut = field(default_factory=dict)
+    move: Move | None = None
+    fill: dict[int, float] = field(default_factory=dict)    # dimension → the number in its padding
+
+    inner_bytes: float = 0.0        # of collectives within the operation
+
+    @property
+    def num_bytes(self) -> float:
+        """The bytes that a rank sends in forward."""
+        return self.move.num_bytes if self.move else self.inner_bytes
+
+    @property
+    def gradient_bytes(self) -> float:
+        """The bytes that a rank sends in backward, if a gradient takes this way."""
+        if not isinstance(self.inputs[0], Local):
+            return 0.0
+        p = num_pieces(self.axes, self.result.mesh)
+        if self.kind == "copy":
+            return 2 * self.result.nbytes * (p - 1) / p
+        if self.kind in ("slice", "reduce-scatter"):
+            return (p - 1) * self.result.nbytes
+        if self.operation is not None and self.operation.function.__name__ == "Max":
+            return self.inner_bytes         # how many ranks have the maximum
+        return self.num_bytes if self.kind in ("all-gather", "all-to-all", "permute") else 0.0
+
+
+@dataclass
+class LocalProgram:
+    """What every rank runs: instructions in order, from the pieces of the inputs to the outputs."""
+
+    graph: Graph
+    shardings: Shardings
+    instructions: list[Instruction]
+    inputs: dict[str, Local]
+    constants: list[Local]
+    outputs: list[Local]
+
+    @property
+    def collectives(self) -> list[Instruction]:
+        """The instructions that send messages in forward."""
+        return [each for each in self.instructions if each.num_bytes]
+
+    @property
+    def num_bytes(self) -> float:
+        """The bytes that a rank sends in forward."""
+        return sum(each.num_bytes for each in self.instructions)
+
+    @property
+    def gradient_bytes(self) -> float:
+        """The bytes that a rank sends in backward."""
+        return sum(each.gradient_bytes for each in self.instructions
+                   if each.result.value.needs_grad)
