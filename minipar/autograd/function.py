@@ -128,9 +128,7 @@ class Function:
             if dtype is not None and dtype not in dtypes and dtype.kind == "f":
                 dtypes.append(dtype)
         ctx = Context(needs_grad)
-        meter = current_meter()
-        if meter is not None and not (cls.metered or meter.sees_views):
-            meter = None
+        meter = current_meter(cls.metered)
         try:
             if len(dtypes) > 1:
                 raise mixed_dtypes(*dtypes[:2])

@@ -28,9 +28,9 @@ from ..backend import Array
 _meter: ContextVar["Meter | None"] = ContextVar("meter", default=None)
 
 
-def current_meter() -> "Meter | None":
-    """The meter that is running in this context, or None."""
-    return _meter.get()
+def current_meter(metered: bool = True) -> "Meter | None":
+    """The meter that is running in this context, or None; not for views, unless it sees them."""
+    return _meter.get() if metered or getattr(_meter.get(), "sees_views", False) else None
 
 
 class Meter:

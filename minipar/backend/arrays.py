@@ -34,9 +34,7 @@ def asarray_like(values: Any, array: Array) -> Array:
     if is_gpu(array):
         import cupy
         return cupy.asarray(values)
-    shape_only = np.empty_like(array, shape=np.shape(values), dtype=np.asarray(values).dtype)
-    shape_only.numbers = values         # a traced program needs them when it runs
-    return shape_only
+    return np.asarray(values, like=array)
 
 
 def to_host(array: Array) -> np.ndarray:

@@ -145,9 +145,11 @@ class ShapeArray(NDArrayOperatorsMixin):
 
     # ---- new arrays
 
-    def new_array(self, shape: Any, dtype: Any = None) -> "ShapeArray":
+    def new_array(self, shape: Any, dtype: Any = None, numbers: Any = None) -> "ShapeArray":
         """Another array in the same memory; of the same dtype if none is given."""
-        return ShapeArray(shape, self.dtype if dtype is None else dtype, self.memory)
+        array = ShapeArray(shape, self.dtype if dtype is None else dtype, self.memory)
+        array.numbers = numbers
+        return array
 
     def copy(self, order: str = "C") -> "ShapeArray":
         """A new array of the same shape and dtype."""

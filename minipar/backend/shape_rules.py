@@ -216,9 +216,9 @@ def _like(a, dtype=None, order="K", subok=True, shape=None, device=None):
 
 def _asarray(like, values, dtype=None, contiguous=False, **options):
     if is_shape_only(values):
-        copy = contiguous and not values.flags.c_contiguous
-        return values.astype(dtype or values.dtype, copy=copy)
-    return like.new_array(np.shape(values), dtype or np.asarray(values).dtype)
+        return values.astype(dtype or values.dtype,
+                             copy=contiguous and not values.flags.c_contiguous)
+    return like.new_array(np.shape(values), dtype or np.asarray(values).dtype, numbers=values)
 
 
 # Called as np.zeros(shape, like=x); a rule gets x first.

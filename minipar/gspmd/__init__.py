@@ -7,10 +7,8 @@
     constrain.py    an annotation within the program
     rules/          which dimensions of an operation are the same (factor rules), one table
     propagate.py    from a few annotated values to all
-    reshard.py      the cheapest collectives between two layouts
-    partition.py    the local program, with its collectives
-    local_call.py   what a rank calls for an operation on its pieces
-    execute.py      a rank runs the local program (padding.py: dimensions that do not divide)
+    partitioning/   the local program, with the cheapest collectives
+    execution/      a rank runs the local program
     shard.py        all of it in one call; parameters and slabs
 
 Xu et al. 2021 (GSPMD, arXiv 2105.04663); OpenXLA's Shardy.
@@ -18,7 +16,7 @@ Xu et al. 2021 (GSPMD, arXiv 2105.04663); OpenXLA's Shardy.
 
 from .constrain import constrain
 from .graph import trace
-from .partition import partition
+from .partitioning.partition import partition
 from .propagate import propagate
 from .shard import Plan, ShardedFunction, plan, shard
 from .spec import P, PartitionSpec

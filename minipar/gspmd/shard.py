@@ -26,11 +26,11 @@ from ..comm.mesh import DeviceMesh
 from ..nn import Module, Parameter, Slab
 from ..parallel.conjugate import gather_from
 from ..random import generator
-from .execute import Executable
+from .execution.execute import Executable
+from .execution.padding import Reorder, strip_to
 from .graph import Graph, trace
-from .padding import Reorder, strip_to
-from .partition import partition
-from .program import Local, LocalProgram
+from .partitioning.partition import partition
+from .partitioning.program import Local, LocalProgram
 from .propagate import Shardings, propagate
 from .spec import PartitionSpec
 

@@ -10,9 +10,9 @@ from minipar.autograd import Function, Tensor
 from minipar.comm import Communicator
 from minipar.comm.mesh import DeviceMesh
 from minipar.gspmd import P, Plan
-from minipar.gspmd.execute import Executable
+from minipar.gspmd.execution.execute import Executable
 from minipar.gspmd.graph import trace
-from minipar.gspmd.partition import partition
+from minipar.gspmd.partitioning.partition import partition
 from minipar.gspmd.propagate import propagate
 
 from .programs import PROGRAMS

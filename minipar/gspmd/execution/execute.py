@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd import Tensor
-from ..backend import asarray_like
-from ..comm import Communicator
-from ..comm.mesh import DeviceMesh
-from ..parallel.conjugate import (
+from ...autograd import Tensor
+from ...backend import asarray_like
+from ...comm import Communicator
+from ...comm.mesh import DeviceMesh
+from ...parallel.conjugate import (
     all_gather,
     all_to_all,
     copy_to,
@@ -25,10 +25,10 @@ from ..parallel.conjugate import (
     reduce_scatter,
     scatter_to,
 )
+from ..partitioning.program import Instruction, Local, LocalProgram
+from ..spec import Axes, num_pieces, piece_bounds
 from .local_call import local_call
 from .padding import Fill, Reorder, by_piece, pad_to, strip_to
-from .program import Instruction, Local, LocalProgram
-from .spec import Axes, num_pieces, piece_bounds
 
 Run = Callable[..., Tensor]
 

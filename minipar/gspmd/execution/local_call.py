@@ -5,6 +5,8 @@
     embedding          rows of the local words, zeros for others       (parallel/tensor/vocabulary)
     cross-entropy      of the local classes, with all-reduces          (the same)
     max                over the ranks, too
+
+All other operations take the same options for a piece as for the whole.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,15 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd import Function
-from ..autograd.ops import cross_entropy, elementwise, embedding
-from ..comm import Communicator
-from ..comm.collectives import all_reduce
-from ..parallel.tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
-from .graph import Operation, Value
-from .program import Cut, Instruction
-from .rules.rule import FactorRule
-from .spec import Axes, num_pieces, piece_length
+from ...autograd import Function
+from ...comm import Communicator
+from ...comm.collectives import all_reduce
+from ...parallel.tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
+from ..graph import Operation
+from ..partitioning.program import Cut, Instruction
+from ..spec import Axes, num_pieces, piece_length
 
 Along = Callable[[Axes], Communicator]          # the communicator along axes, in their order
 
@@ -133,26 +133,3 @@ def _local_index(index: Any, instruction: Instruction) -> Any:
                 part = slice(None)
         local.append(part)
     return tuple(local)
-
-
-SAFE = {elementwise.Divide: 1, elementwise.Log: 0, elementwise.Sqrt: 0, elementwise.Power: 0}
-
-
-def neutral_fill(operation: Operation, rule: FactorRule, index: int, factor: str) -> float | None:
-    """The number for an operand's padding along `factor`; None if any will do.
-
-    Padding must not change sums and maxima, and must not make NaN of numbers that do not count: 0
-    times NaN is NaN in backward, too.
-    """
-    function = operation.function
-    if SAFE.get(function) == index:
-        return 1.0
-    if factor not in rule.contracted:
-        return None
-    if function is embedding.Embedding:
-        return None                         # no word has a number in the padding
-    if function is cross_entropy.CrossEntropy:
-        x = operation.inputs[index]
-        is_class = isinstance(x, Value) and index == 0 and factor == (rule.of(0) or ())[-1][0]
-        return None if is_class else operation.options["ignore_index"] if index else 0.0
-    return -np.inf if rule.combine == "max" else 0.0

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from .graph import Value
-from .spec import Axes, Dims, local_shape, nests, num_pieces
+from ..graph import Value
+from ..spec import Axes, Dims, local_shape, nests, num_pieces
 
 
 class Layout(NamedTuple):

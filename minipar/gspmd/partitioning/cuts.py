@@ -8,12 +8,12 @@
 import itertools
 from collections.abc import Iterator, Mapping
 
-from .graph import Operation, Value
+from ..graph import Operation, Value
+from ..propagate import Shardings
+from ..rules.rule import FactorRule, fits, flat_names, to_dims, to_factors
+from ..spec import Axes, Dims, num_pieces
 from .program import Cut, Local
-from .propagate import Shardings
 from .reshard import Array, Layout, cheapest
-from .rules.rule import FactorRule, fits, flat_names, to_dims, to_factors
-from .spec import Axes, Dims, num_pieces
 
 
 def summed(operation: Operation, rule: FactorRule) -> set[str]:

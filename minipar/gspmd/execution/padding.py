@@ -8,8 +8,8 @@ gradient of the real elements only.
 
 import numpy as np
 
-from ..autograd import Function, Tensor
-from ..backend import Array, asarray_like
+from ...autograd import Function, Tensor
+from ...backend import Array, asarray_like
 
 
 def along(dim: int, part: slice) -> tuple[slice, ...]:

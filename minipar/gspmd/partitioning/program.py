@@ -2,6 +2,8 @@
 
     Local         a rank's piece of a value, in one layout
     Instruction   an operation on pieces, or a collective
+
+It is the same program on every rank; only the indices of a rank's pieces differ.
 """
 
 import math
@@ -9,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .graph import Graph, Operation, Value
-from .propagate import Shardings
+from ..graph import Graph, Operation, Value
+from ..propagate import Shardings
+from ..spec import Axes, local_shape, num_pieces
 from .reshard import Layout, Move
-from .spec import Axes, local_shape, num_pieces
 
 Cut = dict[str, Axes]           # the axes of each factor of an operation
 

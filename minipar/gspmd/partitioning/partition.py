@@ -14,15 +14,15 @@ rules of its own: copy ↔ all-reduce, all-gather ↔ reduce-scatter, all-to-all
 import math
 from typing import Any
 
-from .constrain import Constrain
+from ..constrain import Constrain
+from ..graph import Graph, Operation, Value
+from ..propagate import Shardings
+from ..rules.rule import FactorRule, to_dims
+from ..spec import Axes, Dims, num_pieces
 from .cuts import CutChoice, result_layout
-from .graph import Graph, Operation, Value
-from .local_call import neutral_fill
+from .masks import neutral_fill
 from .program import Cut, Instruction, Local, LocalProgram
-from .propagate import Shardings
 from .reshard import Array, Layout, cheapest
-from .rules.rule import FactorRule, to_dims
-from .spec import Axes, Dims, num_pieces
 
 
 class Partitioner:

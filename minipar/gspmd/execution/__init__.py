@@ -1,0 +1,8 @@
+"""Execution: a rank runs its local program.
+
+    local_call.py   what a rank calls for an operation on its pieces
+    padding.py      pieces of equal length where a dimension does not divide
+    execute.py      the program bound to a rank's place in the mesh
+
+Backward needs nothing here: each Function that runs has its own.
+"""

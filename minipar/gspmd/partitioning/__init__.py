@@ -1,0 +1,10 @@
+"""Partitioning: from the sharding of every value to the program that each rank runs.
+
+    reshard.py      the cheapest collectives between two layouts
+    cuts.py         where an operation runs
+    masks.py        the numbers in padding
+    program.py      the local program as data
+    partition.py    operation by operation, with the collectives between
+
+Its last step is the only one that knows of gradients: a `copy` is where they are summed.
+"""
