@@ -17,11 +17,12 @@ Source: Salmon, Moraes, Dror & Shaw, Parallel random numbers: as easy as 1, 2, 3
 import json
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
@@ -101,14 +102,20 @@ def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.n
 
 @dataclass(frozen=True, eq=False)
 class TrainingStep:
-    """The state of dropout in one training step.
+    """What the layers know of the training step that they compute: for dropout, and for routers.
 
-    `samples` holds the global sample number of each row of the current batch.
+    `samples` holds the global sample number of each row of the current microbatch, and `shares`,
+    if given, its part of the loss of the whole batch: its targets / all targets.
+    `sum_over_samples` sums an array of float64 over the ranks that have other samples.  `routed`
+    notes what routers have counted, so that a recomputed forward counts nothing twice.
     """
 
     seed: int
     step: int
     samples: np.ndarray
+    shares: Any = None              # (rows,), on the device of the model
+    sum_over_samples: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
+    routed: dict[str, Any] = field(default_factory=dict)
 
 
 # A context variable, because every rank of the simulated cluster has a context of its own.
@@ -121,10 +128,13 @@ def current_step() -> TrainingStep | None:
 
 
 @contextmanager
-def training_step(seed: int, step: int,
-                  samples: Sequence[int] | np.ndarray) -> Iterator[TrainingStep]:
-    """Context in which dropout is active, for the `samples` (global numbers) of this batch."""
-    token = _step.set(TrainingStep(seed, step, np.array(samples, dtype=np.int64)))
+def training_step(seed: int, step: int, samples: Sequence[int] | np.ndarray,
+                  *of_routers: Any) -> Iterator[TrainingStep]:
+    """Context in which dropout is active, for the `samples` (global numbers) of this batch.
+
+    `of_routers` are `shares` and `sum_over_samples` of TrainingStep, which routers of experts need.
+    """
+    token = _step.set(TrainingStep(seed, step, np.array(samples, dtype=np.int64), *of_routers))
     try:
         yield _step.get()
     finally:

@@ -12,13 +12,14 @@ b = batch, t = tokens of a sequence, d = width, h = heads of width d/h, V = voca
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import autograd as ag
 from ..autograd import Tensor
 from ..backend import Array
 from .layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm
 from .module import Module
+from .moe import MoE, MoEConfig
 from .parameter import normal
 from .rotary import RopeConfig, RotaryPositions
 
@@ -45,6 +46,7 @@ class GPTConfig:
     mlp: str = "gelu"                   # or "swiglu"
     rope: RopeConfig | None = None      # rotary positions; None: learned ones, wpe
     bias: bool = True                   # of the linear layers in the blocks
+    experts: MoEConfig | None = None    # in the place of the MLPs of some blocks
 
     def __post_init__(self):
         for name in ("vocab_size", "context", "num_layers", "num_heads", "width", "head_width",
@@ -134,14 +136,25 @@ class GatedFeedForward(FeedForward):
         return self.dropout(self.c_proj(ag.swiglu(self.c_gate(x), self.c_fc(x))))
 
 
+def make_mlp(config: GPTConfig, block: int) -> Module:
+    """The MLP of block number `block`, or its experts."""
+    mlp, experts = GatedFeedForward if config.mlp == "swiglu" else FeedForward, config.experts
+    if experts is None or not experts.has_experts(block):
+        return mlp(config)
+    wide = experts.width or config.mlp_width or 4 * config.width
+    shared = mlp(replace(config, mlp_width=experts.num_shared * wide, dropout=0.0)) \
+        if experts.num_shared else None
+    return MoE(experts, mlp(replace(config, mlp_width=wide)), shared, config.dropout)
+
+
 class Block(Module):
     """x (b, t, d) → (b, t, d): attention mixes positions, the MLP treats each by itself."""
 
-    def __init__(self, config: GPTConfig):
+    def __init__(self, config: GPTConfig, number: int = 0):
         super().__init__()
-        norm, mlp = NORMS[config.norm], GatedFeedForward if config.mlp == "swiglu" else FeedForward
+        norm = NORMS[config.norm]
         self.ln_1, self.attn = norm(config.width, config.norm_epsilon), Attention(config)
-        self.ln_2, self.mlp = norm(config.width, config.norm_epsilon), mlp(config)
+        self.ln_2, self.mlp = norm(config.width, config.norm_epsilon), make_mlp(config, number)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, t, d) → (b, t, d)."""
@@ -169,7 +182,7 @@ class GPT(Module):
         if config.rope is None:
             self.wpe = Embedding(config.context, config.width)
         self.drop = Dropout(config.dropout)
-        self.h = [Block(config) for _ in range(config.num_layers)]
+        self.h = [Block(config, i) for i in range(config.num_layers)]
         self.ln_f = NORMS[config.norm](config.width, config.norm_epsilon)
         if not config.tied:
             self.lm_head = Linear(config.width, config.vocab_size, bias=False,

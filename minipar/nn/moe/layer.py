@@ -1,0 +1,152 @@
+"""Mixture of experts: every token is computed by a few of many MLPs (Shazeer et al. 2017).
+
+    x (n, d) ─▶ router ─▶ gates (n, k), ids (n, k)
+      │                      │
+      └─▶ dispatch ─▶ experts, each on its own rows ─▶ × gates ─▶ combine ─▶ Σ (n, d)
+            n k rows (fewer if tokens are dropped), sorted by expert
+
+            y = Σ over the chosen experts e of  gate_e(x) expert_e(x)   (+ shared experts of x)
+
+A dropped choice adds nothing: the token goes on through the residual connection.  So k MLPs are
+computed for a token, whatever the number E of MLPs that are kept: many parameters, few FLOPs.
+
+Training means inside `random.training_step`, as for dropout.  Outside of it, in evaluation and
+generation, no token is dropped, no loss is added and nothing is counted.
+"""
+
+import numpy as np
+
+from ... import autograd as ag
+from ...autograd import Tensor
+from ...backend import asarray_like
+from ...random import TrainingStep, current_step
+from ..layers import Dropout, Linear
+from ..module import Module
+from ..parameter import Initializer, Parameter, zeros
+from .config import MoEConfig
+from .router import Routed, Router
+from .routing import Dispatch, balanced_dispatch, capacity, dispatch, queue_places
+
+
+class GroupedLinear(Module):
+    """One linear layer for each expert: weight (experts, in, out), bias (experts, out)."""
+
+    def __init__(self, num_experts: int, in_features: int, out_features: int, bias: bool,
+                 initializer: Initializer):
+        super().__init__()
+        self.weight = Parameter((num_experts, in_features, out_features), initializer)
+        self.has_bias = bias
+        if bias:
+            self.bias = Parameter((num_experts, out_features), zeros)
+
+    @classmethod
+    def of(cls, linear: Linear, num_experts: int) -> "GroupedLinear":
+        """`num_experts` layers of the sizes of `linear`."""
+        weight = linear._parameters["weight"]
+        return cls(num_experts, *weight.shape, linear.has_bias, weight.initializer)
+
+    def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
+        """x (rows, in) → (rows, out); expert e has the next counts[e] rows."""
+        return ag.grouped_linear(x, self.weight, self.bias if self.has_bias else None, counts)
+
+
+class Experts(Module):
+    """`num_experts` MLPs of the sizes of `expert`, a FeedForward or GatedFeedForward."""
+
+    def __init__(self, num_experts: int, expert: Module):
+        super().__init__()
+        self.is_gated = "c_gate" in expert._modules
+        self.c_fc = GroupedLinear.of(expert.c_fc, num_experts)
+        self.c_proj = GroupedLinear.of(expert.c_proj, num_experts)
+        if self.is_gated:
+            self.c_gate = GroupedLinear.of(expert.c_gate, num_experts)
+
+    def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
+        """x (rows, d) → (rows, 4d) → (rows, d); expert e has the next counts[e] rows."""
+        wide = self.c_fc(x, counts)
+        wide = ag.swiglu(self.c_gate(x, counts), wide) if self.is_gated else ag.gelu(wide)
+        return self.c_proj(wide, counts)
+
+
+class MoE(Module):
+    """x (b, t, d) or (n, d) → the same shape: each token through its experts.
+
+    `expert` has the sizes of each; `shared`, if given, computes every token.  `load` (E,) counts
+    the choices of each expert in the training step `counted_step`, `num_dropped` those that found
+    no place; `parallel.expert.balance` sums them over ranks and microbatches.
+    """
+
+    def __init__(self, config: MoEConfig, expert: Module, shared: Module | None = None,
+                 dropout: float = 0.0):
+        super().__init__()
+        self.config, self.has_shared = config, shared is not None
+        self.router = Router(expert.c_fc.weight.shape[0], config)
+        self.experts = Experts(config.num_experts, expert)
+        if shared is not None:
+            self.shared = shared
+        self.dropout = Dropout(dropout)
+        self.forget_counts()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, t, d) or (n, d) → the same shape."""
+        step, num_samples = current_step(), x.shape[0]
+        tokens = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(0, x.shape[-1])
+        routed = self.router(tokens)
+        plan = self.plan(routed, num_samples, step)
+        y = self.combine(self.experts(self.pick(tokens, plan), plan.counts), routed, plan)
+        loss = None if step is None else self.router.losses(routed, num_samples, step)
+        if loss is not None:
+            y = ag.attach_loss(y, loss)
+        if self.has_shared:
+            y = y + self.shared(tokens)
+        return self.dropout(y.reshape(x.shape))
+
+    def plan(self, routed: Routed, num_samples: int, step: TrainingStep | None) -> Dispatch:
+        """The rows that the experts compute; in a training step, choices are counted."""
+        config, n = self.config, len(routed.logits.data)
+        if routed.ids is None:
+            return balanced_dispatch(n, config.top_k, config.num_experts, routed.logits.data)
+        kept = np.ones(routed.ids.shape, bool)
+        if step is not None:
+            if config.capacity_factor is not None:
+                group = n if config.capacity_per == "microbatch" else n // max(num_samples, 1)
+                scores = routed.chosen_scores() if config.drop == "probability" else None
+                kept = queue_places(routed.ids, group, config.drop, scores) < capacity(
+                    group, config.num_experts, config.top_k, config.capacity_factor)
+            self.count(routed.ids, kept, step)
+        return dispatch(routed.ids, kept, config.num_experts)
+
+    def pick(self, tokens: Tensor, plan: Dispatch) -> Tensor:
+        """tokens (n, d) → the rows (m, d) of the plan."""
+        return ag.embedding(tokens, asarray_like(plan.tokens, tokens.data))
+
+    def combine(self, rows: Tensor, routed: Routed, plan: Dispatch) -> Tensor:
+        """The experts' rows (m, d), times their gates, added up by token: (n, d)."""
+        choices, tokens = (asarray_like(numbers, rows.data)
+                           for numbers in (plan.choices, plan.tokens))
+        gates = ag.embedding(routed.gates.reshape(routed.gates.size, 1), choices)   # (m, 1)
+        return ag.add_rows(rows * gates, tokens, len(routed.gates.data))
+
+    def count(self, ids: np.ndarray, kept: np.ndarray, step: TrainingStep) -> None:
+        """Count the choices of a microbatch, once: not those of a recomputed forward.
+
+        Raises ValueError if the router has a bias that was not updated after the step before.
+        """
+        key = f"{self.full_name} load"
+        if step.shares is None or key in step.routed:
+            return
+        step.routed[key] = True
+        if self.counted_step not in (None, step.step):
+            if self.config.bias_rate:
+                raise ValueError(f"the bias of {self.full_name}.router was not updated after step "
+                                 f"{self.counted_step}: call balance_routers(strategy) before "
+                                 "strategy.step(optimizer)")
+            self.forget_counts()
+        self.counted_step = step.step
+        self.load += np.bincount(ids.ravel(), minlength=self.config.num_experts)
+        self.num_dropped += int(kept.size - kept.sum())
+
+    def forget_counts(self) -> None:
+        """Begin to count anew."""
+        self.load, self.num_dropped = np.zeros(self.config.num_experts, np.int64), 0
+        self.counted_step: int | None = None
