@@ -7,6 +7,11 @@
     dp 0      0     1    dp 0      4     5    mesh["dp", "tp"]   its table: 0 1 2 3, or 4 5 6 7
     dp 1      2     3    dp 1      6     7    mesh.coordinate("dp")
 
+Expert parallelism (ep) is no axis of its own: it takes neighbouring ranks of dp.
+
+    DeviceMesh(comm, dp=4, ep=2)        dp    0  1  2  3        mesh["ep"]     0 1, or 2 3
+                                        ep   └────┘└────┘       mesh["edp"]    0 2, or 1 3
+
 By default axes nest pp, dp, cp, tp from slowest to fastest, in whatever order they are given.
 Tensor parallelism (tp) sends most, so its ranks are neighbours on one node; pipelines (pp) send
 least, so they cross nodes (Narayanan et al. 2021, arXiv 2104.04473).  `order` sets another nesting,
@@ -30,27 +35,43 @@ class DeviceMesh:
     `sizes` are the numbers of ranks along each axis; one may be -1, for the ranks that are left.
     `order` names the axes from slowest to fastest.  `shape` maps each axis, in that order, to its
     size.  The communicators of all axes and groups of axes are made here, so that mesh[…] sends
-    nothing.  Raises ValueError if the sizes do not multiply to comm.size.
+    nothing.  With `ep`, each `ep` neighbours along dp share the experts of a model: mesh["ep"];
+    mesh["edp"] are the ranks of dp that have the same experts.  Without dp, dp = ep.  Raises
+    ValueError if the sizes do not multiply to comm.size, or if ep does not divide dp.
     """
 
-    def __init__(self, comm: Communicator, *, order: Sequence[str] | None = None, **sizes: int):
+    def __init__(self, comm: Communicator, *, order: Sequence[str] | None = None,
+                 ep: int | None = None, **sizes: int):
         self.comm = comm
+        if ep is not None:
+            sizes.setdefault("dp", ep)
         self.axes = nest(list(sizes), order)
         self.shape = complete({axis: sizes[axis] for axis in self.axes}, comm.size)
+        self.ep = 1 if ep is None else ep
         self.grid = np.arange(comm.size).reshape(tuple(self.shape.values()))
-        self._coordinates = self.coordinates_of(comm.rank)
-        self._comms = {group: self._along(group) for n in range(1, len(self.axes) + 1)
-                       for group in itertools.combinations(self.axes, n)}
+        self._fine = self.shape if ep is None else split_dp(self.shape, ep)
+        place = np.unravel_index(comm.rank, tuple(self._fine.values()))
+        self._coordinates = self.coordinates_of(comm.rank) | {
+            axis: int(i) for axis, i in zip(self._fine, place)}
+        self._comms = {group: self._along(group) for n in range(1, len(self._fine) + 1)
+                       for group in itertools.combinations(self._fine, n)}
         self._warn_if_tp_crosses_nodes()
+
+    def __contains__(self, axis: str) -> bool:
+        return axis in self._coordinates
 
     def __getitem__(self, axes: str | tuple[str, ...]) -> Communicator:
         """The communicator of the ranks that differ from this one along `axes` only."""
         names = (axes,) if isinstance(axes, str) else axes
         for name in names:
             self._check(name)
-        if not names or len(set(names)) < len(names):
+        fine = [part for name in names for part in self._parts(name)]
+        if not names or len(set(fine)) < len(fine):
             raise KeyError(f"mesh[{axes!r}]: name each axis once, of {', '.join(self.axes)}")
-        return self._comms[tuple(axis for axis in self.axes if axis in names)]
+        return self._comms[tuple(axis for axis in self._fine if axis in fine)]
+
+    def _parts(self, axis: str) -> tuple[str, ...]:
+        return ("edp", "ep") if axis == "dp" and "ep" in self else (axis,)
 
     def coordinate(self, axis: str) -> int:
         """This rank's position along `axis`, which is its rank in mesh[axis]."""
@@ -73,15 +94,15 @@ class DeviceMesh:
 
     def _along(self, axes: tuple[str, ...]) -> Communicator:
         color = 0
-        for axis in self.axes:          # one number for the position along all other axes
+        for axis, size in self._fine.items():   # a number for the position along all other axes
             if axis not in axes:
-                color = color * self.shape[axis] + self._coordinates[axis]
+                color = color * size + self._coordinates[axis]
         along = self.comm.split(color)
         assert along is not None        # every rank has a color
         return along
 
     def _check(self, axis: str) -> None:
-        if axis not in self.shape:
+        if axis not in self:
             raise KeyError(f"this mesh has no axis {axis!r}: it has {', '.join(self.axes)}")
 
     def _warn_if_tp_crosses_nodes(self) -> None:
@@ -142,3 +163,13 @@ def complete(shape: dict[str, int], num_ranks: int) -> dict[str, int]:
         raise ValueError(f"a mesh of {said} does not fit {num_ranks} ranks: the sizes must "
                          f"multiply to {num_ranks}")
     return shape
+
+
+def split_dp(shape: dict[str, int], ep: int) -> dict[str, int]:
+    """The shape with dp cut into edp and ep.  Raises ValueError if ep does not divide dp."""
+    if ep < 1 or shape["dp"] % ep:
+        raise ValueError(f"ep={ep} takes neighbours of dp={shape['dp']}, which does not divide: "
+                         "choose a divisor of dp")
+    parts = {axis: {axis: size} for axis, size in shape.items()}
+    parts["dp"] = {"edp": shape["dp"] // ep, "ep": ep}
+    return {axis: size for part in parts.values() for axis, size in part.items()}

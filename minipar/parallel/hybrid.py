@@ -35,6 +35,7 @@ from ..number_formats import Format
 from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
 from .errors import NEEDS_ALL_STAGES_MESSAGE, reduced_already
+from .expert.apply import distribute_experts
 from .pipeline.executor import Pipeline
 from .pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH_MESSAGE, FullyShardedPipeline
 from .pipeline.schedule.registry import make_schedule
@@ -51,15 +52,16 @@ AXES = ("pp", "dp", "tp")
 class AllReduceOverDP:
     """ddp: the dp ranks of a stage sum its gradients, and each keeps all of them.
 
-    Base of the other ways.  `slabs` are what this rank optimizes of the pipeline's.
+    Base of the other ways.  `slabs` are what this rank optimizes of the pipeline's.  The ranks of
+    dp_of(slab) have the same parameters, and those of comm_of(slab) all parts of a sharded slab.
     """
 
     pipeline_class: type[Pipeline] = Pipeline
     refusal: str | None = None          # why a rank must not call backward without its dp ranks
 
-    def __init__(self, pipeline: Pipeline, dp: Communicator,
+    def __init__(self, pipeline: Pipeline, dp_of: Callable[[StageSlab], Communicator],
                  comm_of: Callable[[StageSlab], Communicator], wire: Wire, gather_wire: Wire):
-        self.pipeline, self.dp, self.comm_of, self.wire = pipeline, dp, comm_of, wire
+        self.pipeline, self.dp_of, self.comm_of, self.wire = pipeline, dp_of, comm_of, wire
         self.shard(gather_wire)
 
     def shard(self, gather_wire: Wire) -> None:
@@ -69,7 +71,7 @@ class AllReduceOverDP:
     def reduce(self) -> None:
         """Sum over dp the gradients of a batch, which the schedule has computed."""
         for slab in self.pipeline.stage_slabs:
-            self.wire.all_reduce(self.dp, slab.grad, key=slab)
+            self.wire.all_reduce(self.dp_of(slab), slab.grad, key=slab)
 
     def gather(self) -> None:
         """Give each dp rank the parameters that the optimizer has updated elsewhere."""
@@ -82,18 +84,19 @@ class ShardedStatesOverDP(AllReduceOverDP):
 
     def shard(self, gather_wire: Wire) -> None:
         """Cut each slab into pieces."""
-        self.slabs = [StageShard(s, self.dp, self.comm_of(s)) for s in self.pipeline.stage_slabs]
+        self.slabs = [StageShard(slab, self.dp_of(slab), self.comm_of(slab))
+                      for slab in self.pipeline.stage_slabs]
 
     def reduce(self) -> None:
         """Sum this rank's piece of the gradients over dp."""
         for slab, shard in zip(self.pipeline.stage_slabs, self.slabs):
-            self.wire.reduce_scatter(self.dp, slab.grad, shard.counts, key=slab)
+            self.wire.reduce_scatter(shard.dp, slab.grad, shard.counts, key=slab)
             shard.has_grad = True
 
     def gather(self) -> None:
         """Gather the pieces of the parameters."""
         for slab, shard in zip(self.pipeline.stage_slabs, self.slabs):
-            all_gather(self.dp, shard.data, counts=shard.counts, out=slab.data)
+            all_gather(shard.dp, shard.data, counts=shard.counts, out=slab.data)
 
 
 class FullyShardedOverDP(AllReduceOverDP):
@@ -105,7 +108,7 @@ class FullyShardedOverDP(AllReduceOverDP):
 
     def shard(self, gather_wire: Wire) -> None:
         """Cut the parameters of the pipeline into shards."""
-        self.pipeline.shard(self.dp, self.comm_of, self.wire, gather_wire)
+        self.pipeline.shard(self.dp_of, self.comm_of, self.wire, gather_wire)
         self.slabs = self.pipeline.slabs
 
     def reduce(self) -> None:
@@ -135,19 +138,33 @@ class Hybrid(Strategy):
         super().__init__(model, mesh.comm, wire)
         self.mesh = mesh
         self.pp, self.dp, self.tp = (along(mesh, axis) for axis in AXES)
+        self.edp = along(mesh, "edp" if mesh.ep > 1 else "dp")
         if self.tp.size > 1:
             parallelize(model, self.tp, sequence_parallel, message_format=activation_format)
+        if mesh.ep > 1:
+            distribute_experts(model, mesh["ep"])
         schedule_for = partial(make_schedule, schedule, self.pp.size, virtual_stages=virtual_stages)
         self.pipeline = over_dp.pipeline_class(model, self.pp, schedule_for, cuts,
                                                activation_format)
         if scatter_gather:
             send_pieces(self.pipeline, self.tp)
+        self.pipeline.replicas = self.dp
         for slab in self.pipeline.stage_slabs:
-            slab.comm = along(mesh, *(("pp", "tp") if slab.tp else ("pp",)))
-            broadcast(self.dp, slab.data, out=slab.data)
+            cut = {"pp": True, "ep": slab.ep, "tp": slab.tp}
+            slab.comm = along(mesh, *(axis for axis in cut if cut[axis]))
+            broadcast(self._replicas_of(slab), slab.data, out=slab.data)
         self.can_accumulate = self.pipeline.can_accumulate
-        self.over_dp = over_dp(self.pipeline, self.dp, self._all_parts, wire, gather_wire)
+        self.over_dp = over_dp(self.pipeline, self._replicas_of, self._all_parts, wire, gather_wire)
         self.slabs = self.over_dp.slabs
+
+    @property
+    def counts_tokens(self) -> bool:
+        """True on tp rank 0: the ranks of tp have the same tokens."""
+        return self.tp.rank == 0
+
+    def _replicas_of(self, slab: StageSlab) -> Communicator:
+        """The ranks that have the same parameters: of dp; for experts those that have the same."""
+        return self.edp if slab.ep else self.dp
 
     def _all_parts(self, slab: StageSlab) -> Communicator:
         """The ranks that have the other parts of a slab that is cut over dp."""
@@ -204,7 +221,7 @@ class Hybrid(Strategy):
 
 def along(mesh: DeviceMesh, *axes: str) -> Communicator:
     """The ranks along those of the axes that the mesh has; this rank alone if it has none."""
-    here = tuple(axis for axis in axes if axis in mesh.shape)
+    here = tuple(axis for axis in axes if axis in mesh)
     found = mesh[here] if here else mesh.comm.split(mesh.comm.rank)
     assert found is not None        # every rank gave split a color
     return found

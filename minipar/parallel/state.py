@@ -1,7 +1,7 @@
 """The parameters of a strategy by name, whole, wherever their parts are: for checkpoints.
 
     a shard           the pieces of all ranks make up its run of parameters
-    a stage's slab    the slabs of all stages, one after the other; with tp, boxes of each parameter
+    a stage's slab    the slabs of all stages, one after the other; with tp or ep, boxes of each
 
 Each function takes the strategy, shard or slab first; their classes name them as methods.
 """
@@ -45,11 +45,10 @@ def named_stage_slab(slab: "StageSlab", values: Array) -> dict[str, np.ndarray]:
     found = {}
     for segment in end_to_end(chain(*slab.segments_of)):
         piece = np.array(flat[segment.start:segment.stop])
-        if slab.tp is None:
+        if slab.tp is None and slab.ep is None:
             found[segment.name] = piece.reshape(segment.shape)
         else:
-            with slab.tp.labelled("state"):
-                found[segment.name] = gather_parameter(slab.tp, segment, piece)
+            found[segment.name] = gather_parameter(slab.tp, segment, piece, slab.ep)
     return found
 
 
@@ -62,12 +61,18 @@ def end_to_end(segments: Iterator[Segment]) -> Iterator[Segment]:
         start = stop
 
 
-def gather_parameter(tp: Communicator, segment: Segment, piece: Array) -> np.ndarray:
-    """The global array of which `piece`, flat, is this rank's box; all ranks call it."""
+def gather_parameter(tp: Communicator | None, segment: Segment, piece: Array,
+                     ep: Communicator | None = None) -> np.ndarray:
+    """The global array of which `piece`, flat, is this rank's box; all ranks call it.
+
+    The ranks of `ep`, if given, have other experts, axis 0.  Those of `tp` have cut other axes.
+    """
     values = np.array(piece).reshape(segment.shape)
     for dim, total in enumerate(segment.global_shape):
         if values.shape[dim] != total:
-            values = all_gather(tp, values, dim, total)
+            comm = tp if ep is None or dim else ep
+            with comm.labelled("state"):
+                values = all_gather(comm, values, dim, total)
     if segment.order is None:
         return np.ascontiguousarray(values)
     unordered = np.empty_like(values)

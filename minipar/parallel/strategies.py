@@ -137,9 +137,9 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
     """
     if name not in STRATEGIES:
         raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(STRATEGIES)}")
-    if isinstance(ranks, DeviceMesh) and set(ranks.axes) != {"dp"}:
+    if isinstance(ranks, DeviceMesh) and (set(ranks.axes) != {"dp"} or "ep" in ranks):
         for option in options.keys() - set(ON_A_MESH):
-            raise ValueError(f"{option} does not go with pp or tp: leave it out")
+            raise ValueError(f"{option} does not go with pp, tp or ep: leave it out")
         return make_hybrid(model, ranks, data_parallel=name, **options)
     entry = STRATEGIES[name]
     for option in options.keys() - set(entry.options):

@@ -32,7 +32,7 @@ from .. import autograd, optim
 from ..autograd import GradientSlot, Tensor
 from ..backend import Array
 from ..comm import Communicator
-from ..comm.collectives import all_gather, chunk_bounds, sum_over_ranks
+from ..comm.collectives import all_gather, all_reduce, chunk_bounds, sum_over_ranks
 from ..comm.work import progress
 from ..nn import Module
 from ..nn.slab import FlatBuffer
@@ -67,6 +67,7 @@ class Strategy:
 
     state_dict = state.state_dict
     can_accumulate = True       # gradients of several backwards may add up before they are reduced
+    counts_tokens = True        # False: another rank counts the same tokens
 
     def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
         if not all(parameter.initialized for parameter in model.parameters()):
@@ -152,6 +153,17 @@ class Strategy:
         """The targets this rank counts; every target is counted on exactly one rank."""
         return sum(autograd.count_targets(m.targets, self.model.ignore_index) for m in microbatches)
 
+    def shares(self, batch: Microbatch, loss_divisor: float) -> Array:
+        """The part of each row in the loss of the whole batch (rows,): its targets / all targets.
+        """
+        counts = batch.targets != self.model.ignore_index
+        return counts.sum(axis=tuple(range(1, counts.ndim))) / loss_divisor
+
+    def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
+        """The sum over the ranks that have other samples.  Collective: a control message."""
+        with self.comm.labelled("control"):
+            return all_reduce(self.comm, array)
+
     def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0, step: int = 0,
                          scale: float = 1.0) -> float:
         """Compute the gradients of the whole batch; return its loss.  Collective.
@@ -181,7 +193,8 @@ class Strategy:
     def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
         """Forward and backward of one microbatch; return this rank's share of the loss."""
-        with training_step(seed, step, batch.samples), self.forward_context():
+        with training_step(seed, step, batch.samples, self.shares(batch, loss_divisor),
+                           self.sum_over_samples), self.forward_context():
             loss = self.model.loss(batch.inputs, batch.targets, loss_divisor)
         self.backward(loss)
         return float(loss.data)

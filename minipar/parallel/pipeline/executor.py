@@ -20,7 +20,7 @@ import numpy as np
 from ...autograd import Tensor, backward
 from ...backend import Array
 from ...comm import Communicator, Trace
-from ...comm.collectives import gather_object, gather_trace
+from ...comm.collectives import all_reduce, gather_object, gather_trace
 from ...nn import Module
 from ...number_formats import Format
 from ...random import training_step
@@ -52,10 +52,18 @@ class Pipeline(Staged):
         super().__init__(model, comm, schedule_for(1)[1], cuts)
         self.activation_format = activation_format
         self.schedule_for = schedule_for
+        self.replicas: Communicator | None = None       # the ranks of this stage with other samples
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
         self.specs: ArraySpecs = {}
         self._plans: dict[int, tuple[list[Action], dict[Op, str]]] = {}
+
+    def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
+        """The sum over `replicas`.  Collective: a control message."""
+        if self.replicas is None or self.replicas.size == 1:
+            return array
+        with self.replicas.labelled("control"):
+            return all_reduce(self.replicas, array)
 
     def plan(self, num_microbatches: int) -> tuple[list[Action], dict[Op, str]]:
         """This rank's row, and the label of each message: the action that sends it.
@@ -155,7 +163,8 @@ class BatchRun:
         """The output y of a stage; the last stage returns the loss."""
         pipeline, (_, stage, i), batch = self.pipeline, action, self.batches[action.microbatch]
         x = Tensor(x, requires_grad=True) if stage else batch.inputs
-        with training_step(self.seed, self.step, batch.samples):
+        with training_step(self.seed, self.step, batch.samples,
+                           pipeline.shares(batch, self.loss_divisor), pipeline.sum_over_samples):
             y = pipeline.run_stage(stage, x)
             if stage == pipeline.num_stages - 1:
                 y = pipeline.model.criterion(y, batch.targets, self.loss_divisor)

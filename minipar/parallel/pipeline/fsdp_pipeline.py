@@ -48,6 +48,7 @@ NEEDS_WHOLE_BATCH_MESSAGE = (
     "microbatches to strategy.forward_backward(microbatches), instead of calling "
     "model.loss and strategy.backward")
 Users = tuple[tuple[int, int], ...]     # the (stage, part) of this rank that use a parameter
+UnitKey = tuple[Users, bool]            # … and whether the unit has experts, cut over ep
 
 
 class FullyShardedPipeline(Pipeline):
@@ -55,24 +56,28 @@ class FullyShardedPipeline(Pipeline):
 
     can_accumulate = False
 
-    def shard(self, dp: Communicator, comm_of: Callable[[StageSlab], Communicator],
-              wire: Wire = UNCOMPRESSED, gather_wire: Wire = UNCOMPRESSED) -> None:
-        """Keep only this rank's shards over `dp`; a norm is summed over comm_of(slab)."""
+    def shard(self, dp_of: Callable[[StageSlab], Communicator],
+              comm_of: Callable[[StageSlab], Communicator], wire: Wire = UNCOMPRESSED,
+              gather_wire: Wire = UNCOMPRESSED) -> None:
+        """Keep only this rank's shards over dp_of(slab); a norm is summed over comm_of(slab).
+
+        `replicas` is set: all ranks that gather and reduce together, except experts.
+        """
         users = self._users()
-        units: dict[Users, list[FlatRun]] = {}
+        units: dict[UnitKey, list[FlatRun]] = {}
         shared = [slab for _, slab in self.shared]      # cut alike on all their ranks
         cut: dict[StageBuffer, StageRuns] = {}
         for slab in self.stage_slabs:
             # neighbours with equal keys make a run; in a shared slab each parameter is a run
             keys = [(users[p], i if slab in shared else 0) for i, p in enumerate(slab.parameters)]
             cuts = [0, *(i for i in range(1, len(keys)) if keys[i] != keys[i - 1]), len(keys)]
-            cut[slab] = StageRuns(slab, dp, comm_of(slab), list(pairwise(cuts)) if keys else [])
+            cut[slab] = StageRuns(slab, dp_of(slab), comm_of(slab),
+                                  list(pairwise(cuts)) if keys else [])
             for first, run in zip(cuts, cut[slab].runs):
-                units.setdefault(keys[first][0], []).append(run)
+                units.setdefault((keys[first][0], slab.ep is not None), []).append(run)
         self.slabs = [cut[slab] for slab in self.slabs]
         self.shared = [(comm, cut[slab]) for comm, slab in self.shared]
-        self._watch({key: FSDPUnit(units[key], wire=gather_wire) for key in sorted(units)}, dp,
-                    wire)
+        self._watch({key: units[key] for key in sorted(units)}, wire, gather_wire)
 
     def _users(self) -> dict[Parameter, Users]:
         users: dict[Parameter, Users] = {}
@@ -83,18 +88,23 @@ class FullyShardedPipeline(Pipeline):
                         users[parameter] = (*users.get(parameter, ()), (stage, i))
         return users
 
-    def _watch(self, units: dict[Users, FSDPUnit], dp: Communicator, wire: Wire) -> None:
+    def _watch(self, runs_of: dict[UnitKey, list[FlatRun]], wire: Wire, gather_wire: Wire) -> None:
         """Gather these units before their use, and reduce each stage's gradients."""
-        for unit in units.values():
+        dp = self.replicas
+        of_experts = {runs[0].shard.comm for runs in runs_of.values()} - {dp}
+        gathers, reductions = ({comm: duplicate(comm) for comm in of_experts} for _ in range(2))
+        units = [FSDPUnit(runs, wire=gather_wire, own_comm=gathers.get(runs[0].shard.comm))
+                 for runs in runs_of.values()]
+        for unit in units:
             unshard_before_use([module for _, module in self.model.named_modules()], unit)
-        self.prefetcher = Prefetcher(list(units.values()), dp, self._poll,
-                                     remedy=NEEDS_WHOLE_BATCH_MESSAGE)
-        runs = [(users, run) for users, unit in units.items() for run in unit.runs]
+        self.prefetcher = Prefetcher(units, dp, self._poll, remedy=NEEDS_WHOLE_BATCH_MESSAGE)
+        runs = [(users, run) for (users, _), of_unit in runs_of.items() for run in of_unit]
         comm = duplicate(dp)            # so that reductions meet no gathers
         self.reducer = GradientReducer([run.shard for _, run in runs],
-                                       [run.gradient for _, run in runs], comm, wire=wire)
+                                       [run.gradient for _, run in runs], comm, wire=wire,
+                                       own_comms=reductions)
         self.orders: dict[int, OrderedLauncher] = {}
-        for stage in {stage for key in units for stage, _ in key}:
+        for stage in {stage for users, _ in runs_of for stage, _ in users}:
             # a gradient is complete after the backward of the first part that uses the weight
             first_part = {i: min(part for s, part in users if s == stage)
                           for i, (users, _) in enumerate(runs) if stage in {s for s, _ in users}}

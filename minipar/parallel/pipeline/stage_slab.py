@@ -30,17 +30,17 @@ class StageSlab(Slab):
     """A slab with the parameters of layouts[r], on rank r of `pp`; every rank knows all layouts.
 
     `is_copy`: another rank counts it in norms.  If `tp` is given, each parameter is this rank's box
-    of the global one, and the ranks of `tp` have the other boxes.  A norm is summed over `comm`:
-    `pp`, unless the caller sets more axes.
+    of the global one, and the ranks of `tp` have the other boxes; so for `ep`, whose ranks have
+    other experts.  A norm is summed over `comm`: `pp`, unless the caller sets more axes.
     """
 
     named = state.named_stage_slab
 
     def __init__(self, layouts: Sequence[SlabLayout], is_copy: bool, like: Array, pp: Communicator,
-                 tp: Communicator | None = None):
+                 tp: Communicator | None = None, ep: Communicator | None = None):
         super().__init__([(segment.name, parameter) for segment, parameter in layouts[pp.rank]],
                          like)
-        self.is_copy, self.pp, self.tp, self.comm = is_copy, pp, tp, pp
+        self.is_copy, self.pp, self.tp, self.ep, self.comm = is_copy, pp, tp, ep, pp
         self.segments_of = [[segment for segment, _ in layout] for layout in layouts]    # by rank
 
     @property

@@ -7,7 +7,8 @@ its box of the global parameter.  Initial values are drawn by name and then cut,
 of one process.  This rank's parts go into one slab, replicated parameters into another, which
 clipping counts once.
 
-    GPT    wte, lm_head by words · attn by heads · mlp by columns and rows · norms, wpe replicated
+    GPT    wte, lm_head by words · attn by heads · mlp, or each expert, by columns and rows ·
+           norms, wpe, routers replicated
     MLP    linear layers in pairs, columns and rows; the last one of an odd number is replicated
 """
 
@@ -17,7 +18,7 @@ from ...autograd import Tensor, linear
 from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
-from ...nn import GPT, MLP, Dropout, Linear, Module, Slab
+from ...nn import GPT, MLP, Dropout, Linear, Module, MoE, Slab
 from ...nn.gpt import FeedForward, GatedFeedForward
 from ...nn.module_methods import check_initialized
 from ...number_formats import Format
@@ -31,6 +32,7 @@ from .layers import (
     split_columns,
     split_rows,
 )
+from .experts import GatheringMoE, split_experts
 from .low_precision import LowPrecisionSequenceSplit, LowPrecisionTensorSplit
 from .sequence import RegatheringColumnLinear, SequenceSplit
 from .vocabulary import split_vocabulary, vocabulary_cross_entropy
@@ -178,28 +180,45 @@ def _split_mlp(model: MLP, split: TensorSplit) -> None:
                 retype(module, PartialDropout, tp=split.tp, total=width)
 
 
-def columns_of(mlp: FeedForward) -> list[Linear]:
-    """The layers of a block's MLP that are cut by columns."""
-    return [mlp.c_fc, mlp.c_gate] if isinstance(mlp, GatedFeedForward) else [mlp.c_fc]
+def _split_feed_forward(mlp: FeedForward, split: TensorSplit, gather_again: bool = False) -> None:
+    """Cut a block's MLP: its first layers by columns, the last by rows."""
+    columns = [mlp.c_fc, mlp.c_gate] if isinstance(mlp, GatedFeedForward) else [mlp.c_fc]
+    for linear in columns:
+        split_columns(linear, split)
+        if gather_again:
+            retype(linear, RegatheringColumnLinear)
+    split_rows(mlp.c_proj, split)
+
+
+def _split_moe(layer: MoE, split: TensorSplit) -> None:
+    """Cut the experts of a block, each like an MLP; with sequence parallelism, gather its tokens.
+    """
+    inside = split
+    if isinstance(split, SequenceSplit):
+        inside = TensorSplit(split.tp)
+        retype(layer, GatheringMoE, tp=split.tp)
+    split_experts(layer.experts, inside)
+    if layer.has_shared:
+        _split_feed_forward(layer.shared, inside)
 
 
 def _split_gpt(model: GPT, split: TensorSplit, gather_again: bool) -> None:
     for block in model.h:
         split_attention(block.attn, split)
-        for columns in columns_of(block.mlp):
-            split_columns(columns, split)
-        split_rows(block.mlp.c_proj, split)
         retype(block.attn.attn_dropout, PartialDropout, tp=split.tp, total=None)
         if gather_again:
             retype(block.attn.c_attn, RegatheringColumnLinear)
-            for columns in columns_of(block.mlp):
-                retype(columns, RegatheringColumnLinear)
+        if isinstance(block.mlp, MoE):
+            _split_moe(block.mlp, split)
+        else:
+            _split_feed_forward(block.mlp, split, gather_again)
     split_vocabulary(model.wte, split)
     if not model.config.tied:
         split_columns(model.lm_head, split)
     if isinstance(split, SequenceSplit):
         for norm in [norm for block in model.h for norm in (block.ln_1, block.ln_2)] + [model.ln_f]:
             norm.transform_parameters(split.shared)
-        for dropout in [model.drop, *(layer for block in model.h for layer in
-                                      (block.attn.resid_dropout, block.mlp.dropout))]:
+        for dropout in [model.drop, *[block.attn.resid_dropout for block in model.h],
+                        *[block.mlp.dropout for block in model.h
+                          if not isinstance(block.mlp, MoE)]]:
             retype(dropout, PartialDropout, tp=split.tp, total=None)

@@ -61,12 +61,12 @@ class FSDPUnit:
     """Runs of parameters that are unsharded and resharded together.
 
     With `reshard_after_forward=False` they stay unsharded between forward and backward.  `wire`
-    encodes the pieces that are gathered.
+    encodes the pieces that are gathered, over `own_comm` if it is given.
     """
 
     def __init__(self, runs: Sequence[FlatRun], reshard_after_forward: bool = True,
-                 wire: Wire = UNCOMPRESSED):
-        self.runs, self.wire = list(runs), wire
+                 wire: Wire = UNCOMPRESSED, own_comm: Communicator | None = None):
+        self.runs, self.wire, self.own_comm = list(runs), wire, own_comm
         self.reshard_after_forward, self.keep_unsharded = reshard_after_forward, False
         self.places = [(p, s) for run in runs for p, s in zip(run.shard.parameters,
                                                               run.shard.layout)]
@@ -86,6 +86,7 @@ class FSDPUnit:
 
     def start_unshard(self, comm: Communicator) -> None:
         """Begin to gather the pieces of all ranks, unless that has begun."""
+        comm = self.own_comm or comm
         if self.unsharded is None:
             arrays = [np.empty_like(run.like, shape=sum(run.lengths)) for run in self.runs]
             self.unsharded = [record_allocation("communication", array) for array in arrays]

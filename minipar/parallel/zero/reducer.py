@@ -7,8 +7,9 @@
 So gradients take Ψ/p elements and one bucket or unit more, instead of Ψ.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -62,14 +63,16 @@ class GradientReducer:
     """Reduce-scatters whole `gradients` over `comm` into pieces, for `shards`.
 
     At most one reduction is under way; it ends before the next gradient is allocated.
-    on_reduced(shard, piece) is called with each piece.
+    on_reduced(shard, piece) is called with each piece.  Shards of other ranks than `comm` are
+    reduced over own_comms[shard.comm].
     """
 
     def __init__(self, shards: Sequence[Shard], gradients: Sequence[TransientGradient],
                  comm: Communicator, on_reduced: Callable[[Shard, Array], None] = Shard.add,
-                 wire: Wire = UNCOMPRESSED):
+                 wire: Wire = UNCOMPRESSED,
+                 own_comms: Mapping[Communicator, Communicator] = MappingProxyType({})):
         self.shards, self.gradients, self.comm = shards, gradients, comm
-        self.on_reduced, self.wire = on_reduced, wire
+        self.on_reduced, self.wire, self.own_comms = on_reduced, wire, own_comms
         self.pending: tuple[Shard, Work] | None = None
         for gradient in gradients:
             gradient.before_allocation = self.wait
@@ -78,7 +81,8 @@ class GradientReducer:
         """Begin to reduce gradients[i], which is complete."""
         flat, shard = self.gradients[i].take(), self.shards[i]
         self.wait()
-        self.pending = shard, start_work(self.wire.reduce_scatter, self.comm, flat, shard.counts,
+        comm = self.own_comms.get(shard.comm, self.comm)
+        self.pending = shard, start_work(self.wire.reduce_scatter, comm, flat, shard.counts,
                                          key=shard)
 
     def wait(self) -> None:

@@ -1,0 +1,85 @@
+"""Cut the experts of a model over ranks; its own code does not change.
+
+    dp      0        1        2        3          every rank of dp has other tokens
+    ep    ┌──────────────┐ ┌──────────────┐
+          │ 0 1      2 3 │ │ 0 1      2 3 │        experts 0 … 3, over the 2 neighbours of an ep group
+          └──────────────┘ └──────────────┘
+    edp     └── 0 1 ────────── 0 1 ──┘            ranks with the same experts sum their gradients
+
+The ranks of ep are also ranks of dp: attention, norms and routers are data-parallel, over all of
+dp.  An expert computes the rows of all ranks of its group.  So its gradient is a sum over the group
+already, and only the ranks of edp are summed: nothing is divided or multiplied by ep.
+Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.
+"""
+
+from ... import autograd as ag
+from ...autograd import Tensor
+from ...backend import asarray_like
+from ...comm import Communicator
+from ...comm.collectives import chunk_bounds
+from ...nn import Module, MoE, Parameter
+from ...nn.moe import Experts
+from ..tensor.layers import retype
+from .exchange import agree_on_exchange, return_rows, send_rows
+
+AXIS = "ep"             # of the mesh
+
+
+class DistributedExperts(Experts):
+    """Some of a layer's experts: rows of all ranks of `ep` come here, results go back."""
+
+    ep: Communicator
+    bounds: list[tuple[int, int]]       # (start, stop) of each rank's experts
+
+    def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
+        """x (rows, d) → (rows, d); expert e of all has the next counts[e] rows.  Collective."""
+        plan = agree_on_exchange(self.ep, counts, self.bounds)
+        here = send_rows(x, self.ep, plan.table)
+        sorted_rows = ag.embedding(here, asarray_like(plan.by_expert, x.data))
+        y = super().forward(sorted_rows, plan.counts)
+        return return_rows(ag.embedding(y, asarray_like(plan.by_source, x.data)), self.ep,
+                           plan.table)
+
+
+def moe_layers(model: Module) -> dict[str, MoE]:
+    """The layers with experts, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, MoE)}
+
+
+def distribute_experts(model: Module, ep: Communicator) -> Module:
+    """Cut the experts of `model` over the ranks of `ep`, which all call it; return it, changed.
+
+    Its slabs are made anew: those of experts know `ep`.  Raises ValueError for a model without
+    experts, or with too few of them.
+    """
+    layers = moe_layers(model)
+    if not layers:
+        raise ValueError("ep cuts experts over ranks, and this model has none: give the GPTConfig "
+                         "experts=MoEConfig(8), or leave ep off")
+    for parameter in model.parameters():
+        parameter.replicated = (*parameter.replicated, AXIS)
+    for name, layer in layers.items():
+        check_layer(name, layer, ep)
+        bounds = chunk_bounds(layer.config.num_experts, ep.size)
+        for parameter in layer.experts.parameters():
+            cut_experts(parameter, bounds[ep.rank])
+        retype(layer.experts, DistributedExperts, ep=ep, bounds=bounds)
+    if model.slabs:
+        model.make_slabs(model.slabs[0].data)
+    for slab in model.slabs:
+        if AXIS not in slab.segments[0].replicated:
+            slab.ep = ep
+    return model
+
+
+def check_layer(name: str, layer: MoE, ep: Communicator) -> None:
+    """Raise ValueError for a layer that cannot be cut."""
+    if layer.config.num_experts < ep.size:
+        raise ValueError(f"{name} has {layer.config.num_experts} experts, which {ep.size} ranks "
+                         "cannot share: choose a smaller ep, or more experts")
+
+
+def cut_experts(parameter: Parameter, own: tuple[int, int]) -> None:
+    """Keep the experts `own` (start, stop) of a parameter, its axis 0."""
+    parameter.shard((own, *parameter.box[1:]), None)
+    parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)

@@ -1,0 +1,65 @@
+"""Experts whose layers are also cut over tp: columns, then rows, as any MLP of Megatron.
+
+    rows ──f──▶ rows W₁[e] columns ─▶ gelu ─▶ · W₂[e] rows ──g──▶ Σ + bias[e]
+
+Every rank of tp routes the same tokens in the same way.  So the routers' weights and gates are the
+same on all of them, and f and g stand around the experts alone.  With sequence parallelism a
+layer with experts first gathers the tokens of the other ranks, and keeps its own of the result.
+"""
+
+import numpy as np
+
+from ... import autograd as ag
+from ...autograd import Tensor
+from ...backend import asarray_like
+from ...comm import Communicator
+from ...nn import MoE
+from ...nn.moe import Experts
+from ...nn.moe.layer import GroupedLinear
+from ..conjugate import gather_from, scatter_to
+from .layers import TensorSplit, retype, shard_parameter
+
+
+class ColumnGroupedLinear(GroupedLinear):
+    """The layers of experts, cut by their outputs: the beginning of a pair."""
+
+    split: TensorSplit
+
+    def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
+        """x (rows, in) → this rank's columns (rows, out/p)."""
+        return super().forward(self.split.enter(x), counts)
+
+
+class RowGroupedLinear(GroupedLinear):
+    """The layers of experts, cut by their inputs: the end of a pair."""
+
+    split: TensorSplit
+
+    def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
+        """This rank's columns of x (rows, in/p) → (rows, out), after the sum."""
+        y = self.split.leave(ag.grouped_linear(x, self.weight, None, counts))
+        if not self.has_bias:
+            return y
+        experts = asarray_like(np.repeat(np.arange(len(counts)), counts), x.data)
+        return y + ag.embedding(self.bias, experts)         # once, to the sum
+
+
+class GatheringMoE(MoE):
+    """A layer that gets this rank's tokens of each sequence (b, t/p, d), and routes all of them."""
+
+    tp: Communicator
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, t/p, d) → (b, t/p, d)."""
+        return scatter_to(super().forward(gather_from(x, self.tp, 1)), self.tp, 1)
+
+
+def split_experts(experts: Experts, split: TensorSplit) -> None:
+    """Cut every expert over the ranks of `split.tp`."""
+    for linear in [experts.c_fc, experts.c_gate] if experts.is_gated else [experts.c_fc]:
+        retype(linear, ColumnGroupedLinear, split=split)
+        shard_parameter(linear._parameters["weight"], 2, split.tp)
+        if linear.has_bias:
+            shard_parameter(linear._parameters["bias"], 1, split.tp)
+    retype(experts.c_proj, RowGroupedLinear, split=split)
+    shard_parameter(experts.c_proj._parameters["weight"], 1, split.tp)
