@@ -24,7 +24,6 @@ from .ops.attention import fused_attention, scaled_dot_product_attention
 from .ops.cross_entropy import IGNORE_INDEX, count_targets, cross_entropy
 from .ops.elementwise import astype, exp, log, sqrt, where
 from .ops.embedding import embedding, rotary
-from .ops.experts import add_rows, attach_loss, grouped_linear
 from .ops.matmul import linear, matmul
 from .ops.movement import broadcast_to, concatenate, getitem, reshape, split, transpose
 from .ops.normalization import layer_norm, log_softmax, rms_norm, softmax
@@ -33,9 +32,9 @@ from .saved import saved_tensors_hooks
 from .tensor import GradientSlot, Tensor
 
 __all__ = [
-    "IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "add_rows", "astype",
-    "attach_loss", "backward", "broadcast_to", "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout",
-    "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck", "grouped_linear",
+    "IGNORE_INDEX", "Function", "GradientSlot", "Meter", "Tensor", "astype", "backward",
+    "broadcast_to", "concatenate", "count_targets", "cross_entropy", "current_meter", "dropout",
+    "embedding", "exp", "fused_attention", "getitem", "gelu", "gradcheck",
     "layer_norm", "linear", "log", "log_softmax", "matmul", "max", "mean", "no_grad", "relu",
     "reshape", "rms_norm", "rotary",
     "saved_tensors_hooks", "reachable_slots", "scaled_dot_product_attention", "softmax", "split",

@@ -10,6 +10,5 @@ from .rotary import RopeConfig
 from .slab import FlatBuffer, Segment, Slab
 
 __all__ = ["GPT", "MLP", "Activation", "Dropout", "Embedding", "FlatBuffer", "GPTConfig",
-           "LayerNorm", "Linear", "MoE", "MoEConfig", "Module", "ModuleList", "Parameter", "RMSNorm", "RopeConfig",
-           "Segment", "Sequential",
-           "Slab", "normal", "ones", "zeros"]
+           "LayerNorm", "Linear", "MoE", "MoEConfig", "Module", "ModuleList", "Parameter",
+           "RMSNorm", "RopeConfig", "Segment", "Sequential", "Slab", "normal", "ones", "zeros"]

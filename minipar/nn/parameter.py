@@ -82,17 +82,13 @@ class Parameter(Tensor):
         return slice_box(values, self.box, self.order)
 
     def shard(self, box: tuple[tuple[int, int], ...], order: tuple[int, ...] | None = None) -> None:
-        """Keep only the part `box`.  Raises ValueError if an axis that it cuts is cut already."""
-        whole = tuple((0, n) for n in self.global_shape)
-        if any(old not in (new, all_) for old, new, all_ in zip(self.box, box, whole)) \
-                or order is not None and self.box != whole:
+        """Keep only the part `box`.  Raises ValueError if it is a part already."""
+        if self.shape != self.global_shape:
             raise ValueError(f"this is a part {self.box} of a parameter {self.global_shape}, which "
                              "is cut only once: build a new model")
-        inner = tuple((start - first, stop - first)
-                      for (start, stop), (first, _) in zip(box, self.box))
-        self.data = slice_box(self.data, inner, order).copy() if self.initialized \
+        self.box, self.order = box, order
+        self.data = self.local_part(self.data).copy() if self.initialized \
             else Unmaterialized(tuple(stop - start for start, stop in box), self.dtype)
-        self.box, self.order = box, self.order if order is None else order
 
     @property
     def initialized(self) -> bool:

@@ -43,8 +43,8 @@ class Span(NamedTuple):
 
 
 def is_vector(segment: Segment) -> bool:
-    """True if a parameter has at most one axis: a bias, or the gain of a norm."""
-    return len(segment.global_shape) < 2
+    """True for a bias, also of experts, which has two axes, and for the gain of a norm."""
+    return len(segment.global_shape) < 2 or segment.name.endswith(".bias")
 
 
 NO_DECAY_FOR_VECTORS = ParameterGroup(is_vector, weight_decay=0.0)

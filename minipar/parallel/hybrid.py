@@ -52,8 +52,8 @@ AXES = ("pp", "dp", "tp")
 class AllReduceOverDP:
     """ddp: the dp ranks of a stage sum its gradients, and each keeps all of them.
 
-    Base of the other ways.  `slabs` are what this rank optimizes of the pipeline's.  The ranks of
-    dp_of(slab) have the same parameters, and those of comm_of(slab) all parts of a sharded slab.
+    Base of the other ways.  `slabs` are what this rank optimizes.  The ranks of dp_of(slab) have
+    the same parameters, those of comm_of(slab) all parts of a sharded slab.
     """
 
     pipeline_class: type[Pipeline] = Pipeline
@@ -84,8 +84,8 @@ class ShardedStatesOverDP(AllReduceOverDP):
 
     def shard(self, gather_wire: Wire) -> None:
         """Cut each slab into pieces."""
-        self.slabs = [StageShard(slab, self.dp_of(slab), self.comm_of(slab))
-                      for slab in self.pipeline.stage_slabs]
+        slabs = self.pipeline.stage_slabs
+        self.slabs = [StageShard(slab, self.dp_of(slab), self.comm_of(slab)) for slab in slabs]
 
     def reduce(self) -> None:
         """Sum this rank's piece of the gradients over dp."""
@@ -120,7 +120,7 @@ class Hybrid(Strategy):
 
     Over pp `model` is cut into stages, at `cuts` (see Staged), and trained by `schedule` (see
     make_schedule).  Over tp `parallelize` splits layers, with `sequence_parallel` if it is a GPT.
-    Over dp gradients are summed, in the way of the class `over_dp`.
+    Over dp gradients are summed, in the way of the class `over_dp`; over ep experts are cut.
 
     With `scatter_gather` each tp rank sends a piece of the activations between a GPT's stages.
     `wire` encodes gradients over dp, `gather_wire` the weights that fsdp gathers, and
@@ -138,10 +138,10 @@ class Hybrid(Strategy):
         super().__init__(model, mesh.comm, wire)
         self.mesh = mesh
         self.pp, self.dp, self.tp = (along(mesh, axis) for axis in AXES)
-        self.edp = along(mesh, "edp" if mesh.ep > 1 else "dp")
+        self.edp, self.counts_tokens = along(mesh, "edp"), self.tp.rank == 0
         if self.tp.size > 1:
             parallelize(model, self.tp, sequence_parallel, message_format=activation_format)
-        if mesh.ep > 1:
+        if "ep" in mesh:
             distribute_experts(model, mesh["ep"])
         schedule_for = partial(make_schedule, schedule, self.pp.size, virtual_stages=virtual_stages)
         self.pipeline = over_dp.pipeline_class(model, self.pp, schedule_for, cuts,
@@ -150,20 +150,14 @@ class Hybrid(Strategy):
             send_pieces(self.pipeline, self.tp)
         self.pipeline.replicas = self.dp
         for slab in self.pipeline.stage_slabs:
-            cut = {"pp": True, "ep": slab.ep, "tp": slab.tp}
-            slab.comm = along(mesh, *(axis for axis in cut if cut[axis]))
+            slab.comm = along(mesh, "pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
             broadcast(self._replicas_of(slab), slab.data, out=slab.data)
         self.can_accumulate = self.pipeline.can_accumulate
         self.over_dp = over_dp(self.pipeline, self._replicas_of, self._all_parts, wire, gather_wire)
         self.slabs = self.over_dp.slabs
 
-    @property
-    def counts_tokens(self) -> bool:
-        """True on tp rank 0: the ranks of tp have the same tokens."""
-        return self.tp.rank == 0
-
     def _replicas_of(self, slab: StageSlab) -> Communicator:
-        """The ranks that have the same parameters: of dp; for experts those that have the same."""
+        """The ranks that have the same parameters."""
         return self.edp if slab.ep else self.dp
 
     def _all_parts(self, slab: StageSlab) -> Communicator:
@@ -230,8 +224,7 @@ def along(mesh: DeviceMesh, *axes: str) -> Communicator:
 def send_pieces(pipeline: Pipeline, tp: Communicator) -> None:
     """Let each tp rank send 1/t of the activation, and the tp ranks of the next stage gather it.
 
-    Backward does the same with gradients: split and all-gather are conjugates.  Narayanan et al.
-    2021, section 4.1 ("scatter/gather").
+    Backward does the same with gradients.  Narayanan et al. 2021, section 4.1 ("scatter/gather").
     """
     for stage, parts in enumerate(pipeline.stages):
         if stage:

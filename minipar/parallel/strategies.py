@@ -160,7 +160,7 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b", *,
     """
     entry = STRATEGIES.get(data_parallel)
     if entry is None or entry.over_dp is None:
-        raise ValueError(f"{data_parallel} does not go with pp or tp: choose "
+        raise ValueError(f"{data_parallel} does not go with pp, tp or ep: choose "
                          + " or ".join(BESIDE_PP_AND_TP))
     if options.get("gather_wire", UNCOMPRESSED) is not UNCOMPRESSED \
             and "gather_wire" not in entry.options:

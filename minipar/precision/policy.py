@@ -9,6 +9,7 @@
 from dataclasses import dataclass
 
 from ..nn import GPT, Linear, Module
+from ..nn.moe import Router
 from ..number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, Format
 
 
@@ -44,14 +45,15 @@ PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 def precision_preset(name: str, model: Module) -> dict[str, Precision]:
     """The precisions called `name`, as `set_precision` takes them.
 
-    With "fp8" the linear layers compute in 8 bits, except one that makes the logits; the rest in
-    bfloat16.
+    With "fp8" the linear layers compute in 8 bits, except one that makes the logits; the rest,
+    experts too, in bfloat16.  Routers stay in float32, so that close scores do not become ties.
     """
     if name not in PRECISIONS:
         raise ValueError(f"unknown precision {name!r}: choose from {', '.join(PRECISIONS)}")
+    routers = [name for name, module in model.named_modules() if isinstance(module, Router)]
     if name != "fp8":
-        return {"": {"fp32": FP32, "bf16": BF16, "fp16": FP16}[name]}
+        return {"": {"fp32": FP32, "bf16": BF16, "fp16": FP16}[name]} | dict.fromkeys(routers, FP32)
     layers = [name for name, module in model.named_modules() if isinstance(module, Linear)]
     if not (isinstance(model, GPT) and model.config.tied):
         layers.pop()
-    return {"": BF16} | dict.fromkeys(layers, FP8)
+    return {"": BF16} | dict.fromkeys(layers, FP8) | dict.fromkeys(routers, FP32)

@@ -66,7 +66,7 @@ def test_options_go_with_some_strategies_and_axes():
             lambda comm: make_strategy("fsdp", mlp(), comm, bucket_mb=1))
     refused(2, "schedule goes with a mesh with pp or tp, not with ddp",
             lambda comm: make_strategy("ddp", mlp(), comm, schedule="1f1b"))
-    refused(2, "bucket_mb does not go with pp or tp: leave it out",
+    refused(2, "bucket_mb does not go with pp, tp or ep: leave it out",
             lambda comm: make_strategy("ddp", mlp(), DeviceMesh(comm, pp=2), bucket_mb=1))
     refused(2, "has the axes pp, dp and tp, not cp",
             lambda comm: make_strategy("ddp", mlp(), DeviceMesh(comm, cp=2)))

@@ -1,9 +1,12 @@
 """Mixture of experts: a block's MLP becomes many, of which each token uses a few.
 
     config     sizes, the router, capacity, losses
+    rows       the operations: rows times the matrices of their experts, sums of rows
     routing    decisions in whole numbers: which experts, who is dropped, which row goes where
     router     scores, gates, and the losses that keep experts balanced
     layer      MoE, the layer: dispatch, experts, combine
+
+Shazeer et al. 2017.
 """
 
 from .config import MoEConfig

@@ -26,6 +26,7 @@ from ..parameter import Initializer, Parameter, zeros
 from .config import MoEConfig
 from .router import Routed, Router
 from .routing import Dispatch, balanced_dispatch, capacity, dispatch, queue_places
+from .rows import add_rows, attach_loss, grouped_linear
 
 
 class GroupedLinear(Module):
@@ -47,7 +48,7 @@ class GroupedLinear(Module):
 
     def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
         """x (rows, in) → (rows, out); expert e has the next counts[e] rows."""
-        return ag.grouped_linear(x, self.weight, self.bias if self.has_bias else None, counts)
+        return grouped_linear(x, self.weight, self.bias if self.has_bias else None, counts)
 
 
 class Experts(Module):
@@ -85,6 +86,7 @@ class MoE(Module):
         if shared is not None:
             self.shared = shared
         self.dropout = Dropout(dropout)
+        self.num_ranks: int | None = None       # that share a microbatch; None: not asked yet
         self.forget_counts()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -96,7 +98,7 @@ class MoE(Module):
         y = self.combine(self.experts(self.pick(tokens, plan), plan.counts), routed, plan)
         loss = None if step is None else self.router.losses(routed, num_samples, step)
         if loss is not None:
-            y = ag.attach_loss(y, loss)
+            y = attach_loss(y, loss)
         if self.has_shared:
             y = y + self.shared(tokens)
         return self.dropout(y.reshape(x.shape))
@@ -109,23 +111,35 @@ class MoE(Module):
         kept = np.ones(routed.ids.shape, bool)
         if step is not None:
             if config.capacity_factor is not None:
-                group = n if config.capacity_per == "microbatch" else n // max(num_samples, 1)
+                group = n // max(num_samples, 1)
+                if config.capacity_per == "microbatch":
+                    self.refuse_other_ranks(step)
+                    group = n
                 scores = routed.chosen_scores() if config.drop == "probability" else None
                 kept = queue_places(routed.ids, group, config.drop, scores) < capacity(
                     group, config.num_experts, config.top_k, config.capacity_factor)
             self.count(routed.ids, kept, step)
-        return dispatch(routed.ids, kept, config.num_experts)
+        plan = dispatch(routed.ids, kept, config.num_experts)
+        on_device = [asarray_like(numbers, routed.logits.data) for numbers in plan[:2]]
+        return Dispatch(*on_device, plan.counts)
+
+    def refuse_other_ranks(self, step: TrainingStep) -> None:
+        """Raise ValueError if other ranks have samples of this microbatch.  Collective, once."""
+        if self.num_ranks is None:
+            self.num_ranks = int(step.sum_over_samples(np.ones(1))[0])
+        if self.num_ranks > 1:
+            raise ValueError("capacity_per='microbatch' would drop other tokens on each number of "
+                             f"ranks, and {self.num_ranks} share a batch here: choose "
+                             "capacity_per='sequence'")
 
     def pick(self, tokens: Tensor, plan: Dispatch) -> Tensor:
         """tokens (n, d) → the rows (m, d) of the plan."""
-        return ag.embedding(tokens, asarray_like(plan.tokens, tokens.data))
+        return ag.embedding(tokens, plan.tokens)
 
     def combine(self, rows: Tensor, routed: Routed, plan: Dispatch) -> Tensor:
         """The experts' rows (m, d), times their gates, added up by token: (n, d)."""
-        choices, tokens = (asarray_like(numbers, rows.data)
-                           for numbers in (plan.choices, plan.tokens))
-        gates = ag.embedding(routed.gates.reshape(routed.gates.size, 1), choices)   # (m, 1)
-        return ag.add_rows(rows * gates, tokens, len(routed.gates.data))
+        gates = ag.embedding(routed.gates.reshape(routed.gates.size, 1), plan.choices)  # (m, 1)
+        return add_rows(rows * gates, plan.tokens, len(routed.gates.data))
 
     def count(self, ids: np.ndarray, kept: np.ndarray, step: TrainingStep) -> None:
         """Count the choices of a microbatch, once: not those of a recomputed forward.

@@ -1,7 +1,7 @@
 """The router: which experts a token uses, how much each counts, and losses that balance them.
 
     x (n, d) ─▶ logits (n, E) ─▶ scores ─▶ + bias ─▶ the k best experts
-                                   └─────────────▶ gates: the scores of the chosen ones, without bias
+                                   └─────────────▶ gates: their scores, without bias
 
 Softmax scores add up to 1 over the experts.  Sigmoid scores are independent of each other; gates
 are then renormalized (DeepSeek-V3).  Renormalization is over the chosen experts, kept or dropped.
@@ -16,9 +16,11 @@ layout cuts, so that it does not depend on the number of ranks or microbatches; 
 microbatch over all ranks, where the loads of all ranks are summed.  (A mean of the ranks' own
 losses would be another loss.)
 
-Each sequence counts by its `shares` of the batch's loss (random.TrainingStep).  So all ranks' losses
-and gradients simply add up.  Fedus et al. 2021 (Switch), equation 4; Zoph et al. 2022 (ST-MoE),
-equation 5; Wang et al. 2024 (loss-free balancing), algorithm 1.
+Each sequence counts by its share of the batch's loss (`shares` of random.TrainingStep).  So the
+losses and gradients of all ranks simply add up.
+
+Fedus et al. 2021 (Switch), equation 4; Zoph et al. 2022 (ST-MoE), equation 5; Wang et al. 2024
+(loss-free balancing), algorithm 1.
 """
 
 from typing import NamedTuple
@@ -106,7 +108,8 @@ class Router(Module):
         if config.z_loss:
             lse = log_sum_exp(routed.logits)                                # (n, 1)
             of_samples = (lse * lse).reshape(num_samples, time).sum(axis=1)      # (b,)
-            z = (of_samples * (step.shares / max(time, 1))).sum() * config.z_loss
+            shares = (step.shares / max(time, 1)).astype(lse.dtype)
+            z = (of_samples * shares).sum() * config.z_loss
             total = z if total is None else total + z
         return total
 
@@ -119,8 +122,8 @@ class Router(Module):
             sequence = np.repeat(np.arange(num_samples), time * config.top_k)
             np.add.at(f, (sequence, routed.ids.ravel()), 1 / (config.top_k * max(time, 1)))
         p = self.probabilities(routed).reshape(num_samples, time, num_experts).sum(axis=1)
-        weights = asarray_like(f, p.data) * (step.shares * (num_experts / max(time, 1)))[:, None]
-        return (p * weights).sum()                              # (b, E) * (b, E)
+        shares = (step.shares * (num_experts / max(time, 1))).astype(p.dtype)
+        return (p * (asarray_like(f, p.data) * shares[:, None])).sum()      # (b, E) * (b, E)
 
     def balance_of_batch(self, routed: Routed, num_samples: int, time: int,
                          step: TrainingStep) -> Tensor:

@@ -1,10 +1,9 @@
 """Cut the experts of a model over ranks; its own code does not change.
 
-    dp      0        1        2        3          every rank of dp has other tokens
-    ep    ┌──────────────┐ ┌──────────────┐
-          │ 0 1      2 3 │ │ 0 1      2 3 │        experts 0 … 3, over the 2 neighbours of an ep group
-          └──────────────┘ └──────────────┘
-    edp     └── 0 1 ────────── 0 1 ──┘            ranks with the same experts sum their gradients
+    rank of dp        0        1        2        3         each has other tokens
+    its experts    │ 0 1      2 3 │  │ 0 1      2 3 │
+                   └───── ep ─────┘  └───── ep ─────┘      ranks that share all experts
+                      └────── edp ───────┘                 ranks that have the same experts
 
 The ranks of ep are also ranks of dp: attention, norms and routers are data-parallel, over all of
 dp.  An expert computes the rows of all ranks of its group.  So its gradient is a sum over the group
@@ -19,6 +18,7 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import Module, MoE, Parameter
 from ...nn.moe import Experts
+from ...nn.parameter import Unmaterialized
 from ..tensor.layers import retype
 from .exchange import agree_on_exchange, return_rows, send_rows
 
@@ -53,6 +53,8 @@ def distribute_experts(model: Module, ep: Communicator) -> Module:
     experts, or with too few of them.
     """
     layers = moe_layers(model)
+    if layers and ep.size == 1:
+        return model
     if not layers:
         raise ValueError("ep cuts experts over ranks, and this model has none: give the GPTConfig "
                          "experts=MoEConfig(8), or leave ep off")
@@ -74,12 +76,16 @@ def distribute_experts(model: Module, ep: Communicator) -> Module:
 
 def check_layer(name: str, layer: MoE, ep: Communicator) -> None:
     """Raise ValueError for a layer that cannot be cut."""
+    if isinstance(layer.experts, DistributedExperts):
+        raise ValueError(f"the experts of {name} are cut over ranks already: build a new model")
     if layer.config.num_experts < ep.size:
         raise ValueError(f"{name} has {layer.config.num_experts} experts, which {ep.size} ranks "
                          "cannot share: choose a smaller ep, or more experts")
 
 
 def cut_experts(parameter: Parameter, own: tuple[int, int]) -> None:
-    """Keep the experts `own` (start, stop) of a parameter, its axis 0."""
-    parameter.shard((own, *parameter.box[1:]), None)
+    """Keep the experts `own` (start, stop) of a parameter, its axis 0; tp may have cut others."""
+    parameter.box = (own, *parameter.box[1:])
+    parameter.data = parameter.data[slice(*own)].copy() if parameter.initialized \
+        else Unmaterialized(tuple(stop - start for start, stop in parameter.box), parameter.dtype)
     parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)

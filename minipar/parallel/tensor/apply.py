@@ -24,6 +24,7 @@ from ...nn.module_methods import check_initialized
 from ...number_formats import Format
 from ..conjugate import gather_from
 from ..state import gather_parameter
+from .experts import GatheringMoE, split_experts
 from .layers import (
     AXIS,
     TensorSplit,
@@ -32,7 +33,6 @@ from .layers import (
     split_columns,
     split_rows,
 )
-from .experts import GatheringMoE, split_experts
 from .low_precision import LowPrecisionSequenceSplit, LowPrecisionTensorSplit
 from .sequence import RegatheringColumnLinear, SequenceSplit
 from .vocabulary import split_vocabulary, vocabulary_cross_entropy
@@ -183,10 +183,10 @@ def _split_mlp(model: MLP, split: TensorSplit) -> None:
 def _split_feed_forward(mlp: FeedForward, split: TensorSplit, gather_again: bool = False) -> None:
     """Cut a block's MLP: its first layers by columns, the last by rows."""
     columns = [mlp.c_fc, mlp.c_gate] if isinstance(mlp, GatedFeedForward) else [mlp.c_fc]
-    for linear in columns:
-        split_columns(linear, split)
+    for layer in columns:
+        split_columns(layer, split)
         if gather_again:
-            retype(linear, RegatheringColumnLinear)
+            retype(layer, RegatheringColumnLinear)
     split_rows(mlp.c_proj, split)
 
 

@@ -16,6 +16,7 @@ from ...comm import Communicator
 from ...nn import MoE
 from ...nn.moe import Experts
 from ...nn.moe.layer import GroupedLinear
+from ...nn.moe.rows import grouped_linear
 from ..conjugate import gather_from, scatter_to
 from .layers import TensorSplit, retype, shard_parameter
 
@@ -37,7 +38,7 @@ class RowGroupedLinear(GroupedLinear):
 
     def forward(self, x: Tensor, counts: tuple[int, ...]) -> Tensor:
         """This rank's columns of x (rows, in/p) → (rows, out), after the sum."""
-        y = self.split.leave(ag.grouped_linear(x, self.weight, None, counts))
+        y = self.split.leave(grouped_linear(x, self.weight, None, counts))
         if not self.has_bias:
             return y
         experts = asarray_like(np.repeat(np.arange(len(counts)), counts), x.data)

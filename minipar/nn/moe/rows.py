@@ -13,9 +13,8 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from ...autograd import Function, Tensor
 from ...backend import Array, check_ids, scatter_add
-from ..function import Function
-from ..tensor import Tensor
 
 
 class GroupedLinear(Function):
