@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 
@@ -113,9 +112,9 @@ class TrainingStep:
     seed: int
     step: int
     samples: np.ndarray
-    shares: Any = None              # (rows,), on the device of the model
+    shares: np.ndarray | None = None    # (rows,), on the device of the model
     sum_over_samples: Callable[[np.ndarray], np.ndarray] = lambda counts: counts
-    routed: dict[str, Any] = field(default_factory=dict)
+    routed: dict = field(default_factory=dict)
 
 
 # A context variable, because every rank of the simulated cluster has a context of its own.
@@ -129,7 +128,7 @@ def current_step() -> TrainingStep | None:
 
 @contextmanager
 def training_step(seed: int, step: int, samples: Sequence[int] | np.ndarray,
-                  *of_routers: Any) -> Iterator[TrainingStep]:
+                  *of_routers: Callable | np.ndarray) -> Iterator[TrainingStep]:
     """Context in which dropout is active, for the `samples` (global numbers) of this batch.
 
     `of_routers` are `shares` and `sum_over_samples` of TrainingStep, which routers of experts need.

@@ -86,7 +86,8 @@ class Slab:
     """
 
     comm: Any = None
-    is_copy, ep = False, None       # ep: the Communicator of the ranks with other experts, if any
+    ep: Any = None              # the Communicator of the ranks with other experts, if they are cut
+    is_copy = False
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], like: Array):
         named, start = list(parameters), 0

@@ -71,6 +71,7 @@ def gather_parameter(tp: Communicator | None, segment: Segment, piece: Array,
     for dim, total in enumerate(segment.global_shape):
         if values.shape[dim] != total:
             comm = tp if ep is None or dim else ep
+            assert comm is not None         # one of them has cut this axis
             with comm.labelled("state"):
                 values = all_gather(comm, values, dim, total)
     if segment.order is None:

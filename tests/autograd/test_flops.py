@@ -13,6 +13,7 @@ from minipar.compress.pruning.sparse import SparseLinear
 from minipar.compress.quantization.qat import fake_quantize
 from minipar.nn import Linear
 from minipar.nn.convolution import im2col
+from minipar.nn.moe.rows import add_rows, grouped_linear
 from minipar.parallel.tensor.vocabulary import PartialEmbedding
 from tests.autograd.test_gradcheck import CASES
 from tests.support.counting import CountingArray, counting_apply
@@ -88,6 +89,8 @@ def other_cases() -> list[tuple]:
         (lambda table: PartialEmbedding.apply(table, Tensor(targets + 1), start=1, num_words=6),
          [t(3, 4)]),
         (lambda x: soft_cross_entropy(x, t(4, 5).data, targets, 2.0), [t(4, 5)]),
+        (lambda x, w, b: grouped_linear(x, w, b, (2, 0, 3)), [t(5, 2), t(3, 2, 4), t(3, 4)]),
+        (lambda x: add_rows(x, np.array([1, 1, 0]), 2), [t(3, 4)]),
         *[(lambda x, kind=kind: distance(x, t(4, 5).data, rows, 3, kind), [t(4, 5)])
           for kind in DISTANCES]]
 

@@ -91,6 +91,7 @@ class FullyShardedPipeline(Pipeline):
     def _watch(self, runs_of: dict[UnitKey, list[FlatRun]], wire: Wire, gather_wire: Wire) -> None:
         """Gather these units before their use, and reduce each stage's gradients."""
         dp = self.replicas
+        assert dp is not None       # Hybrid sets it first
         of_experts = {runs[0].shard.comm for runs in runs_of.values()} - {dp}
         gathers, reductions = ({comm: duplicate(comm) for comm in of_experts} for _ in range(2))
         units = [FSDPUnit(runs, wire=gather_wire, own_comm=gathers.get(runs[0].shard.comm))

@@ -180,7 +180,7 @@ def _split_mlp(model: MLP, split: TensorSplit) -> None:
                 retype(module, PartialDropout, tp=split.tp, total=width)
 
 
-def _split_feed_forward(mlp: FeedForward, split: TensorSplit, gather_again: bool = False) -> None:
+def _split_feed_forward(mlp: Module, split: TensorSplit, gather_again: bool = False) -> None:
     """Cut a block's MLP: its first layers by columns, the last by rows."""
     columns = [mlp.c_fc, mlp.c_gate] if isinstance(mlp, GatedFeedForward) else [mlp.c_fc]
     for layer in columns:
