@@ -19,7 +19,7 @@ from ...backend import Array, to_host
 from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import GPT, MLP, Dropout, Linear, Module, MoE, Slab
-from ...nn.gpt import FeedForward, GatedFeedForward
+from ...nn.gpt import GatedFeedForward
 from ...nn.module_methods import check_initialized
 from ...number_formats import Format
 from ..conjugate import gather_from
