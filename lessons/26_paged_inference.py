@@ -21,8 +21,8 @@ from support.kit import ABOUT, AT_MOST, Lesson, Row
 from minipar.autograd import no_grad
 from minipar.comm import Communicator
 from minipar.inference.cache import ContiguousKVCache, KVSizes, PagedKVCache
-from minipar.inference.scheduling.layouts import CachedRequest, compare_layouts
-from minipar.inference.scheduling.scenario import play, read_scenario
+from minipar.inference.scheduling.fragmentation import CachedRequest, compare_layouts
+from minipar.inference.scheduling.replay import play, read_scenario
 from minipar.launcher import launch
 from minipar.nn import GPT
 from minipar.viz import draw_block_pool

@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 
 from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
-from minipar.inference.cache import KVCache, Row, forward
+from minipar.inference.cache import Row
 from minipar.inference.metrics import Summary
+from minipar.inference.model import KVCache, forward
 from minipar.inference.sampling.speculative import expected_tokens, verify
 from minipar.nn import GPT, GPTConfig
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from minipar.inference import Engine, Generation, SchedulerConfig
 from minipar.inference.metrics import EngineMetrics, Summary
-from minipar.inference.runner import NewToken, Work
+from minipar.inference.runner import NewToken, StepWork
 from minipar.inference.scheduling import Step
-from minipar.inference.scheduling.scenario import as_record
+from minipar.inference.scheduling.replay import as_record
 from minipar.inference.simulated_load import Arrival
 
 READ, COMPUTE = 10e-3, 0.1e-3           # seconds: all weights once; one token
@@ -40,7 +40,7 @@ class TimedRunner:
     def __init__(self):
         self.now = self.began = 0.0
 
-    def run(self, work: Work) -> list[NewToken]:
+    def run(self, work: StepWork) -> list[NewToken]:
         """Advance the clock; return a token 0 for each draw."""
         self.began = self.now
         self.now += step_seconds(sum(len(row.tokens) for row in work.rows))

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..backend.malloc import keep_freed_memory
 from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig, generate
-from ..inference.cache import KVSizes, PagedKVCache, Row, forward
+from ..inference.cache import KVSizes, PagedKVCache, Row
+from ..inference.model import forward
 from ..nn import GPT, GPTConfig
 from .baselines.numpy_decode import NumpyDecoder
 from .timing import Row as BenchRow

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from .cache import Row
 from .metrics import EngineMetrics
-from .runner import Draw, NewToken, Runner, Work
+from .runner import Draw, NewToken, Runner, StepWork
 from .sampling import SamplingParams
-from .scheduling import Request, RequestTooLarge, Scheduler, SchedulerConfig, Sequence, Step
+from .scheduling import CachedSequence, Request, RequestTooLarge, Scheduler, SchedulerConfig, Step
 
 IsStop = Callable[[list[int]], bool]
 
@@ -93,7 +93,7 @@ class Engine:
         self.generations: dict[str, Generation] = {}        # that are not done, by name
         self._num_submitted = 0
         self._step: Step
-        self._pending: list[tuple[Request, Sequence]] = []
+        self._pending: list[tuple[Request, CachedSequence]] = []
 
     def submit(self, prompt: Collection[int], max_tokens: int,
                params: SamplingParams | None = None, num_samples: int = 1,
@@ -155,16 +155,17 @@ class Engine:
             raise
         return self.end_step(tokens)
 
-    def begin_step(self) -> Work:
+    def begin_step(self) -> StepWork:
         """Schedule the next step; return its work, whose tokens `end_step` needs."""
         step = self.scheduler.schedule()
         rows, row_of = rows_of(step)
         self._pending = self.scheduler.advance(step)
         self._step = step
         draws = [self._draw(request, sequence, row_of) for request, sequence in self._pending]
-        return Work(rows, draws, step.swapped_out, step.swapped_in, step.copied)
+        return StepWork(rows, draws, step.swapped_out, step.swapped_in, step.copied)
 
-    def _draw(self, request: Request, sequence: Sequence, row_of: dict[Sequence, int]) -> Draw:
+    def _draw(self, request: Request, sequence: CachedSequence,
+              row_of: dict[CachedSequence, int]) -> Draw:
         generation = self.generations[request.name]
         # samples that forked in this step draw from the row of the prompt
         row = row_of[sequence if sequence in row_of else request.sequences[0]]
@@ -219,10 +220,10 @@ class Engine:
             self.cancel(generation)
 
 
-def rows_of(step: Step) -> tuple[list[Row], dict[Sequence, int]]:
+def rows_of(step: Step) -> tuple[list[Row], dict[CachedSequence, int]]:
     """The rows that a step computes, and the number of each sequence's row."""
     rows: list[Row] = []
-    row_of: dict[Sequence, int] = {}
+    row_of: dict[CachedSequence, int] = {}
     for request, start, num_tokens, _ in step.scheduled:
         for sequence in request.sequences:
             row_of[sequence] = len(rows)

@@ -17,7 +17,8 @@ from ..autograd import no_grad
 from ..backend import Array, asarray_like, to_host
 from ..nn import GPT
 from ..random import generator
-from .cache import ContiguousKVCache, KVSizes, Row, forward
+from .cache import ContiguousKVCache, KVSizes, Row
+from .model import forward
 
 
 def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float = 1.0,

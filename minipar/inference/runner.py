@@ -1,6 +1,6 @@
 """The part of the engine that has arrays: one step of the model, and the tokens drawn from it.
 
-    Work: moved blocks, rows of tokens, draws ─▶ runner.run ─▶ a token for each draw
+    StepWork: moved blocks, rows of tokens, draws ─▶ runner.run ─▶ a token for each draw
 
 An engine talks to a runner by numbers and lists only, so the same engine drives a model in this
 process or one that is spread over ranks (`parallel/`).
@@ -14,8 +14,9 @@ import numpy as np
 
 from ..backend import Array, asarray_like, to_host
 from ..nn import GPT
-from .cache import KVSizes, PagedKVCache, Row, forward
+from .cache import KVSizes, PagedKVCache, Row
 from .cache.paged import Pairs
+from .model import forward
 from .sampling import RowToDraw, SamplingParams, next_tokens, top_logprobs
 
 
@@ -44,7 +45,7 @@ class NewToken(NamedTuple):
 
 
 @dataclass
-class Work:
+class StepWork:
     """One step: first blocks move, then rows are computed, then tokens are drawn."""
 
     rows: list[Row]
@@ -61,7 +62,7 @@ class Runner(Protocol):
     vocab_size: int
     bytes_per_block: int    # of keys and values
 
-    def run(self, work: Work) -> list[NewToken]:
+    def run(self, work: StepWork) -> list[NewToken]:
         """Carry out one step; return a token for each of its draws."""
 
 
@@ -79,7 +80,7 @@ class ModelRunner:
         self.context, self.vocab_size = model.config.context, model.config.vocab_size
         self.bytes_per_block = self.cache.num_bytes // num_blocks
 
-    def run(self, work: Work) -> list[NewToken]:
+    def run(self, work: StepWork) -> list[NewToken]:
         """Carry out one step; return a token for each of its draws."""
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         return draw_tokens(forward(self.model, self.cache, work.rows).data, work.draws)

@@ -23,7 +23,7 @@ from ..comm import Cluster, Communicator
 from ..nn import GPTConfig
 from ..random import generator
 from .engine import Engine
-from .runner import NewToken, Work
+from .runner import NewToken, StepWork
 from .scheduling import SchedulerConfig
 
 
@@ -50,7 +50,7 @@ def poisson_arrivals(num_requests: int, rate: float, longest: int, mean_prompt: 
 
 
 @dataclass(frozen=True)
-class SizesOnPaper:
+class CostModel:
     """The cost of a step of a GPT, by its sizes."""
 
     num_weights: int
@@ -60,7 +60,7 @@ class SizesOnPaper:
     itemsize: int
 
     @classmethod
-    def of(cls, config: GPTConfig, itemsize: int = 2) -> "SizesOnPaper":
+    def of(cls, config: GPTConfig, itemsize: int = 2) -> "CostModel":
         """The sizes of a GPT whose numbers take `itemsize` bytes."""
         d, wide = config.width, config.mlp_width or 4 * config.width
         head = config.head_width or d // config.num_heads
@@ -70,28 +70,28 @@ class SizesOnPaper:
         return cls(config.num_layers * in_block + config.vocab_size * d, config.num_layers, q,
                    2 * config.num_layers * kv * itemsize, itemsize)
 
-    def flops(self, work: Work) -> int:
+    def flops(self, work: StepWork) -> int:
         """FLOPs of a step."""
         pairs = sum(len(row.tokens) * (row.start + len(row.tokens)) for row in work.rows)
         tokens = sum(len(row.tokens) for row in work.rows)
         return 2 * self.num_weights * tokens + 4 * self.num_layers * self.width * pairs
 
-    def bytes(self, work: Work) -> int:
+    def bytes(self, work: StepWork) -> int:
         """Bytes that a step reads."""
         cached = sum(row.start + len(row.tokens) for row in work.rows)
         return self.num_weights * self.itemsize + cached * self.bytes_per_token
 
 
-class RunnerOnPaper:
+class CostOnlyRunner:
     """A runner that only reports what a step costs; every token is 0."""
 
-    def __init__(self, comm: Communicator, sizes: SizesOnPaper, config: GPTConfig,
+    def __init__(self, comm: Communicator, sizes: CostModel, config: GPTConfig,
                  block_size: int):
         self.comm, self.sizes = comm, sizes
         self.context, self.vocab_size = config.context, config.vocab_size
         self.bytes_per_block = block_size * sizes.bytes_per_token
 
-    def run(self, work: Work) -> list[NewToken]:
+    def run(self, work: StepWork) -> list[NewToken]:
         """Let the step's virtual time pass."""
         self.comm.report_compute("step", self.sizes.flops(work), self.sizes.bytes(work), 0.0)
         return [NewToken(0)] * len(work.draws)
@@ -115,7 +115,7 @@ def run_load(arrivals: list[Arrival], model: GPTConfig, config: SchedulerConfig,
              itemsize: int = 2) -> LoadResult:
     """Serve the arrivals on one simulated device; return what was measured."""
     def body(comm: Communicator) -> LoadResult:
-        runner = RunnerOnPaper(comm, SizesOnPaper.of(model, itemsize), model, config.block_size)
+        runner = CostOnlyRunner(comm, CostModel.of(model, itemsize), model, config.block_size)
         engine = Engine(runner, config, clock=comm.now)
         generations, most_running = [], 0
         for arrival in arrivals:

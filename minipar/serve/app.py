@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from ..inference import Engine
 from ..inference.engine import Generation, Sample
-from .protocol import Answers, BadRequest, Completion, read_completion
+from .protocol import BadRequest, CompletionRequest, CompletionWriter, read_completion
 from .service import Draining, Service
 from .text_model import TextModel, text_of
 from .text_stream import TextStream
@@ -97,13 +97,13 @@ class Server:
             return refusal(BadRequest(str(error), status=503))
         except ValueError as error:                 # it can never run
             return refusal(BadRequest(str(error)))
-        answers = Answers(self.text, asked)
+        answers = CompletionWriter(self.text, asked)
         if asked.stream:
             return StreamingResponse(self._events(answers, asked, generations),
                                      media_type="text/event-stream")
         return await self._whole(request, answers, asked, generations)
 
-    async def _whole(self, request: Request, answers: Answers, asked: Completion,
+    async def _whole(self, request: Request, answers: CompletionWriter, asked: CompletionRequest,
                      generations: Sequence[Generation]) -> Response:
         """Wait for all answers, or for the client to leave."""
         async def finish() -> None:
@@ -127,7 +127,7 @@ class Server:
                    for i, sample, new, _ in texts.news()]
         return JSONResponse(answers.body(choices, answers.usage(texts.samples)))
 
-    async def _events(self, answers: Answers, asked: Completion,
+    async def _events(self, answers: CompletionWriter, asked: CompletionRequest,
                       generations: Sequence[Generation]) -> AsyncIterator[str]:
         """Server-sent events: a chunk for each step, "[DONE]" at the end."""
         texts = Texts(self.text, asked, generations)
@@ -149,7 +149,8 @@ class Server:
 class Texts:
     """The texts of all answers to one request, in OpenAI's order: all of the first prompt first."""
 
-    def __init__(self, text: TextModel, asked: Completion, generations: Sequence[Generation]):
+    def __init__(self, text: TextModel, asked: CompletionRequest,
+                 generations: Sequence[Generation]):
         self.samples = [sample for generation in generations for sample in generation.samples]
         self._streams = [TextStream(text.tokenizer, asked.stops) for _ in self.samples]
         self._seen = [0] * len(self.samples)

@@ -41,7 +41,7 @@ class BadRequest(ValueError):
 
 
 @dataclass(frozen=True)
-class Completion:
+class CompletionRequest:
     """A request, checked: each prompt as tokens gets `n` answers."""
 
     prompts: list[list[int]]
@@ -55,7 +55,7 @@ class Completion:
     echo: bool
 
 
-def read_completion(body: Any, text: TextModel) -> Completion:
+def read_completion(body: Any, text: TextModel) -> CompletionRequest:
     """The request that a client sent as JSON.  Raises BadRequest."""
     if not isinstance(body, dict):
         raise BadRequest(f"the body is a JSON object, not {kind_of(body)}")
@@ -78,9 +78,10 @@ def read_completion(body: Any, text: TextModel) -> Completion:
     stream_options = given.get("stream_options", {})
     if not isinstance(stream_options, dict):
         raise BadRequest("stream_options is an object", "stream_options")
-    return Completion(prompts, options.integer("max_tokens", 16, 1), _read_sampling(options), n,
-                      _read_stops(given.get("stop", [])), options.flag("stream"),
-                      bool(stream_options.get("include_usage")), logprobs, options.flag("echo"))
+    return CompletionRequest(
+        prompts, options.integer("max_tokens", 16, 1), _read_sampling(options), n,
+        _read_stops(given.get("stop", [])), options.flag("stream"),
+        bool(stream_options.get("include_usage")), logprobs, options.flag("echo"))
 
 
 class Options(NamedTuple):
@@ -166,10 +167,10 @@ def kind_of(value: Any) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-class Answers:
+class CompletionWriter:
     """Writes the answers to one request: as a whole, or in chunks."""
 
-    def __init__(self, text: TextModel, request: Completion):
+    def __init__(self, text: TextModel, request: CompletionRequest):
         self.text, self.request = text, request
         self.head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion",
                      "created": int(time.time()), "model": text.name}

@@ -9,7 +9,7 @@ import numpy as np
 from ..comm import Communicator
 from ..comm.mesh import DeviceMesh
 from ..data import Vocabulary
-from ..inference import Engine, ModelRunner, SchedulerConfig
+from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from ..inference.cache import PagedKVCache
 from ..inference.engine import Sample
 from ..inference.parallel.pipeline import PipelineEngine
@@ -45,7 +45,7 @@ def open_text_model(path: Path) -> TextModel:
     return TextModel(folder.resolve().name, model, task.vocabulary)
 
 
-class Answer(Protocol):
+class TextGeneration(Protocol):
     """A submitted request, on any engine: its answers grow with every step."""
 
     samples: list[Sample]
@@ -58,7 +58,8 @@ class TextEngine(Protocol):
     def has_requests(self) -> bool:
         """True if any request is left to run."""
 
-    def submit(self, prompt: list[int], max_tokens: int, *arguments: Any, **options: Any) -> Answer:
+    def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
+               num_samples: int = 1, **options: Any) -> TextGeneration:
         """Add a request."""
 
     def step(self) -> Any:

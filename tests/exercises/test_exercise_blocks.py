@@ -2,7 +2,7 @@
 
 import pytest
 
-from minipar.inference.scheduling import BlockPool, OutOfBlocks, Sequence, prefix_keys
+from minipar.inference.scheduling import BlockPool, CachedSequence, OutOfBlocks, prefix_keys
 
 
 def pool_after_use() -> BlockPool:
@@ -83,10 +83,10 @@ def test_release_of_a_free_block_is_refused():
     assert pool.ref_counts == [1, 1, 2, 0] and list(pool.free) == [3]
 
 
-def forked(num_tokens: int, num_samples: int = 2) -> tuple[BlockPool, list[Sequence]]:
+def forked(num_tokens: int, num_samples: int = 2) -> tuple[BlockPool, list[CachedSequence]]:
     """Samples of one prompt, which share its blocks 0, 1, …, of 4 tokens each."""
     pool = BlockPool(8, 4)
-    first = Sequence("0", list(range(num_tokens)))
+    first = CachedSequence("0", list(range(num_tokens)))
     first.allocate(pool, num_tokens)
     first.num_computed = num_tokens
     return pool, [first, *(first.fork(pool, str(i), i) for i in range(1, num_samples))]

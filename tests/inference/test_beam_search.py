@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.autograd import no_grad
-from minipar.inference.sampling.beam_search import Answer, beam_search, log_softmax
+from minipar.inference.sampling.beam_search import FinishedBeam, beam_search, log_softmax
 from minipar.nn import GPT, GPTConfig
 
 VOCABULARY = 6
@@ -21,14 +21,14 @@ def logprobs_after(tokens: list[int]) -> np.ndarray:
         return log_softmax(MODEL(np.array([tokens])).data[:, -1])[0]
 
 
-def without_cache(prompt, width, max_tokens, penalty, stop) -> list[Answer]:
+def without_cache(prompt, width, max_tokens, penalty, stop) -> list[FinishedBeam]:
     """The same search by whole forwards, to the very end."""
     beams, ended = [([], 0.0)], []
     for length in range(1, max_tokens + 1):
         offers = [([*tokens, token], total + logprob) for tokens, total in beams
                   for token, logprob in enumerate(logprobs_after([*prompt, *tokens]))]
         offers = sorted(offers, key=lambda offer: -offer[1])[:width * (1 + len(stop))]
-        ended += [Answer(tokens, total, total / length ** penalty) for tokens, total in offers
+        ended += [FinishedBeam(tokens, total, total / length ** penalty) for tokens, total in offers
                   if tokens[-1] in stop or length == max_tokens]
         beams = [offer for offer in offers if offer[0][-1] not in stop][:width]
         if not beams:
@@ -36,7 +36,7 @@ def without_cache(prompt, width, max_tokens, penalty, stop) -> list[Answer]:
     return sorted(ended, key=lambda answer: -answer.score)[:width]
 
 
-def assert_equal(found: list[Answer], expected: list[Answer]) -> None:
+def assert_equal(found: list[FinishedBeam], expected: list[FinishedBeam]) -> None:
     assert [answer.tokens for answer in found] == [answer.tokens for answer in expected]
     for name in ("logprob", "score"):
         np.testing.assert_allclose([getattr(answer, name) for answer in found],

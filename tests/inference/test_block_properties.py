@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from minipar.inference.scheduling import (
     BlockPool,
+    CachedSequence,
     OutOfBlocks,
     Request,
     RequestTooLarge,
     Scheduler,
     SchedulerConfig,
-    Sequence,
     prefix_keys,
 )
 from minipar.inference.scheduling.config import POLICIES, PREEMPT_BY
@@ -38,7 +38,7 @@ class Blocks:
     def __init__(self, num_blocks: int, block_size: int):
         self.pool = BlockPool(num_blocks, block_size)
         self.contents = SlotContents(num_blocks, block_size)
-        self.sequences: list[Sequence] = []
+        self.sequences: list[CachedSequence] = []
 
     def state(self):
         pool = self.pool
@@ -47,7 +47,7 @@ class Blocks:
 
     def operate(self, operation: int, argument: int) -> None:
         if not self.sequences:
-            self.sequences.append(Sequence("", []))
+            self.sequences.append(CachedSequence("", []))
         sequence = self.sequences[argument % len(self.sequences)]
         is_crowded = len(self.sequences) > 5
         if operation % 8 < 4:
@@ -62,14 +62,14 @@ class Blocks:
             sequence.release(self.pool)
             self.sequences.remove(sequence)
 
-    def rewind(self, sequence: Sequence, kept: int) -> None:
+    def rewind(self, sequence: CachedSequence, kept: int) -> None:
         """Go back to `kept` tokens; at most the end of the table goes."""
         table = list(sequence.table)
         sequence.rewind(self.pool, kept)
         assert sequence.table == table[:len(sequence.table)]
         del sequence.tokens[kept:]
 
-    def compute(self, sequence: Sequence, tokens: list[int]) -> None:
+    def compute(self, sequence: CachedSequence, tokens: list[int]) -> None:
         """Append tokens, and write them; if blocks run short, nothing must have changed."""
         pool, before, table = self.pool, self.state(), list(sequence.table)
         needed = (sequence.missing_blocks(pool, len(tokens))
@@ -101,7 +101,7 @@ class Blocks:
     def begin_with_cached_blocks(self, tokens: list[int]) -> None:
         """A new sequence on the longest cached prefix of `tokens`."""
         size = self.pool.block_size
-        new = Sequence("", [])
+        new = CachedSequence("", [])
         new.table = self.pool.longest_prefix(prefix_keys(tokens, size))
         for block in new.table:
             self.pool.share(block)

@@ -12,8 +12,8 @@ from minipar.inference.cache import (
     PagedKVCache,
     QuantizedKVCache,
     Row,
-    forward,
 )
+from minipar.inference.model import forward
 from minipar.nn import GPT, GPTConfig, RopeConfig
 from tests.support.strict_array import StrictArray, as_cupy
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from minipar.inference import Engine, ModelRunner, SchedulerConfig
-from minipar.inference.cache import KVSizes, PagedKVCache, QuantizedKVCache, Row, RowBatch, forward
+from minipar.inference.cache import KVSizes, PagedKVCache, QuantizedKVCache, Row, RowBatch
 from minipar.inference.cache.quantized import EMPTY, decode, write
-from minipar.inference.compressed import compare
+from minipar.inference.model import forward
+from minipar.inference.model.compressed import compare
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 

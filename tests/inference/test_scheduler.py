@@ -4,11 +4,11 @@ import pytest
 
 from minipar.inference.scheduling import (
     BlockPool,
+    CachedSequence,
     Request,
     RequestTooLarge,
     Scheduler,
     SchedulerConfig,
-    Sequence,
     prefix_keys,
 )
 
@@ -101,7 +101,7 @@ def test_a_preempted_request_that_outgrew_the_budget_comes_back_in_pieces():
 
 def test_a_rewound_block_leaves_the_prefix_cache_when_it_is_overwritten():
     pool = BlockPool(4, 2)
-    first = Sequence("first", [1, 2])
+    first = CachedSequence("first", [1, 2])
     first.allocate(pool, 2)
     first.num_computed = 2
     first.register(pool, 0)

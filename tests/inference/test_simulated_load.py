@@ -3,9 +3,9 @@
 import pytest
 
 from minipar.inference.cache import Row
-from minipar.inference.runner import Work
+from minipar.inference.runner import StepWork
 from minipar.inference.simulated_load import (
-    SizesOnPaper,
+    CostModel,
     poisson_arrivals,
     run_load,
     ways_of_serving,
@@ -36,9 +36,9 @@ def test_the_sizes_on_paper_are_those_of_the_model():
     for config in (MODEL, GPTConfig(101, 64, 2, 4, 32, num_kv_heads=2, mlp="swiglu", bias=False)):
         weights = sum(p.data.size for name, p in GPT(config).to_empty().named_parameters()
                       if p.ndim == 2 and not name.startswith("wpe"))
-        sizes = SizesOnPaper.of(config)
+        sizes = CostModel.of(config)
         assert sizes.num_weights == weights
-        assert sizes.bytes(Work([Row([1], 9, [0])])) == 2 * weights + 10 * sizes.bytes_per_token
+        assert sizes.bytes(StepWork([Row([1], 9, [0])])) == 2 * weights + 10 * sizes.bytes_per_token
 
 
 def test_continuous_batches_and_pages_shorten_the_wait():

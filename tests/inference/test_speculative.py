@@ -12,7 +12,7 @@ from minipar.inference.sampling import SamplingParams, next_token, probabilities
 from minipar.inference.sampling.speculative import (
     CachedModel,
     SpeculativeDecoder,
-    _Answer,
+    _SpeculativeAnswer,
     acceptance_probability,
     acceptance_rate,
     append_drafts,
@@ -21,7 +21,7 @@ from minipar.inference.sampling.speculative import (
     settle,
     verify,
 )
-from minipar.inference.scheduling import BlockPool, Sequence
+from minipar.inference.scheduling import BlockPool, CachedSequence
 from minipar.nn import GPT, GPTConfig
 
 ARRAYS = Path(__file__).parent / "arrays"
@@ -83,7 +83,7 @@ def test_recorded_values():
 def test_blocks_of_rejected_drafts_go_back_as_recorded():
     document = json.loads((ARRAYS / "speculative_rewind.json").read_text())
     pool = BlockPool(document["num_blocks"], document["block_size"])
-    sequence = Sequence("", [0] * document["start_computed"])
+    sequence = CachedSequence("", [0] * document["start_computed"])
     assert sequence.allocate(pool, sequence.num_pending) == document["start_table"]
     sequence.num_computed = document["start_computed"]
     sequence.tokens.append(0)
@@ -173,7 +173,7 @@ def test_both_caches_are_those_of_the_tokens_alone():
     """After every step, that is also after the bonus token, whose draft was never computed."""
     for draft in (DRAFT, TARGET):
         decoder = SpeculativeDecoder(TARGET, draft, 3, block_size=4)
-        answer = _Answer(decoder, [1, 2, 3], 18, SamplingParams(seed=4))
+        answer = _SpeculativeAnswer(decoder, [1, 2, 3], 18, SamplingParams(seed=4))
         while len(answer.output) < 18:
             answer.output += answer.step()
             for model in (answer.target, answer.draft):

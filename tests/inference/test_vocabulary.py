@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.inference.sampling import RowToDraw, SamplingParams, next_token
-from minipar.inference.sampling.vocabulary import needs_sums, next_tokens, sampling_bytes
+from minipar.inference.sampling.vocabulary import needs_sums, next_tokens_over_ranks, sampling_bytes
 from minipar.testing import worlds
 
 WORDS, ROWS = 203, 60
@@ -33,8 +33,8 @@ EXPECTED = [next_token(z, row.params, row.prompt, row.output, row.sample)
 @worlds(1, 2, 3, 7, mpi=(4,))
 def test_tokens_are_those_of_one_process(world):
     def body(comm):
-        assert next_tokens(comm, own(comm, LOGITS), WORDS, DRAWN) == EXPECTED
-        assert next_tokens(comm, own(comm, LOGITS)[:0], WORDS, []) == []
+        assert next_tokens_over_ranks(comm, own(comm, LOGITS), WORDS, DRAWN) == EXPECTED
+        assert next_tokens_over_ranks(comm, own(comm, LOGITS)[:0], WORDS, []) == []
     world.run(body)
 
 
@@ -47,7 +47,7 @@ def test_logits_that_are_not_finite_are_refused_on_all_ranks(world, wrong):
     def body(comm):
         for logits, row in zip(broken, DRAWN[:12]):
             with pytest.raises(ValueError, match="logits hold NaN or infinite"):
-                next_tokens(comm, own(comm, logits[None]), WORDS, [row])
+                next_tokens_over_ranks(comm, own(comm, logits[None]), WORDS, [row])
     world.run(body)
 
 
@@ -58,7 +58,7 @@ def test_words_that_never_come_may_have_minus_infinity(world):
                 for z, row in zip(logits, DRAWN)]
 
     def body(comm):
-        assert next_tokens(comm, own(comm, logits), WORDS, DRAWN) == expected
+        assert next_tokens_over_ranks(comm, own(comm, logits), WORDS, DRAWN) == expected
     world.run(body)
 
 
@@ -70,7 +70,7 @@ def test_all_of_the_best_words_on_one_rank(world):
     for row in rows:
         expected = next_token(logits[0], row.params, row.prompt, row.output)
         world.run(lambda comm, row=row, expected=expected: np.testing.assert_equal(
-            next_tokens(comm, own(comm, logits), WORDS, [row]), [expected]))
+            next_tokens_over_ranks(comm, own(comm, logits), WORDS, [row]), [expected]))
 
 
 def test_greedy_sends_two_numbers_a_row():
@@ -86,7 +86,8 @@ def test_bytes_are_as_predicted(size, params, candidates):
     if candidates > 64 and size == 3:           # 64 of each rank's 68 words are enough
         candidates = 64
     def body(comm):
-        next_tokens(comm, own(comm, LOGITS)[:4], WORDS, [RowToDraw(params, [1], [2])] * 4)
+        rows = [RowToDraw(params, [1], [2])] * 4
+        next_tokens_over_ranks(comm, own(comm, LOGITS)[:4], WORDS, rows)
     cluster = Cluster(size, trace=True)
     cluster.run(body)
     assert cluster.trace.bytes_sent(label="sampling") == sampling_bytes(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minipar.inference.sampling.speculative import expected_tokens
-from minipar.inference.scheduling import BlockPool, Sequence, blocks_for
+from minipar.inference.scheduling import BlockPool, CachedSequence, blocks_for
 from tests.lessons.test_answers import says
 
 
@@ -23,7 +23,7 @@ def test_26_blocks_and_bytes():
 @pytest.mark.parametrize("num_samples", [2, 5])
 def test_26_copies(num_samples):
     pool = BlockPool(32, 4)
-    first = Sequence("0", list(range(6)))
+    first = CachedSequence("0", list(range(6)))
     first.allocate(pool, 6)
     first.num_computed = 6
     samples = [first, *(first.fork(pool, str(i)) for i in range(1, num_samples))]

@@ -5,8 +5,7 @@ So a test sees whose keys and values a sequence would read, as attention does.
 
 from collections.abc import Iterable, Sequence
 
-from minipar.inference.scheduling import BlockPool, Scheduler, Step, prefix_keys
-from minipar.inference.scheduling import Sequence as CachedTokens
+from minipar.inference.scheduling import BlockPool, CachedSequence, Scheduler, Step, prefix_keys
 
 
 class SlotContents:
@@ -30,13 +29,14 @@ class SlotContents:
             for sequence in request.sequences:
                 self.write(sequence, start, num_tokens, request.salt)
 
-    def write(self, sequence: CachedTokens, start: int, num_tokens: int, salt: str = "") -> None:
+    def write(self, sequence: CachedSequence, start: int, num_tokens: int, salt: str = "") -> None:
         """Write `num_tokens` tokens of a sequence from position `start` on."""
         for i in range(start, start + num_tokens):
             block = self.device[sequence.table[i // self.block_size]]
             block[i % self.block_size] = (salt, *sequence.tokens[:i + 1])
 
-    def check_sequence(self, sequence: CachedTokens, salt: str = "", on_host: bool = False) -> None:
+    def check_sequence(self, sequence: CachedSequence, salt: str = "",
+                       on_host: bool = False) -> None:
         """Assert that every computed token is where the table says."""
         blocks = self.host if on_host else self.device
         for i in range(sequence.num_computed):

@@ -5,17 +5,14 @@
     paged_attention.py   attention over blocks that a table names
     paged.py             the arrays: write, copy, swap
     quantized.py         the same in 8 bits: a scale for each block and head
-    layers.py            layers on plain arrays
-    decode.py            one step of a model over a cache
 
 Read them in this order.
 """
 
 from .contiguous import ContiguousKVCache
-from .decode import KVCache, forward
 from .paged import KVSizes, PagedKVCache
 from .quantized import QuantizedKVCache
 from .rows import Row, RowBatch
 
-__all__ = ["ContiguousKVCache", "KVCache", "KVSizes", "PagedKVCache", "QuantizedKVCache", "Row",
-           "RowBatch", "forward"]
+__all__ = ["ContiguousKVCache", "KVSizes", "PagedKVCache", "QuantizedKVCache", "Row",
+           "RowBatch"]

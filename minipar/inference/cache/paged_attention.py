@@ -22,7 +22,7 @@ import numpy as np
 
 from ...autograd.ops.attention import MASKED
 from ...backend import Array, asarray_like
-from .rows import Group, RowBatch
+from .rows import RowBatch, RowGroup
 
 TILE = 256          # keys of each sequence that are gathered at a time, at least one block
 
@@ -82,7 +82,7 @@ def gather_from(k_cache: Array, v_cache: Array) -> Gather:
     return gather
 
 
-def _attend_group(q: Array, gather: Gather, block_size: int, group: Group, tile: int) -> Partial:
+def _attend_group(q: Array, gather: Gather, block_size: int, group: RowGroup, tile: int) -> Partial:
     """Attention of q (S t, h, n) over all blocks of the group's tables, tile by tile."""
     tile = max(1, tile // block_size) * block_size
     total: Partial | None = None
@@ -95,13 +95,13 @@ def _attend_group(q: Array, gather: Gather, block_size: int, group: Group, tile:
             keys = asarray_like(np.arange(first, stop), q)
             hidden = keys >= group.limits                           # (S, t, keys)
             v[keys >= group.lengths] = 0        # slots without a token may hold NaN, and 0 · NaN is
-        part = attend(_by_head(q, group, k.shape[2]), k, v, hidden)
+        part = attend_tile(_by_head(q, group, k.shape[2]), k, v, hidden)
         total = part if total is None else merge(total, part)
     assert total is not None
     return total
 
 
-def attend(q: Array, k: Array, v: Array, hidden: Array | None) -> Partial:
+def attend_tile(q: Array, k: Array, v: Array, hidden: Array | None) -> Partial:
     """Attention of q (S, kv heads, group t, n) over one tile: k, v (S, keys, kv heads, n).
 
     `hidden` (S, t, keys) is true where a query must not see a key; None: all see all.
@@ -124,7 +124,7 @@ def merge(a: Partial, b: Partial) -> Partial:
     return Partial(a.out * scale_a + b.out * scale_b, maximum, a.sum * scale_a + b.sum * scale_b)
 
 
-def _by_head(q: Array, group: Group, kv_heads: int) -> Array:
+def _by_head(q: Array, group: RowGroup, kv_heads: int) -> Array:
     """q (S t, h, n) → (S, kv heads, group t, n): the queries of each head of keys."""
     if group.num_queries == 1:                                      # the same order
         return q.reshape(group.num_rows, kv_heads, -1, q.shape[2])
@@ -132,7 +132,7 @@ def _by_head(q: Array, group: Group, kv_heads: int) -> Array:
     return q.transpose(0, 2, 3, 1, 4).reshape(group.num_rows, kv_heads, -1, q.shape[4])
 
 
-def _by_token(values: Array, group: Group) -> Array:
+def _by_token(values: Array, group: RowGroup) -> Array:
     """(S, kv heads, group t, m) → (S t, h, m): the inverse of `_by_head`."""
     rows, kv_heads, queries, width = values.shape
     if group.num_queries == 1:

@@ -27,7 +27,7 @@ class Row(NamedTuple):
     table: Sequence[int]
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """S rows of t tokens each; arrays on the device, but for `longest` and `shortest`."""
 
     num_rows: int               # S
@@ -88,7 +88,7 @@ class RowBatch:
         return self._array(np.cumsum([len(row.tokens) for row in self.rows]) - 1)
 
     @cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[RowGroup]:
         """The rows by their number of tokens."""
         by_count: dict[int, list[tuple[Row, int]]] = {}     # each row with its first token's number
         first = 0
@@ -97,7 +97,7 @@ class RowBatch:
             first += len(row.tokens)
         return [self._group(members, count) for count, members in by_count.items()]
 
-    def _group(self, members: list[tuple[Row, int]], count: int) -> Group:
+    def _group(self, members: list[tuple[Row, int]], count: int) -> RowGroup:
         """The rows of `count` tokens."""
         lengths = [row.start + count for row, _ in members]
         longest_table = max(len(row.table) for row, _ in members)
@@ -105,7 +105,7 @@ class RowBatch:
         tokens = slice(None) if len(members) == len(self.rows) else self._array(
             [token for _, first in members for token in range(first, first + count)])
         limits = np.array(lengths)[:, None, None] + np.arange(1 - count, 1)[:, None]
-        return Group(len(members), count, tokens, self._array(tables),
+        return RowGroup(len(members), count, tokens, self._array(tables),
                      self._array([[n] for n in lengths]), self._array(limits), max(lengths),
                      min(lengths))
 

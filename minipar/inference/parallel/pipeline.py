@@ -24,9 +24,9 @@ from ...comm import Request as Message
 from ...nn import GPT
 from ...parallel.pipeline.stages import Staged
 from ..cache import KVSizes, PagedKVCache, RowBatch
-from ..cache.decode import check_context, embed, head, run_blocks
 from ..engine import Engine, Generation, TokenEvent
-from ..runner import NewToken, Work, draw_tokens
+from ..model.cached_forward import check_context, embed, head, run_blocks
+from ..runner import NewToken, StepWork, draw_tokens
 from ..scheduling import SchedulerConfig
 
 
@@ -63,7 +63,7 @@ class Stage:
             return head(self.model, h, batch).data if self.is_last else h
 
 
-class Group:
+class RequestGroup:
     """The requests of one group: an engine, this stage's part of its cache, a step under way."""
 
     def __init__(self, stage: Stage, config: SchedulerConfig, number: int):
@@ -73,11 +73,11 @@ class Group:
                                 * stage.sizes.bytes_per_token(stage.like.dtype.itemsize))
         self.cache = stage.make_cache(config)
         self.engine = Engine(self, config)
-        self.work: Work | None = None               # under way
+        self.work: StepWork | None = None               # under way
         self.tokens: list[NewToken] = []            # on the last stage: drawn by it
         self.sends: list[Message] = []
 
-    def run(self, work: Work) -> list[NewToken]:
+    def run(self, work: StepWork) -> list[NewToken]:
         """Refused: a stage draws no tokens by itself."""
         raise TypeError("a stage runs in a PipelineEngine: call its step()")
 
@@ -129,7 +129,7 @@ class PipelineEngine:
                  num_groups: int | None = None, cuts: Sequence[int] | None = None,
                  kind: type[PagedKVCache] = PagedKVCache):
         stage = Stage(model, pp, cuts, kind)
-        self.groups = [Group(stage, config, i) for i in range(num_groups or pp.size)]
+        self.groups = [RequestGroup(stage, config, i) for i in range(num_groups or pp.size)]
         self._num_submitted = 0
 
     @property

@@ -16,9 +16,10 @@ and a rank's cache takes 1/p of the bytes.  Pope et al. 2022, section 3.
 from ...backend import to_host
 from ...comm import Communicator
 from ...nn import GPT
-from ..cache import PagedKVCache, forward
-from ..runner import ModelRunner, NewToken, Work
-from ..sampling.vocabulary import next_tokens, top_logprobs
+from ..cache import PagedKVCache
+from ..model import forward
+from ..runner import ModelRunner, NewToken, StepWork
+from ..sampling.vocabulary import next_tokens_over_ranks, top_logprobs_over_ranks
 
 
 class TensorParallelRunner(ModelRunner):
@@ -32,18 +33,19 @@ class TensorParallelRunner(ModelRunner):
         super().__init__(model, num_blocks, block_size, kind)
         self.tp = tp
 
-    def run(self, work: Work) -> list[NewToken]:
+    def run(self, work: StepWork) -> list[NewToken]:
         """Collective.  Carry out one step; return a token for each of its draws."""
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         columns = to_host(forward(self.model, self.cache, work.rows).data)      # (S, V/p)
         drawn = columns[[draw.row for draw in work.draws]]
-        tokens = next_tokens(self.tp, drawn, self.vocab_size, [draw.choice for draw in work.draws])
+        tokens = next_tokens_over_ranks(self.tp, drawn, self.vocab_size,
+                                        [draw.choice for draw in work.draws])
         found = [NewToken(token) for token in tokens]
         asked = [i for i, draw in enumerate(work.draws) if draw.num_logprobs is not None]
         if asked:
             most = max(work.draws[i].num_logprobs or 0 for i in asked)
-            logprobs = top_logprobs(self.tp, drawn[asked], self.vocab_size,
-                                    [tokens[i] for i in asked], most)
+            logprobs = top_logprobs_over_ranks(self.tp, drawn[asked], self.vocab_size,
+                                               [tokens[i] for i in asked], most)
             for i, (logprob, likeliest) in zip(asked, logprobs):
                 wanted = list(likeliest.items())[:work.draws[i].num_logprobs]
                 found[i] = NewToken(tokens[i], logprob, dict(wanted))

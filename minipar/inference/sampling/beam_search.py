@@ -21,13 +21,14 @@ import numpy as np
 
 from ...backend import to_host
 from ...nn import GPT
-from ..cache import KVSizes, PagedKVCache, Row, forward
+from ..cache import KVSizes, PagedKVCache, Row
+from ..model import forward
 from ..scheduling import BlockPool, blocks_for
 from ..scheduling.beam_search import Beams
 from .sampler import likeliest
 
 
-class Answer(NamedTuple):
+class FinishedBeam(NamedTuple):
     """Tokens behind the prompt, the sum of their log-probabilities, and the score."""
 
     tokens: list[int]
@@ -45,7 +46,7 @@ class Offer(NamedTuple):
 
 def beam_search(model: GPT, prompt: Sequence[int], width: int, max_tokens: int,
                 length_penalty: float = 1.0, stop_tokens: Collection[int] = (),
-                block_size: int = 16) -> list[Answer]:
+                block_size: int = 16) -> list[FinishedBeam]:
     """At most `width` answers of the highest score found, best first.
 
     Raises ValueError for an empty prompt, a width or max_tokens below 1, a negative penalty, and
@@ -55,7 +56,7 @@ def beam_search(model: GPT, prompt: Sequence[int], width: int, max_tokens: int,
     num_blocks = width * blocks_for(len(prompt) + max_tokens, block_size)
     cache = PagedKVCache(KVSizes.of(model), num_blocks, block_size, model.slabs[0].data)
     beams = Beams(BlockPool(num_blocks, block_size), prompt, width)
-    answers: list[Answer] = []
+    answers: list[FinishedBeam] = []
     logits = forward(model, cache, [Row(prompt, 0, beams.sequences[0].table)]).data
     sums = np.zeros(1)
     for length in range(1, max_tokens + 1):
@@ -64,8 +65,8 @@ def beam_search(model: GPT, prompt: Sequence[int], width: int, max_tokens: int,
         has_ended = [offer.token in stop_tokens or length == max_tokens for offer in offers]
         for offer in (offer for offer, ended in zip(offers, has_ended) if ended):
             before = beams.sequences[offer.parent].tokens[len(prompt):]
-            answers.append(Answer([*before, offer.token], offer.logprob,
-                                  offer.logprob / length ** length_penalty))
+            answers.append(FinishedBeam([*before, offer.token], offer.logprob,
+                                        offer.logprob / length ** length_penalty))
         answers = sorted(answers, key=lambda answer: -answer.score)[:width]
         alive = [offer for offer, ended in zip(offers, has_ended) if not ended][:width]
         if not alive or len(answers) == width and (

@@ -27,9 +27,9 @@ import numpy as np
 
 from ...backend import to_host
 from ...nn import GPT
-from ..cache import KVSizes, PagedKVCache, Row, forward
-from ..scheduling import BlockPool, blocks_for
-from ..scheduling import Sequence as CachedTokens
+from ..cache import KVSizes, PagedKVCache, Row
+from ..model import forward
+from ..scheduling import BlockPool, CachedSequence, blocks_for
 from .sampler import SamplingParams, pick, probabilities, uniform
 
 
@@ -72,13 +72,13 @@ def verify(p: np.ndarray, q: np.ndarray, drafts: Sequence[int], check: Sequence[
     return [*drafts, pick(p[-1], own[len(drafts)])]
 
 
-def append_drafts(sequence: CachedTokens, pool: BlockPool, drafts: Sequence[int]) -> list[int]:
+def append_drafts(sequence: CachedSequence, pool: BlockPool, drafts: Sequence[int]) -> list[int]:
     """Append tokens that may be taken back; return the blocks taken for all pending tokens."""
     sequence.tokens += drafts
     return sequence.allocate(pool, sequence.num_pending)
 
 
-def settle(sequence: CachedTokens, pool: BlockPool, num_known: int,
+def settle(sequence: CachedSequence, pool: BlockPool, num_known: int,
            tokens: Sequence[int]) -> list[int]:
     """Let `tokens` follow the first `num_known` ones, in place of drafts; return freed blocks.
 
@@ -98,7 +98,7 @@ class CachedModel:
         num_blocks = blocks_for(len(prompt) + max_tokens, block_size)
         self.model, self.pool = model, BlockPool(num_blocks, block_size)
         self.cache = PagedKVCache(KVSizes.of(model), num_blocks, block_size, model.slabs[0].data)
-        self.sequence = CachedTokens("", prompt[:-1])
+        self.sequence = CachedSequence("", prompt[:-1])
         if len(prompt) > 1:
             self.compute(last_only=True)
         self.sequence.tokens.append(prompt[-1])
@@ -162,11 +162,11 @@ class SpeculativeDecoder:
         if not prompt or max_tokens < 1 or len(prompt) + max_tokens > context:
             raise ValueError(f"a prompt of {len(prompt)} tokens and max_tokens={max_tokens}: "
                              f"expected at least 1 each, and at most {context} together")
-        answer = _Answer(self, list(prompt), max_tokens, params or SamplingParams())
+        answer = _SpeculativeAnswer(self, list(prompt), max_tokens, params or SamplingParams())
         return answer.tokens(frozenset(stop_tokens))
 
 
-class _Answer:
+class _SpeculativeAnswer:
     """One answer of a SpeculativeDecoder, while it grows."""
 
     def __init__(self, decoder: SpeculativeDecoder, prompt: list[int], max_tokens: int,

@@ -53,8 +53,8 @@ def needs_sums(params: SamplingParams) -> bool:
     return params.temperature > 0 and (params.min_p > 0 or not params.top_k)
 
 
-def next_tokens(comm: Communicator, columns: np.ndarray, vocab_size: int,
-                rows: Sequence[RowToDraw]) -> list[int]:
+def next_tokens_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,
+                           rows: Sequence[RowToDraw]) -> list[int]:
     """Collective.  The next token of each row, the same on all ranks as `next_token` of one.
 
     `columns` (n, V/p) are this rank's, by `chunk_bounds`, of n rows of logits.  Raises ValueError,
@@ -182,8 +182,9 @@ def _decide(offer: np.ndarray, count: int, bounds: Sequence[tuple[int, int]],
     return int(words[pick(softmax(kept), row.uniform)])
 
 
-def top_logprobs(comm: Communicator, columns: np.ndarray, vocab_size: int, tokens: Sequence[int],
-                 count: int) -> list[tuple[float, dict[int, float]]]:
+def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,
+                            tokens: Sequence[int],
+                            count: int) -> list[tuple[float, dict[int, float]]]:
     """Collective.  For each row (n, V/p): the log-probability of its token, and of the likeliest.
 
     As `sampler.top_logprobs`: under the model, before penalties and temperature.

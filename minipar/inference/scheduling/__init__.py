@@ -1,24 +1,24 @@
 """Scheduling: the requests that compute in each step, and their blocks; no arrays, no model.
 
-    block_pool.py   free blocks, counts of their users, the cache of prefixes
-    sequence.py     tokens and the table of their blocks; copy-on-write, fork, rewind
-    request.py      a prompt and the sequences that answer it
-    config.py       sizes and rules
-    step.py         what the scheduler decides for one step
-    scheduler.py    continuous batching: admit, run, preempt
-    scenario.py     scripted requests, played without a model (`minipar replay`)
-    beam_search.py  beams that die and multiply, and the blocks that they share
-    layouts.py      contiguous stretches beside blocks: what a pool holds, and wastes
+    block_pool.py        free blocks, counts of their users, the cache of prefixes
+    cached_sequence.py   a sequence's tokens and block table; copy-on-write, fork, rewind
+    request.py           a prompt and the sequences that answer it
+    config.py            sizes and rules
+    step.py              what the scheduler decides for one step
+    scheduler.py         continuous batching: admit, run, preempt
+    replay.py            scripted requests, played without a model (`minipar replay`)
+    beam_search.py       beams that die and multiply, and the blocks that they share
+    fragmentation.py     contiguous stretches beside blocks: what a pool holds, and wastes
 
 Read them in this order.
 """
 
 from .block_pool import BlockPool, OutOfBlocks, blocks_for, prefix_keys
+from .cached_sequence import CachedSequence
 from .config import RequestTooLarge, SchedulerConfig
 from .request import Request
 from .scheduler import Scheduler
-from .sequence import Sequence
 from .step import Scheduled, Step
 
 __all__ = ["BlockPool", "OutOfBlocks", "Request", "RequestTooLarge", "Scheduled", "Scheduler",
-           "SchedulerConfig", "Sequence", "Step", "blocks_for", "prefix_keys"]
+           "SchedulerConfig", "CachedSequence", "Step", "blocks_for", "prefix_keys"]

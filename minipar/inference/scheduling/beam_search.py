@@ -11,11 +11,11 @@ moves but for these copies.  `sampling/beam_search.py` runs a model over it.
 Kwon et al. 2023, section 4.4.
 """
 
-from collections.abc import Sequence as Values
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .block_pool import BlockPool, blocks_for
-from .sequence import Sequence
+from .cached_sequence import CachedSequence
 
 
 class BeamBlocks(NamedTuple):
@@ -29,17 +29,17 @@ class BeamBlocks(NamedTuple):
 class Beams:
     """`width` continuations of one prompt, which share its blocks."""
 
-    def __init__(self, pool: BlockPool, prompt: Values[int], width: int):
+    def __init__(self, pool: BlockPool, prompt: Sequence[int], width: int):
         if width < 1 or not prompt:
             raise ValueError(f"a beam search needs a width of at least 1 and a prompt of at least "
                              f"one token, not {width} and {len(prompt)} tokens")
         self.pool = pool
-        first = Sequence("0", list(prompt))
+        first = CachedSequence("0", list(prompt))
         first.allocate(pool, len(prompt))
         first.num_computed = len(prompt)
         self.sequences = [first, *(first.fork(pool, str(i), i) for i in range(1, width))]
 
-    def select(self, parents: Values[int], tokens: Values[int]) -> BeamBlocks:
+    def select(self, parents: Sequence[int], tokens: Sequence[int]) -> BeamBlocks:
         """Continue beam parents[i] by tokens[i], for each i, and take the block of that token.
 
         Raises ValueError for a parent that does not exist, before anything has changed.
@@ -64,7 +64,7 @@ class Beams:
         freed, self.sequences = self._release(self.sequences), []
         return freed
 
-    def _release(self, sequences: list[Sequence]) -> list[int]:
+    def _release(self, sequences: list[CachedSequence]) -> list[int]:
         return [block for sequence in sequences for block in sequence.release(self.pool)]
 
 

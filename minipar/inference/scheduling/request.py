@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from .block_pool import BlockPool, blocks_for
-from .sequence import Sequence
+from .cached_sequence import CachedSequence
 
 
 @dataclass(eq=False)        # a request is itself, whatever its fields
@@ -19,15 +19,15 @@ class Request:
     max_tokens: int
     num_samples: int = 1
     salt: str = ""                          # only requests of the same salt share cached blocks
-    sequences: list[Sequence] = field(init=False)       # those that still run
-    ended: list[Sequence] = field(init=False, default_factory=list)
+    sequences: list[CachedSequence] = field(init=False)       # those that still run
+    ended: list[CachedSequence] = field(init=False, default_factory=list)
 
     def __post_init__(self):
         if not self.prompt or self.max_tokens < 1 or self.num_samples < 1:
             raise ValueError(f"request {self.name!r} has {len(self.prompt)} prompt tokens, "
                              f"max_tokens={self.max_tokens} and num_samples={self.num_samples}: "
                              "each must be at least 1")
-        self.sequences = [Sequence(self.name, self.prompt)]
+        self.sequences = [CachedSequence(self.name, self.prompt)]
 
     @property
     def num_computed(self) -> int:
@@ -44,11 +44,11 @@ class Request:
         """The blocks that it has now, shared ones once."""
         return len({block for sequence in self.sequences for block in sequence.table})
 
-    def outputs(self, sequence: Sequence) -> list[int]:
+    def outputs(self, sequence: CachedSequence) -> list[int]:
         """The tokens that a sequence of this request has got after the prompt."""
         return sequence.tokens[len(self.prompt):]
 
-    def is_complete(self, sequence: Sequence) -> bool:
+    def is_complete(self, sequence: CachedSequence) -> bool:
         """True if a sequence has all its tokens."""
         return len(sequence.tokens) - len(self.prompt) >= self.max_tokens
 
@@ -69,7 +69,7 @@ class Request:
                                for i in range(1, self.num_samples)]
             first.name = f"{self.name}.0"
 
-    def end(self, sequence: Sequence, pool: BlockPool) -> list[int]:
+    def end(self, sequence: CachedSequence, pool: BlockPool) -> list[int]:
         """Let a sequence go; return the blocks that became free."""
         self.sequences.remove(sequence)
         self.ended.append(sequence)

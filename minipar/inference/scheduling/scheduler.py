@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Collection
 
 from .block_pool import BlockPool, blocks_for, prefix_keys
+from .cached_sequence import CachedSequence
 from .config import RequestTooLarge, SchedulerConfig
 from .request import Request
-from .sequence import Sequence
 from .step import Scheduled, Step
 
 
@@ -194,7 +194,7 @@ class Scheduler:
             self.tokens_queried += len(sequence.tokens)
             self.tokens_hit += sequence.num_computed
 
-    def advance(self, step: Step) -> list[tuple[Request, Sequence]]:
+    def advance(self, step: Step) -> list[tuple[Request, CachedSequence]]:
         """Count the step's tokens as computed; return the sequences that now sample a token.
 
         A request whose prompt is done forks into its samples.
@@ -210,8 +210,8 @@ class Scheduler:
                 pending += [(request, sequence) for sequence in request.sequences]
         return pending
 
-    def finish(self, step: Step, tokens: dict[Sequence, int],
-               stopped: Collection[Sequence] = ()) -> None:
+    def finish(self, step: Step, tokens: dict[CachedSequence, int],
+               stopped: Collection[CachedSequence] = ()) -> None:
         """Append each sequence's new token; then let complete and `stopped` sequences go."""
         for sequence, token in tokens.items():
             sequence.tokens.append(token)

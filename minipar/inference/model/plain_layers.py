@@ -4,6 +4,9 @@ At one token a step, a layer's arithmetic takes microseconds, and so do a Tensor
 Function around it.  Here each plain layer is one function of arrays.  Every other layer (quantized,
 sparse, tensor-parallel, with transformed parameters) is called as it is, and so are all of them
 where a meter or a hook is to see each operation.
+
+test_plain_layers_are_those_of_training (tests/inference/test_cached_forward.py) holds each function
+equal to its layer in `nn/`.
 """
 
 import math
@@ -54,22 +57,22 @@ def _embedding(own: dict, ids: Array) -> Array:
 
 
 def _layer_norm(own: dict, x: Array) -> Array:
-    y = x - row_means(x)
-    y /= np.sqrt(row_means(y * y) + own["epsilon"])
+    y = x - token_means(x)
+    y /= np.sqrt(token_means(y * y) + own["epsilon"])
     y *= own["_parameters"]["weight"].data
     y += own["_parameters"]["bias"].data
     return y
 
 
 def _rms_norm(own: dict, x: Array) -> Array:
-    y = x / np.sqrt(row_means(x * x) + own["epsilon"])
+    y = x / np.sqrt(token_means(x * x) + own["epsilon"])
     y *= own["_parameters"]["weight"].data
     return y
 
 
-def row_means(x: Array) -> Array:
-    """The mean of each row of x (T, d): (T, 1)."""
-    if is_host(x):                      # for one row, a product takes half the time of a sum
+def token_means(x: Array) -> Array:
+    """The mean over the width of each token of x (T, d): (T, 1)."""
+    if is_host(x):                      # for one token, a product takes half the time of a sum
         return x @ _averages(x.shape[-1], x.dtype)
     return x.mean(axis=-1, keepdims=True)
 

@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from minipar.autograd import no_grad
+from minipar.autograd import Tensor, no_grad
 from minipar.inference.cache import (
     ContiguousKVCache,
     KVSizes,
     PagedKVCache,
     Row,
-    forward,
 )
+from minipar.inference.model import forward
+from minipar.inference.model.plain_layers import PLAIN, evaluate
 from minipar.memory.ledger import Ledger
-from minipar.nn import GPT, GPTConfig, RopeConfig
+from minipar.nn import GPT, Embedding, GPTConfig, Linear, RopeConfig
 
 TABLES = [[7, 1, 12, 3, 0, 19], [2, 4, 5, 6, 8, 9], [10, 11, 13, 14, 15, 16]]
 CHUNKS = {"prefill": [(5, 1, 9), (1, 4, 1), (7, 1, 1), (1, 1, 1), (9, 1, 1)],
@@ -64,6 +65,24 @@ def test_other_models(options):
     model = model_of(2, **options)
     for cache, tables in caches(model):
         assert largest_error(model, cache, tables, CHUNKS["prefill"]) < 1e-12
+
+
+@pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
+def test_plain_layers_are_those_of_training(kind):
+    rng = np.random.default_rng(2)
+    layers = [layer for model in (model_of(), model_of(**LLAMA))
+              for _, layer in model.named_modules() if type(layer) is kind]
+    assert layers
+    for layer in layers:
+        for parameter in layer.parameters():
+            parameter.data[...] = rng.normal(size=parameter.shape)      # else 0 or 1 in norms
+        if kind is Embedding:
+            x = rng.integers(0, layer.weight.shape[0], 5)
+        else:
+            x = rng.normal(size=(5, layer.weight.shape[0] if kind is Linear else 24))
+        with no_grad():
+            expected = layer(x if kind is Embedding else Tensor(x)).data
+        np.testing.assert_allclose(evaluate(layer, x.copy()), expected, rtol=1e-12)
 
 
 def test_float32_stays_float32():

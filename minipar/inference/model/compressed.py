@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..backend import to_host
-from ..compress.quantization.affine import INT4, INT8
-from ..compress.quantization.granularity import Granularity
-from ..compress.quantization.layers import QuantizedLayer
-from ..compress.quantization.post_training import quantize
-from ..nn import GPT
-from .cache import KVSizes, PagedKVCache, QuantizedKVCache, Row, forward
+from ...backend import to_host
+from ...compress.quantization.affine import INT4, INT8
+from ...compress.quantization.granularity import Granularity
+from ...compress.quantization.layers import QuantizedLayer
+from ...compress.quantization.post_training import quantize
+from ...nn import GPT
+from ..cache import KVSizes, PagedKVCache, QuantizedKVCache, Row
+from .cached_forward import forward
 
 BLOCK = 16                          # tokens
 WEIGHTS = {"float": None, "int8": (INT8, Granularity("channel")),

@@ -1,4 +1,4 @@
-"""A sequence: its tokens, and the table of blocks that hold their keys and values.
+"""A sequence in the cache: its tokens, and its block table, the blocks of their keys and values.
 
     tokens     the cat sat on the │ mat            known: prompt and sampled tokens
     computed   ─────────────────────▶              keys and values of these are in the cache
@@ -11,7 +11,7 @@ While decoding, one token is known and not yet computed: the last one sampled.
 from .block_pool import BlockPool, blocks_for, prefix_keys
 
 
-class Sequence:
+class CachedSequence:
     """Tokens, the number of them that are computed, and the blocks of those."""
 
     def __init__(self, name: str, tokens: list[int], sample: int = 0):
@@ -64,9 +64,9 @@ class Sequence:
         self.table += blocks
         return blocks
 
-    def fork(self, pool: BlockPool, name: str, sample: int = 0) -> "Sequence":
+    def fork(self, pool: BlockPool, name: str, sample: int = 0) -> "CachedSequence":
         """A second sequence with the same tokens and the same blocks."""
-        child = Sequence(name, self.tokens, sample)
+        child = CachedSequence(name, self.tokens, sample)
         child.table, child.num_computed = list(self.table), self.num_computed
         for block in self.table:
             pool.share(block)

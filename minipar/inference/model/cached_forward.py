@@ -1,4 +1,4 @@
-"""One step of a GPT over a cache: only new tokens are computed, older ones are keys and values.
+"""One step of a GPT over a cache: it computes only new tokens; older ones are keys and values.
 
     rows ─▶ ids, positions (1, T) ─▶ embed ─▶ block 0 ─▶ block 1 ─▶ … ─▶ last tokens ─▶ logits
                                                 │ qkv       │
@@ -6,7 +6,8 @@
                                               the cache: write k and v, attend from q
 
 Prefill computes many tokens of a prompt, decoding one; both are rows of the same step.  The blocks
-are those of training, with attention over the cache in place of attention over the batch.
+are those of `nn/gpt.py`, with attention over the cache in place of attention over the batch:
+test_logits_are_those_of_a_whole_forward (tests/inference/test_cached_forward.py) holds them equal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +17,8 @@ from ...autograd import Tensor, no_grad
 from ...backend import Array, asarray_like
 from ...nn import GPT
 from ...nn.gpt import Attention, Block
-from .layers import evaluate, evaluate_head
-from .rows import Row, RowBatch
+from ..cache import Row, RowBatch
+from .plain_layers import evaluate, evaluate_head
 
 
 class KVCache(Protocol):
@@ -26,7 +27,7 @@ class KVCache(Protocol):
     block_size: int
     data: Array         # on the device where the model is
 
-    def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
+    def attend_over_cache(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
 
 
@@ -70,12 +71,12 @@ def run_block(block: Block, x: Array, cache: KVCache, layer: int, batch: RowBatc
     parts = block._modules                              # by name: attributes would take longer
     attention = parts["attn"]
     qkv = evaluate(attention._modules["c_attn"], evaluate(parts["ln_1"], x))
-    attended = attend(attention, qkv, cache, layer, batch)
+    attended = attend_over_cache(attention, qkv, cache, layer, batch)
     x = x + evaluate(attention._modules["c_proj"], attended)
     return x + evaluate(parts["mlp"], evaluate(parts["ln_2"], x))
 
 
-def attend(attention: Attention, qkv: Array, cache: KVCache, layer: int,
+def attend_over_cache(attention: Attention, qkv: Array, cache: KVCache, layer: int,
            batch: RowBatch) -> Array:
     """Queries, keys and values (T, (h + 2 kv) n) → the attention over the cache (T, h n)."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .cached_sequence import CachedSequence
 from .config import RequestTooLarge, SchedulerConfig
 from .request import Request
 from .scheduler import Scheduler
-from .sequence import Sequence
 from .step import Step
 
 ALWAYS = ("step", "scheduled", "slots", "filled", "tables", "free_after")
@@ -135,7 +135,7 @@ class Replay:
         self.scheduler.finish(step, tokens, stopped)
         self.steps.append(as_record(step))
 
-    def _next_token(self, request: Request, sequence: Sequence) -> tuple[int, bool]:
+    def _next_token(self, request: Request, sequence: CachedSequence) -> tuple[int, bool]:
         """The scripted token of a sequence, and whether it is its last one."""
         output = self.scripts[request.name].outputs[sequence.sample]
         position = len(request.outputs(sequence))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minipar.inference.scheduling.layouts import (
+from minipar.inference.scheduling.fragmentation import (
     BuddyAllocator,
     CachedRequest,
     compare_layouts,
