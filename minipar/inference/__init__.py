@@ -1,17 +1,18 @@
 """Inference: a trained model answers many requests at once.
 
-    generate.py   one prompt, without an engine: begin here
-    scheduling/   blocks of the cache, requests, continuous batching; no arrays
-    cache/        keys and values as arrays, paged attention, a step of the model over them
-    sampling/     from logits to the next token
-    runner.py     a step with its arrays: cache, model, draws
-    engine.py     submit, step, stream, cancel
-    metrics.py    times of requests, waste, hits, preemptions
-    parallel/     the same over tensor and pipeline ranks; replicas behind a router
-    compressed.py weights and cache of fewer bits: bytes and errors
-    simulated_load.py   requests by chance in virtual time, without a model
+    generate.py         one prompt, without an engine: begin here
+    scheduling/         blocks of the cache, requests, continuous batching; no arrays
+    cache/              keys and values as arrays, paged attention
+    model/              one step of a GPT over a cache
+    sampling/           from logits to the next token
+    runner.py           one step with arrays: move blocks, run the model, draw tokens
+    engine.py           submit, step, stream, cancel
+    metrics.py          times of requests, waste, hits, preemptions
+    parallel/           the same over tensor and pipeline ranks; replicas behind a router
+    simulated_load.py   random requests in virtual time, without a model
 
-Read them in this order; each folder says its own.  Kwon et al. 2023 (vLLM) is the paper.
+Read them in this order; the head of each folder's __init__.py gives the order of its files.
+Kwon et al. 2023 (vLLM) is the paper.
 """
 
 from .engine import Engine, Generation

@@ -4,12 +4,21 @@
                  ▲                                              │
                  └──────────── finish: append, or end ◀─────────┘
 
+One step, in this order:
+
+    begin_step    scheduler.schedule    decide who computes what; admit, preempt, take blocks
+                  scheduler.advance     who draws a token?
+    runner.run    cache.apply           move blocks: swap out, swap in, copy
+                  forward, draw         the model over the rows; a token for each draw
+    end_step      Generation.append     has the answer ended?
+                  scheduler.finish      free the blocks of requests that have ended
+
     engine = Engine(ModelRunner(model, num_blocks=64, block_size=16), SchedulerConfig(64, 16))
     generation = engine.submit([1, 2, 3], max_tokens=20)
     for token in engine.stream(generation):
         …
 
-Other requests run along in the same steps, and change no token: see sampling/sampler.py.
+Other requests share the steps and change no token: see sampling/sampler.py.
 """
 
 import time
@@ -141,8 +150,7 @@ class Engine:
     def step(self) -> list[TokenEvent]:
         """Run one step; return the new tokens.
 
-        If the model fails, all requests are cancelled, their blocks are free, and the error goes
-        on.
+        If the model fails, cancel all requests, free their blocks, and raise its error.
         """
         if not self.scheduler.has_requests:
             return []
@@ -156,7 +164,7 @@ class Engine:
         return self.end_step(tokens)
 
     def begin_step(self) -> StepWork:
-        """Schedule the next step; return its work, whose tokens `end_step` needs."""
+        """Schedule the next step; return its work.  `end_step` takes the tokens that it yields."""
         step = self.scheduler.schedule()
         rows, row_of = rows_of(step)
         self._pending = self.scheduler.advance(step)
@@ -173,7 +181,7 @@ class Engine:
                     sequence.sample, generation.num_logprobs)
 
     def end_step(self, tokens: list[NewToken]) -> list[TokenEvent]:
-        """Give each sequence its token; let those go that have ended; return the new tokens."""
+        """Append each sequence's token, finish those that have ended; return the new tokens."""
         step, pending = self._step, self._pending
         now, events, stopped = self.clock(), [], []
         for (request, sequence), new in zip(pending, tokens):

@@ -4,9 +4,11 @@
                                            ▲                            │
                              its key and value join the cache ◀─────────┘
 
-Only new tokens are computed, while the text is within the model's context.  Beyond it the window
-slides: every token gets another position, no key or value stays what it was, and the whole window
-is computed again for each token.
+While the text is within the model's context, each step computes its new tokens only.  Beyond it the
+window slides: every token gets another position, no key or value stays what it was, and each step
+computes the whole window again.
+
+Tokens are drawn as by the engine, so both give the same answer to the same prompt and seed.
 """
 
 from collections.abc import Iterator
@@ -16,9 +18,9 @@ import numpy as np
 from ..autograd import no_grad
 from ..backend import Array, asarray_like, to_host
 from ..nn import GPT
-from ..random import generator
 from .cache import ContiguousKVCache, KVSizes, Row
 from .model import forward
+from .sampling import SamplingParams, next_token
 
 
 def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float = 1.0,
@@ -31,8 +33,8 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
     if not len(prompt) or temperature < 0:
         raise ValueError("generation needs a prompt of at least one token and a temperature >= 0, "
                          f"not {len(prompt)} tokens and {temperature}")
-    ids, draw = [int(token) for token in prompt], generator(seed, "generate")
-    longest = min(len(ids) + num_tokens, model.config.context)
+    ids, params = [int(token) for token in prompt], SamplingParams(temperature, seed=seed)
+    num_prompt, longest = len(ids), min(len(ids) + num_tokens, model.config.context)
     cache, num_cached = make_cache(model, longest), 0
     for _ in range(num_tokens):
         if len(ids) <= longest:
@@ -41,13 +43,8 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
         else:
             window = asarray_like(np.array(ids[-longest:], np.int64), cache.data)
             logits = logits_of_window(model, window)
-        if temperature:
-            gumbel = draw.gumbel(size=logits.size)  # argmax of logits + Gumbel noise: a sample
-            token = int((logits / temperature + gumbel).argmax())
-        else:
-            token = int(logits.argmax())
-        ids.append(token)
-        yield token
+        ids.append(next_token(logits, params, ids[:num_prompt], ids[num_prompt:]))
+        yield ids[-1]
 
 
 def make_cache(model: GPT, num_tokens: int) -> ContiguousKVCache:

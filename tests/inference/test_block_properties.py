@@ -14,13 +14,14 @@ from minipar.inference.scheduling import (
     BlockPool,
     CachedSequence,
     OutOfBlocks,
+    Policy,
+    Preemption,
     Request,
     RequestTooLarge,
     Scheduler,
     SchedulerConfig,
     prefix_keys,
 )
-from minipar.inference.scheduling.config import POLICIES, PREEMPT_BY
 from tests.support.slot_contents import SlotContents, check_pool, check_scheduler
 
 EXAMPLES, OPERATIONS = 50, 200
@@ -210,8 +211,8 @@ class Requests:
         self.contents.check_cached(self.scheduler.pool)
 
 
-@pytest.mark.parametrize("preempt_by", PREEMPT_BY)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("preempt_by", Preemption)
+@pytest.mark.parametrize("policy", Policy)
 @settings(STEADY, max_examples=15)
 @given(data=st.data())
 def test_schedulers_keep_their_promises(policy, preempt_by, data):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Meter, no_grad
-from minipar.inference import generate
+from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig, generate
+from minipar.inference.sampling import next_token
 from minipar.nn import GPT, GPTConfig, RopeConfig
-from minipar.random import generator
 
 SIZES = {"plain": {}, "grouped": {"num_kv_heads": 2}, "untied": {"tied": False},
          "llama": {"norm": "rms", "mlp": "swiglu", "bias": False, "rope": RopeConfig(100.0)}}
@@ -18,12 +18,11 @@ def model_of(name: str, context: int = 12, dtype=np.float64) -> GPT:
 
 
 def by_whole_forwards(model, prompt, num_tokens, temperature, seed) -> list[int]:
-    ids, draw = list(prompt), generator(seed, "generate")
+    ids, params = list(prompt), SamplingParams(temperature, seed=seed)
     for _ in range(num_tokens):
         with no_grad():
             logits = model(np.array([ids[-model.config.context:]])).data[0, -1]
-        noise = draw.gumbel(size=17) if temperature else 0
-        ids.append(int(np.argmax(logits / (temperature or 1) + noise)))
+        ids.append(next_token(logits, params, ids[:len(prompt)], ids[len(prompt):]))
     return ids[len(prompt):]
 
 
@@ -35,6 +34,15 @@ def test_the_tokens_of_whole_forwards(name, temperature, prompt, num_tokens):
     model, prompt = model_of(name), np.array(prompt)
     found = list(generate(model, prompt, num_tokens, temperature, seed=7))
     assert found == by_whole_forwards(model, prompt, num_tokens, temperature, 7)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8, 1.5])
+def test_the_engine_draws_the_same_tokens(temperature):
+    model = model_of("plain", context=32)
+    engine = Engine(ModelRunner(model, 10, 4), SchedulerConfig(10, 4))
+    generation = engine.submit([3, 1, 4], 20, SamplingParams(temperature, seed=7))
+    assert list(generate(model, np.array([3, 1, 4]), 20, temperature, seed=7)) == list(
+        engine.stream(generation))
 
 
 def test_only_new_tokens_are_computed_within_the_context():

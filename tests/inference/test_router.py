@@ -31,7 +31,7 @@ def test_tokens_are_those_of_one_engine(world):
 
     def body(comm):
         router = Router(engine(), comm)
-        found = [router.submit(prompt, 5, params, num_samples=1 + i % 2)
+        found = [router.submit(prompt, 5, params, 1 + i % 2)    # by position, as for an engine
                  for i, (prompt, params) in enumerate(zip(PROMPTS, PARAMS))]
         assert {routed.replica for routed in found} == set(range(comm.size))
         router.run()

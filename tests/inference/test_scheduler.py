@@ -5,6 +5,8 @@ import pytest
 from minipar.inference.scheduling import (
     BlockPool,
     CachedSequence,
+    Policy,
+    Preemption,
     Request,
     RequestTooLarge,
     Scheduler,
@@ -53,6 +55,14 @@ def test_the_longest_request_that_fits_runs_to_its_end():
             run_step(scheduler)
         with pytest.raises(RequestTooLarge, match="needs 4 blocks"):
             scheduler.add(Request("B", [1] * prompt, 14 - prompt))
+
+
+def test_rules_may_be_given_as_strings():
+    config = SchedulerConfig(6, preempt_by="swap", policy="static")
+    assert config.preempt_by is Preemption.SWAP and config.policy is Policy.STATIC
+    assert config == SchedulerConfig(6, preempt_by=Preemption.SWAP, policy=Policy.STATIC)
+    with pytest.raises(ValueError, match="unknown policy 'luck': choose from token_budget, prompt"):
+        SchedulerConfig(6, policy="luck")
 
 
 @pytest.mark.parametrize("preempt_by", ["recompute", "swap"])

@@ -4,6 +4,7 @@ import argparse
 
 from ...inference import SamplingParams, SchedulerConfig
 from ...inference.cache import PagedKVCache, QuantizedKVCache
+from ...inference.scheduling import Preemption
 from ...launcher import UsageError
 from ...serve.text_model import TextModel, default_blocks
 
@@ -45,7 +46,8 @@ def add_scheduling(parser: argparse.ArgumentParser) -> None:
                        help="requests that run at the same time (no limit)")
     group.add_argument("--prefix-caching", action="store_true",
                        help="keep the blocks of prompts, for prompts that begin alike")
-    group.add_argument("--preempt-by", choices=("recompute", "swap"), default="recompute",
+    group.add_argument("--preempt-by", choices=tuple(map(str, Preemption)),
+                       default=SchedulerConfig.preempt_by,
                        help="when blocks run short: compute again, or move to the host "
                             "(recompute)")
 

@@ -1,7 +1,7 @@
 """Keys and values of tokens that were computed, as arrays: the cache knows no requests.
 
-    rows.py              tokens of several sequences, end to end
-    contiguous.py        a row of the whole context for each sequence: the specification
+    rows.py              the tokens of one step: a row for each sequence, end to end
+    contiguous.py        a block of the whole context for each sequence: the specification
     paged_attention.py   attention over blocks that a table names
     paged.py             the arrays: write, copy, swap
     quantized.py         the same in 8 bits: a scale for each block and head

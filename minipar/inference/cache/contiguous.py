@@ -1,10 +1,10 @@
-"""The contiguous cache: each sequence has a row of `context` slots of its own.
+"""The contiguous cache: each sequence has one block of `context` slots.
 
-    slot 0  A A A A A · · · · · · · · · · ·        reserved for the longest sequence there may be,
-    slot 1  B B · · · · · · · · · · · · · ·        whatever it becomes: · is wasted
+    block 0  A A A A A · · · · · · · · · · ·       room for the longest possible sequence:
+    block 1  B B · · · · · · · · · · · · · ·       a slot without a token (·) is wasted
 
-The specification of the paged cache, and what serving did before it.  Its block is the whole
-context, so a table has one entry, the number of the sequence's slot.
+The specification of the paged cache, and what serving did before it.  A block holds the whole
+context, so a sequence's table has one entry.
 """
 
 import numpy as np
@@ -24,9 +24,9 @@ class ContiguousKVCache(PagedKVCache):
     def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
         parts, end = [], 0
-        for tokens, start, (slot, *_) in batch.rows:
+        for tokens, start, (block, *_) in batch.rows:
             begin, end, length = end, end + len(tokens), start + len(tokens)
-            keys, values = self.data[0, layer, slot], self.data[1, layer, slot]
+            keys, values = self.data[0, layer, block], self.data[1, layer, block]
             keys[start:length], values[start:length] = k[begin:end], v[begin:end]
             parts.append(gathered_attention(q[begin:end], keys[:length], values[:length]))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

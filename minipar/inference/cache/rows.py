@@ -1,12 +1,15 @@
-"""Rows of several sequences, laid end to end: what one step of the model computes.
+"""The tokens that one step computes: a row for each sequence, all rows end to end.
 
     sequence A, 3 tokens of its prompt     sequence B, decoding     sequence C, decoding
     ids         5  9  2                    7                        7
     positions   0  1  2                    18                       6
     slots       table_A[0]·B + 0, 1, 2     table_B[18 div B]·B + …  …
 
-Everything but attention treats these tokens as one batch of T rows, whatever sequence they are of.
-Attention is computed for all rows of equally many tokens at once: they are a group.
+A row is the new tokens of one sequence: a chunk of its prompt, or one token.  A slot is the room
+for the keys and values of one token; B slots are a block.
+
+All layers but attention treat the T tokens as one batch and ignore which sequence a token is of.
+Attention is computed for all rows of the same number of tokens at once: they are a RowGroup.
 Yu et al. 2022 (Orca), section 4.2: selective batching.
 """
 

@@ -15,6 +15,7 @@ import numpy as np
 from ...comm import Communicator
 from ...comm.collectives import all_gather
 from ..engine import Engine, Generation, Sample
+from ..sampling import SamplingParams
 
 REASONS = (None, "length", "stop")          # why a sample ended, as numbers
 
@@ -55,16 +56,16 @@ class Router:
             loads[routed.replica] += routed.num_left
         return loads
 
-    def submit(self, prompt: list[int], max_tokens: int, *arguments: Any, num_samples: int = 1,
-               **options: Any) -> RoutedGeneration:
+    def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
+               num_samples: int = 1, **options: Any) -> RoutedGeneration:
         """As Engine.submit, on the least loaded replica; of equal ones on the first."""
         self.engine.check(prompt, max_tokens, num_samples)          # alike on all ranks
         loads = self.loads()
         replica = loads.index(min(loads))
         generation = None
         if replica == self.dp.rank:
-            generation = self.engine.submit(prompt, max_tokens, *arguments,
-                                            num_samples=num_samples, **options)
+            generation = self.engine.submit(prompt, max_tokens, params, num_samples,
+                                            **options)
             self._own[generation.request.name] = self._num_submitted
         routed = RoutedGeneration(self._num_submitted, replica,
                                   len(prompt) + num_samples * max_tokens, num_samples, generation)

@@ -3,7 +3,7 @@
     block_pool.py        free blocks, counts of their users, the cache of prefixes
     cached_sequence.py   a sequence's tokens and block table; copy-on-write, fork, rewind
     request.py           a prompt and the sequences that answer it
-    config.py            sizes and rules
+    config.py            sizes and rules: Policy, Preemption
     step.py              what the scheduler decides for one step
     scheduler.py         continuous batching: admit, run, preempt
     replay.py            scripted requests, played without a model (`minipar replay`)
@@ -15,10 +15,11 @@ Read them in this order.
 
 from .block_pool import BlockPool, OutOfBlocks, blocks_for, prefix_keys
 from .cached_sequence import CachedSequence
-from .config import RequestTooLarge, SchedulerConfig
+from .config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .request import Request
 from .scheduler import Scheduler
 from .step import Scheduled, Step
 
-__all__ = ["BlockPool", "OutOfBlocks", "Request", "RequestTooLarge", "Scheduled", "Scheduler",
-           "SchedulerConfig", "CachedSequence", "Step", "blocks_for", "prefix_keys"]
+__all__ = ["BlockPool", "CachedSequence", "OutOfBlocks", "Policy", "Preemption", "Request",
+           "RequestTooLarge", "Scheduled", "Scheduler", "SchedulerConfig", "Step", "blocks_for",
+           "prefix_keys"]

@@ -1,9 +1,22 @@
 """The sizes and rules of a scheduler, and its refusal of a request that could never run."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-POLICIES = ("token_budget", "prompts_first", "static")
-PREEMPT_BY = ("recompute", "swap")
+
+class Policy(StrEnum):
+    """Which requests may share a step.  The scheduler asks for it in `schedule`."""
+
+    TOKEN_BUDGET = "token_budget"       # prompts in chunks beside decoding
+    PROMPTS_FIRST = "prompts_first"     # a step holds prompts or single tokens, never both
+    STATIC = "static"                   # the next batch begins when the last one has ended
+
+
+class Preemption(StrEnum):
+    """Where the keys and values of a preempted request go."""
+
+    RECOMPUTE = "recompute"             # they are lost, and computed again
+    SWAP = "swap"                       # to the host, and back
 
 
 class RequestTooLarge(ValueError):
@@ -18,8 +31,7 @@ class RequestTooLarge(ValueError):
 class SchedulerConfig:
     """Sizes and rules of a scheduler.  None: no limit.
 
-    policy: token_budget (prompts in chunks beside decoding), prompts_first (a step holds prompts
-    or single tokens, never both) or static (the next batch begins when the last one has ended).
+    `policy` and `preempt_by` may be given as strings.  Raises ValueError for an unknown one.
     """
 
     num_blocks: int
@@ -27,15 +39,16 @@ class SchedulerConfig:
     token_budget: int | None = None         # tokens that one step computes at most
     max_requests: int | None = None         # that run at the same time
     prefix_caching: bool = False
-    preempt_by: str = "recompute"
-    policy: str = "token_budget"
+    preempt_by: Preemption = Preemption.RECOMPUTE       # if it has one sequence; several: SWAP
+    policy: Policy = Policy.TOKEN_BUDGET
 
     def __post_init__(self):
         for name in ("num_blocks", "block_size", "token_budget", "max_requests"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        for name, values in (("preempt_by", PREEMPT_BY), ("policy", POLICIES)):
-            if getattr(self, name) not in values:
-                raise ValueError(f"unknown {name} {getattr(self, name)!r}: choose from "
-                                 f"{', '.join(values)}")
+        for name, kind in (("preempt_by", Preemption), ("policy", Policy)):
+            value = getattr(self, name)
+            if value not in list(kind):
+                raise ValueError(f"unknown {name} {value!r}: choose from {', '.join(kind)}")
+            object.__setattr__(self, name, kind(value))     # the dataclass is frozen

@@ -1,17 +1,26 @@
-"""Continuous batching: before every step of the model, decide who computes which tokens.
+"""Continuous batching: decide before every step which requests compute which tokens.
 
     waiting ──admit──▶ running ──all tokens──▶ finished
        ▲                 │  ▲
        └──── recompute ──┤  │ swap in           preempted when blocks run short:
                          └▶ swapped             the latest request goes first
 
-A step has room for `token_budget` tokens.  Running requests come first, in the order of their
-admission: one token each while they decode, a chunk of the prompt before.  Waiting requests get
-what is left, first come, first served.  So a long prompt is computed in pieces, beside others'
-tokens, and a finished request makes room in the very next step.
+One step, in this order.  The engine makes these calls, or `minipar replay` without a model.
 
-This file knows no arrays: it moves numbers of blocks.  The engine, or `minipar replay` without
-any model, does what a Step says.
+    schedule    a  running requests, oldest first: one token each while they decode, a chunk of the
+                   prompt before, up to `token_budget`.  Blocks run short: preempt the latest
+                   (if any was preempted, the schedule ends here)
+                b  swapped requests come back, oldest first
+                c  if none stays swapped: waiting requests are admitted, first come, first served
+    advance     the tokens of the step count as computed; a finished prompt forks into its samples
+    (run)       the runner moves blocks as the Step says, runs the model, draws tokens
+    finish      append the tokens; finished requests give their blocks back
+
+Preemption is decided in `schedule`, where numbers of blocks change hands at once.  The keys and
+values themselves move in (run), before anything is written: `PagedKVCache.apply`.
+
+With `Policy.PROMPTS_FIRST`, c comes first, and a step that admits a prompt leaves a and b out.
+With `Policy.STATIC`, c waits until no request runs.
 Yu et al. 2022 (Orca), section 4: a new schedule every step.  Kwon et al. 2023, section 4.5.
 """
 
@@ -21,7 +30,7 @@ from collections.abc import Collection
 
 from .block_pool import BlockPool, blocks_for, prefix_keys
 from .cached_sequence import CachedSequence
-from .config import RequestTooLarge, SchedulerConfig
+from .config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .request import Request
 from .step import Scheduled, Step
 
@@ -29,12 +38,8 @@ from .step import Scheduled, Step
 class Scheduler:
     """The queues of requests, and the pools of blocks on the device and on the host.
 
-        step = scheduler.schedule()             decide, and take blocks
-        pending = scheduler.advance(step)       count its tokens as computed: who draws one?
-        scheduler.finish(step, {…: token})      append them, give back the blocks of finished ones
-
-    The model runs after `advance` and before `finish`: a step that fails must empty the prefix
-    cache (`forget_cached`).
+    The model runs between `advance` and `finish`.  If it fails, empty the prefix cache
+    (`forget_cached`).
     """
 
     def __init__(self, config: SchedulerConfig):
@@ -66,7 +71,7 @@ class Scheduler:
                 f"request {request.name!r} needs {needs} blocks of {size} tokens, and the pool has "
                 f"{has}: lower max_tokens, or enlarge the pool", needs_blocks=needs, has_blocks=has)
         at_once = max(request.num_samples,
-                      len(request.prompt) if self.config.policy == "prompts_first" else 1)
+                      len(request.prompt) if self.config.policy is Policy.PROMPTS_FIRST else 1)
         if at_once > (self.config.token_budget or math.inf):
             raise RequestTooLarge(
                 f"request {request.name!r} computes {at_once} tokens in one step, and the budget "
@@ -78,7 +83,7 @@ class Scheduler:
         step = Step(self.num_steps)
         self.num_steps += 1
         budget = self.config.token_budget or math.inf
-        if self.config.policy == "prompts_first" and not self.swapped:
+        if self.config.policy is Policy.PROMPTS_FIRST and not self.swapped:
             self._admit(step, budget)
             if step.admitted:
                 return step
@@ -86,7 +91,7 @@ class Scheduler:
         if not step.preempted:
             budget = self._swap_in(step, budget)
             idle = not self.running
-            if not self.swapped and (idle or self.config.policy == "token_budget"):
+            if not self.swapped and (idle or self.config.policy is Policy.TOKEN_BUDGET):
                 self._admit(step, budget)
         return step
 
@@ -125,18 +130,22 @@ class Scheduler:
         return num_tokens * len(request.sequences)
 
     def _preempt(self, step: Step, request: Request) -> None:
-        """Take all blocks of a running request: forget what it computed, or move it to the host."""
+        """Take all blocks of a running request; one of several sequences is always swapped."""
         self.running.remove(request)
         step.preempted.append(request)
-        if self.config.preempt_by == "swap" or len(request.sequences) > 1:
-            # several may be swapped out at once, and have more blocks than the device together
-            self.host_pool.grow_to(request.num_blocks)
-            moved, freed = request.move(self.pool, self.host_pool)
-            step.swapped_out, step.freed = step.swapped_out + moved, step.freed + freed
-            self.swapped.insert(0, request)     # it was admitted before the other swapped ones
-        else:
+        if self.config.preempt_by is Preemption.SWAP or len(request.sequences) > 1:
+            self._swap_out(step, request)
+        else:                                   # recompute: it waits, as if it had just come
             step.freed += request.sequences[0].release(self.pool)
             self.waiting.appendleft(request)
+
+    def _swap_out(self, step: Step, request: Request) -> None:
+        """Move the blocks of a request to the host."""
+        # several may be swapped out at once, and have more blocks than the device together
+        self.host_pool.grow_to(request.num_blocks)
+        moved, freed = request.move(self.pool, self.host_pool)
+        step.swapped_out, step.freed = step.swapped_out + moved, step.freed + freed
+        self.swapped.insert(0, request)         # it was admitted before the other swapped ones
 
     def _swap_in(self, step: Step, budget: float) -> float:
         """Bring swapped requests back, oldest first, while their blocks and next tokens fit."""
@@ -162,7 +171,7 @@ class Scheduler:
             num_tokens = int(min(num_known - len(hits) * self.config.block_size, budget))
             end = len(hits) * self.config.block_size + num_tokens
             # alone, a preempted one may be computed in pieces: it may have outgrown the budget
-            is_split = self.config.policy == "prompts_first" and end < num_known
+            is_split = self.config.policy is Policy.PROMPTS_FIRST and end < num_known
             if is_split and self.running or not self._fits(hits, end):
                 break
             self._begin(step, self.waiting.popleft(), hits)
