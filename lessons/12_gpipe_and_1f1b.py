@@ -18,7 +18,8 @@ minipar/parallel/pipeline/one_f_one_b.py shows in one file how a rank runs its r
 
 import numpy as np
 from support.kit import ABOUT, EQUAL, Lesson, Row
-from support.pipeline_runs import distance, from_rank_0, gradients, run, serial, times_of, typical
+from support.pipeline_runs import distance, gradients, run, serial
+from support.pipeline_timelines import from_rank_0, times_of, typical
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_object

@@ -17,15 +17,11 @@ less:
 
 import numpy as np
 from support.kit import ABOUT, AT_MOST, EQUAL, Lesson, Row
-from support.pipeline_runs import (
-    Run,
-    distance,
+from support.pipeline_runs import Run, distance, gradients, run, serial
+from support.pipeline_timelines import (
     from_rank_0,
-    gradients,
     one_clock,
     played,
-    run,
-    serial,
     times_of,
     too_early,
     typical,

@@ -5,12 +5,16 @@
     gpt_flops.py               FLOPs of a GPT, predicted by kind of operation                     00
     bug_zoo.py                 four programs to fix                                               01
     observed_step.py           a step of a data-parallel strategy                              07-10
-    pipeline_runs.py           batches through pipeline stages                                 11-13
+    pipeline_runs.py           run batches through pipeline stages, and measure them           11-13
+    pipeline_timelines.py      times of a timeline, and a timeline of times                   12, 13
     two_columns.py             AlexNet's layout                                                   11
     mesh_step.py               a step on a mesh, bytes by axis                                    18
     recomputation.py           steps with rematerialization plans                                 20
     mixed_precision_step.py    steps in 16 bits                                                   22
+    quantized_mlp.py           a small MLP to quantize                                            24
     teacher.py                 a teacher and its students                                         25
+    cached_runs.py             a small GPT that decodes from a cache                          26, 30
+    virtual_engine.py          an engine in virtual time: steps of round numbers                  30
 
 A helper that one lesson alone uses keeps that lesson short enough to read in one go.
 """

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backend import Array
 from .errors import needs_floats, no_leaf
-from .tensor_methods import TensorMethods
+from .tensor_interface import TensorInterface
 
 
 class GradientSlot:
@@ -72,7 +72,7 @@ class Node:
 GradTarget = Node | GradientSlot        # where a gradient goes: on through a node, or into a slot
 
 
-class Tensor(TensorMethods):
+class Tensor(TensorInterface):
     """An array that knows how it was made, and the gradient of a leaf.
 
     Raises TypeError for a leaf of integers that asks for a gradient.

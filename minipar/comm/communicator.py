@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..backend import Array
-from .communicator_methods import CommunicatorMethods
+from .instrumentation import Instrumentation
 
 if TYPE_CHECKING:
     from .rank_state import RankState
@@ -70,7 +70,7 @@ class OwnAlgorithm(NamedTuple):
     competes: Callable[[Any], bool]
 
 
-class Communicator(CommunicatorMethods):
+class Communicator(Instrumentation):
     """A group of `size` ranks that can exchange messages; this process is number `rank` of them.
 
     `world_rank` is this rank's number in the whole world.  Methods marked *collective* must be

@@ -19,7 +19,8 @@ from .source import as_block, parse_block, stub_body
 from .workspace import Workspace
 
 RIGHT = ("reference", "solution")
-NO_PROGRAM = ("NameError", "UnboundLocalError", "SyntaxError", "ImportError", "ModuleNotFoundError")
+NO_PROGRAM = ("AttributeError", "NameError", "UnboundLocalError", "SyntaxError", "ImportError",
+              "ModuleNotFoundError")
 NO_RESULT = ("EndlessLoop", "Ended", "Skipped", "NotImplementedError")    # the last: hidden
 
 

@@ -17,12 +17,12 @@ import numpy as np
 from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
-from .module_methods import ModuleMethods, unknown_attribute
+from .module_state import ModuleState, unknown_attribute
 from .parameter import Parameter
 from .slab import Slab
 
 
-class Module(ModuleMethods):
+class Module(ModuleState):
     """Base of all parts of a model.
 
     A subclass assigns Parameters, Modules and lists of Modules as attributes and defines `forward`.

@@ -54,3 +54,11 @@ def test_a_mutant_that_is_no_python_is_refused(learner):
     path.write_text(path.read_text().replace("return [g]\n", "return [g\n", 1))
     status, said = learner("prove", "copy_to_backward")
     assert status == 2 and "[copy_to_backward.mutants.passed_through]" in said, said
+
+
+def test_a_mutant_that_names_a_method_there_is_not_is_no_result(learner):
+    path = learner.tree / entries.catalog_file("inference")
+    path.write_text(path.read_text().replace("self.free[block] = None", "self.unused[block] = None",
+                                             1))
+    status, said = learner("prove", "block_release")
+    assert status == 1 and "must fail because of its result" in said and "AttributeError" in said

@@ -88,4 +88,4 @@ def test_typical_times_are_free_of_waiting(lesson):
     timeline = Timeline(3, [*row(0, ("F", 1), ("F", 5), ("B", 2)), *row(1, ("F", 9), ("F", 2),
                                                                        ("B", 4)),
                             *row(2, ("F", 3), ("B", 8), ("B", 6))])
-    assert lesson("pipeline_runs")["typical"](timeline) == Times(2, 4, 0)
+    assert lesson("pipeline_timelines")["typical"](timeline) == Times(2, 4, 0)

@@ -20,7 +20,7 @@ from ...comm import Communicator
 from ...comm.collectives import chunk_bounds
 from ...nn import GPT, MLP, Dropout, Linear, Module, MoE, Slab
 from ...nn.gpt import GatedFeedForward
-from ...nn.module_methods import check_initialized
+from ...nn.module_state import check_initialized
 from ...number_formats import Format
 from ..conjugate import gather_from
 from ..state import gather_parameter

@@ -1,4 +1,4 @@
-"""Methods of a Communicator beside its messages: clocks, nodes, traces, MPI, progress.
+"""The rest of Communicator, beside messages: clock, nodes, trace, progress, MPI's own.
 
     comm.node      comm.now()      comm.start_trace() … comm.stop_trace()
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 
-class CommunicatorMethods(ABC):
+class Instrumentation(ABC):
     """Base of Communicator."""
 
     rank: int

@@ -1,4 +1,4 @@
-"""Methods of Tensor that differentiation does not need, and its operators, declared.
+"""The rest of Tensor, beside differentiation: its number, its text, its operators, declared.
 
 `ops/operators.py` defines the operators: they need the operations, which need Tensor.
 """
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 
-class TensorMethods:
+class TensorInterface:
     """Base of Tensor."""
 
     __slots__ = ()

@@ -1,6 +1,6 @@
-"""Methods of a Module that training in one process does not need: its state, a copy, its tree.
+"""The state of a Module by name, its copy and its tree; training in one process needs none of it.
 
-Each takes the module as its first argument; `ModuleMethods`, Module's base, names them.
+Each takes the module as its first argument; `ModuleState`, Module's base, names them.
 """
 
 import copy
@@ -96,7 +96,7 @@ def unknown_attribute(module: "Module", name: str) -> AttributeError:
                           + (f": did you mean {close[0]!r}?" if close else ""))
 
 
-class ModuleMethods:
+class ModuleState:
     """Base of Module."""
 
     state_dict, load_state_dict = state_dict, load_state_dict
