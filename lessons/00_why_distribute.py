@@ -101,13 +101,13 @@ def count_large(lesson: Lesson) -> None:
     lesson.grid(["", "Ψ", "16 Ψ", "activations", "devices of 80 GB", "6 Ψ · 20 Ψ FLOPs",
                  "days on one", "days on 1024"], grid)
     sizes = {name: size for name, (size, _, _) in needs.items()}
-    lesson.picture(lambda path: draw_device_limits(sizes, [
+    lesson.picture(lambda path: draw_device_limits(path, sizes, [
         Requirement("memory: 16 Ψ bytes + activations of one sequence", "GB on one device",
                     [b / 1e9 for _, b, _ in needs.values()], {"one device: 80 GB": MEMORY / 1e9}),
         Requirement("compute: 6 Ψ · 20 Ψ FLOPs", "days on one device",
                     [d for _, _, d in needs.values()],
                     {"a month": 30, "a month, on 1024 devices": 30 * 1024}),
-    ], path, "Where one device stops"))
+    ], "Where one device stops"))
 
 
 def main(comm: Communicator) -> None:

@@ -155,11 +155,11 @@ def compare(lesson: Lesson, p: int, network: Network, times: dict, simulated: bo
         lesson.say(f"{where}: **{first}**" + "".join(
             f", **{name}** from {start:,} bytes" for start, name in crossed) + ".")
     kind, found_by = ("simulated", "its clock") if simulated else ("real", "measured")
-    lesson.picture(lambda path: draw_crossovers([
+    lesson.picture(lambda path: draw_crossovers(path, [
         CostCurves(f"{p} {kind} ranks: the model", lines_of(p, network), {}, here),
         CostCurves(f"{p} {kind} ranks: {found_by}", {}, dots_of(times), found),
         CostCurves("4 nodes of 6 simulated ranks", lines_of(q, its_network), dots_of(its_times),
-               there)], path, "All-reduce: which wins when?"))
+               there)], "All-reduce: which wins when?"))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def draw_and_count(lesson: Lesson) -> list[Row]:
     names.update(x=x, a=a, h=h, y=y, loss=loss)
     drawn = sum(box.num_bytes for box in graph_nodes(loss, names))
     lesson.picture(lambda path: draw_autograd_graph(
-        loss, names, path, "The tape of a two-layer MLP"))
+        path, loss, names, "The tape of a two-layer MLP"))
     return [Row("MLP: x 16 × 32, h 16 × 64, dy 16 × 10", 4 * 16 * (32 + 64 + 10), ledger.live, "B"),
             Row("… the same, summed in the picture", ledger.live, drawn, "B")]
 

@@ -147,7 +147,7 @@ def main(comm: Communicator) -> None:
         share_an_interpreter(lesson)
         growth = grow(lesson)
         lesson.picture(lambda path: draw_rank_traffic(
-            through, path, "DataParallel sends all through rank 0, DDP equally much through every "
+            path, through, "DataParallel sends all through rank 0, DDP equally much through every "
                            "rank",
             growth))
     lesson.takeaway("Both take the same steps. With one driver all bytes pass through rank 0, and "

@@ -125,7 +125,7 @@ def hide(lesson: Lesson) -> None:
                "leave less at the end, but each bucket costs 2(p−1) latencies.")
     trace = side_by_side([run[2] for run in runs])
     lesson.picture(lambda path: draw_timeline(
-        trace, path, "Forward and backward of one rank, and its messages: buckets hide them",
+        path, trace, "Forward and backward of one rank, and its messages: buckets hide them",
         arrows=False, runs=names))
 
 

@@ -132,7 +132,7 @@ def draw(lesson: Lesson, comm: Communicator, steps: Steps, psi: int) -> None:
         formula(same, cut, passes.get(name, ""))))
         for (name, step), (same, cut) in zip(steps.items(), KEPT.values())]
     lesson.picture(lambda path: draw_memory_timeline(
-        pictures, path, f"One step of a GPT on {comm.size} ranks, rank 0, without "
+        path, pictures, f"One step of a GPT on {comm.size} ranks, rank 0, without "
                         "activations", STATES, psi))
 
 

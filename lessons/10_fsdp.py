@@ -119,7 +119,7 @@ def main(comm: Communicator) -> None:
                "is freed, another is gathered, so two are always in memory. Units of "
                "unequal sizes, such as the halves of a block, make steps in it.")
     lesson.picture(lambda path: draw_memory_timeline(
-        pictures[:-1], path, f"FSDP: one step of a GPT on {p} ranks, rank 0, without activations",
+        path, pictures[:-1], f"FSDP: one step of a GPT on {p} ranks, rank 0, without activations",
         STATES, PSI))
     lesson.takeaway("Gather a unit just before its use, prefetch the next one meanwhile, free it "
                     "just after: memory 16 Ψ/p plus two units, for 1.5 times the traffic of DDP.")

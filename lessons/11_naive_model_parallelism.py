@@ -74,7 +74,7 @@ def main(comm: Communicator) -> None:
                "works longer and waits longer. (Several small batches would help: lesson 12.)")
     title = f"An MLP in stages on {p} ranks: one works while {p - 1} wait"
     traces = {**traces_by_title(title, comm, seen, ideal), **columns(lesson, comm)}
-    lesson.picture(lambda path: draw_timelines(traces, path))
+    lesson.picture(lambda path: draw_timelines(path, traces))
     lesson.takeaway("Layers on different devices give memory, not speed: utilization stays 1/p "
                     "until you also cut either each layer or the batch.")
     lesson.exercises(questions=[

@@ -96,7 +96,7 @@ def main(comm: Communicator) -> None:
                    "bookkeeping and for waiting for a core."))
     lint(lesson, p)
     sizes = gather_object(comm, one)
-    lesson.picture(lambda path: draw_pipelines(timelines, path, sizes))
+    lesson.picture(lambda path: draw_pipelines(path, timelines, sizes))
     lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal time. 1F1B has the "
                     "same bubble as GPipe, but keeps p − s microbatches instead of all m.")
     lesson.exercises(questions=[

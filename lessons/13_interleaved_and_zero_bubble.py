@@ -130,7 +130,7 @@ def predict_times(lesson: Lesson, runs: dict[str, Run], formula: dict[str, float
                    "schedules with the shortest measured F, I and W, and free links. The rest is "
                    "bookkeeping and, with fewer cores than ranks, waiting for a core."))
     kept = dict(zip(timelines, activation_bytes(n).values()))
-    lesson.picture(lambda path: draw_pipelines(timelines, path, kept))
+    lesson.picture(lambda path: draw_pipelines(path, timelines, kept))
 
 
 def main(comm: Communicator) -> None:

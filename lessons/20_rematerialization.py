@@ -84,8 +84,8 @@ def draw(lesson: Lesson, plans: dict[str, Plan], costs: ChainProfile, runs: dict
     steps = {name: list(run_steps(plan, costs)) for name, plan in (
         (ROOT, plans[ROOT]), ("optimal within the bytes of √L", within))}
     lesson.picture(lambda path: draw_remat_tradeoff(
-        [point(choice.plan) for choice in frontier(costs)], rules, counted, growth, steps,
-        [part.name for part in parts], path,
+        path, [point(choice.plan) for choice in frontier(costs)], rules, counted, growth, steps,
+        [part.name for part in parts],
         f"A GPT of {CONFIG.num_layers} blocks; top right: chains of equal layers"))
 
 

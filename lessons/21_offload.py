@@ -155,7 +155,7 @@ def main(comm: Communicator) -> None:
                f"itself copies, a step with offloading took {1e3 * moved.seconds:.0f} ms, without "
                f"{1e3 * kept.seconds:.0f} ms.")
     lesson.picture(lambda path: draw_timeline(
-        side_by_side(list(traces.values())), path, arrows=False, runs=list(traces),
+        path, side_by_side(list(traces.values())), arrows=False, runs=list(traces),
         title="One step: fast links hide the copies, on slow ones the device waits"))
     lesson.takeaway("Offloading costs no time as long as the link copies each array while the "
                     "device computes the next; on a slower link a step takes max(compute, copy).")

@@ -154,8 +154,8 @@ def main(comm: Communicator) -> None:
                    if masks and name != "90 % gone"}
         kept = unit_masks(dense, 0.5)[LAYER][CORNER]
         lesson.picture(lambda path: draw_pruning_masks(
-            {**corners, SMALL: kept}, points,
-            ("size ÷ dense", "FLOPs ÷ dense", "time ÷ dense"), "digits recognized, %", path,
+            path, {**corners, SMALL: kept}, points,
+            ("size ÷ dense", "FLOPs ÷ dense", "time ÷ dense"), "digits recognized, %",
             f"Masks of the middle layer (a corner), and what pruned models cost, {ROWS} samples"))
     lesson.takeaway("Bytes follow the weights that remain, time follows the dense products that "
                     "remain: to be faster, remove whole neurons, or use hardware for 2 of 4.")

@@ -122,7 +122,7 @@ def draw(lesson: Lesson, w: np.ndarray) -> None:
         ("All channels on one grid", w, common), ("The narrowest channel on it", narrow, common),
         ("The narrowest channel on its own", narrow, own))]
     lesson.picture(lambda path: draw_quantization_grids(
-        panels, path, "First layer of the MLP in 4 bits"))
+        path, panels, "First layer of the MLP in 4 bits"))
 
 
 def main(comm: Communicator) -> None:

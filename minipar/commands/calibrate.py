@@ -164,4 +164,4 @@ def _draw(path: Path, measured: dict, p: int, network: Network, rows: dict) -> N
         panels.append(CostCurves(operation, lines, dots,
                              [(at, names[0]) for at, names in rows[operation] if at]))
     if panels:
-        draw_crossovers(panels, path, f"Collectives on {p} ranks: model and measured")
+        draw_crossovers(path, panels, f"Collectives on {p} ranks: model and measured")

@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace, output: Output) -> None:
     if options.html is not None:
         output.text(f"wrote {write_page(operation, algorithm, p, nodes, n, options.html)}")
     if options.perfetto is not None:
-        output.text(f"wrote {viz.write_perfetto(trace, options.perfetto)}")
+        output.text(f"wrote {viz.write_perfetto(options.perfetto, trace)}")
 
 
 def write_page(operation: str, algorithm: str, p: int, nodes: int, n: int, path: str) -> Path:
@@ -191,5 +191,5 @@ def cost_table(title: str, predicted: Cost, counted: Cost, expected: float,
 def draw(trace: Trace, path: str, title: str, num_ranks: int) -> Path:
     """A space-time diagram if there is room for its arrows, else a timeline."""
     if len(trace.messages) > MOST_ARROWS or num_ranks > MOST_LINES:
-        return viz.draw_timeline(trace, path, title, num_ranks=num_ranks)
+        return viz.draw_timeline(path, trace, title, num_ranks=num_ranks)
     return viz.draw_space_time(path, viz.TracedRun(title, trace, num_ranks=num_ranks))

@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace, output: Output) -> None:
     if fault is not None:
         if options.png is not None:
             done = simulate_until(fault, schedule, times, placement)
-            output.text(f"wrote {viz.draw_pipeline(done, options.png, title, kept, fault)}")
+            output.text(f"wrote {viz.draw_pipeline(options.png, done, title, kept, fault)}")
         raise ValueError(f"{title}: {fault.sentence}")
     # a message of one byte, so that its transfer takes 1 / bandwidth
     link = Link(options.latency, 1 / options.transfer if options.transfer else inf)
@@ -109,13 +109,13 @@ def _run(options: argparse.Namespace, output: Output) -> None:
     if options.csv is not None:
         output.text(f"wrote {write_text(options.csv, to_csv(schedule))}")
     if options.png is not None:
-        output.text(f"wrote {viz.draw_pipeline(timeline, options.png, title, kept)}")
+        output.text(f"wrote {viz.draw_pipeline(options.png, timeline, title, kept)}")
     if options.html is not None:
         page = viz.write_schedule_page(options.html, options.name, p, m,
                                        v if SCHEDULES[options.name].any_stages else 2, whole)
         output.text(f"wrote {page}")
     if options.perfetto is not None:
-        output.text(f"wrote {viz.write_perfetto(timeline.as_trace(), options.perfetto)}")
+        output.text(f"wrote {viz.write_perfetto(options.perfetto, timeline.as_trace())}")
 
 
 def check_numbers(options: argparse.Namespace) -> None:

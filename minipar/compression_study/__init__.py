@@ -68,7 +68,7 @@ def write(out: Path, subjects: tuple[Subject, ...], results: Results, num_seeds:
           findings: str) -> None:
     """Write all files of the report."""
     how = f"{num_seeds} seeds, mean ± standard deviation" if num_seeds > 1 else "one seed"
-    viz.draw_pareto([panel(subject, results) for subject in subjects], out / "study.png",
+    viz.draw_pareto(out / "study.png", [panel(subject, results) for subject in subjects],
                 f"Quality against the model's bytes in its file ({how})")
     write_text(out / "study.csv", as_csv(results))
     write_text(out / "study.json", as_json(results))

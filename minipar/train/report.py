@@ -95,19 +95,19 @@ def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
     """Draw the loss, and one step's timeline, memory and pipeline; rank 0 only."""
     steps = np.arange(1, len(state.losses) + 1)
     name = f"{type(state.task.build()).__name__} on {state.config.data.source}"
-    pictures = [viz.draw_loss(steps, state.losses, out / "loss.png", title=f"{name}, {world}",
+    pictures = [viz.draw_loss(out / "loss.png", steps, state.losses, title=f"{name}, {world}",
                           reference=state.task.reference_loss(), per=state.task.target)]
     if state.trace is not None and (state.trace.spans or state.trace.messages):
-        pictures.append(viz.draw_timeline(state.trace, out / "timeline.png", arrows=False,
+        pictures.append(viz.draw_timeline(out / "timeline.png", state.trace, arrows=False,
                                       title=f"One training step: {name}, {world}"))
     step = viz.MemoryStep("", state.memory.ledger.history, *state.traced_at,
                       phases=viz.phase_starts(state.trace, 0))
-    pictures.append(viz.draw_memory_timeline([step], out / "memory.png",
+    pictures.append(viz.draw_memory_timeline(out / "memory.png", [step],
                                 f"Memory of rank 0: {name}, {world}\n"
                                 f"{describe_strategy(state.config)}{describe_memory(state.config)}"))
     if state.pipeline_timeline is not None:
         groups = state.strategy.comm.size // state.pipeline_timeline.num_ranks
-        pictures.append(viz.draw_pipeline(state.pipeline_timeline, out / "pipeline.png", (
+        pictures.append(viz.draw_pipeline(out / "pipeline.png", state.pipeline_timeline, (
             f"One step of {name}, {describe_strategy(state.config)}"
             + f"\nthe first of {groups} pipelines, its ranks counted along pp" * (groups > 1))))
     return pictures

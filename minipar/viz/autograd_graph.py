@@ -75,7 +75,7 @@ def _is_leaf(target: Any) -> bool:
     return isinstance(target, GradientSlot)
 
 
-def draw_autograd_graph(root: Any, names: Mapping[str, Any], path: str | Path,
+def draw_autograd_graph(path: str | Path, root: Any, names: Mapping[str, Any],
                         title: str = "") -> Path:
     """Draw the graph behind the Tensor `root` (before its backward); return the path written.
 

@@ -36,7 +36,7 @@ class CostCurves(NamedTuple):
     crossings: Sequence[tuple[float, str]] = ()
 
 
-def draw_crossovers(panels: Sequence[CostCurves], path: str | Path, title: str = "") -> Path:
+def draw_crossovers(path: str | Path, panels: Sequence[CostCurves], title: str = "") -> Path:
     """Draw the panels, three in a row, each with its own legend; return the path written.
 
     Raises ValueError for a panel without points.

@@ -20,7 +20,7 @@ class Requirement(NamedTuple):
     walls: Mapping[str, float]
 
 
-def draw_device_limits(sizes: Mapping[str, float], needs: Sequence[Requirement], path: str | Path,
+def draw_device_limits(path: str | Path, sizes: Mapping[str, float], needs: Sequence[Requirement],
               title: str = "", size_label: str = "parameters") -> Path:
     """One panel for each need, both axes logarithmic; return the path written.
 

@@ -10,7 +10,7 @@ from .colors import BLUE, GREEN, ORANGE
 from .figure import new_figure, save, tidy
 
 
-def draw_loss(steps: Sequence[float], losses: Sequence[float], path: str | Path, title: str = "",
+def draw_loss(path: str | Path, steps: Sequence[float], losses: Sequence[float], title: str = "",
               validation: tuple[Sequence[float], Sequence[float]] | None = None,
               reference: tuple[float, str] | None = None, per: str = "character") -> Path:
     """Draw the loss in nats (at the right: in bits) over the steps; return the path written.

@@ -88,7 +88,7 @@ def phase_starts(trace: Trace, rank: int) -> list[tuple[float, str]]:
             if i == 0 or spans[i - 1][1] != phase]
 
 
-def draw_memory_timeline(steps: Sequence[MemoryStep], path: str | Path, title: str = "",
+def draw_memory_timeline(path: str | Path, steps: Sequence[MemoryStep], title: str = "",
                 kinds: Sequence[str] = tuple(COLORS),
                 num_parameters: int | None = None) -> Path:
     """One panel for each step, all with one axis of bytes and one of time; return the path written.

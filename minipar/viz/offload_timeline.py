@@ -38,8 +38,8 @@ class OffloadStepLike(Protocol):
     num_bytes: int
 
 
-def draw_offload_timeline(runs: Mapping[str, Sequence[OffloadStepLike]], limit: int,
-                          path: str | Path, title: str = "") -> Path:
+def draw_offload_timeline(path: str | Path, runs: Mapping[str, Sequence[OffloadStepLike]],
+                          limit: int, title: str = "") -> Path:
     """Draw steps, by their titles, beside each other to one scale, and the limit of memory, in
     bytes; return the path written.  Raises ValueError if there is nothing to draw."""
     if not runs or not all(len(steps) for steps in runs.values()):

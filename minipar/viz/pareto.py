@@ -52,7 +52,7 @@ def front(panel: ParetoPanel) -> list[str]:
     return pareto_front({name: (x, sign * y) for name, (x, y, _) in panel.points.items()})
 
 
-def draw_pareto(panels: Sequence[ParetoPanel], path: str | Path, title: str = "") -> Path:
+def draw_pareto(path: str | Path, panels: Sequence[ParetoPanel], title: str = "") -> Path:
     """Draw the panels side by side; return the path written."""
     figure = empty_figure(6.4 * len(panels), 5.4, title)
     FigureCanvasAgg(figure)

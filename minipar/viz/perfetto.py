@@ -22,7 +22,7 @@ from ..comm.trace import Trace
 from .bars import COPIES, count_ranks, refuse_empty
 
 
-def write_perfetto(trace: Trace, path: str | Path) -> Path:
+def write_perfetto(path: str | Path, trace: Trace) -> Path:
     """Write `trace` as Trace Event JSON; return the path written.
 
     Time 0 is the first event.  The arguments of a message's rectangle: bytes, label, the peer's

@@ -71,7 +71,7 @@ def boxes(timeline: Timeline) -> list[Box]:
     return found
 
 
-def draw_pipeline(timeline: Timeline, path: str | Path, title: str = "",
+def draw_pipeline(path: str | Path, timeline: Timeline, title: str = "",
                   activation_bytes: float | Sequence[float] | None = None,
                   fault: Fault | None = None) -> Path:
     """Draw the timeline, and return the path written (.png, .svg or .pdf).
@@ -93,7 +93,7 @@ def pipeline_figure(timeline: Timeline, title: str = "",
     return figure
 
 
-def draw_pipelines(timelines: Mapping[str, Timeline], path: str | Path,
+def draw_pipelines(path: str | Path, timelines: Mapping[str, Timeline],
                    activation_bytes: float | Sequence[float] | None | Mapping[str, float] = None
                    ) -> Path:
     """Draw several runs by their titles, one above the other, on one scale of time and of memory.

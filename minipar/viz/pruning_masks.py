@@ -27,8 +27,8 @@ class PrunedModel(NamedTuple):
     costs: tuple[float, ...]
 
 
-def draw_pruning_masks(masks: Mapping[str, np.ndarray], points: Sequence[PrunedModel],
-                       costs: Sequence[str], quality: str, path: str | Path,
+def draw_pruning_masks(path: str | Path, masks: Mapping[str, np.ndarray],
+                       points: Sequence[PrunedModel], costs: Sequence[str], quality: str,
                        title: str = "") -> Path:
     """Draw `masks` (in, out) by their titles; below, the quality of `points` over each of `costs`.
 

@@ -20,7 +20,7 @@ class GridPanel(NamedTuple):
     values: np.ndarray
 
 
-def draw_quantization_grids(panels: Sequence[GridPanel], path: str | Path, title: str = "",
+def draw_quantization_grids(path: str | Path, panels: Sequence[GridPanel], title: str = "",
                of: str = "weight") -> Path:
     """Draw a histogram for each panel, one below the other, over one axis; return the path.
 

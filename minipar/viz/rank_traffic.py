@@ -16,7 +16,7 @@ from .colors import PALETTE
 from .figure import empty_figure, save, tidy
 
 
-def draw_rank_traffic(loads: Mapping[str, Sequence[int]], path: str | Path, title: str = "",
+def draw_rank_traffic(path: str | Path, loads: Mapping[str, Sequence[int]], title: str = "",
                  growth: Mapping[str, Mapping[int, tuple[int, int]]] | None = None) -> Path:
     """Draw `loads`, bytes through each rank by program; return the path written.
 

@@ -25,10 +25,10 @@ HIGHEST = 2.0           # forwards more than one: what costs more is not drawn
 LINES = (DARK, BLUE, GREEN, PURPLE)
 
 
-def draw_remat_tradeoff(best: Points, rules: Mapping[str, Points], counted: Points,
-                           growth: Mapping[str, tuple[Points, Points]],
-                           runs: Mapping[str, Sequence[RematStepLike]], names: Sequence[str],
-                           path: str | Path, title: str = "") -> Path:
+def draw_remat_tradeoff(path: str | Path, best: Points, rules: Mapping[str, Points],
+                        counted: Points, growth: Mapping[str, tuple[Points, Points]],
+                        runs: Mapping[str, Sequence[RematStepLike]], names: Sequence[str],
+                        title: str = "") -> Path:
     """Three panels: compute against memory, memory against depth, plans being executed.
 
     Points of `best`, `rules` (plans by a rule, by its name) and `counted` are (bytes at the peak,

@@ -55,7 +55,7 @@ MIDDLE = ROWS[COMPUTE][0] + ROWS[COMPUTE][1] / 2
 MOST_ARROWS, SHORTEST_ARROW = 48, 0.02      # arrows; share of the whole time
 
 
-def draw_timeline(trace: Trace, path: str | Path, title: str = "", arrows: bool = True,
+def draw_timeline(path: str | Path, trace: Trace, title: str = "", arrows: bool = True,
                   num_ranks: int | None = None, runs: Sequence[str] | None = None) -> Path:
     """Draw what `trace` holds, one lane per rank, and return the path written.
 
@@ -72,7 +72,7 @@ def draw_timeline(trace: Trace, path: str | Path, title: str = "", arrows: bool 
     return save(figure, path)
 
 
-def draw_timelines(traces: Mapping[str, Trace], path: str | Path) -> Path:
+def draw_timelines(path: str | Path, traces: Mapping[str, Trace]) -> Path:
     """Draw several runs by their titles, one above the other, to one scale of time.
 
     Returns the path written.  Raises ValueError for an empty trace.

@@ -51,7 +51,7 @@ def test_every_box_has_a_place_of_its_own_left_of_its_users():
 
 def test_writes_a_picture_and_leaves_the_tape_as_it_was(tmp_path):
     q, z = small_expression()
-    path = draw_autograd_graph(z, {"q": q, "z": z}, tmp_path / "tape.svg", "A tape")
+    path = draw_autograd_graph(tmp_path / "tape.svg", z, {"q": q, "z": z}, "A tape")
     text = path.read_text()
     assert text.startswith("<?xml")
     z.backward()

@@ -126,7 +126,7 @@ def test_timeline(world, figures):
     def body(comm):
         trace = trace_of(comm)
         if comm.rank == 0:
-            draw_timeline(trace, "unused.png")
+            draw_timeline("unused.png", trace)
             assert_timeline(figures.pop(), trace)
     world.run(body)
 
@@ -163,6 +163,6 @@ def assert_timeline(figure, trace) -> None:
 def test_timeline_arrows(figures):
     trace = Trace([(0, 1, 8, "", 5.0, 5.5, 6.0), (1, 0, 8, "control", 6.0, 6.0, 7.0)],
                   [(0, "x forward", 5.0, 5.5), (1, "y forward", 5.0, 5.5)])
-    draw_timeline(trace, "unused.png")
+    draw_timeline("unused.png", trace)
     assert arrows_of(figures[0].axes[0])
     assert_timeline(figures[0], trace)

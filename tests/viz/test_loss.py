@@ -10,14 +10,14 @@ from minipar.viz import Requirement, draw_device_limits, draw_loss
 
 def test_loss_curve_is_written(tmp_path):
     steps = range(100)
-    path = draw_loss(steps, [4 - s / 50 for s in steps], tmp_path / "loss.png", "GPT",
+    path = draw_loss(tmp_path / "loss.png", steps, [4 - s / 50 for s in steps], "GPT",
                      validation=([0, 50], [4, 3.2]), reference=(math.log(96), "guessing evenly"))
     assert path.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_one_step_is_a_curve_too(tmp_path):
-    assert draw_loss([1], [3.5], tmp_path / "loss.svg").exists()
+    assert draw_loss(tmp_path / "loss.svg", [1], [3.5]).exists()
 
 
 @pytest.mark.parametrize("steps, losses, validation, named", [
@@ -27,16 +27,15 @@ def test_one_step_is_a_curve_too(tmp_path):
 ])
 def test_steps_without_losses_are_refused(tmp_path, steps, losses, validation, named):
     with pytest.raises(ValueError, match=named):
-        draw_loss(steps, losses, tmp_path / "loss.png", validation=validation)
+        draw_loss(tmp_path / "loss.png", steps, losses, validation=validation)
     assert not list(tmp_path.iterdir())
 
 
 def test_wall_is_written(tmp_path):
     sizes = {"small": 1e8, "large": 1e11}
-    path = draw_device_limits(sizes, [Requirement("memory", "GB", [1.6, 1600], {"a device": 80}),
-                             Requirement("time", "days", [0.1, 1e5],
-                                         {"a month": 30, "a life": 3e4})],
-                     tmp_path / "wall.png", "Where one device stops")
+    needs = [Requirement("memory", "GB", [1.6, 1600], {"a device": 80}),
+             Requirement("time", "days", [0.1, 1e5], {"a month": 30, "a life": 3e4})]
+    path = draw_device_limits(tmp_path / "wall.png", sizes, needs, "Where one device stops")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -108,7 +108,7 @@ def test_one_picture_for_all_with_one_axis(tmp_path):
         ledger, times, trace = record(name, num_ranks=2)
         steps.append(MemoryStep(name, ledger.history, *times, (ledger.peak, "as counted"),
                                 phase_starts(trace, 0)))
-    path = draw_memory_timeline(steps, tmp_path / "memory.png", "GPT", num_parameters=1000)
+    path = draw_memory_timeline(tmp_path / "memory.png", steps, "GPT", num_parameters=1000)
     assert path.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.iterdir()) == [path]
 
@@ -116,9 +116,8 @@ def test_one_picture_for_all_with_one_axis(tmp_path):
 def test_panels_side_by_side_have_one_time_axis(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(memory, "save", lambda figure, path: drawn.append(figure))
-    draw_memory_timeline([MemoryStep("short", HISTORY, 0.0, 9e-4),
-                          MemoryStep("long", HISTORY, 0.0, 9.0)],
-                tmp_path / "m.png")
+    draw_memory_timeline(tmp_path / "m.png", [MemoryStep("short", HISTORY, 0.0, 9e-4),
+                          MemoryStep("long", HISTORY, 0.0, 9.0)])
     short, long = drawn[0].axes
     assert short.get_xlim() == long.get_xlim() == (0, 9)
     assert short.get_xlabel() == long.get_xlabel() == "time in s"
@@ -127,5 +126,5 @@ def test_panels_side_by_side_have_one_time_axis(tmp_path, monkeypatch):
 def test_nothing_to_draw_is_refused(tmp_path):
     for steps in ([], [MemoryStep("", [], 0.0, 1.0)], [MemoryStep("", HISTORY, -2.0, -1.0)]):
         with pytest.raises(ValueError, match="no memory to draw"):
-            draw_memory_timeline(steps, tmp_path / "m.png")
+            draw_memory_timeline(tmp_path / "m.png", steps)
     assert not list(tmp_path.iterdir())

@@ -17,7 +17,7 @@ def test_what_is_drawn_are_the_steps(tmp_path, monkeypatch, speed):
     monkeypatch.setattr(Figure, "savefig", lambda self, *args, **options: figures.append(self) or
                         save(self, *args, **options))
     steps = simulate_step((OFFLOAD, OFFLOAD, RECOMPUTE, KEEP), COSTS, Machine(1000.0, speed))
-    path = draw_offload_timeline({"one": steps, "again": steps}, 250, tmp_path / "lanes.png",
+    path = draw_offload_timeline(tmp_path / "lanes.png", {"one": steps, "again": steps}, 250,
                                  "Lanes")
     assert path.read_bytes().startswith(b"\x89PNG")
     for axes in figures[0].axes[:2]:
@@ -33,5 +33,5 @@ def test_what_is_drawn_are_the_steps(tmp_path, monkeypatch, speed):
 def test_nothing_to_draw_is_refused(tmp_path):
     for runs in ({}, {"empty": []}):
         with pytest.raises(ValueError, match="no steps to draw"):
-            draw_offload_timeline(runs, 1, tmp_path / "lanes.png")
+            draw_offload_timeline(tmp_path / "lanes.png", runs, 1)
     assert not list(tmp_path.iterdir())

@@ -68,7 +68,7 @@ def test_rectangles_and_arrows_are_the_trace(world, tmp_path):
         if comm.rank == 0:
             if comm.size > 1:
                 check(trace, comm.size)
-            path = write_perfetto(trace, tmp_path / "deep" / "trace.json")
+            path = write_perfetto(tmp_path / "deep" / "trace.json", trace)
             assert list(path.parent.iterdir()) == [path]
             assert_equal_to_trace(path, trace)
     world.run(body)
@@ -76,7 +76,7 @@ def test_rectangles_and_arrows_are_the_trace(world, tmp_path):
 
 def test_what_overlaps_gets_threads_of_its_own(tmp_path):
     trace = Trace([(0, 1, 8, "a", 0.0, i * 1.0, i + 2.5) for i in range(5)], [(2, "é", 9.0, 9.5)])
-    names, *_ = read(write_perfetto(trace, tmp_path / "t.json"))
+    names, *_ = read(write_perfetto(tmp_path / "t.json", trace))
     of_first = [name for key, name in names.items() if isinstance(key, tuple) and key[0] == 1]
     assert of_first == ["sends", "sends 2", "sends 3"]
     assert [names[pid] for pid in (1, 2, 3)] == ["rank 0", "rank 1", "rank 2"]
@@ -88,12 +88,12 @@ def test_what_overlaps_gets_threads_of_its_own(tmp_path):
 def test_time_starts_at_the_first_event(tmp_path):
     trace = Trace([(0, 1, 8, "", 99.0, 100.0, 101.0), (1, 0, 8, "control", 99.0, 100.5, 101.0)],
                   [(1, "x", 100.25, 103.0)])
-    assert_equal_to_trace(write_perfetto(trace, tmp_path / "t.json"), trace)
+    assert_equal_to_trace(write_perfetto(tmp_path / "t.json", trace), trace)
 
 
 def test_an_empty_trace_is_refused_and_the_old_file_kept(tmp_path):
     path = tmp_path / "t.json"
     path.write_text("old")
     with pytest.raises(ValueError, match="empty"):
-        write_perfetto(Trace(), path)
+        write_perfetto(path, Trace())
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

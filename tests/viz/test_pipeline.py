@@ -110,10 +110,10 @@ def test_what_is_no_file_is_written_but_not_replaced(tmp_path):
 
 def test_files_are_written(tmp_path):
     for suffix in (".png", ".svg"):
-        path = draw_pipeline(simulated("zb_v"), tmp_path / f"a{suffix}")
+        path = draw_pipeline(tmp_path / f"a{suffix}", simulated("zb_v"))
         assert path.stat().st_size > 10_000
     with pytest.raises(ValueError, match="nothing was done"):
-        draw_pipeline(Timeline(2), tmp_path / "b.png")
+        draw_pipeline(tmp_path / "b.png", Timeline(2))
 
 
 def test_the_terminal_shows_the_same():
@@ -143,7 +143,7 @@ def test_the_terminal_shows_the_same():
 
 def test_a_trace_for_perfetto_has_every_action_and_message(tmp_path):
     timeline = simulated("zb_h1", 3, 4, link=Link(0.5, 1e3), message_bytes=100)
-    path = write_perfetto(timeline.as_trace(), tmp_path / "a.json")
+    path = write_perfetto(tmp_path / "a.json", timeline.as_trace())
     events = json.loads(path.read_text())["traceEvents"]
     computed = [(e["pid"] - 1, e["name"], e["ts"], e["dur"]) for e in events
                 if e.get("cat") == "compute"]
@@ -159,9 +159,9 @@ def test_runs_drawn_together_have_one_scale_of_memory(monkeypatch):
     """1F1B keeps p microbatches of 2 bytes, GPipe m of 1: the highest peak has all the room."""
     drawn = []
     monkeypatch.setattr(pipeline, "save", lambda figure, path: drawn.append(figure))
-    pipeline.draw_pipelines({"a": simulated("1f1b"), "b": simulated("gpipe")}, "unused.png",
+    pipeline.draw_pipelines("unused.png", {"a": simulated("1f1b"), "b": simulated("gpipe")},
                             {"a": 2, "b": 1})
-    pipeline.draw_pipelines({"a": simulated("1f1b"), "b": simulated("gpipe")}, "unused.png", 1)
+    pipeline.draw_pipelines("unused.png", {"a": simulated("1f1b"), "b": simulated("gpipe")}, 1)
     peaks = [max(FLOOR - collection.get_paths()[0].vertices[:, 1].min()
                  for collection in axes.collections if collection.get_gid() != "boxes"
                  and collection.get_paths()[0].vertices[:, 1].max() == pytest.approx(FLOOR))

@@ -18,10 +18,10 @@ def test_the_front_is_whom_none_beats():
 
 def test_it_is_drawn(tmp_path):
     masks = {"2 of 4": np.arange(64).reshape(8, 8) % 4 < 2, "none": np.zeros((4, 4), bool)}
-    path = draw_pruning_masks(masks, POINTS, ("size", "time"), "right, %", tmp_path / "a.png",
+    path = draw_pruning_masks(tmp_path / "a.png", masks, POINTS, ("size", "time"), "right, %",
                               "Masks")
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="with 3 costs each"):
-        draw_pruning_masks(masks, POINTS, ("size", "FLOPs", "time"), "right, %", path)
+        draw_pruning_masks(path, masks, POINTS, ("size", "FLOPs", "time"), "right, %")
     with pytest.raises(ValueError, match="at least one mask"):
-        draw_pruning_masks({}, POINTS, ("size", "time"), "right, %", path)
+        draw_pruning_masks(path, {}, POINTS, ("size", "time"), "right, %")

@@ -51,9 +51,9 @@ def test_what_is_drawn_are_the_boxes():
 
 def test_points_and_curves_are_drawn_as_they_are(tmp_path, saved):
     best, counted = [(100, 5.0), (200, 1.0), (400, 0.0)], [(200, 1.0)]
-    draw_remat_tradeoff(best, {"none": [(400, 0.0)]}, counted,
-                           {"L": ([(4, 5), (9, 10)], [(4, 5), (9, 10)])}, {"a plan": STEPS}, NAMES,
-                           tmp_path / "both.png", "Both")
+    growth = {"L": ([(4, 5), (9, 10)], [(4, 5), (9, 10)])}
+    draw_remat_tradeoff(tmp_path / "both.png", best, {"none": [(400, 0.0)]}, counted, growth,
+                        {"a plan": STEPS}, NAMES, "Both")
     left, right = saved[0].subfigs[0].axes
     assert [tuple(zip(*line.get_data())) for line in left.lines] == [
         ((200, 1.0), (400, 0.0)), ((400, 0.0),), ((200, 1.0),)], "5 forwards are out of the picture"
@@ -65,5 +65,5 @@ def test_nothing_to_draw_is_refused(tmp_path):
         with pytest.raises(ValueError, match="no steps to draw"):
             draw_runs(empty_figure(11, 4), runs, NAMES)
     with pytest.raises(ValueError, match="nothing to draw"):
-        draw_remat_tradeoff([], {}, [], {}, {"a plan": STEPS}, NAMES, tmp_path / "both.png")
+        draw_remat_tradeoff(tmp_path / "both.png", [], {}, [], {}, {"a plan": STEPS}, NAMES)
     assert not list(tmp_path.iterdir())

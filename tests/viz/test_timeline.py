@@ -112,7 +112,7 @@ def test_gaps_are_closed_up_to_the_resolution():
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_writes_a_picture_and_nothing_else(trace, tmp_path, suffix):
-    path = draw_timeline(trace, tmp_path / "deep" / f"step{suffix}", "One step", num_ranks=5)
+    path = draw_timeline(tmp_path / "deep" / f"step{suffix}", trace, "One step", num_ranks=5)
     assert path.read_bytes().startswith(SIGNATURE[suffix])
     assert list(path.parent.iterdir()) == [path]
 
@@ -121,14 +121,14 @@ def test_a_failed_write_leaves_the_old_picture(trace, tmp_path):
     path = tmp_path / "step.unknown"
     path.write_text("old")
     with pytest.raises(ValueError, match="unknown"):
-        draw_timeline(trace, path)
+        draw_timeline(path, trace)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_arrows_only_while_they_can_be_told_apart(tmp_path):
     def count(trace):
-        return draw_timeline(trace, tmp_path / "t.svg").read_text().count('id="patch_')
+        return draw_timeline(tmp_path / "t.svg", trace).read_text().count('id="patch_')
 
     def trace(num_messages):
         return Trace(messages=[(0, 1, 8, "", i, i, i + 1) for i in range(num_messages)])
@@ -153,12 +153,12 @@ def test_each_kind_has_a_colour_of_its_own():
 def test_thousands_of_spans(tmp_path):
     spans = [(rank, f"Linear {('forward', 'backward')[i % 2]}", i * 1e-3, i * 1e-3 + 9e-4)
              for rank in range(64) for i in range(50)]
-    assert draw_timeline(Trace(spans=spans), tmp_path / "many.png").stat().st_size > 10_000
+    assert draw_timeline(tmp_path / "many.png", Trace(spans=spans)).stat().st_size > 10_000
 
 
 def test_an_empty_trace_is_refused(tmp_path):
     with pytest.raises(ValueError, match="empty"):
-        draw_timeline(Trace(), tmp_path / "t.png")
+        draw_timeline(tmp_path / "t.png", Trace())
 
 
 def test_runs_side_by_side_begin_together_and_end_apart(trace, tmp_path):
@@ -171,7 +171,7 @@ def test_runs_side_by_side_begin_together_and_end_apart(trace, tmp_path):
         Bar(0, "compute", "forward", 0.0, 1.0), Bar(0, "compute", "backward", 1.0, 2.0),
         Bar(0, "compute", "waiting", 2.0, 2.5), Bar(0, "messages", "message", 2.0, 2.5),
         Bar(1, "compute", "forward", 0.0, 0.25)]
-    path = draw_timeline(together, tmp_path / "runs.svg", runs=["late", "early"], arrows=False)
+    path = draw_timeline(tmp_path / "runs.svg", together, runs=["late", "early"], arrows=False)
     assert "rank 0" not in path.read_text(encoding="utf-8")
 
 
@@ -182,7 +182,7 @@ def test_several_runs_have_panels_of_their_own_and_one_scale_of_time(tmp_path, m
     short = Trace(messages=[(0, 1, 8, "", 1.0, 1.0, 1.25)],
                   spans=[(0, "Linear forward", 0.0, 1.0), (1, "Linear forward", 1.25, 2.0)])
     long = Trace(spans=[(0, "Linear backward", 3.0, 7.0)])
-    draw_timelines({"short": short, "long": long}, tmp_path / "runs.png")
+    draw_timelines(tmp_path / "runs.png", {"short": short, "long": long})
     first, second = figures[0].axes
     assert [axes.get_title(loc="left") for axes in (first, second)] == ["short", "long"]
     assert first.get_xlim() == second.get_xlim() == (0, 4)
@@ -194,4 +194,4 @@ def test_several_runs_have_panels_of_their_own_and_one_scale_of_time(tmp_path, m
 
 def test_an_empty_run_among_several_is_refused(trace, tmp_path):
     with pytest.raises(ValueError, match="empty"):
-        draw_timelines({"some": trace, "none": Trace()}, tmp_path / "t.png")
+        draw_timelines(tmp_path / "t.png", {"some": trace, "none": Trace()})

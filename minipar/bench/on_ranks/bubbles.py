@@ -57,7 +57,7 @@ def measure(comm: Communicator, num_rounds: int, out: Path | None = None) -> lis
                         f"formula {formula:.1%}", share / formula))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        viz.draw_pipelines(timelines, out / "bubbles.png")
+        viz.draw_pipelines(out / "bubbles.png", timelines)
     return rows
 
 
