@@ -28,7 +28,7 @@ from minipar.parallel.tensor.apply import parallelize
 from minipar.parallel.tensor.layers import TensorSplit
 from minipar.viz import draw_sharded_pair
 
-B, T, V, SIZE = 2, 16, 50, 8        # samples, tokens, words, bytes of a float64
+B, T, V, SIZE = 2, 16, 50, 8        # samples, tokens, vocabulary, bytes of a float64
 IDS = np.random.default_rng(0).integers(0, V, (B, T + 1))
 
 
@@ -112,7 +112,7 @@ def main(comm: Communicator) -> None:
         Row("parameters: Σ of the split + the replicated, once", whole,
             int(sum_over_ranks(comm, cut)) + kept),
     ], f"p = {p}: GPT of 2 layers, {2 * p} heads, b·t·d = {B} · {T} · {d}, float64")
-    lesson.say("The other all-reduces: g of the embedding, whose words are split too, and f of the "
+    lesson.say("The other all-reduces: g of the embedding, whose rows are split too, and f of the "
                "head. For the loss the ranks all-reduce three numbers a token (maximum, target's "
                "logit, sum of exponentials), so no rank ever holds all logits.")
     rows = []

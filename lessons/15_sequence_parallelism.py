@@ -28,7 +28,7 @@ from minipar.parallel.tensor.apply import parallelize
 from minipar.random import training_step
 from minipar.viz import draw_stacked_bars
 
-B, V, SIZE = 2, 50, 8               # samples, words, bytes of a float64
+B, V, SIZE = 2, 50, 8               # samples, vocabulary, bytes of a float64
 MODES = {"one process": None, "tensor": {}, "sequence": {"sequence_parallel": True},
          "gathered again": {"sequence_parallel": True, "gather_again": True}}
 

@@ -1,6 +1,6 @@
 """Lesson 00: the exact FLOPs of one step of a GPT, predicted by kind of operation.
 
-b sequences of t tokens, width d, h heads, L layers, V words.
+b sequences of t tokens, width d, h heads, L layers, V tokens in the vocabulary.
 """
 
 from minipar.autograd import Meter
@@ -29,7 +29,7 @@ def predict_flops(config: GPTConfig, batch: int) -> dict[str, int]:
         "layer norms, GELU, sums": (
             n * (2 * layers + 1) * (18 * d + 7)             # layer norms: 2 a layer, and the last
             + n * layers * (15 * 4 * d + 2 * d)             # GELU on 4 d, two residual sums
-            + n * 3 * d),       # words + positions, and the gradients of both tables
+            + n * 3 * d),       # tokens + positions, and the gradients of both tables
         "loss": n * (6 * vocabulary + 8) + 1}
 
 

@@ -126,11 +126,11 @@ class Engine:
     def check(self, prompt: Collection[int], max_tokens: int, num_samples: int = 1) -> Request:
         """The request of a prompt.  Raises as `submit`; submits nothing."""
         prompt = [int(token) for token in prompt]
-        words, context = self.runner.vocab_size, self.runner.context
-        unknown = [token for token in prompt if not 0 <= token < words]
+        vocab_size, context = self.runner.vocab_size, self.runner.context
+        unknown = [token for token in prompt if not 0 <= token < vocab_size]
         if unknown:
             raise ValueError(f"the prompt has token {unknown[0]}, but the model knows 0 … "
-                             f"{words - 1}: use the model's own tokenizer")
+                             f"{vocab_size - 1}: use the model's own tokenizer")
         if len(prompt) + max_tokens > context:
             raise RequestTooLarge(
                 f"a prompt of {len(prompt)} tokens and max_tokens={max_tokens} are more than the "

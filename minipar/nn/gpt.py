@@ -165,11 +165,12 @@ class Block(Module):
 class GPT(Module):
     """ids (b, t) → logits (b, t, V).
 
-        embed(ids)                  x (b, t, d)         words plus positions
+        embed(ids)                  x (b, t, d)         tokens plus positions
         head(x)                     logits (b, t, V)    the last layer norm and the head
         run_all_parts(ids)          logits              embed, every block, head; tensor-parallel:
                                                         this rank's columns of the logits
-        forward(ids), model(ids)    logits              of all words, also if tensor-parallel
+        forward(ids), model(ids)    logits              of the whole vocabulary, also if
+                                                        tensor-parallel
         logits(ids)                 logits              the same, under the name that MLP has, too
         criterion(logits, targets)  a scalar            cross-entropy in nats
         loss(ids, targets)          a scalar            the criterion, without gathering logits
@@ -195,8 +196,8 @@ class GPT(Module):
             raise ValueError(f"a sequence of {time} tokens is longer than the model's context of "
                              f"{self.config.context}: shorten it, or build the model with "
                              f"context={time}")
-        words = self.wte(ids)
-        return self.drop(words if self.config.rope else words + self.positions(time))
+        tokens = self.wte(ids)
+        return self.drop(tokens if self.config.rope else tokens + self.positions(time))
 
     def positions(self, time: int) -> Tensor:
         """The embeddings of the first positions: (t, d)."""

@@ -16,7 +16,7 @@ the loss, and every value gets a type for the ranks of one communicator:
     R and V                 V
     I beside an R or a V    refused: each rank uses the I in its own way, so it needs copy_to first
     P                       only added up, scaled by constants, reshaped: P
-    a layer cut by rows     P, as is an embedding cut by words
+    a layer cut by rows     P, as is an embedding cut by rows
     the loss                I, or V or P (a share of it); an R would count p times
 
 It costs nothing where it is not called.  The types are those of JAX's shard_map and of DTensor's

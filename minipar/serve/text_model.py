@@ -72,7 +72,7 @@ def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None =
     """Collective.  An engine over a mesh of `sizes` on the ranks of `comm`; of one rank without.
 
     `kind` of cache: PagedKVCache or QuantizedKVCache.
-    dp: replicas; tp: heads and words of each over tp ranks; pp: layers over pp ranks, alone.
+    dp: replicas; tp: heads and vocabulary of each over tp ranks; pp: layers over pp ranks, alone.
     Raises UsageError for sizes that the model cannot be cut into.
     """
     sizes = {axis: size for axis, size in (sizes or {}).items() if size > 1}

@@ -52,7 +52,7 @@ def test_logits_that_are_not_finite_are_refused_on_all_ranks(world, wrong):
 
 
 @worlds(2, 7, mpi=())
-def test_words_that_never_come_may_have_minus_infinity(world):
+def test_tokens_that_never_come_may_have_minus_infinity(world):
     logits = np.where(np.arange(WORDS) % 40 < 35, -np.inf, LOGITS)      # some ranks have no other
     expected = [next_token(z, row.params, row.prompt, row.output, row.sample)
                 for z, row in zip(logits, DRAWN)]
@@ -63,7 +63,7 @@ def test_words_that_never_come_may_have_minus_infinity(world):
 
 
 @worlds(3, mpi=())
-def test_all_of_the_best_words_on_one_rank(world):
+def test_all_of_the_best_tokens_on_one_rank(world):
     logits = -np.arange(WORDS, dtype=float)[None] / 50
     rows = [RowToDraw(params, [1], [], 0) for params in (
         SamplingParams(top_k=9), SamplingParams(top_p=0.5), SamplingParams(top_k=90, top_p=0.9))]
@@ -83,7 +83,7 @@ def test_greedy_sends_two_numbers_a_row():
     (SamplingParams(top_k=9, top_p=0.5, min_p=0.1), 9)])
 @pytest.mark.parametrize("size", [2, 3])
 def test_bytes_are_as_predicted(size, params, candidates):
-    if candidates > 64 and size == 3:           # 64 of each rank's 68 words are enough
+    if candidates > 64 and size == 3:           # 64 of each rank's 68 tokens are enough
         candidates = 64
     def body(comm):
         rows = [RowToDraw(params, [1], [2])] * 4

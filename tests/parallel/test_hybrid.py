@@ -151,7 +151,7 @@ def test_an_mlp_cut_in_the_middle_of_a_pair(world, mesh):
 @worlds(12, mpi=())
 @pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
 def test_uneven_pieces(world, data_parallel):
-    """Three do not divide the words, the rows of a microbatch or the elements of a slab."""
+    """Three do not divide the vocabulary, the rows of a microbatch or the elements of a slab."""
     check(world, {"pp": 2, "dp": 2, "tp": 3}, "three heads", data_parallel=data_parallel)
     check(world, {"pp": 4, "dp": 3, "tp": 1}, "three heads", data_parallel=data_parallel)
 

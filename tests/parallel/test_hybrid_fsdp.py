@@ -84,7 +84,7 @@ def test_blocks_that_are_computed_again(schedule):
 
 @worlds(12, mpi=())
 def test_uneven_pieces(world):
-    """Three do not divide the words, the rows of a microbatch or the elements of a run."""
+    """Three do not divide the vocabulary, the rows of a microbatch or the elements of a run."""
     check(world, {"pp": 2, "dp": 3, "tp": 2}, "mlp")
     check(world, {"pp": 4, "dp": 3, "tp": 1}, "three heads")
 

@@ -1,6 +1,6 @@
 """Tensor parallelism on two real ranks: the share of a step that its messages take.
 
-    tp = 2     the GPT of the other groups, each rank with half of the heads, columns and words:
+    tp = 2     the GPT of the other groups, each rank with half of heads, columns and vocabulary:
                2 + 2 all-reduces of 8 × 128 × 256 numbers (1 MiB) a layer
     silent     the same halves, both ranks at the same time, but nothing is sent or summed: the
                effect of two busy cores on each other (as many numbers, without meaning)

@@ -52,11 +52,11 @@ def check_context(model: GPT, batch: RowBatch) -> None:
 
 
 def embed(model: GPT, batch: RowBatch) -> Array:
-    """The embeddings of words and positions: (T, d)."""
-    words = evaluate(model.wte, batch.ids)
+    """The embeddings of tokens and positions: (T, d)."""
+    tokens = evaluate(model.wte, batch.ids)
     if model.config.rope is not None:
-        return words
-    return words + model.wpe.weight.data.take(asarray_like(batch.positions, words), axis=0)
+        return tokens
+    return tokens + model.wpe.weight.data.take(asarray_like(batch.positions, tokens), axis=0)
 
 
 def run_blocks(blocks: Iterable[Block], x: Array, cache: KVCache, batch: RowBatch) -> Array:

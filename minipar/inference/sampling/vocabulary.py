@@ -1,18 +1,18 @@
 """Sampling from logits that are cut along the vocabulary, without gathering them.
 
-    rank 0: words 0 … 24        rank 1: words 25 … 49         all rows of a step together
+    rank 0: tokens 0 … 24        rank 1: tokens 25 … 49       all rows of a step together
     penalties, temperature: each rank by itself
     1  all-reduce   the maximum m of each row        1 number a row, unless it is greedy or top-k
     2  all-gather   Σ e^(z - m) of each rank         1 number a row from each rank, in the same rows
-    3  all-gather   the best words of each rank,     2 c numbers a row, if it has top-k or top-p, or
-                    (logit, word)                    takes the likeliest word
-    4  all-reduce   the drawn word, which only its   1 number a row, in the other rows
+    3  all-gather   the best tokens of each rank,    2 c numbers a row, if it has top-k or top-p, or
+                    (logit, token)                   takes the likeliest token
+    4  all-reduce   the drawn token, which only its  1 number a row, in the other rows
                     rank knows
 
-Each rank's c best words are its candidates.  Every word that is likelier than the best c-th
-candidate is known to all ranks.  If all kept words are such, the ranks draw alike; else c doubles.
+Each rank's c best tokens are its candidates.  Every token that is likelier than the best c-th
+candidate is known to all ranks.  If all kept tokens are such, the ranks draw alike; else c doubles.
 c is 1 for temperature 0, k for top-k, and 64 at first for top-p: a flat distribution with a large
-top-p is the one case in which nearly all words travel.  min-p needs m alone.
+top-p is the one case in which nearly all tokens travel.  min-p needs m alone.
 
 Sums over ranks are rounded otherwise than those of one process, by about 1e-16: a token differs
 only if the number that decides lies so close to the border of two.
@@ -42,14 +42,14 @@ CANDIDATES = 64             # of each rank for top-p, at first
 
 
 def num_candidates(params: SamplingParams) -> int:
-    """The number of words each rank offers at first; 0 if every word is kept."""
+    """The number of tokens each rank offers at first; 0 if every token is kept."""
     if params.temperature == 0:
         return 1
     return params.top_k or (CANDIDATES if params.top_p < 1 else 0)
 
 
 def needs_sums(params: SamplingParams) -> bool:
-    """True if the probabilities of all words count, not only the order of the best."""
+    """True if the probabilities of all tokens count, not only the order of the best."""
     return params.temperature > 0 and (params.min_p > 0 or not params.top_k)
 
 
@@ -103,11 +103,11 @@ def _sums(comm: Communicator, logits: list[np.ndarray], rows: Sequence[RowToDraw
     return dict(zip(summed, sums.T))
 
 
-def _own_logits(columns: np.ndarray, words: range, row: RowToDraw) -> np.ndarray:
+def _own_logits(columns: np.ndarray, own: range, row: RowToDraw) -> np.ndarray:
     """This rank's logits (V/p,) of a row, after penalties and temperature, in float64."""
     logits = np.asarray(columns, np.float64)
     if row.params.has_penalties:
-        prompt, output = ([token - words.start for token in tokens if token in words]
+        prompt, output = ([token - own.start for token in tokens if token in own]
                           for tokens in (row.prompt, row.output))
         logits = penalize(logits, row.params, prompt, output)
     if np.isnan(logits.max()):
@@ -116,7 +116,7 @@ def _own_logits(columns: np.ndarray, words: range, row: RowToDraw) -> np.ndarray
 
 
 def _draw_own(logits: np.ndarray, sums: np.ndarray, u: float, rank: int, start: int) -> int:
-    """The word that u picks, on the rank that has it; -1 on the others.  `sums` (p,)."""
+    """The token that u picks, on the rank that has it; -1 on the others.  `sums` (p,)."""
     ends = np.cumsum(sums)
     owner = first_above(ends, u * ends[-1])
     if rank != owner:
@@ -129,7 +129,7 @@ def _draw_among_candidates(comm: Communicator, logits: list[np.ndarray],
                            totals: Mapping[int, float],
                            rows: Sequence[RowToDraw], undecided: list[int],
                            bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Gather the ranks' best words, more and more of them, until each row's draw is decided."""
+    """Gather the ranks' best tokens, more and more of them, until each row's draw is decided."""
     found, factor = [], 1
     start, longest = bounds[comm.rank][0], max(stop - start for start, stop in bounds)
     while undecided:
@@ -150,7 +150,7 @@ def _draw_among_candidates(comm: Communicator, logits: list[np.ndarray],
 
 
 def _best(logits: np.ndarray, count: int, start: int) -> np.ndarray:
-    """The `count` likeliest words (count, 2): logit and number; -inf where there are no more."""
+    """The `count` likeliest tokens (count, 2): logit and number; -inf where there are no more."""
     best = np.full((count, 2), -np.inf)
     order = likeliest(logits, count)
     best[:len(order), 0], best[:len(order), 1] = logits[order], order + start
@@ -161,25 +161,25 @@ def _decide(offer: np.ndarray, count: int, bounds: Sequence[tuple[int, int]],
             total: float | None, row: RowToDraw) -> int | None:
     """The token, if the candidates (p, count, 2) decide it; else None.
 
-    `total` is Σ e^(z - m) over all words; top-k needs none.
+    `total` is Σ e^(z - m) over all tokens; top-k needs none.
     """
     if not np.isfinite(offer[..., 0].max()):
         raise ValueError(NOT_FINITE)
     hidden = [part[-1, 0] for part, (start, stop) in zip(offer, bounds) if count < stop - start]
-    floor = max(hidden, default=-np.inf)            # no word that is not offered is likelier
-    values, words = offer.reshape(-1, 2).T
-    order = np.argsort(words[values > -np.inf], kind="stable")
-    values, words = (each[values > -np.inf][order] for each in (values, words))
+    floor = max(hidden, default=-np.inf)            # no token that is not offered is likelier
+    values, tokens = offer.reshape(-1, 2).T
+    order = np.argsort(tokens[values > -np.inf], kind="stable")
+    values, tokens = (each[values > -np.inf][order] for each in (values, tokens))
     if row.params.temperature == 0:
-        return int(words[np.argmax(values)])
+        return int(tokens[np.argmax(values)])
     kept = keep_top_k(values, row.params.top_k)
     if row.params.top_k:
-        total = None                            # those of the k words count
+        total = None                            # those of the k tokens count
     if row.params.top_p < 1:
         kept = keep_top_p(kept, row.params.top_p, total)
     if kept[kept > -np.inf].min() <= floor and floor > -np.inf:
         return None
-    return int(words[pick(softmax(kept), row.uniform)])
+    return int(tokens[pick(softmax(kept), row.uniform)])
 
 
 def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,
@@ -206,7 +206,7 @@ def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size:
     for i, offer in enumerate(offers.swapaxes(0, 1).reshape(len(tokens), -1, 2)):
         best = np.lexsort((offer[:, 1], -offer[:, 0]))[:count]
         found.append((float(chosen[i, 0] - denominators[i, 0]),
-                      {int(word): float(logit - denominators[i, 0]) for logit, word in offer[best]
+                      {int(token): float(logit - denominators[i, 0]) for logit, token in offer[best]
                        if logit > -np.inf}))
     return found
 
@@ -215,7 +215,7 @@ def sampling_bytes(num_ranks: int, num_summed: int, num_candidates: int, num_wid
     """Bytes that all ranks together send to draw a step's tokens, by rings of float64 numbers.
 
     `num_summed` is the number of rows that `needs_sums`, `num_candidates` the sum of all rows'
-    candidates, of all attempts, `num_wide` the number of rows that keep every word.
+    candidates, of all attempts, `num_wide` the number of rows that keep every token.
     """
     p = num_ranks
     all_reduced = 2 * (p - 1) * (num_summed + num_wide)

@@ -1,7 +1,7 @@
 """Tensor parallelism: the matrices of a layer are split over ranks.
 
     layers           column and row layers in pairs; attention by heads
-    vocabulary       the embedding and the loss, by words
+    vocabulary       the embedding and the loss, cut along the vocabulary
     sequence         sequence parallelism: the tokens between the pairs are split too
     apply            parallelize: a plain GPT or MLP becomes tensor-parallel
     low_precision    activations are sent in 2 bytes a number

@@ -7,7 +7,7 @@ its box of the global parameter.  Initial values are drawn by name and then cut,
 of one process.  This rank's parts go into one slab, replicated parameters into another, which
 clipping counts once.
 
-    GPT    wte, lm_head by words · attn by heads · mlp, or each expert, by columns and rows ·
+    GPT    wte, lm_head by vocabulary · attn by heads · mlp, or each expert, by columns and rows ·
            norms, wpe, routers replicated
     MLP    linear layers in pairs, columns and rows; the last one of an odd number is replicated
 """
@@ -89,12 +89,12 @@ class TensorParallelMLP(TensorParallel, MLP):
 
 
 class TensorParallelGPT(TensorParallel, GPT):
-    """A GPT cut by heads, columns and words; only `forward` gathers its logits."""
+    """A GPT cut by heads, columns and vocabulary; only `forward` gathers its logits."""
 
     parts_end_whole = True
 
     def embed(self, ids: Array) -> Tensor:
-        """The sum of the embeddings of words and positions."""
+        """The sum of the embeddings of tokens and positions."""
         time, p = ids.shape[1], self.split.tp.size
         if isinstance(self.split, SequenceSplit) and time % p:
             raise ValueError(f"sequence parallelism splits {time} tokens over {p} ranks, which "

@@ -1,7 +1,7 @@
 """A vocabulary cut over the ranks: the embedding, and a cross-entropy that never gathers logits.
 
-    table      rank 0: words 0 … 5     rank 1: words 6 … 10        chunk_bounds: uneven is fine
-    embedding  the ranks that lack a word give zeros; the sum over the ranks is its row
+    table      rank 0: tokens 0 … 5     rank 1: tokens 6 … 10        chunk_bounds: uneven is fine
+    embedding  the ranks that lack a token give zeros; the sum over the ranks is its row
     loss       −ln softmax(z)ₜ = ln Σ exp(z − m) − (zₜ − m)
 
 Three all-reduces of one number a token, the maximum m, the target's z − m and the sum of
@@ -23,17 +23,17 @@ from .layers import TensorSplit, retype, shard_parameter
 
 
 class PartialEmbedding(Function):
-    """Rows of a table of the words from `start` on, zeros for words that are elsewhere."""
+    """Rows of a table of the tokens from `start` on, zeros for tokens that are elsewhere."""
 
-    expects = "a table (rows, width) and an array of word numbers"
+    expects = "a table (rows, width) and an array of token numbers"
 
     @staticmethod
     def flops(ctx, out, table, ids):
         return out.size, [2 * out.size, 0]
 
     @staticmethod
-    def forward(ctx, table, ids, start, num_words):
-        check_ids(ids, num_words, "ids")
+    def forward(ctx, table, ids, start, vocab_size):
+        check_ids(ids, vocab_size, "ids")
         ids = ids - start
         here = (ids >= 0) & (ids < table.shape[0])
         ids = np.where(here, ids, 0)
@@ -92,24 +92,24 @@ class VocabularyCrossEntropy(Function):
 
 
 class VocabularyEmbedding(Embedding):
-    """An embedding cut by words: every rank has the rows of some of them."""
+    """An embedding cut along the vocabulary: every rank has the rows of some tokens."""
 
     def forward(self, ids: Array) -> Tensor:
         """Ids (…) → their rows (…, width)."""
         start = self.bounds[0]
         mine = PartialEmbedding.apply(self.weight, Tensor(ids), start=start,
-                                      num_words=self.num_words)
+                                      vocab_size=self.vocab_size)
         return self.split.leave(mine)
 
 
 def split_vocabulary(embedding: Embedding, split: TensorSplit) -> None:
     """Cut an embedding by its rows.  Raises ValueError if there are fewer of them than ranks."""
-    num_words, tp = embedding.weight.shape[0], split.tp
-    if num_words < tp.size:
-        raise ValueError(f"a vocabulary of {num_words} words leaves some of {tp.size} ranks "
-                         f"without any: choose tp of at most {num_words}")
-    retype(embedding, VocabularyEmbedding, split=split, num_words=num_words,
-           bounds=chunk_bounds(num_words, tp.size)[tp.rank])
+    vocab_size, tp = embedding.weight.shape[0], split.tp
+    if vocab_size < tp.size:
+        raise ValueError(f"a vocabulary of {vocab_size} tokens leaves some of {tp.size} ranks "
+                         f"without any: choose tp of at most {vocab_size}")
+    retype(embedding, VocabularyEmbedding, split=split, vocab_size=vocab_size,
+           bounds=chunk_bounds(vocab_size, tp.size)[tp.rank])
     shard_parameter(embedding.weight, 0, tp)
 
 

@@ -140,7 +140,7 @@ def test_on_a_mesh_the_tp_ranks_share_one_model():
     (gpt(num_heads=12, num_kv_heads=2), 3, {}, "12 heads with 2 of keys and values do not divide "
                                                "over 3 ranks: choose tp of 1, 2"),
     (lambda: MLP([5, 1, 3]), 2, {}, "a layer of width 1 cannot be cut over 2 ranks: make it wider"),
-    (lambda: GPT(GPTConfig(3, num_heads=4)), 4, {}, "3 words leaves some of 4 ranks without any"),
+    (lambda: GPT(GPTConfig(3, num_heads=4)), 4, {}, "3 tokens leaves some of 4 ranks without any"),
     (lambda: MLP([4, 4]), 2, {"sequence_parallel": True}, "an MLP has no sequence to split"),
     (gpt(), 2, {"gather_again": True}, "gather_again needs sequence_parallel=True"),
     (lambda: Linear(2, 2), 2, {}, "takes a plain MLP or GPT, not Linear"),

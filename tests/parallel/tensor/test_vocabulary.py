@@ -57,7 +57,7 @@ def test_cross_entropy_equals_one_process(world, classes):
 @worlds(1, 3, mpi=())
 def test_words_that_cannot_come_may_have_minus_infinity(world):
     logits, targets = draw(11)
-    logits[..., [0, 4, 8]] = -np.inf            # the first of some ranks' words among them
+    logits[..., [0, 4, 8]] = -np.inf            # the first of some ranks' tokens among them
     check(world, logits, np.where(targets % 4, targets, 1))
 
 
