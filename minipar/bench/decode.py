@@ -1,6 +1,7 @@
 """Decoding of the GPT that `make demo` trains: one sequence by `generate`, and many together.
 
-float32, one thread, 4 layers, width 128, 4 heads, context 64, 96 tokens.  The likeliest tokens after
+float32, one thread, 4 layers, width 128, 4 heads, context 64, vocabulary 96.  The likeliest tokens
+after
 a prompt of 8, up to the context.  PyTorch's cache is a tensor of the whole context, too.
 """
 

@@ -1,8 +1,9 @@
-"""The programs of the spine's two parts: `python -m tests.support.spine_programs NAME`.
+"""The programs of the spine's three parts: `python -m tests.support.spine_programs NAME`.
 
     strategies      Part I on two simulated ranks: every strategy trains for a step
     simulated       Part II: messages, collectives, split() and Works on the simulated cluster
     mpi             Part II: the same under mpirun
+    inference       Part III: an engine answers requests that share blocks and are preempted
 
 Each prints as JSON, on rank 0, the files of minipar that Python has loaded, and the functions that
 it has run after importing, as "file: qualified name".
@@ -137,8 +138,33 @@ def mpi() -> int:
     return comm.rank
 
 
+def inference() -> None:
+    """Requests that begin alike, have several samples, and lack blocks; greedy and random."""
+    from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
+    from minipar.nn import GPT, GPTConfig
+
+    model = GPT(GPTConfig(vocab_size=8, context=16, num_layers=2, num_heads=2, width=8))
+    model.initialize(0)
+
+    def main(_) -> None:
+        for preempt_by in "recompute", "swap":
+            config = SchedulerConfig(5, 4, token_budget=6, prefix_caching=True,
+                                     preempt_by=preempt_by)
+            engine = Engine(ModelRunner(model, 5, 4), config)
+            for temperature in 0, 1:
+                engine.submit([1, 2, 3, 4, 5], 8, SamplingParams(temperature))
+            engine.run()
+            engine.submit([1, 2, 3, 4, 5], 4, num_samples=2)
+            engine.run()
+            assert engine.metrics.num_preemptions and engine.scheduler.pool.num_copied
+            assert engine.scheduler.tokens_hit
+    noting(main)(None)
+
+
 if __name__ == "__main__":
-    rank = {"strategies": strategies, "simulated": simulated, "mpi": mpi}[sys.argv[1]]()
+    programs = {"strategies": strategies, "simulated": simulated, "mpi": mpi,
+                "inference": inference}
+    rank = programs[sys.argv[1]]()
     sys.setprofile(None)
     loaded = {str(Path(module.__file__).relative_to(ROOT)) for name, module in sys.modules.items()
               if name.split(".")[0] == "minipar" and module.__file__}
