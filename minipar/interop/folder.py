@@ -101,16 +101,19 @@ def load_pretrained(folder: str | Path, dtype: Any = None) -> tuple[GPT, Vocabul
 
 def layout_of(sizes: GPTConfig) -> ModuleType:
     """The layout that knows such a GPT.  Raises InteropError."""
-    kinds = {"norm": sizes.norm, "mlp": sizes.mlp, "rope": sizes.rope is not None,
-             "bias": sizes.bias}
-    for layout, known in ((gpt2, ("layer", "gelu", False, True)),
-                          (llama, ("rms", "swiglu", True, False))):
-        if tuple(kinds.values()) == known:
+    parts = {"norm": sizes.norm, "mlp": sizes.mlp,
+             "positions": "rotary" if sizes.rope else "learned", "biases": sizes.bias}
+    for layout in LAYOUTS.values():
+        if parts == layout.PARTS:
             return layout
-    raise InteropError(f"no layout has norm {sizes.norm}, mlp {sizes.mlp}, "
-                       f"{'rotary' if sizes.rope else 'learned'} positions and "
-                       f"{'' if sizes.bias else 'no '}biases together: GPT-2's has layer, gelu, "
-                       "learned, biases, and Llama's rms, swiglu, rotary, none")
+    known = "; ".join(f"{name}'s has {in_words(layout.PARTS)}" for name, layout in LAYOUTS.items())
+    raise InteropError(f"no layout has {in_words(parts)} together: {known}")
+
+
+def in_words(parts: Mapping[str, Any]) -> str:
+    """The parts of a GPT, in words."""
+    return (f"norm {parts['norm']}, mlp {parts['mlp']}, {parts['positions']} positions and "
+            f"{'' if parts['biases'] else 'no '}biases")
 
 
 def to_arrays(sizes: GPTConfig, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -124,9 +127,9 @@ def save_pretrained(folder: str | Path, model: GPT, vocabulary: Vocabulary | Non
                     largest: int = LARGEST_FILE) -> list[Path]:
     """Write a model so that transformers reads it, all files in one step; return their paths.
 
-    A GPT-2 or a Llama, by its parts.  `state` are the parameters of a model that a strategy has
-    sharded; `dtype` is one of FLOATS, or None for theirs; no file holds more than `largest` bytes
-    of arrays.  Raises InteropError for a model that neither layout knows.
+    The layout follows from the model's parts.  `state` are the parameters of a model that a
+    strategy has sharded; `dtype` is one of FLOATS, or None for theirs; no file holds more than
+    `largest` bytes of arrays.  Raises InteropError for a model that no layout knows.
     """
     sizes, folder = model.config, Path(folder)
     layout = layout_of(sizes)

@@ -16,6 +16,7 @@ from .layout import Weight
 from .safetensors import InteropError
 
 ARCHITECTURE = "GPT2LMHeadModel"
+PARTS = {"norm": "layer", "mlp": "gelu", "positions": "learned", "biases": True}
 PREFIX = "transformer."
 HEAD, EMBEDDING = "lm_head.weight", "transformer.wte.weight"
 BUFFERS = re.compile(r"h\.\d+\.attn\.(masked_)?bias")      # not h.0.attn.c_attn.bias

@@ -23,6 +23,7 @@ from .layout import Weight
 from .safetensors import InteropError
 
 ARCHITECTURE = "LlamaForCausalLM"
+PARTS = {"norm": "rms", "mlp": "swiglu", "positions": "rotary", "biases": False}
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 BUFFERS = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 

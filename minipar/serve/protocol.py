@@ -11,16 +11,14 @@ import math
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from ..inference import SamplingParams
 from ..inference.engine import Sample
 from .text_model import TextModel, text_of
 
-SAMPLING = {"temperature": float, "top_p": float, "top_k": int, "min_p": float,
-            "repetition_penalty": float, "presence_penalty": float, "frequency_penalty": float,
-            "seed": int}
+SAMPLING = {field.name: field.type for field in fields(SamplingParams)}
 OTHERS = {"model", "prompt", "max_tokens", "n", "stop", "stream", "stream_options", "logprobs",
           "echo", "user"}
 MOST_ANSWERS, MOST_STOPS, MOST_LOGPROBS = 128, 4, 20

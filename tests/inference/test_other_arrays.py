@@ -7,10 +7,10 @@ from minipar.backend import to_host
 from minipar.backend.shape_array import ShapeArray
 from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig, generate
 from minipar.inference.cache import (
+    CACHES,
     ContiguousKVCache,
     KVSizes,
     PagedKVCache,
-    QuantizedKVCache,
     Row,
 )
 from minipar.inference.model import forward
@@ -50,7 +50,7 @@ def logits(model: GPT, kind) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("kind", [PagedKVCache, ContiguousKVCache, QuantizedKVCache])
+@pytest.mark.parametrize("kind", [*CACHES.values(), ContiguousKVCache])
 @pytest.mark.parametrize("name", KINDS)
 def test_on_a_device_as_on_the_host(name, kind):
     device = model_of(name, StrictArray(np.empty(0)))

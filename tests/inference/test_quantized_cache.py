@@ -115,9 +115,9 @@ def test_bytes_and_errors_of_weights_and_cache():
     for p in model.parameters():                        # as far from even as trained weights
         p.data[...] += 0.1 * rng.standard_normal(p.shape)
     table = {(row.weights, row.cache): row for row in compare(model, rng.integers(0, 29, 40))}
-    assert len(table) == 6 and table["float", "float"].error == 0
+    assert len(table) == 6 and table["float", "full"].error == 0
     assert 0 < table["float", "int8"].error < 0.01
-    assert 0 < table["int8", "float"].error < 0.02 < table["int4", "int8"].error < 0.3
+    assert 0 < table["int8", "full"].error < 0.02 < table["int4", "int8"].error < 0.3
     assert table["float", "int8"].same_token >= 0.95
     whole, eight, four = (table[name, "int8"].weight_bytes for name in ("float", "int8", "int4"))
     assert whole == sum(p.data.nbytes for p in model.parameters())

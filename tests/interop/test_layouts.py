@@ -1,10 +1,14 @@
 """The tables of weights: every parameter of a model, of any size, has its arrays."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from minipar.backend.shape_array import ShapeArray
-from minipar.interop.folder import layout_of, to_arrays
+from minipar.interop import InteropError, llama, load_pretrained, save_pretrained
+from minipar.interop.folder import LAYOUTS, layout_of, to_arrays
 from minipar.nn import GPT, GPTConfig, RopeConfig
 
 
@@ -33,3 +37,24 @@ def test_every_parameter_of_a_llama_has_its_arrays():
     for weight in table:
         assert {key: arrays[key].shape for key in weight.arrays} == weight.arrays
         assert np.array_equal(weight.from_file(arrays), state[weight.name])
+
+
+def test_an_added_layout_is_found_by_its_parts_and_by_its_name(tmp_path, monkeypatch):
+    """A Llama whose MLP has no gate, as a third entry of LAYOUTS."""
+    def read_config(config):
+        sizes, is_tied = llama.read_config(config)
+        return replace(sizes, mlp="gelu"), is_tied
+    mine = SimpleNamespace(**{
+        **vars(llama), "PARTS": {**llama.PARTS, "mlp": "gelu"}, "read_config": read_config,
+        "write_config": lambda sizes: llama.write_config(sizes) | {"model_type": "mine"},
+        "weights": lambda sizes: [weight for weight in llama.weights(sizes)
+                                  if "c_gate" not in weight.name]})
+    model = GPT(GPTConfig(11, 8, 2, 2, 8, norm="rms", rope=RopeConfig(), bias=False)).initialize(1)
+    with pytest.raises(InteropError, match="no layout has norm rms, mlp gelu, rotary positions"):
+        save_pretrained(tmp_path, model)
+    monkeypatch.setitem(LAYOUTS, "mine", mine)
+    save_pretrained(tmp_path, model)
+    again, _ = load_pretrained(tmp_path)
+    assert again.config == model.config
+    for name, values in model.state_dict().items():
+        assert np.array_equal(again.state_dict()[name], values)

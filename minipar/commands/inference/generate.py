@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ...comm import Cluster, Communicator
 from ...environment import launched
+from ...inference.cache import CACHES
 from ...inference.engine import Sample
 from ...inference.sampling.speculative import SpeculativeDecoder
 from ...launcher import UsageError, launch
@@ -25,7 +26,7 @@ from ...serve.text_model import TextModel, make_engine, open_text_model
 from ...serve.text_stream import TextStream
 from ...train.setup.strategy import parse_mesh
 from ..tables import Column, Output, Table
-from .options import CACHES, add_sampling, add_scheduling, sampling_of, scheduling_of
+from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
 
 DEFAULT_TOKENS = 100
 

@@ -3,12 +3,10 @@
 import argparse
 
 from ...inference import SamplingParams, SchedulerConfig
-from ...inference.cache import PagedKVCache, QuantizedKVCache
+from ...inference.cache import CACHES
 from ...inference.scheduling import Preemption
 from ...launcher import UsageError
 from ...serve.text_model import TextModel, default_blocks
-
-CACHES = {"full": PagedKVCache, "int8": QuantizedKVCache}
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:

@@ -12,10 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...inference import Engine, ModelRunner
+from ...inference.cache import CACHES
 from ...launcher import UsageError
 from ...serve.text_model import open_text_model
 from ..tables import Output
-from .options import CACHES, add_scheduling, scheduling_of
+from .options import add_scheduling, scheduling_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

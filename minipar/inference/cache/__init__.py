@@ -14,5 +14,8 @@ from .paged import KVSizes, PagedKVCache
 from .quantized import QuantizedKVCache
 from .rows import Row, RowBatch
 
-__all__ = ["ContiguousKVCache", "KVSizes", "PagedKVCache", "QuantizedKVCache", "Row",
+# the paged caches by name: the choices of --cache
+CACHES: dict[str, type[PagedKVCache]] = {"full": PagedKVCache, "int8": QuantizedKVCache}
+
+__all__ = ["CACHES", "ContiguousKVCache", "KVSizes", "PagedKVCache", "QuantizedKVCache", "Row",
            "RowBatch"]

@@ -17,13 +17,12 @@ from ...compress.quantization.granularity import Granularity
 from ...compress.quantization.layers import QuantizedLayer
 from ...compress.quantization.post_training import quantize
 from ...nn import GPT
-from ..cache import KVSizes, PagedKVCache, QuantizedKVCache, Row
+from ..cache import CACHES, KVSizes, PagedKVCache, Row
 from .cached_forward import forward
 
 BLOCK = 16                          # tokens
 WEIGHTS = {"float": None, "int8": (INT8, Granularity("channel")),
            "int4": (INT4, Granularity("group", 32))}
-CACHES = {"float": PagedKVCache, "int8": QuantizedKVCache}
 
 
 class Compressed(NamedTuple):
@@ -38,7 +37,7 @@ class Compressed(NamedTuple):
 
 
 def compare(model: GPT, ids: np.ndarray) -> list[Compressed]:
-    """All pairs of WEIGHTS and CACHES, decoding the tokens ids (t,); float and float first."""
+    """All pairs of WEIGHTS and CACHES, decoding the tokens ids (t,); float and full first."""
     found: list[Compressed] = []
     expected: np.ndarray | None = None
     for weights in WEIGHTS:
