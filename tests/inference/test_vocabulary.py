@@ -1,5 +1,7 @@
 """Sampling from logits that are cut over ranks: the tokens of one process, and few bytes."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ LOGITS[5], LOGITS[6] = np.round(LOGITS[5]), 0           # ties
 DRAWN = [RowToDraw(SamplingParams(
     temperature=[0, 1, 0.7, 2][i % 4], top_k=[0, 0, 5, 100][i // 4 % 4], top_p=[1, 0.9, 0.3][i % 3],
     min_p=[0, 0, 0.05][i // 2 % 3], repetition_penalty=[1, 1.3][i % 2],
-    presence_penalty=[0, 0.4][i // 3 % 2], seed=i),
+    presence_penalty=[0, 0.4][i // 3 % 2], frequency_penalty=[0, 0.3][i // 5 % 2], seed=i),
     rng.integers(0, WORDS, 9).tolist(), rng.integers(0, WORDS, i % 7).tolist(), i % 3)
     for i in range(ROWS)]
 
@@ -28,6 +30,12 @@ def own(comm, logits: np.ndarray) -> np.ndarray:
 
 EXPECTED = [next_token(z, row.params, row.prompt, row.output, row.sample)
             for z, row in zip(LOGITS, DRAWN)]
+
+
+def test_every_rule_is_among_the_rows():
+    unused = [field.name for field in fields(SamplingParams)
+              if all(getattr(row.params, field.name) == field.default for row in DRAWN)]
+    assert not unused, "let DRAWN use it"
 
 
 @worlds(1, 2, 3, 7, mpi=(4,))
