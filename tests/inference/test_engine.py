@@ -10,7 +10,7 @@ from minipar.autograd import no_grad
 from minipar.inference.engine import Engine
 from minipar.inference.runner import ModelRunner
 from minipar.inference.sampling import SamplingParams, next_token, top_logprobs
-from minipar.inference.scheduling import RequestTooLarge, SchedulerConfig
+from minipar.inference.scheduling import Policy, RequestTooLarge, SchedulerConfig
 from minipar.nn import GPT, GPTConfig
 
 CONTEXT, VOCABULARY, TOKENS = 48, 31, 10
@@ -27,8 +27,7 @@ SETTINGS = {
     "prefix cache": {"prefix_caching": True, "max_requests": 2},
     "prefix cache, few blocks, chunks": {"prefix_caching": True, "num_blocks": 9,
                                          "token_budget": 7},
-    "static": {"policy": "static", "max_requests": 3},
-    "prompts first": {"policy": "prompts_first", "token_budget": 20}}
+    **{policy: {"policy": policy, "max_requests": 3, "token_budget": 20} for policy in Policy}}
 
 
 def make_engine(**settings) -> Engine:

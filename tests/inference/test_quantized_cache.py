@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from minipar.inference import Engine, ModelRunner, SchedulerConfig
-from minipar.inference.cache import KVSizes, PagedKVCache, QuantizedKVCache, Row, RowBatch
+from minipar.inference.cache import CACHES, KVSizes, PagedKVCache, QuantizedKVCache, Row, RowBatch
 from minipar.inference.cache.quantized import EMPTY, decode, write
 from minipar.inference.model import forward
-from minipar.inference.model.compressed import compare
+from minipar.inference.model.compressed import WEIGHTS, compare
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 
@@ -115,7 +115,7 @@ def test_bytes_and_errors_of_weights_and_cache():
     for p in model.parameters():                        # as far from even as trained weights
         p.data[...] += 0.1 * rng.standard_normal(p.shape)
     table = {(row.weights, row.cache): row for row in compare(model, rng.integers(0, 29, 40))}
-    assert len(table) == 6 and table["float", "full"].error == 0
+    assert len(table) == len(WEIGHTS) * len(CACHES) and table["float", "full"].error == 0
     assert 0 < table["float", "int8"].error < 0.01
     assert 0 < table["int8", "full"].error < 0.02 < table["int4", "int8"].error < 0.3
     assert table["float", "int8"].same_token >= 0.95
