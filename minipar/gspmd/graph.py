@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ..autograd import Function, Meter, Tensor
 from ..backend import Array
 from ..backend.shape_array import ShapeArray
@@ -136,27 +134,28 @@ def trace(function: Callable[..., Tensor | Sequence[Tensor]], *inputs: Any,
           model: Module | None = None, names: Sequence[str] = ()) -> Graph:
     """The graph of function(*inputs), or of function(model, *inputs) if a `model` is given.
 
-    `inputs` are arrays, of which only shapes and dtypes matter; floating-point ones reach the
-    function as Tensors, integers as arrays.  A model's parameters become inputs of their full
-    names.  `names` are those of the other inputs, by default x0, x1, …
+    `inputs` are arrays or Tensors, of which only shapes and dtypes matter; the function is given
+    what they are.  A model's parameters become inputs of their full names.  `names` are those of
+    the other inputs, by default x0, x1, …
     Raises ValueError for a result that no operation made.
     """
     tracer = Tracer()
     known: dict[str, Value] = {}
 
-    def enter(name: str, array: Array, is_parameter: bool = False) -> None:
+    def enter(name: str, array: Array, needs_grad: bool, is_parameter: bool = False) -> None:
         known[name] = Value(name, tuple(array.shape), array.dtype, is_parameter=is_parameter,
-                            needs_grad=array.dtype.kind == "f")
+                            needs_grad=needs_grad)
         tracer.note(array, known[name])
 
-    shapes = [ShapeArray(np.shape(x), x.dtype) for x in inputs]
-    for name, array in zip(names or [f"x{i}" for i in range(len(inputs))], shapes, strict=True):
-        enter(name, array)
-    arguments: list[Any] = [Tensor(s, requires_grad=True) if s.dtype.kind == "f" else s
-                            for s in shapes]
+    arguments: list[Any] = []
+    for name, x in zip(names or [f"x{i}" for i in range(len(inputs))], inputs, strict=True):
+        needs_grad = isinstance(x, Tensor) and x.requires_grad
+        shape = ShapeArray(x.shape, x.dtype)
+        enter(name, shape, needs_grad)
+        arguments.append(Tensor(shape, needs_grad) if isinstance(x, Tensor) else shape)
     if model is not None:
         for name, parameter in model.named_parameters():
-            enter(name, parameter.data, is_parameter=True)
+            enter(name, parameter.data, needs_grad=True, is_parameter=True)
         arguments.insert(0, model)
     with tracer.running():
         results = function(*arguments)

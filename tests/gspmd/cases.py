@@ -50,9 +50,13 @@ class Case(NamedTuple):
         arrays = self.arrays(dtype)
         annotations = {name: P(*dims(spec)) for name, _, _, spec, _ in self.inputs
                        if spec is not None and name in arrays}
-        graph = trace(self.program, *arrays.values(), names=list(arrays))
+        graph = trace(self.program, *as_leaves(arrays), names=list(arrays))
         shardings = propagate(graph, self.mesh, annotations)
         return Plan(graph, shardings, partition(graph, shardings))
+
+
+def as_leaves(arrays: dict[str, np.ndarray]) -> list:
+    return [Tensor(x, requires_grad=True) if x.dtype.kind == "f" else x for x in arrays.values()]
 
 
 CASES = [Case(*case.values()) for case in
@@ -78,7 +82,7 @@ class Seed(Function):
 def run_alone(program, arrays: dict, seed: int = 1) -> tuple[list, list, dict]:
     """Outputs, the gradients to start from, and the gradients of the inputs, on one device."""
     rng = np.random.default_rng(seed)
-    tensors = [Tensor(x, requires_grad=True) if x.dtype.kind == "f" else x for x in arrays.values()]
+    tensors = as_leaves(arrays)
     result = program(*tensors)
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     grads = [rng.standard_normal(out.shape) for out in outputs]

@@ -22,6 +22,7 @@ from ..spec import Axes, Dims, num_pieces
 from .cuts import CutChoice, result_layout
 from .masks import neutral_fill
 from .program import Cut, Instruction, Local, LocalProgram
+from .simplify import simplified
 from .reshard import Array, Layout, cheapest
 
 
@@ -41,8 +42,8 @@ class Partitioner:
         for operation in self.graph.operations:
             self.compute(operation)
         outputs = [self.home[value] for value in self.graph.outputs]
-        return LocalProgram(self.graph, self.shardings, fused(self.instructions, outputs), inputs,
-                            constants, outputs)
+        return LocalProgram(self.graph, self.shardings, simplified(self.instructions, outputs),
+                            inputs, constants, outputs)
 
     def enter(self, value: Value) -> Local:
         """The piece of an input that each rank is given."""
@@ -147,28 +148,6 @@ class Partitioner:
             return local
         return self.append(Instruction("mask", [local], Local(
             local.value, local.layout, self.mesh), fill=fill))
-
-
-def fused(instructions: list[Instruction], outputs: list[Local]) -> list[Instruction]:
-    """The instructions with `gather` and `copy` over the same axes in one all-gather.
-
-    Forward is the same; the gradient is reduce-scattered, instead of all-reduced and sliced.
-    """
-    users: dict[Local, list[Instruction]] = {}
-    for each in instructions:
-        for x in each.inputs:
-            if isinstance(x, Local):
-                users.setdefault(x, []).append(each)
-    dropped: dict[Local, Local] = {}
-    for each in instructions:
-        after = users.get(each.result, [])
-        if each.kind == "gather" and after and each.result not in outputs and all(
-                user.kind == "copy" and set(each.axes) == set(user.axes) for user in after):
-            each.kind = "all-gather"
-            dropped |= {user.result: each.result for user in after}
-    for each in instructions:
-        each.inputs = [dropped.get(x, x) if isinstance(x, Local) else x for x in each.inputs]
-    return [each for each in instructions if each.result not in dropped]
 
 
 def partition(graph: Graph, shardings: Shardings) -> LocalProgram:
