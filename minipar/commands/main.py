@@ -37,6 +37,8 @@ COMMANDS = {
                      True),
     "collective": Command("collective", "run one collective on simulated ranks: cost and timeline"),
     "schedule": Command("schedule", "simulate a pipeline schedule: time, bubble and memory"),
+    "shard": Command("shard", "annotate a few tensors of a model, and see what follows (GSPMD)",
+                     True),
     "generate": Command("inference.generate", "let a checkpoint go on from one prompt or several"),
     "serve": Command("inference.serve", "answer prompts over HTTP, as OpenAI's completions", True),
     "replay": Command("inference.replay", "play scripted requests through the scheduler and the "

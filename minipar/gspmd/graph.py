@@ -73,14 +73,6 @@ class Graph:
     outputs: list[Value]
     constants: list[Value] = field(default_factory=list)
 
-    def value(self, name: str) -> Value:
-        """The value of that name.  Raises KeyError naming the values that look alike."""
-        for value in (*self.inputs.values(), *[each.result for each in self.operations]):
-            if value.name == name:
-                return value
-        raise KeyError(f"the program has no value {name!r}: it has the inputs "
-                       f"{', '.join(self.inputs)}")
-
 
 class Tracer(Meter):
     """A meter that notes each operation of a function, instead of counting it."""

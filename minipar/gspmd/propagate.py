@@ -18,6 +18,7 @@ Annotated values never change.  The result depends on the graph, not on the orde
 construction.  This is the order of OpenXLA's Shardy; Xu et al. 2021 (GSPMD), section 3.5.
 """
 
+import difflib
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,8 +53,8 @@ def propagate(graph: Graph, mesh: Mapping[str, int],
               annotations: Mapping[str, PartitionSpec]) -> Shardings:
     """The shardings that follow from `annotations`, by the names of inputs and results.
 
-    `mesh` maps axes to sizes.  Raises KeyError for an unknown name, ValueError for a spec that does
-    not fit its value, TypeError for an operation without a rule.
+    `mesh` maps axes to sizes.  Raises ValueError for an unknown name and for a spec that does not
+    fit its value, TypeError for an operation without a rule.
     """
     mark_sections(graph)
     values = [*graph.inputs.values(), *graph.constants, *[op.result for op in graph.operations]]
@@ -88,8 +89,10 @@ def annotated(graph: Graph, annotations: Mapping[str, PartitionSpec]) -> list[
     for pattern, spec in annotations.items():
         named = [value for value in values if fnmatch.fnmatchcase(value.name, pattern)]
         if not named:
-            raise KeyError(f"no value of the program is called {pattern!r}: it has the inputs "
-                           f"{', '.join(graph.inputs)}")
+            names = [value.name for value in values]
+            close = difflib.get_close_matches(pattern, names, 3) or names[:3]
+            raise ValueError(f"no value of the program is called {pattern!r}: names are those of "
+                             f"inputs, parameters and results, as {', '.join(close)}")
         found += [(value, spec) for value in named]
     return found
 

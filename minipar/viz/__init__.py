@@ -8,6 +8,7 @@
     pipelines       pipeline, pipeline_terminal, schedule_page   a schedule's timetable
     memory          memory_timeline, remat_*, offload_timeline   live bytes over a step
     tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
+                    sharded_program                              GSPMD: what is cut along what
     numbers         precision, error_feedback, quantization_grids
     inference       block_pool, cache_layouts, load_curve        who has which block; waste; waiting
                     request_timeline                             when a request waits, gets tokens
@@ -50,6 +51,7 @@ _MODULES = {
     "rounds_page": ("write_rounds_page",),
     "rounds_picture": ("draw_rounds",),
     "schedule_page": ("write_schedule_page",),
+    "sharded_program": ("draw_sharded_program",),
     "sharded_pair": ("draw_sharded_pair",),
     "soft_targets": ("draw_soft_targets",),
     "space_time": ("TracedRun", "Wait", "draw_space_time", "waits_of"),

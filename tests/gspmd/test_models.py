@@ -106,8 +106,7 @@ def test_an_mlp_trains_as_on_one_device(mesh, annotations):
 
     alone = MLP([4, 7, 5, 3]).initialize(seed=2, dtype=np.float64)
     names = [name for name, _ in alone.named_parameters()]
-    first = {name: spec for name, spec in annotations.items() if name == "x0"}
-    first |= {names[0]: spec for name, spec in annotations.items() if name != "x0"}
+    first = {"x0" if name == "x0" else names[0]: spec for name, spec in annotations.items()}
     expected = train(alone, lambda *a: loss(alone, *a), alone.slabs, (x, targets))
 
     def body(comm):
@@ -146,7 +145,7 @@ def sent_and_planned(mesh, annotations, config=GPT2, rows=8):
 def test_bytes_sent_are_those_of_the_plan(layout):
     # over 2 ranks every all-to-all sends as much; over more a small one takes Bruck's way
     sent, planned = sent_and_planned(*LAYOUTS.get(layout, ({"cp": 2}, {"ids": P(None, "cp")})))
-    mean = np.mean(sent, axis=0)        # a ring's pieces differ by an element, where p is no divisor
+    mean = np.mean(sent, axis=0)        # where p is no divisor, a ring's pieces differ
     np.testing.assert_allclose(mean, planned, rtol=1e-12)
 
 

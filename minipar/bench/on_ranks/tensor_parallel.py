@@ -4,22 +4,29 @@
                2 + 2 all-reduces of 8 × 128 × 256 numbers (1 MiB) a layer
     silent     the same halves, both ranks at the same time, but nothing is sent or summed: the
                effect of two busy cores on each other (as many numbers, without meaning)
+    annotated  the plain model, cut by GSPMD as three annotated weights say: the same layout
     alone      the whole model on rank 0, while rank 1 sleeps
 
 The difference between `tp = 2` and `silent` is the cost of its messages.
 """
 
+from collections.abc import Callable
+
+import numpy as np
 
 from ...autograd import Tensor
 from ...backend import Array
 from ...backend.malloc import keep_freed_memory
 from ...comm import Communicator
+from ...comm.mesh import DeviceMesh
 from ...comm.subgroup import Subgroup
+from ...gspmd import P, shard
 from ...nn import GPT
+from ...optim import AdamW
 from ...parallel.tensor.apply import parallelize
 from ...parallel.tensor.layers import TensorSplit
 from ..gpt import BATCH, CONFIG, make_batch, make_step
-from ..timing import Row, check_same, milliseconds, seconds_of_slowest
+from ..timing import Row, check_same, milliseconds, seconds_of_slowest, training_step
 
 
 class Silent(Subgroup):
@@ -53,6 +60,21 @@ def make_model(comm: Communicator) -> GPT:
     return model
 
 
+ANNOTATIONS = {"wte.weight": P("tp"), "h.*.attn.c_attn.weight": P(None, "tp"),
+               "h.*.mlp.c_fc.weight": P(None, "tp")}
+
+
+def annotated_step(comm: Communicator, ids: np.ndarray, targets: np.ndarray
+                   ) -> Callable[[], float]:
+    """The training step of a model that GSPMD cuts."""
+    def loss(model: GPT, ids: Array, targets: Array) -> Tensor:
+        return model.loss(ids, targets, loss_divisor=float(BATCH * CONFIG.context))
+
+    run = shard(loss, ids, targets, model=GPT(CONFIG), annotations=ANNOTATIONS,
+                mesh=DeviceMesh(comm, tp=comm.size)).initialize(seed=0)
+    return training_step(AdamW(run.slabs, lr=1e-3), lambda: run(ids, targets))
+
+
 def measure(comm: Communicator, num_rounds: int) -> list[Row]:
     """The rows, on rank 0; `comm` has two ranks."""
     keep_freed_memory()
@@ -60,8 +82,10 @@ def measure(comm: Communicator, num_rounds: int) -> list[Row]:
     alone = make_step(GPT(CONFIG).initialize(seed=0), ids, targets)
     together = make_step(make_model(comm), ids, targets)
     silent = make_step(make_model(Silent(comm)), ids, targets)
-    check_same("a step on two ranks", {"alone": alone, "tp = 2": together})
-    steps = {"tp = 2": together, "silent": silent,
+    annotated = annotated_step(comm, ids, targets)
+    check_same("a step on two ranks", {"alone": alone, "tp = 2": together,
+                                       "annotated": annotated})
+    steps = {"tp = 2": together, "silent": silent, "annotated": annotated,
              "alone": alone if comm.rank == 0 else lambda: None}
     seconds = seconds_of_slowest(comm, steps, num_rounds)
     return report(seconds) if comm.rank == 0 else []
@@ -74,6 +98,9 @@ def report(seconds: dict[str, float]) -> list[Row]:
     return [Row(f"GPT, tp = 2, {BATCH} samples",
                 f"{milliseconds(ours)}, {tokens / ours:,.0f} tokens/s",
                 f"no messages {milliseconds(silent)}", silent / ours, 0.90),
+            Row("  the same layout by GSPMD, from three annotations",
+                milliseconds(seconds["annotated"]), f"by hand {milliseconds(ours)}",
+                ours / seconds["annotated"], 0.90),
             Row("  speed-up over one rank", milliseconds(ours), f"1 rank {milliseconds(alone)}",
                 alone / ours),
             Row("  ceiling: two processes computing without messages", milliseconds(silent),

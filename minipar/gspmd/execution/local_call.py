@@ -74,16 +74,10 @@ def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: M
         bounds = start, start + piece_length(total, cut["v"], mesh)
         return VocabularyCrossEntropy, options | {
             "comm": along(cut["v"]), "bounds": bounds, "num_classes": total}
-    if name == "Max":
-        axes = _contracted_axes(instruction)
-        if axes:
-            return MaxOverRanks, {"axis": None, "keepdims": False} | options | {"comm": along(axes)}
+    if name == "Max" and instruction.axes:
+        return MaxOverRanks, {"axis": None, "keepdims": False} | options | {
+            "comm": along(instruction.axes)}
     return operation.function, options
-
-
-def _contracted_axes(instruction: Instruction) -> Axes:
-    kept = {axis for axes in instruction.result.layout.dims for axis in axes}
-    return tuple([axis for axes in instruction.cut.values() for axis in axes if axis not in kept])
 
 
 def _first(length: int, axes: Axes, mesh: Mapping[str, int],

@@ -22,8 +22,8 @@ from ..spec import Axes, Dims, num_pieces
 from .cuts import CutChoice, result_layout
 from .masks import neutral_fill
 from .program import Cut, Instruction, Local, LocalProgram
-from .simplify import simplified
 from .reshard import Array, Layout, cheapest
+from .simplify import simplified
 
 
 class Partitioner:
@@ -73,8 +73,9 @@ class Partitioner:
                 goal = to_dims(cut, rule.of(index) or (), rule.sizes, self.mesh)
                 inputs.append(self.mask(operation, rule, cut, index,
                                         self.converted(self.home[x], goal, varies)))
-        self.append(Instruction("compute", inputs, result, operation=operation, cut=cut,
-                                inner_bytes=self.inner_bytes(operation, cut, result, inputs)))
+        axes, inner_bytes = self.inner_collectives(operation, cut, result, inputs)
+        self.append(Instruction("compute", inputs, result, axes, operation, cut,
+                                inner_bytes=inner_bytes))
         home = self.converted(result, self.shardings.of(operation.result), set())
         if isinstance(bias, Value):
             axes = home.layout.dims[-1]
@@ -85,18 +86,21 @@ class Partitioner:
             home = added
         self.home[operation.result] = home
 
-    def inner_bytes(self, operation: Operation, cut: Cut, result: Local, inputs: list) -> float:
-        """The bytes of the all-reduces that an operation does by itself."""
+    def inner_collectives(self, operation: Operation, cut: Cut, result: Local,
+                          inputs: list) -> tuple[Axes, float]:
+        """The axes and the bytes of the all-reduces that an operation does by itself."""
         name = operation.function.__name__
         if name == "CrossEntropy" and cut.get("v"):     # maximum, target, sum of each row
-            p, rows = num_pieces(cut["v"], self.mesh), math.prod(inputs[0].shape[:-1])
-            return 3 * rows * inputs[0].value.dtype.itemsize * 2 * (p - 1) / p
-        if name == "Max":
+            num_bytes = 3 * math.prod(inputs[0].shape[:-1]) * inputs[0].value.dtype.itemsize
+            axes = cut["v"]
+        elif name == "Max":
             kept = {axis for axes in result.layout.dims for axis in axes}
-            p = num_pieces(tuple([axis for axes in cut.values() for axis in axes
-                                  if axis not in kept]), self.mesh)
-            return result.nbytes * 2 * (p - 1) / p
-        return 0.0
+            axes = tuple([axis for each in cut.values() for axis in each if axis not in kept])
+            num_bytes = result.nbytes
+        else:
+            return (), 0.0
+        p = num_pieces(axes, self.mesh)
+        return axes, num_bytes * 2 * (p - 1) / p
 
     def append(self, instruction: Instruction) -> Local:
         """Append an instruction; return its result."""

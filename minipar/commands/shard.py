@@ -1,0 +1,173 @@
+"""`minipar shard MODEL`: annotate a few tensors of a model, and see what follows (GSPMD).
+
+    minipar shard gpt --mesh dp=2,tp=4 --annotate 'ids=dp' \\
+        --annotate 'h.*.attn.c_attn.weight=(None, tp)' --annotate 'h.*.mlp.c_fc.weight=(None, tp)'
+
+No ranks run: the program of a rank is worked out from shapes.
+"""
+
+import argparse
+from math import prod
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+
+from .. import viz
+from ..gspmd import P, Plan, plan
+from ..gspmd.describe import Collective, folded, rows
+from ..gspmd.spec import local_shape, show
+from ..launcher import UsageError
+from ..nn import GPT, MLP, Module
+from ..train.config import OPTIONS, TrainConfig
+from ..train.flags import add_flag, given
+from ..train.setup.gpt_sizes import gpt_config
+from ..units import in_bytes
+from .tables import Column, Output, Shown, Table
+
+SIZES = [field.key for field in OPTIONS.values() if field.section == "model"
+         if field.key != "dropout"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("model", choices=("gpt", "mlp"), help="gpt or mlp; with its loss")
+    parser.add_argument("--mesh", required=True, metavar="AXIS=N,…",
+                        help="the axes of the mesh and their sizes, as dp=2,tp=4")
+    parser.add_argument("--annotate", action="append", default=[], metavar="NAME=SPEC",
+                        help="the axes of each dimension of a value, as 'h.*.mlp.c_fc.weight="
+                        "(None, tp)'; inputs are ids (or x) and targets; may be given again")
+    parser.add_argument("--priority", action="append", default=[], metavar="NAME=N",
+                        help="annotations of 0 (the default) are propagated before those of 1, …")
+    parser.add_argument("--batch", type=int, default=8, metavar="N", help="samples (8)")
+    parser.add_argument("--vocabulary", type=int, default=256, metavar="N",
+                        help="tokens, or classes of the mlp (256)")
+    parser.add_argument("--inputs", action="store_true", help="list the inputs and parameters, too")
+    parser.add_argument("--png", metavar="FILE",
+                        help="draw the annotated graph (.png, .svg or .pdf)")
+    group = parser.add_argument_group("sizes")
+    for key in SIZES:
+        add_flag(group, OPTIONS[key])
+
+
+def main(options: argparse.Namespace, output: Output) -> None:
+    """Print the local program, the conflicts and the bytes.  Raises UsageError."""
+    try:
+        mesh = parse_mesh(options.mesh)
+        planned = make_plan(options, mesh)
+        title = f"{options.model} on {options.mesh}"
+        if options.inputs:
+            output.table(inputs_table(planned), SIMPLE_HEAD)
+        output.table(program_table(planned, title), SIMPLE_HEAD)
+        if planned.shardings.conflicts:
+            output.table(conflicts_table(planned), SIMPLE_HEAD)
+        program = planned.program
+        output.text(f"a rank sends {in_bytes(program.num_bytes)} in forward, "
+                    f"{in_bytes(program.gradient_bytes)} in backward")
+        if options.png is not None:
+            blocks = folded(rows(program))
+            output.text(f"wrote {viz.draw_sharded_program(blocks, mesh, options.png, title)}")
+    except (ValueError, TypeError, OSError) as error:
+        raise UsageError.of(error) from error
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """The axes and sizes of "dp=2,tp=4".  Raises ValueError for other text."""
+    mesh = {}
+    for part in text.split(","):
+        axis, _, size = part.strip().partition("=")
+        if not axis.isidentifier() or not size.isdecimal() or int(size) < 1 or axis in mesh:
+            raise ValueError(f"--mesh {text!r}: name each axis once with its size, as dp=2,tp=4")
+        mesh[axis] = int(size)
+    return mesh
+
+
+def make_plan(options: argparse.Namespace, mesh: dict[str, int]) -> Plan:
+    """The plan of the model's loss.  Raises ValueError, KeyError."""
+    config = TrainConfig().updated(**given(options, SIZES))
+    if options.batch < 1 or options.vocabulary < 2:
+        raise ValueError("--batch must be at least 1, and --vocabulary at least 2")
+    model, inputs = make_model(options, config)
+
+    def loss(model: Module, x: Any, targets: Any) -> Any:
+        return model.loss(x, targets, loss_divisor=float(targets.size))
+
+    return plan(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
+                annotations=annotations(options.annotate, options.priority))
+
+
+def make_model(options: argparse.Namespace, config: TrainConfig) -> tuple[Module, dict[str, Any]]:
+    """A model without numbers, and arrays of the shapes of its inputs, by name."""
+    if options.model == "gpt":
+        ids = np.zeros((options.batch, config.model.context), np.int64)
+        return GPT(gpt_config(config, options.vocabulary)), {"ids": ids, "targets": ids.copy()}
+    sizes = [64, *map(int, config.model.hidden.split(",")), options.vocabulary]
+    return MLP(sizes), {"x": np.zeros((options.batch, 64), np.float32),
+                        "targets": np.zeros(options.batch, np.int64)}
+
+
+def annotations(texts: list[str], priorities: list[str]) -> dict[str, P]:
+    """The specs by name.  Raises ValueError for text that is none."""
+    specs = {}
+    for text in texts:
+        name, sign, spec = text.partition("=")
+        if not sign:
+            raise ValueError(f"--annotate {text!r}: write NAME=SPEC, as 'ids=dp'")
+        specs[name.strip()] = P.parse(spec)
+    for text in priorities:
+        name, _, number = text.partition("=")
+        if name.strip() not in specs or not number.strip().isdecimal():
+            raise ValueError(f"--priority {text!r}: write NAME=N with the name of an annotation, "
+                             "as 'h.*.weight=1'")
+        old = specs[name.strip()]
+        specs[name.strip()] = P(*[axes or None for axes in old.dims], priority=int(number))
+    return specs
+
+
+def sizes_of(shape: tuple[int, ...]) -> str:
+    """A shape as text: 8×64×128, or "a number"."""
+    return "×".join(map(str, shape)) or "a number"
+
+
+def program_table(planned: Plan, title: str) -> Table:
+    """The operations of a rank with their collectives, equal blocks once."""
+    text = [Column(name, is_text=True) for name in (
+        "operation", "sharding", "local shape", "forward sends", "backward sends")]
+    table = Table.of(title, "value", *text)
+    for block in folded(rows(planned.program)):
+        for row in block.rows:
+            table.add(row.name, row.operation, show(row.dims), sizes_of(row.local),
+                      messages(row.forward), messages(row.backward))
+        if block.names[1:]:
+            table.add(f"{block.names[1]} … {block.names[-1]}", f"as {block.names[0]}", *[""] * 4)
+    return table
+
+
+def messages(collectives: list[Collective]) -> Shown:
+    """Collectives as a cell: lines of text, or [kind, axes, of weights, bytes] for scripts."""
+    return Shown([list(each) for each in collectives], "\n".join(map(str, collectives)))
+
+
+def inputs_table(planned: Plan) -> Table:
+    """The inputs and parameters, each with its sharding: given, or found."""
+    table = Table.of("inputs", "name", Column("global shape", is_text=True),
+                     Column("sharding", is_text=True), Column("from", is_text=True),
+                     Column("local shape", is_text=True), Column("local elements"))
+    for name, value in planned.graph.inputs.items():
+        dims = planned.shardings.of(value)
+        local = local_shape(value.shape, dims, planned.shardings.mesh)
+        is_given = all(planned.shardings.closed[value]) and bool(value.shape)
+        table.add(name, sizes_of(value.shape), show(dims), "annotation" if is_given else "found",
+                  sizes_of(local), prod(local))
+    return table
+
+
+def conflicts_table(planned: Plan) -> Table:
+    """Which annotation won where two wanted the same axis, and why."""
+    texts = [Column(name, is_text=True) for name in ("value", "axis", "won", "lost", "since")]
+    table = Table.of("conflicts", "at", *texts)
+    for each in planned.shardings.conflicts:
+        table.add(*each)
+    return table
+
+

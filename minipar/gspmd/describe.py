@@ -1,0 +1,149 @@
+"""A partitioned program as rows that people read, in a table or a picture.
+
+    value            operation  sharding      forward                backward
+    h.0.attn.c_proj  linear     (dp, ·, ·)    all-reduce tp 197 kB   weights: all-reduce dp 17 kB
+
+A row is an operation with all collectives of its operands and its result.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..units import in_bytes
+from .partitioning.program import Instruction, Local, LocalProgram
+from .spec import Axes, Dims
+
+# the collective that a gradient takes where the value takes the other one
+CONJUGATE = {"copy": "all-reduce", "all-gather": "reduce-scatter", "reduce-scatter": "all-gather",
+             "slice": "all-gather", "all-to-all": "all-to-all", "permute": "permute"}
+
+
+class Collective(NamedTuple):
+    """A kind of message along some axes, with the bytes that a rank sends; perhaps several."""
+
+    kind: str
+    axes: Axes
+    of_weights: bool
+    num_bytes: float
+
+    def __str__(self) -> str:
+        weights = "weights: " if self.of_weights else ""
+        return f"{weights}{self.kind} {'+'.join(self.axes)} {in_bytes(self.num_bytes)}"
+
+
+@dataclass
+class Row:
+    """An operation, and the collectives around it."""
+
+    name: str
+    operation: str
+    shape: tuple[int, ...]
+    dims: Dims                      # after the collectives
+    local: tuple[int, ...]
+    inputs: list[str]
+    weights: list[tuple[str, Dims]]
+    weight_shape: tuple[int, ...] = ()      # of the first of them
+    forward: list[Collective] = field(default_factory=list)
+    backward: list[Collective] = field(default_factory=list)
+
+    @property
+    def forward_bytes(self) -> float:
+        """The bytes that a rank sends in forward."""
+        return sum(each.num_bytes for each in self.forward)
+
+    @property
+    def backward_bytes(self) -> float:
+        """The bytes that a rank sends in backward."""
+        return sum(each.num_bytes for each in self.backward)
+
+    @property
+    def as_found(self) -> tuple:
+        """All but the names: two blocks of a model are alike if their rows agree in this."""
+        return (self.operation, self.shape, self.dims, self.local,
+                [dims for _, dims in self.weights], self.forward, self.backward)
+
+
+def rows(program: LocalProgram) -> list[Row]:
+    """A row for each operation of a program."""
+    found: list[Row] = []
+    waiting: list[Instruction] = []             # collectives of operands, before their operation
+    for each in program.instructions:
+        if each.kind == "compute":
+            found.append(new_row(each))
+            waiting.append(each)                # for the collectives within
+            while waiting:
+                note(found[-1], waiting.pop(0))
+        elif found and each.result.value.name == found[-1].name:
+            note(found[-1], each)
+            found[-1].dims, found[-1].local = each.result.layout.dims, each.result.shape
+        else:
+            waiting.append(each)
+    return found
+
+
+def new_row(instruction: Instruction) -> Row:
+    """A row of an operation, without collectives."""
+    result, operation = instruction.result, instruction.operation
+    assert operation is not None
+    inputs = [x for x in instruction.inputs if isinstance(x, Local)]
+    weights = [x for x in inputs if x.value.is_parameter]
+    return Row(result.value.name, operation.function.__name__, result.value.shape,
+               result.layout.dims, result.shape,
+               [x.value.name for x in inputs if not x.value.is_parameter],
+               [(x.value.name, x.layout.dims) for x in weights],
+               weights[0].value.shape if weights else ())
+
+
+def note(row: Row, instruction: Instruction) -> None:
+    """Add the messages of an instruction to a row."""
+    value = instruction.result.value
+    kind = "all-gather" if instruction.kind == "gather" else instruction.kind
+    if instruction.inner_bytes:
+        add(row.forward, Collective("all-reduce", instruction.axes, False,
+                                    instruction.inner_bytes))
+    elif instruction.num_bytes:
+        add(row.forward, Collective(kind, instruction.axes, value.is_parameter,
+                                    instruction.num_bytes))
+    if instruction.gradient_bytes and value.needs_grad:
+        add(row.backward, Collective(CONJUGATE.get(kind, "all-reduce"), instruction.axes,
+                                     value.is_parameter, instruction.gradient_bytes))
+
+
+def add(known: list[Collective], new: Collective) -> None:
+    """Append a collective, or add its bytes to one of its kind."""
+    for i, each in enumerate(known):
+        if each[:3] == new[:3]:
+            known[i] = each._replace(num_bytes=each.num_bytes + new.num_bytes)
+            return
+    known.append(new)
+
+
+class Block(NamedTuple):
+    """Rows that a program repeats: those of the first time, and the names of all times."""
+
+    rows: list[Row]
+    names: list[str]
+
+
+def folded(rows: list[Row]) -> list[Block]:
+    """The rows, with equal blocks of a model once: h.0, and that h.1 … h.11 are as h.0."""
+    starts: dict[str, int] = {}
+    for place, each in enumerate(rows):
+        match = re.match(r"(h\.\d+)\.", each.name)
+        if match:
+            starts.setdefault(match[1], place)
+    names = list(starts)
+    if len(names) < 2:
+        return [Block(rows, [])]
+    begin, length = starts[names[0]], starts[names[1]] - starts[names[0]]
+    first = [each.as_found for each in rows[begin:begin + length]]
+    alike = [names[0]]
+    for name in names[1:]:
+        block = rows[starts[name]:starts[name] + length]
+        if [each.as_found for each in block] != first:
+            break
+        alike.append(name)
+    end = begin + length * len(alike)
+    return [Block(rows[:begin], []), Block(rows[begin:begin + length], alike),
+            Block(rows[end:], [])]
