@@ -29,7 +29,7 @@ ALLOWED = {     # what each room may import, itself apart
     "checkpoint": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel"},
     "compress": {*LOW, "autograd", "nn", "optim", "comm", "memory", "parallel", "checkpoint"},
     "inference": {*LOW, "autograd", "nn", "comm", "parallel", "compress"},
-    "gspmd": {*LOW, "autograd", "nn", "comm", "parallel"},
+    "gspmd": {*LOW, "units", "autograd", "nn", "comm", "parallel"},
     "interop": {"atomic_files", "number_formats", "nn", "data"},
     "viz": {"atomic_files", "units", "number_formats", "comm", "autograd", "memory", "parallel"},
     "launcher": {"autograd", "comm", "environment", "memory"},

@@ -67,7 +67,7 @@ def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: M
         return operation.function, {"index": _local_index(options["index"], instruction)}
     if name == "Embedding" and cut.get("v"):
         start = _first(operation.inputs[0].shape[0], cut["v"], mesh, coordinates)
-        return PartialEmbedding, {"start": start, "num_words": operation.inputs[0].shape[0]}
+        return PartialEmbedding, {"start": start, "vocab_size": operation.inputs[0].shape[0]}
     if name == "CrossEntropy" and cut.get("v"):
         total = operation.inputs[0].shape[-1]
         start = _first(total, cut["v"], mesh, coordinates)
