@@ -4,6 +4,7 @@
     pipelines           seconds and microbatches in flight of each schedule
     activations         bytes that a transformer layer keeps for backward, under tp
     rematerialization   messages that recomputation repeats beside each strategy
+    experts             parameters, FLOPs, messages and activations of a layer with experts
 
 Tests compare them with measured bytes and virtual seconds.
 """

@@ -61,7 +61,9 @@ class CostModel:
 
     @classmethod
     def of(cls, config: GPTConfig, itemsize: int = 2) -> "CostModel":
-        """The sizes of a GPT whose numbers take `itemsize` bytes."""
+        """The sizes of a dense GPT whose numbers take `itemsize` bytes."""
+        if config.experts is not None:
+            raise ValueError("the costs on paper are those of a dense model: leave experts out")
         d, wide = config.width, config.mlp_width or 4 * config.width
         head = config.head_width or d // config.num_heads
         kv = (config.num_kv_heads or config.num_heads) * head

@@ -101,6 +101,8 @@ def load_pretrained(folder: str | Path, dtype: Any = None) -> tuple[GPT, Vocabul
 
 def layout_of(sizes: GPTConfig) -> ModuleType:
     """The layout that knows such a GPT.  Raises InteropError."""
+    if sizes.experts is not None:
+        raise InteropError(f"no layout has experts: those of {', '.join(LAYOUTS)} are dense")
     parts = {"norm": sizes.norm, "mlp": sizes.mlp,
              "positions": "rotary" if sizes.rope else "learned", "biases": sizes.bias}
     for layout in LAYOUTS.values():

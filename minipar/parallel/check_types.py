@@ -36,12 +36,14 @@ from ..autograd.tensor import GradientSlot, GradTarget, Node
 from ..comm import Communicator
 from ..nn import Parameter
 from . import conjugate as pairs
+from .expert.exchange import ReturnRows, SendRows
 from .tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
 
 COLLECTIVES = {         # operation: types that it takes, type that it gives
     pairs.CopyTo: ("I", "R"), pairs.ReduceFrom: ("PV", "I"), pairs.ScatterTo: ("I", "V"),
     pairs.GatherFrom: ("V", "I"), pairs.AllGather: ("V", "R"), pairs.ReduceScatter: ("PV", "V"),
-    pairs.AllToAll: ("V", "V"), VocabularyCrossEntropy: ("V", "I"),
+    pairs.AllToAll: ("V", "V"), VocabularyCrossEntropy: ("V", "I"), SendRows: ("V", "V"),
+    ReturnRows: ("V", "V"),
 }
 ADDING = {ew.Add, ew.Subtract, ew.AsType, Sum, mv.Reshape, mv.Transpose, mv.GetItem,
           mv.BroadcastTo, mv.Concatenate}

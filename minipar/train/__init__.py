@@ -22,6 +22,7 @@ Read config.py and loop.py first.
 
 from .config import (
     DataConfig,
+    ExpertsConfig,
     MemoryConfig,
     ModelConfig,
     OptimizerConfig,
@@ -34,6 +35,6 @@ from .loop import TrainState, start_run, train_steps
 from .model_checkpoints import save_model
 from .program import TrainResult, train
 
-__all__ = ["DataConfig", "MemoryConfig", "ModelConfig", "OptimizerConfig", "ParallelConfig",
-           "PrecisionConfig", "RunConfig", "TrainConfig", "TrainResult", "TrainState",
-           "save_model", "start_run", "train", "train_steps"]
+__all__ = ["DataConfig", "ExpertsConfig", "MemoryConfig", "ModelConfig", "OptimizerConfig",
+           "ParallelConfig", "PrecisionConfig", "RunConfig", "TrainConfig", "TrainResult",
+           "TrainState", "save_model", "start_run", "train", "train_steps"]

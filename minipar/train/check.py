@@ -19,7 +19,7 @@ from .option import OptionField, one_of
 from .setup.device import check_device, check_gpu
 from .setup.memory import check_memory, check_offload_folder
 from .setup.precision import check_precision
-from .setup.strategy import check_mesh, parse_mesh
+from .setup.strategy import check_mesh, num_mesh_ranks
 
 MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one process
 
@@ -111,7 +111,7 @@ def num_ranks_of(config: TrainConfig) -> int:
     given = world.size if world else ranks
     if given is not None and given < 1:
         raise UsageError(f"--ranks takes a positive whole number, not {given}")
-    num_ranks = math.prod(parse_mesh(mesh).values()) if mesh is not None else given or 1
+    num_ranks = num_mesh_ranks(mesh) if mesh is not None else given or 1
     if not world and num_ranks > MOST_SIMULATED:
         raise UsageError(f"{num_ranks:,} ranks are more than can be simulated here: choose at most "
                          f"{MOST_SIMULATED:,}")

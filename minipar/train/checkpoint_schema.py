@@ -18,6 +18,7 @@ from ..compress.pruning.prune import METHODS, SCOPES
 from ..data import vocabulary_of
 from ..launcher import UsageError
 from ..nn import MLP, Module
+from ..nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
 from .check import check_value
 from .config import OPTIMIZERS, OPTIONS, DataConfig, RecordedData, TrainConfig
 from .config_file import from_tables, to_tables
@@ -26,11 +27,18 @@ from .setup.gpt_sizes import sizes_of_gpt
 OLDER = {"decay_all": True}     # what runs of the first edition did before there was the option
 SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no text has
 
+EXPERTS = {"num_experts": whole(1), "top_k": whole(1), "every": whole(1), "width?": whole(1),
+           "num_shared": whole(0), "scores": one_of(*SCORES), "renormalize?": FLAG,
+           "scale": number(0), "num_groups": whole(1), "top_groups": whole(1),
+           "capacity_factor?": number(0), "drop": one_of(*DROPS),
+           "capacity_per": one_of(*CAPACITY_GROUPS), "balance_loss": number(0),
+           "balance_per": one_of(*BALANCE_GROUPS), "z_loss": number(0), "bias_rate": number(0)}
 GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1),
              "num_heads": whole(1), "width": whole(1), "num_kv_heads?": whole(1),
              "dropout": number(0, 1), "tied": FLAG, "head_width?": whole(1),
              "mlp_width?": whole(1), "norm?": one_of("layer", "rms"), "norm_epsilon?": number(0),
-             "mlp?": one_of("gelu", "swiglu"), "rope?": TEXT, "bias?": FLAG}
+             "mlp?": one_of("gelu", "swiglu"), "rope?": TEXT, "bias?": FLAG,
+             "experts?": EXPERTS}
 KINDS = ("norm", "norm_epsilon", "mlp", "rope", "bias")     # older checkpoints lack these
 MLP_SIZES = {"sizes": [whole(1)]}
 VOCABULARY = Rule("characters in order, each once, or a tokenizer", lambda value: isinstance(
@@ -134,7 +142,9 @@ def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
             "kv_heads": sizes.get("num_kv_heads"), "width": sizes["width"],
             "head_width": sizes.get("head_width"), "mlp_width": sizes.get("mlp_width"),
             "context": sizes["context"], "untied": not sizes["tied"], "dropout": sizes["dropout"],
-            **{name: sizes.get(name, OPTIONS[name].default) for name in KINDS}}
+            **{name: sizes.get(name, OPTIONS[name].default) for name in KINDS},
+            **{key: (sizes.get("experts") or {}).get(field.name, field.default)
+               for key, field in OPTIONS.items() if field.section == "experts"}}
 
 
 def describe_config(config: TrainConfig) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
 from ..parallel.data.buckets import BUCKET_MB
 from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.strategies import STRATEGIES, strategies_with
@@ -22,7 +23,7 @@ from .option import one_of, option, options_of
 OPTIMIZERS = ("adamw", "adam", "sgd")
 DEVICES = ("cpu", "cuda")
 WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
-MESH_AXES = "pp (pipeline), dp (data) and tp (tensor parallel)"
+MESH_AXES = "pp (pipeline), dp (data), tp (tensor parallel) and ep (experts, over neighbours of dp)"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,38 @@ class ModelConfig:
                               "500000,llama3,8,1,4,8192", metavar="THETA",
                               default_text="learned positions")
     bias: bool = option(True, "biases in the linear layers of the blocks")
+
+
+@dataclass(frozen=True)
+class ExpertsConfig:
+    """The experts of the GPT, by the names of nn.MoEConfig."""
+
+    num_experts: int = option(0, "MLPs in each block, of which every token uses a few; 0: the one "
+                              "of a dense model", flag_name="experts", least=0)
+    top_k: int = option(2, "experts of each token", least=1)
+    every: int = option(1, "only the last of every N blocks has experts", least=1,
+                        flag_name="experts_every")
+    width: int | None = option(None, "width between the two layers of each expert", least=1,
+                               flag_name="expert_width", default_text="that of the MLP")
+    num_shared: int = option(0, "experts that every token uses besides", least=0,
+                             flag_name="shared_experts")
+    scores: str = option("softmax", "scores of the router; sigmoid: as DeepSeek-V3",
+                         choices=SCORES, flag_name="router")
+    renormalize: bool | None = option(None, "let the gates of a token add up to --gate-scale",
+                                      default_text="if it uses several experts")
+    scale: float = option(1.0, "factor of the gates", least=0, flag_name="gate_scale")
+    num_groups: int = option(1, "groups of experts", least=1, flag_name="expert_groups")
+    top_groups: int = option(1, "groups from which a token takes its experts", least=1)
+    capacity_factor: float | None = option(
+        None, "places of an expert, relative to even use; choices that find none are dropped",
+        least=0, default_text="none is dropped")
+    drop: str = option("choice", "the order in which choices take places", choices=DROPS)
+    capacity_per: str = option("sequence", "tokens that share the places", choices=CAPACITY_GROUPS)
+    balance_loss: float = option(0.01, "coefficient of the loss that balances experts", least=0)
+    balance_per: str = option("sequence", "tokens over which that loss is taken",
+                              choices=BALANCE_GROUPS)
+    z_loss: float = option(0.0, "coefficient of the loss against large logits of routers", least=0)
+    bias_rate: float = option(0.0, "step of a bias that balances experts without a loss", least=0)
 
 
 @dataclass(frozen=True)
@@ -188,6 +221,7 @@ class TrainConfig:
     """Everything that `minipar train` can be told; `check.checked` says what goes together."""
 
     model: ModelConfig = ModelConfig()
+    experts: ExpertsConfig = ExpertsConfig()
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     parallel: ParallelConfig = ParallelConfig()

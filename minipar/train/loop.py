@@ -23,6 +23,7 @@ from ..comm.collectives import gather_trace
 from ..launcher import UsageError, metered, on_first_rank
 from ..nn import Module
 from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
+from ..parallel.expert.balance import RouterLoad, balance_routers, forget_loads
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy
 from ..precision import LossScaler, unscale
@@ -55,6 +56,7 @@ class TrainState:
     scaler: LossScaler | None           # of the loss, where gradients would underflow
     compression: Compression            # steps and masks of a pruned model; empty for others
     remat_policy: RecordingPolicy | None    # plans what backward recomputes, with --remat
+    loads: list[dict[str, RouterLoad]] = field(default_factory=list)    # of experts, by step
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     trace: Trace | None = None          # of one step, all ranks; on rank 0
@@ -189,10 +191,12 @@ def take_step(state: TrainState, step: int) -> float:
         state.scaler.update(not is_finite)
         if state.scaler.num_stuck == MAX_OVERFLOWS:
             raise always_overflows(state.scaler, step, scale)
-        if not is_finite:
-            return loss                     # all ranks skip this step
+        if not is_finite:                   # all ranks skip this step
+            forget_loads(strategy)
+            return loss
     if chosen.clip:
         strategy.clip_grad_norm(chosen.clip)
+    state.loads.append(balance_routers(strategy))
     optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, run.steps, floor=chosen.lr / 10)
     strategy.step(optimizer)
     return loss

@@ -20,7 +20,7 @@ from .check import check_machine, checked, num_ranks_of
 from .config import TrainConfig
 from .loop import TrainState, start_run, train_steps
 from .model_checkpoints import load_checkpoint
-from .report import ProgressBar, draw_pictures, print_headline
+from .report import ProgressBar, describe_loads, draw_pictures, print_headline
 from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.precision import FULL_PRECISION, apply_precision, describe_loss_scaling, score_note
 from .setup.remat import check_budget, remat_in_float64, repeated_parts
@@ -117,6 +117,8 @@ def summarize(state: TrainState, result: TrainResult, console: Console) -> None:
     console.print(f"final loss {state.losses[-1]:.3f}; {line}"
                   f"{score_note(config.precision.compute)}{describe_loss_scaling(state.scaler)}",
                   highlight=False)
+    if line := describe_loads(state):
+        console.print(line, highlight=False)
     if summary := state.memory.summary():
         console.print(summary, highlight=False)
     if repeated := repeated_parts(config, state.remat_policy):

@@ -80,7 +80,9 @@ def print_headline(state: TrainState, world: str, console: Console) -> None:
     description = state.task.describe()["model"]
     model = state.task.build()                  # whole, not this rank's part
     sizes = ", ".join(f"{name} {value}" for name, value in description.items()
-                      if value is not None)
+                      if value is not None and name != "experts")
+    if experts := description.get("experts"):
+        sizes += f", {experts['num_experts']} experts, {experts['top_k']} for each token"
     console.print(f"minipar train: {type(model).__name__} of "
                   f"{model.num_parameters():,} parameters ({sizes}) on {config.data.source}, "
                   f"{world}, {describe_strategy(config)}{describe_memory(config)}, "
@@ -89,6 +91,24 @@ def print_headline(state: TrainState, world: str, console: Console) -> None:
     if config.run.resume is not None:
         console.print(f"resumed from {config.run.resume} after {state.first_step} steps",
                       highlight=False, markup=False)
+
+
+def expert_loads(state: TrainState) -> dict[str, np.ndarray]:
+    """The choices of each expert in each step (steps, E), by layer; {} without experts."""
+    names = list(state.loads[0]) if state.loads else []
+    return {name: np.array([loads[name].load for loads in state.loads]) for name in names}
+
+
+def describe_loads(state: TrainState) -> str:
+    """The use of experts in the last step, for the summary; "" without experts."""
+    layers = state.loads[-1] if state.loads else {}
+    if not layers:
+        return ""
+    busiest = max(load.load.max() / load.load.mean() for load in layers.values())
+    dropped = sum(load.num_dropped for load in layers.values())
+    num_choices = sum(int(load.load.sum()) for load in layers.values())
+    return (f"experts in the last step: the busiest has {busiest:.2f} times the mean; "
+            f"{dropped:,} of {num_choices:,} choices dropped")
 
 
 def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
@@ -105,6 +125,9 @@ def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
     pictures.append(viz.draw_memory_timeline(out / "memory.png", [step],
                                 f"Memory of rank 0: {name}, {world}\n"
                                 f"{describe_strategy(state.config)}{describe_memory(state.config)}"))
+    if layers := expert_loads(state):
+        pictures.append(viz.draw_expert_loads(layers, out / "experts.png", state.first_step,
+                                              title=f"Use of experts: {name}, {world}"))
     if state.pipeline_timeline is not None:
         groups = state.strategy.comm.size // state.pipeline_timeline.num_ranks
         pictures.append(viz.draw_pipeline(out / "pipeline.png", state.pipeline_timeline, (

@@ -13,7 +13,7 @@
     inference       block_pool, cache_layouts, load_curve        who has which block; waste; waiting
                     request_timeline                             when a request waits, gets tokens
     compression     pruning_masks, pareto, soft_targets
-    training        loss, device_limits
+    training        loss, device_limits, expert_loads
     all of them     figure, colors; page, the skeleton of pages
 
 `draw_…` writes a picture and returns its path; `write_…` writes another file; `…_in_terminal`
@@ -31,6 +31,7 @@ _MODULES = {
     "crossovers": ("CostCurves", "draw_crossovers"),
     "device_limits": ("Requirement", "draw_device_limits"),
     "error_feedback": ("draw_error_feedback",),
+    "expert_loads": ("draw_expert_loads",),
     "load_curve": ("draw_load_curve",),
     "loss": ("draw_loss",),
     "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),

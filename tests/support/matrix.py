@@ -13,6 +13,7 @@ from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.strategies import STRATEGIES as BY_NAME
 from tests.support.cases import Case, check
 from tests.support.cells import Matrix, Proven, Refused, no_sync_check, training_check
+from tests.support.matrix_experts import EXPERTS
 from tests.support.matrix_memory import MEMORY
 from tests.support.matrix_offload import OFFLOAD
 from tests.support.matrix_precision import PRECISION
@@ -131,7 +132,7 @@ def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
 MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells())),
             Matrix("Pipelines", SCHEDULES, PIPELINE_FEATURES, dict(pipeline_cells())),
             Matrix("Two axes of a mesh", MESH_ROWS, MESH_FEATURES, dict(mesh_cells())),
-            *MEMORY, *OFFLOAD, *PRECISION, *QUANTIZED]
+            *EXPERTS, *MEMORY, *OFFLOAD, *PRECISION, *QUANTIZED]
 
 
 def page() -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from ...autograd import Function, Tensor
 from ...backend import Array, asarray_like
 from ...nn import Linear, Module, Parameter
+from ...nn.moe import refuse_experts
 
 
 class ApplyMask(Function):
@@ -43,8 +44,10 @@ class ApplyMask(Function):
 def prunable_weights(model: Module) -> dict[str, Parameter]:
     """The weights of the linear layers, by full name.
 
-    They hold most of the numbers.  Embeddings, biases and layer norms are not pruned.
+    They hold most of the numbers.  Embeddings, biases and layer norms are not pruned.  Raises
+    ValueError for a model with experts.
     """
+    refuse_experts(model, "pruned")
     linear = {id(module._parameters["weight"]) for _, module in model.named_modules()
               if isinstance(module, Linear)}
     return {name: p for name, p in model.named_parameters() if id(p) in linear}

@@ -29,6 +29,7 @@ from ...autograd import Tensor
 from ...backend import to_host
 from ...nn import GPT, MLP, Activation, Linear, Module
 from ...nn.gpt import GatedFeedForward
+from ...nn.moe import refuse_experts
 from .distributed_topk import sortable_keys
 from .prune import check_amount
 
@@ -82,6 +83,7 @@ def _(model: MLP) -> list[Units]:
 
 @units_of.register
 def _(model: GPT) -> list[Units]:
+    refuse_experts(model, "pruned")
     found = []
     for i, block in enumerate(model.h):
         found.append(heads(f"h.{i}.attn", block.attn.num_heads, block.attn.num_kv_heads,

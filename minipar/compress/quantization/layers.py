@@ -17,6 +17,7 @@ from ...autograd import Function, Tensor
 from ...autograd.ops.elementwise import as_rows
 from ...backend import Array
 from ...nn import Embedding, Linear, Module
+from ...nn.moe import refuse_experts
 from .affine import Grid, IntGrid
 from .granularity import CHANNEL, Granularity
 from .int_matmul import affine_matmul
@@ -124,8 +125,10 @@ def use_integer_inputs(layer: QuantizedLinear, scale: Array, zero: Array) -> Non
 def quantizable_layers(model: Module) -> list[tuple[str, Linear | Embedding]]:
     """The linear layers and embeddings of a model, with their full names.
 
-    Raises ValueError if there are none, if one is quantized already, or is sharded over ranks.
+    Raises ValueError if there are none, if one is quantized already, or is sharded over ranks, and
+    for a model with experts.
     """
+    refuse_experts(model, "quantized")
     layers = [(name, m) for name, m in model.named_modules() if isinstance(m, Linear | Embedding)]
     if not layers:
         raise ValueError(f"a {type(model).__name__} has no linear layers or embeddings to quantize")

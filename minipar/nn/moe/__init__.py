@@ -10,7 +10,7 @@ Shazeer et al. 2017.
 """
 
 from .config import MoEConfig
-from .layer import Experts, MoE
+from .layer import Experts, MoE, refuse_experts
 from .router import Router
 
-__all__ = ["Experts", "MoE", "MoEConfig", "Router"]
+__all__ = ["Experts", "MoE", "MoEConfig", "Router", "refuse_experts"]

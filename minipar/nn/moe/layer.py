@@ -69,6 +69,14 @@ class Experts(Module):
         return self.c_proj(wide, counts)
 
 
+def refuse_experts(model: Module, what: str) -> None:
+    """Raise ValueError for a model with experts: it cannot be `what`, "pruned" say."""
+    for name, module in model.named_modules():
+        if isinstance(module, Experts):
+            raise ValueError(f"{name} are experts, which cannot be {what}: give a model without "
+                             "experts")
+
+
 class MoE(Module):
     """x (b, t, d) or (n, d) → the same shape: each token through its experts.
 

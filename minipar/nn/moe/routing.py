@@ -50,7 +50,8 @@ def choose_experts(scores: np.ndarray, top_k: int, num_groups: int = 1,
         of_groups = of_groups.copy()
         np.put_along_axis(of_groups, worst[:, :, None], -np.inf, axis=1)
         scores = of_groups.reshape(n, num_experts)
-    return np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
+    # a copy: a view would keep the order of all experts alive until backward
+    return np.argsort(-scores, axis=1, kind="stable")[:, :top_k].copy()
 
 
 def capacity(num_tokens: int, num_experts: int, top_k: int, factor: float) -> int:

@@ -26,12 +26,13 @@ from ..conjugate import conjugate
 Table = tuple[tuple[int, ...], ...]         # table[i][j] rows travel from rank i to rank j
 
 
+# Pairwise: each row travels once.  "auto" may forward small messages over several ranks.
 def _send(comm: Communicator, rows: Array, table: Table) -> Array:
-    return all_to_all(comm, rows, counts=table)
+    return all_to_all(comm, rows, algorithm="pairwise", counts=table)
 
 
 def _send_back(comm: Communicator, rows: Array, table: Table) -> Array:
-    return all_to_all(comm, rows, counts=tuple(zip(*table)))
+    return all_to_all(comm, rows, algorithm="pairwise", counts=tuple(zip(*table)))
 
 
 SendRows, ReturnRows = conjugate(_send, _send_back, "SendRows", "ReturnRows")

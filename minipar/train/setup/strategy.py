@@ -1,5 +1,7 @@
 """The strategy and the mesh of a run: `minipar train --strategy zero1 --mesh pp=2,dp=2,tp=2`."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from ...comm import Communicator
@@ -21,7 +23,7 @@ def parse_mesh(text: str) -> dict[str, int]:
         axis, _, size = part.partition("=")
         if not size.isdecimal() or int(size) < 1:
             raise UsageError(f"--mesh {text}: expected axis=size, for example dp=4, not {part!r}")
-        if axis not in AXES:
+        if axis not in (*AXES, "ep"):
             raise UsageError(f"--mesh {text}: no axis {axis!r}, only {MESH_AXES}: for example "
                              "--mesh pp=2,dp=4")
         if axis in sizes:
@@ -35,9 +37,16 @@ def mesh_sizes(config: TrainConfig) -> dict[str, int]:
     return parse_mesh(config.parallel.mesh) if config.parallel.mesh else {}
 
 
+def num_mesh_ranks(text: str) -> int:
+    """The number of ranks of a mesh, in which ep takes ranks of dp.  Raises UsageError."""
+    sizes = parse_mesh(text)
+    ep = sizes.pop("ep", 1)
+    return math.prod({"dp": ep, **sizes}.values())
+
+
 def is_hybrid(config: TrainConfig) -> bool:
     """True if the mesh cuts the model as well as the batch."""
-    return bool({"pp", "tp"} & mesh_sizes(config).keys())
+    return bool({"pp", "tp", "ep"} & mesh_sizes(config).keys())
 
 
 def check_mesh(config: TrainConfig) -> None:
@@ -57,6 +66,7 @@ def check_mesh(config: TrainConfig) -> None:
         raise UsageError(f"--sequence-parallel splits --context {config.model.context} over "
                          f"{sizes['tp']} ranks, which does not divide: choose a multiple of "
                          f"{sizes['tp']}")
+    check_experts(config, sizes)
     if not is_hybrid(config):
         return
     parallel = config.parallel
@@ -78,6 +88,28 @@ def check_mesh(config: TrainConfig) -> None:
             make_schedule(config.parallel.schedule or "1f1b", 1, 1, config.parallel.virtual_stages)
         except ValueError as error:
             raise UsageError(str(error)) from error
+
+
+def check_experts(config: TrainConfig, sizes: Mapping[str, int]) -> None:
+    """Refuse experts, or ranks for them, that do not go with the rest.  Raises UsageError."""
+    ep, num_experts = sizes.get("ep", 1), config.experts.num_experts
+    if num_experts and config.data.source == "digits":
+        raise UsageError("--experts are MLPs in the blocks of a GPT, but --data digits trains an "
+                         "MLP without blocks: leave --experts out")
+    if num_experts and config.parallel.strategy == "dp":
+        raise UsageError("--experts needs each sample's share of the loss, which --strategy dp "
+                         "does not give to its replicas: choose ddp")
+    if "ep" not in sizes:
+        return
+    if not num_experts:
+        raise UsageError("--mesh ep cuts the experts of a model over ranks: add --experts 8, or "
+                         "leave ep out")
+    if ep > num_experts:
+        raise UsageError(f"--mesh ep={ep} is for at least {ep} experts, not --experts "
+                         f"{num_experts}: choose a smaller ep, or more experts")
+    if sizes.get("dp", ep) % ep:
+        raise UsageError(f"--mesh {config.parallel.mesh}: ep takes neighbours of dp, so it must "
+                         f"divide {sizes['dp']}: choose a divisor")
 
 
 def num_microbatches(config: TrainConfig) -> int:

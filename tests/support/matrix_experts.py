@@ -1,0 +1,68 @@
+"""The composition matrix, experts: on every mesh, with what goes beside them."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from minipar.parallel.strategies import make_strategy
+from tests.support.cells import Matrix, Proven, Refused
+from tests.support.expert_runs import check, on
+
+ROWS = {
+    "ddp": "every rank has all experts", "zero1": "", "zero2": "", "zero3": "", "fsdp": "",
+    "dp": "the classic DataParallel",
+    "ep 4": "the experts cut over all four ranks of dp",
+    "dp 4, ep 2": "cut over two neighbours; each expert is on two ranks",
+    "pp 2 × ep 2": "a 1F1B pipeline whose stages share their experts",
+    "tp 2 × ep 2": "attention and each expert also tensor-parallel",
+}
+MESHES = {"ep 4": {"ep": 4}, "dp 4, ep 2": {"dp": 4, "ep": 2}, "pp 2 × ep 2": {"pp": 2, "ep": 2},
+          "tp 2 × ep 2": {"tp": 2, "ep": 2}}
+NO_SHARES = "set balance_loss=0 and z_loss=0, or choose a strategy that gives them"
+COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "accumulation": ("three microbatches are the one big batch", {"parts": 3}),
+    "dropped": ("a capacity, with one target in the whole batch",
+                {"model": "dropped", "mask": "one target"}),
+    "dropout": ("the masks of one process", {"model": "dropout"}),
+    "biases": ("balanced by biases; shared experts; AdamW",
+               {"model": "deepseek", "optimizer": "adamw"}),
+    "balance over ranks": ("the balance loss of a microbatch over all ranks", {"model": "batch"}),
+    "llama": ("SwiGLU, RMS norm, grouped queries, no biases", {"model": "llama"}),
+    "remat": ("every block is recomputed", {"model": "deepseek", "remat": "full"}),
+    "nested remat": ("segments inside segments are", {"model": "batch", "remat": "nested"}),
+}
+ON_MESHES = {
+    "ZeRO-1": ("optimizer states sharded over the ranks with the same parameters",
+               {"model": "deepseek", "optimizer": "adamw", "parts": 3}, {"name": "zero1"}),
+    "FSDP": ("parameters and gradients too",
+             {"model": "deepseek", "optimizer": "adamw", "parts": 3}, {"name": "fsdp"}),
+    "FSDP, remat": ("and every block recomputed", {"model": "dropped", "remat": "full"},
+                    {"name": "fsdp"}),
+    "sequence parallelism": ("tokens split over tp between the layers", {"model": "deepseek"},
+                             {"sequence_parallel": True}),
+}
+
+
+def cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
+    """Every strategy and mesh with every feature."""
+    for row in ROWS:
+        make = on(MESHES[row]) if row in MESHES else partial(by_name, row)
+        for column, (_, options) in COLUMNS.items():
+            run = partial(check, make=make, **options)
+            yield (row, column), Refused(run, NO_SHARES) if row == "dp" else Proven(run)
+        for column, (_, options, of_strategy) in ON_MESHES.items():
+            if row in MESHES:
+                run = partial(check, make=on(MESHES[row], **of_strategy), **options)
+                refused = column.startswith("sequence") and "tp" not in row
+                yield (row, column), Refused(
+                    run, "splits tokens over the ranks of tp, and here tp has only one") \
+                    if refused else Proven(run)
+
+
+def by_name(name: str, model: Any, comm: Any) -> Any:
+    """A strategy without a mesh."""
+    return make_strategy(name, model, comm)
+
+
+EXPERTS = [Matrix("Experts", ROWS, {name: about[0] for name, about in
+                                    (COLUMNS | ON_MESHES).items()}, dict(cells()))]

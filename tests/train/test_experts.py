@@ -1,0 +1,126 @@
+"""Training with experts: flags, meshes, checkpoints, loads, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from minipar import checkpoint as files
+from minipar.commands.main import main
+from minipar.inference import generate
+from minipar.launcher import UsageError
+from minipar.nn import GPT
+from minipar.train import train
+from minipar.train.model_checkpoints import open_model, save_model
+from minipar.viz import draw_expert_loads
+from tests.train.test_train import losses, parse
+
+RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dtype", "float64", "--layers",
+       "2", "--width", "16", "--heads", "2", "--context", "8", "--batch", "8", "--experts", "4",
+       "--expert-width", "8", "--z-loss", "0.001"]
+DEEPSEEK = ["--router", "sigmoid", "--bias-rate", "0.01", "--expert-groups", "2", "--gate-scale",
+            "2.5", "--shared-experts", "1", "--balance-loss", "0"]
+
+
+@pytest.mark.parametrize("words", [
+    ["--mesh", "ep=4"], ["--mesh", "dp=4,ep=2", "--strategy", "fsdp"],
+    ["--mesh", "pp=2,ep=2", "--strategy", "zero1"], ["--mesh", "tp=2,ep=2"],
+    ["--strategy", "zero2", "--ranks", "4"]])
+def test_every_mesh_is_one_rank(words):
+    for more in (DEEPSEEK, ["--capacity-factor", "0.8", "--dropout", "0.1"]):
+        alone = train(parse(*RUN, *more)).losses
+        np.testing.assert_allclose(train(parse(*RUN, *more, *words)).losses, alone, rtol=1e-10)
+
+
+@pytest.mark.parametrize("then", [["--mesh", "dp=4,ep=2", "--strategy", "fsdp"],
+                                  ["--mesh", "pp=2,ep=2"], ["--ranks", "1"]])
+def test_another_ep_goes_on(then, tmp_path):
+    whole = losses(1, parse(*RUN, *DEEPSEEK))
+    train(parse(*RUN, *DEEPSEEK, "--mesh", "ep=4", "--strategy", "zero1", "--save-every", "2",
+                "--out", str(tmp_path)))
+    half = tmp_path / "checkpoint.previous.npz"
+    assert files.load(half).description["step"] == 2
+    found = train(parse(*RUN, *DEEPSEEK, *then, "--resume", str(half))).losses
+    np.testing.assert_allclose(found, whole, rtol=1e-10)
+
+
+def test_precision_memory_and_verify_go_with_experts(capsys):
+    for words in (["--precision", "bf16"], ["--precision", "fp16"], ["--remat", "full"],
+                  ["--remat", "optimal:1MB"], ["--offload", "activations,optimizer"]):
+        plain = [word for word in RUN if word not in ("--dtype", "float64")]
+        main(["train", *plain, "--mesh", "ep=4", *words, "--verify", "2"])
+        assert "the same: after 2 steps in float64, 4 simulated ranks" in capsys.readouterr().out
+
+
+def test_loads_and_drops_are_printed_and_drawn(tmp_path, pictures, monkeypatch, capsys):
+    main(["train", *RUN, "--capacity-factor", "0.6", "--mesh", "ep=4", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "4 experts, 2 for each token" in printed
+    assert "of 256 choices dropped" in printed and " 0 of 256" not in printed
+    assert (tmp_path / "experts.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_model_with_experts_is_saved_read_and_generates(tmp_path):
+    made = train(parse(*RUN, *DEEPSEEK, "--capacity-factor", "0.5", "--no-renormalize"))
+    save_model(tmp_path, made.model, data="synthetic")
+    saved, task, model = open_model(tmp_path)
+    assert saved.description["model"]["experts"]["renormalize"] is False
+    assert task.sizes == made.model.config
+    prompt = np.array([1, 2, 3])
+    tokens = list(generate(model, prompt, 4, temperature=0))
+    ids = prompt.tolist()
+    for token in tokens:                        # without a cache; no choice is dropped
+        assert token == int(model(np.array([ids])).data[0, -1].argmax())
+        ids.append(token)
+
+
+def test_what_knows_no_experts_refuses_them(tmp_path, capsys):
+    train(parse(*RUN, "--out", str(tmp_path)))
+    for words, sentence in ((["quantize", tmp_path, "--out", tmp_path / "q"],
+                             "h.0.mlp.experts are experts, which cannot be quantized"),
+                            (["prune", tmp_path, "--out", tmp_path / "p"],
+                             "h.0.mlp.experts are experts, which cannot be pruned"),
+                            (["convert", tmp_path, tmp_path / "hf"], "no layout has experts")):
+        assert main([str(word) for word in words]) == 2, words
+        assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["--top-k", "5"], "cannot use 5 of 4 experts"),
+    (["--mesh", "ep=8"], "--mesh ep=8 is for at least 8 experts, not --experts 4"),
+    (["--mesh", "dp=4,ep=3"], "so it must divide 4: choose a divisor"),
+    (["--mesh", "ep=2", "--experts", "0"], "add --experts 8, or leave ep out"),
+    (["--data", "digits"], "leave --experts out"), (["--strategy", "dp"], "choose ddp"),
+    (["--mesh", "ep=2", "--strategy", "zero2"], "zero2 does not go with --mesh ep=2"),
+    (["--mesh", "ep=2", "--bucket-mb", "1"], "--bucket-mb cuts gradients"),
+    (["--capacity-factor", "0"], "a capacity factor is > 0"),
+    (["--mesh", "ep=4", "--ranks", "8"], "--mesh ep=4 is for 4 ranks, but there are 8"),
+    (["--ranks", "2", "--capacity-factor", "1", "--capacity-per", "microbatch"],
+     "choose capacity_per='sequence'")])
+def test_mistakes_are_one_line(words, sentence):
+    with pytest.raises((UsageError, ValueError)) as caught:
+        train(parse(*RUN, *words))
+    assert sentence in str(caught.value).splitlines()[0]
+
+
+def test_a_damaged_description_is_refused(tmp_path):
+    model = GPT(open_sizes(tmp_path))
+    saved = files.load(save_model(tmp_path, model.initialize(0), data="synthetic"))
+    saved.description["model"]["experts"]["top_k"] = "two"
+    files.save(tmp_path, saved)
+    with pytest.raises(UsageError, match="model.experts.top_k is 'two', not a whole number"):
+        open_model(tmp_path)
+
+
+def open_sizes(folder):
+    """The sizes of a small model with experts."""
+    save_model(folder, train(parse(*RUN, "--steps", "2")).model, data="synthetic")
+    return open_model(folder)[1].sizes
+
+
+def test_the_picture_needs_steps(tmp_path):
+    with pytest.raises(ValueError, match="nothing to draw"):
+        draw_expert_loads({}, tmp_path / "x.png")
+    with pytest.raises(ValueError, match="nothing to draw"):
+        draw_expert_loads({"h.0": np.zeros((0, 4))}, tmp_path / "x.png")
+    assert json.dumps(str(draw_expert_loads({"h.0": np.ones((3, 4))}, tmp_path / "x.png")))
