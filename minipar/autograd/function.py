@@ -92,7 +92,7 @@ class Function:
         only the arrays that it uses.
 
     `expects` says in words which shapes are accepted.  If `metered`, a meter counts each call, and
-    an `operation_hook` sees its result; it is False for views and messages, which make no new
+    an `operation_hook` sees its result.  It is False for views and messages, which make no new
     numbers, and for an operation that waits for other ranks.  `flops_per_element` are the FLOPs of
     forward and of the gradient of each input (one number, if they are alike), for each element of
     the output, or of the first input where that has more.

@@ -12,8 +12,8 @@ There is no second state machine and no thread.  A program that wants overlap ca
 advances its Works as well, so ranks may wait for several Works in any order.
 
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
-the same order.  The n-th Work of a communicator has messages of its own (a group number of its own
-on a simulated cluster, a range of tags under MPI), which never meet those of another Work or of the
+the same order.  The n-th Work of a communicator has its own group number on a simulated cluster,
+and its own range of tags under MPI.  So its messages never meet those of another Work or of the
 program.  Making a Work needs no message; its first sends may leave at once; `start_work` never
 blocks.
 """

@@ -2,8 +2,8 @@
 
     mpirun -n 4 python -m minipar calibrate
 
-It fits the links, times every algorithm of every operation that has several, prints both beside
-the model, and keeps the result for the runs to come (comm/cost/calibration.py).
+It fits the links, and times every algorithm of every operation that has several.  It prints both
+beside the model, and keeps the result for later runs (comm/cost/calibration.py).
 """
 
 import argparse

@@ -72,7 +72,7 @@ def patch_function(tree: ast.Module, function: str, block: str) -> None:
 
 
 def locate(text: str, function: str) -> Rows | None:
-    """Where `function` is; None if it is missing, or if its body shares a line with its header.
+    """The place of `function`; None if it is missing, or if its body shares a line with its header.
 
     Raises SyntaxError.
     """

@@ -155,7 +155,7 @@ class Workspace:
         return self.block(exercise) if self.is_started(exercise) else self._record(exercise)[0]
 
     def place(self, exercise: Exercise) -> str:
-        """Where the function begins, as file:line; the file alone if it is not valid Python."""
+        """The place of the function as file:line; the file alone if it is not valid Python."""
         try:
             return f"{exercise.file}:{self.lines(exercise)[0]}"
         except ExerciseError:

@@ -4,9 +4,9 @@
         │── queue, prefill ──│── gap ──│── gap ──│ …            │
         │ time to first token│         between tokens           │
 
-    waste              slots of blocks in use that hold no token
+    waste              share of the slots of blocks in use that hold no token
     prefix hit rate    tokens found in the cache / tokens looked up
-    computed again     tokens whose keys and values were computed before, and lost by preemption
+    computed again     tokens whose keys and values were lost by preemption
 """
 
 from collections import defaultdict

@@ -1,9 +1,9 @@
-"""The part of the engine that has arrays: one step of the model, and the tokens drawn from it.
+"""The runner carries out a step with arrays: it moves blocks, runs the model and draws tokens.
 
     StepWork: moved blocks, rows of tokens, draws ─▶ runner.run ─▶ a token for each draw
 
-An engine talks to a runner by numbers and lists only, so the same engine drives a model in this
-process or one that is spread over ranks (`parallel/`).
+An engine gives a runner numbers and lists only.  So the same engine drives a model in this process,
+and one that is spread over ranks (`parallel/`).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A load on an engine in virtual time: requests that arrive by chance, on a simulated device.
+"""A simulated load: requests arrive at random times, and an engine serves them in virtual time.
 
     arrivals   │  ││    │ │      Poisson, `rate` a second, by a seed; lengths by the same seed
     steps       ▇▇▇▇▇ ▇▇▇▇▇▇     a step takes max(FLOPs / flops_per_second, bytes / bandwidth) of

@@ -1,14 +1,15 @@
 """Models that others trained, and minipar's models for others: Hugging Face's files.
 
-    safetensors.py          arrays in a file: what it claims is checked, then it is mapped
-    safetensors_writer.py   … written: one file, or several with an index
-    config.py               config.json: what the model here does not do is refused
-    layout.py               a parameter here, and the arrays of a file that it is made of
+    safetensors.py          read arrays from a file: check its header, then map it
+    safetensors_writer.py   write arrays: one file, or several with an index
+    config.py               read config.json; refuse what minipar cannot do
+    layout.py               a parameter of minipar, and the arrays of a file that make it up
     gpt2.py, llama.py       the two layouts: sizes, and the table of all parameters
     tokenizer.py            the tokenizer's files
     folder.py               a folder of either layout as a GPT, and a GPT as such a folder
 
-`minipar convert` uses these.  A layout is one table, which is read in both directions.
+A layout is one table; loading reads it in one direction, saving in the other.  `minipar convert`
+uses these files.
 """
 
 from .folder import load_pretrained, open_pretrained, save_pretrained

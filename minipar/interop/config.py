@@ -1,4 +1,4 @@
-"""config.json of a model: values of the right kind, and one line for what is not done here."""
+"""Read config.json: values of the right type, and a refusal in one line of what is unsupported."""
 
 from pathlib import Path
 from typing import Any, NoReturn

@@ -1,9 +1,9 @@
-"""A folder of Hugging Face's as the sizes and parameters of a GPT, and a GPT as such a folder.
+"""Read a GPT from a folder of Hugging Face's files, and write a GPT as such a folder.
 
     config.json  ─▶ layout ─▶ GPTConfig, table of weights
     *.safetensors ───────────▶ names and shapes compared with the table ─▶ parameters
 
-Nothing is drawn or copied before everything fits.
+All names and shapes are compared before any parameter is made.
 """
 
 import json

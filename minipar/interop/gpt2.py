@@ -3,8 +3,8 @@
     transformer.h.0.attn.c_attn.weight   (in, out), as their Conv1D has it: nothing is transposed
     lm_head.weight                       only if the head has weights of its own, (V, d)
 
-The oldest files have no prefix, and store attention's mask as h.0.attn.bias, which no name of a
-weight but that whole one is.
+The oldest files lack the prefix `transformer.`, and store attention's mask as h.0.attn.bias.  The
+mask is no weight: `full_name` leaves it out, and keeps h.0.attn.c_attn.bias.
 """
 
 import re

@@ -4,7 +4,7 @@
 
     file (out, in)   q │ k │ v    each transposed, then side by side    ─▶  c_attn (in, out)
 
-The same table is read from left to right and from right to left.
+Loading reads the table from left to right, saving from right to left.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ Arrays = Mapping[str, np.ndarray]
 class Weight(NamedTuple):
     """A parameter, and the arrays in the file that it is made of, by name with their shapes.
 
-    Several are laid side by side along the last axis of the parameter.
+    Several arrays lie side by side along the last axis of the parameter.
     """
 
     name: str

@@ -10,8 +10,8 @@
     h.0.mlp.c_proj               down_proj
     lm_head                      lm_head, unless tied
 
-Rotary positions turn pairs (j, j + n/2) in both.  Meta's own files turn (2j, 2j + 1), and have the
-rows of q and k in another order and other names, which are refused.
+Rotary positions turn pairs (j, j + n/2) in both.  Meta's own files turn pairs (2j, 2j + 1): rows of
+q and k have another order, and all arrays have other names.  Such files are refused.
 """
 
 import re

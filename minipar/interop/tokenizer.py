@@ -1,10 +1,10 @@
-"""The tokenizer's files of a folder: GPT-2's two, or tokenizer.json if it says the same.
+"""The tokenizer of a folder: GPT-2's two files, or a tokenizer.json that describes the same.
 
     vocab.json, merges.txt, added_tokens.json       all that GPT-2's tokenizer needs
-    tokenizer.json                                  the same in one file, and of any other tokenizer
+    tokenizer.json                                  one file for this or any other tokenizer
     tokenizer_config.json                           written for transformers: which class reads it
 
-A model without one that is known here reads and writes tokens as numbers.
+Without a tokenizer that minipar knows, a model reads and writes tokens as numbers.
 """
 
 import json

@@ -62,9 +62,9 @@ class Parameter(Tensor):
     """A leaf of a model: a Tensor that always takes a gradient and knows its initial values.
 
     It may be a part of a global parameter of `global_shape`: the `box`, a (start, stop) pair for
-    each axis, cut out after `order`, if any, has reordered the last axis: e.g. the q, k, v
-    columns of one rank's heads side by side.  `replicated` names the mesh axes along which every
-    rank holds the same values.
+    each axis.  The box is cut out after `order`, if any, has reordered the last axis, e.g. to lay
+    the q, k, v columns of one rank's heads side by side.  `replicated` names the mesh
+    axes along which every rank holds the same values.
     """
 
     __slots__ = ("initializer", "global_shape", "box", "order", "replicated")

@@ -88,7 +88,7 @@ class Codes:
         return 2.0 ** (self.e_min - self.mantissa_bits)
 
     def holds(self, size: Array) -> bool:
-        """Whether no number is NaN, infinite or too large; False where looking would cost more."""
+        """True if no number is NaN, infinite or too large; False where looking would cost more."""
         return is_host(size) and bool(size.max(initial=0) < self.max)
 
     @cached_property

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 class Microbatch(NamedTuple):
     """A rank's rows in one forward: the arguments of `model.loss`, and the samples' global numbers.
 
-    Its arrays are on the rank's device.  A `data.Batch` has the same fields on the host, and can be
-    cut; what its `split` returns may be given to a strategy that computes on the host.  The
-    numbers of the samples determine the dropout masks.
+    Its arrays are on the rank's device.  A `data.Batch` has the same fields, on the host; its
+    `split` cuts it into microbatches, for strategies that compute on the host.  The numbers of the
+    samples determine the dropout masks.
     """
 
     inputs: Array

@@ -5,7 +5,8 @@
     GET  /metrics           the engine's figures
     GET  /health            {"status": "ok"}
 
-A client that leaves frees its blocks.  At shutdown running requests are answered to their end.
+When a client leaves, its requests are cancelled and their blocks are free.  At shutdown the server
+answers the running requests to their end.
 """
 
 import asyncio
@@ -68,7 +69,7 @@ class Server:
         await self.service.drain()
 
     async def health(self, request: Request) -> Response:
-        """True if the server lives."""
+        """Answer that the server lives."""
         return JSONResponse({"status": "ok"})
 
     async def models(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""OpenAI's completions: what a client may ask for, and the form of the answers.
+"""OpenAI's completions: check what a client asks for, and write the answers in their form.
 
     POST /v1/completions   {"model": "gpt", "prompt": "def ", "max_tokens": 20, "stream": true}
 

@@ -1,4 +1,4 @@
-"""Tokens as text, while they come.
+"""Turn tokens into text while they come.
 
     tokens   72 105 195 │ 169 33         195 begins a character that 169 ends: nothing is shown of
     shown    "Hi"       │ "é!"           it before

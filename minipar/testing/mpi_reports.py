@@ -118,7 +118,7 @@ class MpiReports:
         self.job = None
 
     def _what_is_missing(self) -> str:
-        """Why there are no real ranks here, and how to get them; empty if there are."""
+        """The reason why there are no real ranks here, and how to get them; empty if there are."""
         get_it = "get it with `make setup`, or pip install '.[mpi]'"
         if importlib.util.find_spec("mpi4py") is None:
             return f"mpi4py is not installed; {get_it}"

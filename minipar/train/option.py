@@ -1,4 +1,4 @@
-"""How a field of the configuration describes itself: for flags, files and checkpoints.
+"""The description that a field of the configuration carries, for flags, files, checkpoints.
 
     lr: float = option(3e-4, "learning rate", least=0)      in `config.py`
         OptionField("optimizer", "lr", float, …).flag       "--lr"

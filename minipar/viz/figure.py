@@ -1,4 +1,4 @@
-"""What all pictures share: one style of figures, one legend, one way to save."""
+"""The common parts of all pictures: one style of figures, one legend, one way to save."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
 """DDP and FSDP beside PyTorch's on two gloo processes: losses, parameters, and every collective.
 
-Number and sizes of a step's collectives are compared with what minipar's trace says was sent: on
+Number and sizes of a step's collectives are compared with what minipar's trace says was sent.  On
 two ranks a ring all-reduce of n elements sends n / 2 twice from each rank, an all-gather or a
 reduce-scatter once.
 """

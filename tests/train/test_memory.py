@@ -26,7 +26,7 @@ def train(*words, launcher=()):
 
 
 def losses(lines):
-    """What was learned: every loss printed."""
+    """Every loss that was printed."""
     return re.findall(r"loss (\d+\.\d+)", "\n".join(lines))
 
 

@@ -1,4 +1,4 @@
-"""What drawing returns: a path that a notebook shows as a picture."""
+"""Drawing returns a path that a notebook shows as a picture, and takes a path first."""
 
 import inspect
 import os

@@ -15,7 +15,7 @@ EVERY = [(operation, algorithm) for operation in OPERATIONS
 
 
 def expected(operation, rank, p, n, root):
-    """What a rank gets, from what the operation means."""
+    """The result of a rank, from what the operation means."""
     everyone, ends_here = range(p), rank == root
     own = np.array_split(range(n), p)
     owner = {int(chunk): r for r in range(p) for chunk in own[r]}

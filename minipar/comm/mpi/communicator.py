@@ -1,8 +1,8 @@
 """A Communicator over real MPI processes, through mpi4py.
 
-Messages are plain bytes, so every dtype travels; an array that is not contiguous, or lives on a
-GPU, is staged through a host buffer; sizes are compared, dtypes are not (the simulated cluster
-compares both).  Every wait for a message is announced (`process.py`), and watched
+Messages are plain bytes, so every dtype travels.  An array that is not contiguous, or lives on a
+GPU, is staged through a host buffer.  Sizes are compared, dtypes are not.  (The simulated cluster
+compares both.)  Every wait for a message is announced (`process.py`), and watched
 (`watchdog.py`): none is endless.
 """
 

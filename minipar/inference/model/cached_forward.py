@@ -6,7 +6,7 @@
                                               the cache: write k and v, attend from q
 
 Prefill computes many tokens of a prompt, decoding one; both are rows of the same step.  The blocks
-are those of `nn/gpt.py`, with attention over the cache in place of attention over the batch:
+are those of `nn/gpt.py`, with attention over the cache in place of attention over the batch.
 test_logits_are_those_of_a_whole_forward (tests/inference/test_cached_forward.py) holds them equal.
 """
 

@@ -1,4 +1,4 @@
-"""Fewer bits for weights and cache: what they save, and what they change.
+"""Measure what fewer bits for weights and cache save, and how much the logits change.
 
     weights     read as a whole for every step: at batch 1, time and energy
     cache       grows with every token of every request: how many run at once

@@ -1,4 +1,4 @@
-"""One model on several ranks: every rank runs the same engine, and has a part of model and cache.
+"""Inference on several ranks: parts of one model, or replicas of it.
 
     tensor.py     heads and vocabulary over the ranks
     pipeline.py   layers over the ranks, as many microbatches as stages

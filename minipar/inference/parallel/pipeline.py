@@ -1,11 +1,11 @@
-"""Pipeline-parallel inference: each rank has some layers, and as many groups of requests as ranks.
+"""Pipeline-parallel inference: each rank has some layers; p groups of requests keep p ranks busy.
 
     stage 0   a b a b a b              a, b: a step of group a or b
     stage 1     a b a b a b            a's next step begins when stage 1 has drawn a's tokens
 
-A step of one group needs the tokens of its step before, so a single group would leave all stages
-but one idle.  With p groups every stage has work.  Each group is an engine of its own, with its own
-blocks; all ranks run all engines from equal requests, so that no schedule is sent.  A step sends
+A step of a group needs the tokens of the group's last step, so with a single group all stages but
+one would idle.  With p groups every stage has work.  Each group has its own engine and blocks.  All
+ranks run all engines on equal requests, so no rank sends its schedule.  A step sends
 
     T·d numbers from each stage to the next           the activations of T tokens
     n numbers from the last stage to each other one   the n tokens that were drawn

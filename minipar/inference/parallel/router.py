@@ -1,11 +1,11 @@
-"""Replicas behind a router: each request runs on one of the ranks of `dp`, which has a whole model.
+"""Replicas behind a router: every rank of `dp` has a whole model, each request runs on one of them.
 
     submit ─▶ router ─┬─▶ replica 0: engine, cache      the least loaded one: fewest tokens that are
                       ├─▶ replica 1: engine, cache      still to be computed, by prompt and
                       └─▶ replica 2: engine, cache      max_tokens
 
-All ranks see all requests and route alike.  After each step they tell each other their new tokens,
-four numbers for each; so every rank can stream every answer, and knows every load.
+All ranks see all requests and route alike.  After each step the ranks gather all new tokens, four
+numbers for each.  So every rank can stream every answer, and knows every load.
 """
 
 from typing import Any

@@ -4,8 +4,8 @@
                                                                  Σ, 2 a layer ─┤
     rank 1   engine ─▶ Step ─▶ heads 2 3, their keys and values ─┘             └─▶ token
 
-All ranks run the same engine from equal requests, so they decide alike and send no schedule: the
-block tables are the same numbers on all ranks.  A step of T tokens and n drawn rows sends
+All ranks run the same engine on equal requests.  So they decide alike, send no schedule, and have
+equal block tables.  A step of T tokens and n drawn rows sends
 
     2 all-reduces of T·d numbers for each layer, one more for the embedding     (training's f and g)
     a few numbers for each drawn row                                   (sampling/vocabulary.py)

@@ -11,8 +11,8 @@
 
 Each rank's c best tokens are its candidates.  Every token that is likelier than the best c-th
 candidate is known to all ranks.  If all kept tokens are such, the ranks draw alike; else c doubles.
-c is 1 for temperature 0, k for top-k, and 64 at first for top-p: a flat distribution with a large
-top-p is the one case in which nearly all tokens travel.  min-p needs m alone.
+The first c is 1 for temperature 0, k for top-k, and 64 for top-p.  Nearly all tokens travel in one
+case only: a flat distribution with a large top-p.  min-p needs m alone.
 
 Sums over ranks are rounded otherwise than those of one process, by about 1e-16: a token differs
 only if the number that decides lies so close to the border of two.
@@ -214,8 +214,8 @@ def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size:
 def sampling_bytes(num_ranks: int, num_summed: int, num_candidates: int, num_wide: int) -> int:
     """Bytes that all ranks together send to draw a step's tokens, by rings of float64 numbers.
 
-    `num_summed` is the number of rows that `needs_sums`, `num_candidates` the sum of all rows'
-    candidates, of all attempts, `num_wide` the number of rows that keep every token.
+    `num_summed` is the number of rows that `needs_sums`, `num_wide` that of rows that keep every
+    token.  `num_candidates` is the sum of all rows' candidates, of all attempts.
     """
     p = num_ranks
     all_reduced = 2 * (p - 1) * (num_summed + num_wide)

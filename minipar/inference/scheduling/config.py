@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Policy(StrEnum):
-    """Which requests may share a step.  The scheduler asks for it in `schedule`."""
+    """The rule by which requests share a step.  `Scheduler.schedule` and `_admit` ask for it."""
 
     TOKEN_BUDGET = "token_budget"       # prompts in chunks beside decoding
     PROMPTS_FIRST = "prompts_first"     # a step holds prompts or single tokens, never both
@@ -13,7 +13,7 @@ class Policy(StrEnum):
 
 
 class Preemption(StrEnum):
-    """Where the keys and values of a preempted request go."""
+    """The fate of a preempted request's keys and values."""
 
     RECOMPUTE = "recompute"             # they are lost, and computed again
     SWAP = "swap"                       # to the host, and back

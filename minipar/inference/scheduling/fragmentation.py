@@ -1,4 +1,4 @@
-"""The part of a cache that holds tokens: one stretch of slots for each request, or blocks.
+"""Fragmentation: the part of a cache that holds tokens, with a stretch a request, or with blocks.
 
     max     slots for the longest sequence there may be
     pow2    the prompt, and the output rounded up to a power of two

@@ -30,8 +30,8 @@ class StageSlab(Slab):
     """A slab with the parameters of layouts[r], on rank r of `pp`; every rank knows all layouts.
 
     `is_copy`: another rank counts it in norms.  If `tp` is given, each parameter is this rank's box
-    of the global one, and the ranks of `tp` have the other boxes; so for `ep`, whose ranks have
-    other experts.  A norm is summed over `comm`: `pp`, unless the caller sets more axes.
+    of the global one, and the ranks of `tp` have the other boxes.  The same holds for `ep`, whose
+    ranks have other experts.  A norm is summed over `comm`: `pp`, unless the caller sets more axes.
     """
 
     named = state.named_stage_slab

@@ -5,8 +5,8 @@
     rank 1        ▐1F0▌▐  1B0  ▌
 
 A send takes none of its rank's time.  A message travels as on the simulated cluster
-(comm/simulated/): it starts when it is sent and the ports of both ranks are free, keeps the ports
-busy for bytes / bandwidth, and arrives the latency later.
+(comm/simulated/).  It starts when it is sent and the ports of both ranks are free.  It keeps the
+ports busy for bytes / bandwidth, and arrives the latency later.
 
     bubble of the total = idle time / (ranks × makespan)       GPipe, 1F1B: (p - 1) / (m + p - 1)
     bubble of the ideal = idle time / time at work                          (p - 1) / m
