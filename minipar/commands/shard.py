@@ -66,7 +66,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
                     f"{in_bytes(program.gradient_bytes)} in backward")
         if options.png is not None:
             blocks = folded(rows(program))
-            output.text(f"wrote {viz.draw_sharded_program(blocks, mesh, options.png, title)}")
+            output.text(f"wrote {viz.draw_sharded_program(options.png, blocks, mesh, title)}")
     except (ValueError, TypeError, OSError) as error:
         raise UsageError.of(error) from error
 

@@ -126,7 +126,7 @@ def draw_pictures(state: TrainState, world: str, out: Path) -> list[Path]:
                                 f"Memory of rank 0: {name}, {world}\n"
                                 f"{describe_strategy(state.config)}{describe_memory(state.config)}"))
     if layers := expert_loads(state):
-        pictures.append(viz.draw_expert_loads(layers, out / "experts.png", state.first_step,
+        pictures.append(viz.draw_expert_loads(out / "experts.png", layers, state.first_step,
                                               title=f"Use of experts: {name}, {world}"))
     if state.pipeline_timeline is not None:
         groups = state.strategy.comm.size // state.pipeline_timeline.num_ranks

@@ -11,7 +11,7 @@ from .figure import empty_figure, save
 MOST = 2.0              # times the even share: the end of the scale of colours
 
 
-def draw_expert_loads(panels: Mapping[str, np.ndarray], path: str | Path, first_step: int = 0,
+def draw_expert_loads(path: str | Path, panels: Mapping[str, np.ndarray], first_step: int = 0,
                       title: str = "") -> Path:
     """Draw the choices of each expert in each step (steps, E), a panel for each of `panels`.
 

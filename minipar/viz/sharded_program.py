@@ -23,8 +23,8 @@ NAME, WEIGHTS, RESULT = 1.0, 3.6, 5.1       # the left ends of the columns
 MOST_ROWS = 60
 
 
-def draw_sharded_program(blocks: Sequence[tuple[Sequence[Any], Sequence[str]]],
-                         mesh: Mapping[str, int], path: str | Path, title: str = "") -> Path:
+def draw_sharded_program(path: str | Path, blocks: Sequence[tuple[Sequence[Any], Sequence[str]]],
+                         mesh: Mapping[str, int], title: str = "") -> Path:
     """Draw the rows of a local program; return the path written.
 
     `blocks` are (rows, names): rows as `gspmd.describe.rows` makes them, and the names of the

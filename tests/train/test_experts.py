@@ -120,7 +120,7 @@ def open_sizes(folder):
 
 def test_the_picture_needs_steps(tmp_path):
     with pytest.raises(ValueError, match="nothing to draw"):
-        draw_expert_loads({}, tmp_path / "x.png")
+        draw_expert_loads(tmp_path / "x.png", {})
     with pytest.raises(ValueError, match="nothing to draw"):
-        draw_expert_loads({"h.0": np.zeros((0, 4))}, tmp_path / "x.png")
-    assert json.dumps(str(draw_expert_loads({"h.0": np.ones((3, 4))}, tmp_path / "x.png")))
+        draw_expert_loads(tmp_path / "x.png", {"h.0": np.zeros((0, 4))})
+    assert json.dumps(str(draw_expert_loads(tmp_path / "x.png", {"h.0": np.ones((3, 4))})))
