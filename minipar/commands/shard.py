@@ -3,6 +3,8 @@
     minipar shard gpt --mesh dp=2,tp=4 --annotate 'ids=dp' \\
         --annotate 'h.*.attn.c_attn.weight=(None, tp)' --annotate 'h.*.mlp.c_fc.weight=(None, tp)'
 
+    minipar shard gpt --mesh dp=2,tp=4 --width 4096 --heads 32 --search --memory 2e9
+
 No ranks run: the program of a rank is worked out from shapes.
 """
 
@@ -16,6 +18,7 @@ from rich.box import SIMPLE_HEAD
 from .. import viz
 from ..gspmd import P, Plan, plan
 from ..gspmd.describe import Collective, folded, rows
+from ..gspmd.search import Machine, memory_bytes, program_seconds, search
 from ..gspmd.spec import local_shape, show
 from ..launcher import UsageError
 from ..nn import GPT, MLP, Module
@@ -45,6 +48,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", action="store_true", help="list the inputs and parameters, too")
     parser.add_argument("--png", metavar="FILE",
                         help="draw the annotated graph (.png, .svg or .pdf)")
+    search = parser.add_argument_group("search")
+    search.add_argument("--search", action="store_true",
+                        help="find the cheapest sharding, instead of annotations")
+    search.add_argument("--memory", type=float, metavar="BYTES",
+                        help="of a rank, for parameters, AdamW's states and activations (no limit)")
+    search.add_argument("--flops", type=float, default=Machine.flops, metavar="N",
+                        help=f"of a device in a second ({Machine.flops:g})")
+    search.add_argument("--latency", type=float, default=Machine.latency, metavar="SECONDS",
+                        help=f"of a collective ({Machine.latency:g})")
+    search.add_argument("--bandwidth", default="", metavar="AXIS=BYTES,…",
+                        help="bytes a second that a rank sends along an axis "
+                        f"({Machine.default_bandwidth:g})")
     group = parser.add_argument_group("sizes")
     for key in SIZES:
         add_flag(group, OPTIONS[key])
@@ -54,7 +69,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
     """Print the local program, the conflicts and the bytes.  Raises UsageError."""
     try:
         mesh = parse_mesh(options.mesh)
-        planned = make_plan(options, mesh)
+        planned = find_plan(options, mesh) if options.search else make_plan(options, mesh)
         title = f"{options.model} on {options.mesh}"
         if options.inputs:
             output.table(inputs_table(planned), SIMPLE_HEAD)
@@ -63,11 +78,13 @@ def main(options: argparse.Namespace, output: Output) -> None:
             output.table(conflicts_table(planned), SIMPLE_HEAD)
         program = planned.program
         output.text(f"a rank sends {in_bytes(program.num_bytes)} in forward, "
-                    f"{in_bytes(program.gradient_bytes)} in backward")
+                    f"{in_bytes(program.gradient_bytes)} in backward, and keeps "
+                    f"{in_bytes(memory_bytes(program))}; a step takes "
+                    f"{program_seconds(program, machine_of(options)) * 1e3:.4g} ms")
         if options.png is not None:
             blocks = folded(rows(program))
             output.text(f"wrote {viz.draw_sharded_program(options.png, blocks, mesh, title)}")
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         raise UsageError.of(error) from error
 
 
@@ -84,20 +101,45 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 def make_plan(options: argparse.Namespace, mesh: dict[str, int]) -> Plan:
     """The plan of the model's loss.  Raises ValueError, KeyError."""
-    config = TrainConfig().updated(**given(options, SIZES))
-    if options.batch < 1 or options.vocabulary < 2:
-        raise ValueError("--batch must be at least 1, and --vocabulary at least 2")
-    model, inputs = make_model(options, config)
-
-    def loss(model: Module, x: Any, targets: Any) -> Any:
-        return model.loss(x, targets, loss_divisor=float(targets.size))
-
+    model, inputs = make_model(options)
     return plan(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
                 annotations=annotations(options.annotate, options.priority))
 
 
-def make_model(options: argparse.Namespace, config: TrainConfig) -> tuple[Module, dict[str, Any]]:
+def find_plan(options: argparse.Namespace, mesh: dict[str, int]) -> Plan:
+    """The cheapest plan of the model's loss.  Raises ValueError, ImportError."""
+    if options.annotate:
+        raise ValueError("--search finds the sharding by itself: leave --annotate out")
+    model, inputs = make_model(options)
+    return search(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
+                  machine=machine_of(options), memory=options.memory)
+
+
+def machine_of(options: argparse.Namespace) -> Machine:
+    """The speeds that the options name.  Raises ValueError for others than positive ones."""
+    bandwidth = {}
+    for part in filter(None, options.bandwidth.split(",")):
+        axis, _, number = part.partition("=")
+        try:
+            bandwidth[axis.strip()] = float(number)
+        except ValueError:
+            raise ValueError(f"--bandwidth {options.bandwidth!r}: name each axis with its bytes a "
+                             "second, as dp=1e10,tp=1e11") from None
+    if min(options.flops, *bandwidth.values(), 1) <= 0 or options.latency < 0:
+        raise ValueError("--flops and --bandwidth are positive, --latency is not negative")
+    return Machine(options.flops, options.latency, bandwidth)
+
+
+def loss(model: Module, x: Any, targets: Any) -> Any:
+    """The loss of a batch, as a program for one device."""
+    return model.loss(x, targets, loss_divisor=float(targets.size))
+
+
+def make_model(options: argparse.Namespace) -> tuple[Module, dict[str, Any]]:
     """A model without numbers, and arrays of the shapes of its inputs, by name."""
+    config = TrainConfig().updated(**given(options, SIZES))
+    if options.batch < 1 or options.vocabulary < 2:
+        raise ValueError("--batch must be at least 1, and --vocabulary at least 2")
     if options.model == "gpt":
         ids = np.zeros((options.batch, config.model.context), np.int64)
         return GPT(gpt_config(config, options.vocabulary)), {"ids": ids, "targets": ids.copy()}

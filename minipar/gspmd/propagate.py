@@ -41,6 +41,7 @@ class Shardings:
     dims: dict[Value, list[Axes]]
     closed: dict[Value, list[bool]]
     rules: dict[Operation, FactorRule]
+    cuts: dict[Operation, dict[str, Axes]] = field(default_factory=dict)   # chosen beforehand
     origin: dict[tuple[Value, str], str] = field(default_factory=dict)
     conflicts: list[Conflict] = field(default_factory=list)
 
@@ -56,11 +57,7 @@ def propagate(graph: Graph, mesh: Mapping[str, int],
     `mesh` maps axes to sizes.  Raises ValueError for an unknown name and for a spec that does not
     fit its value, TypeError for an operation without a rule.
     """
-    mark_sections(graph)
-    values = [*graph.inputs.values(), *graph.constants, *[op.result for op in graph.operations]]
-    shardings = Shardings(mesh, {v: [()] * len(v.shape) for v in values},
-                          {v: [False] * len(v.shape) for v in values},
-                          {op: rule_of(op) for op in graph.operations})
+    shardings = all_open(graph, mesh)
     waiting = [(spec.priority, value, value.name, spec) for value, spec in
                annotated(graph, annotations)]
     for operation in graph.operations:
@@ -79,6 +76,15 @@ def propagate(graph: Graph, mesh: Mapping[str, int],
         for round_number in range(ROUNDS):
             _to_fixed_point(graph, shardings, round_number)
     return shardings
+
+
+def all_open(graph: Graph, mesh: Mapping[str, int]) -> Shardings:
+    """Values that are cut nowhere yet, and the rules of all operations."""
+    mark_sections(graph)
+    values = [*graph.inputs.values(), *graph.constants, *[op.result for op in graph.operations]]
+    return Shardings(mesh, {v: [()] * len(v.shape) for v in values},
+                     {v: [False] * len(v.shape) for v in values},
+                     {op: rule_of(op) for op in graph.operations})
 
 
 def annotated(graph: Graph, annotations: Mapping[str, PartitionSpec]) -> list[

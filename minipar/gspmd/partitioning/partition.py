@@ -43,7 +43,7 @@ class Partitioner:
             self.compute(operation)
         outputs = [self.home[value] for value in self.graph.outputs]
         return LocalProgram(self.graph, self.shardings, simplified(self.instructions, outputs),
-                            inputs, constants, outputs)
+                            inputs, constants, outputs, self.home)
 
     def enter(self, value: Value) -> Local:
         """The piece of an input that each rank is given."""
@@ -58,7 +58,9 @@ class Partitioner:
             self.home[operation.result] = moved
             return
         rule = self.shardings.rules[operation]
-        cut = CutChoice(operation, self.shardings, self.home).best()
+        cut = self.shardings.cuts.get(operation)
+        if cut is None:
+            cut = CutChoice(operation, self.shardings, self.home).best()
         varies = {axis for axes in cut.values() for axis in axes}
         result = Local(operation.result, result_layout(operation, rule, cut, self.mesh), self.mesh)
         bias = operation.inputs[2] if operation.function.__name__ == "Linear" \

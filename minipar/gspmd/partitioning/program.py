@@ -88,6 +88,7 @@ class LocalProgram:
     inputs: dict[str, Local]
     constants: list[Local]
     outputs: list[Local]
+    homes: dict[Value, Local]           # where each value lies, once it is summed
 
     @property
     def collectives(self) -> list[Instruction]:

@@ -1,0 +1,196 @@
+"""Automatic sharding: an integer linear program chooses a strategy for each operation.
+
+    s_i  one-hot: the strategy of operation i          cost c_i · s_i
+    e_ij one-hot: the pair of strategies on an edge    cost R_ij · e_ij, the resharding between them
+
+    minimize Σ c_i s_i + Σ R_ij e_ij
+    with Σ s_i = 1,  e_ij summed over j's = s_i,  e_ij summed over i's = s_j,  Σ bytes s_i ≤ memory
+
+Zheng et al. 2022 (Alpa, arXiv 2201.12023), section 4.2.  The solver is HiGHS, through SciPy.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...nn import Module
+from ..graph import Graph, Operation, Value, trace
+from ..partitioning.partition import partition
+from ..partitioning.reshard import Layout
+from ..propagate import Shardings, all_open
+from ..shard import Plan, shape_only
+from ..spec import Dims
+from .machine import COPIES, Machine
+from .strategies import Strategy, layouts, local_bytes, move_seconds, strategies
+
+
+class Node(NamedTuple):
+    """An operation or an input, with its alternatives: where its value lies, cost and memory."""
+
+    value: Value
+    homes: list[Dims]
+    seconds: np.ndarray         # (alternatives,)
+    num_bytes: np.ndarray       # (alternatives,)
+    choices: list[Strategy]     # of an operation; none of an input
+
+
+class Edge(NamedTuple):
+    """A value and the operation that uses it: seconds (of its alternatives, of the user's)."""
+
+    source: int
+    user: int
+    seconds: np.ndarray
+
+
+class SearchError(ValueError):
+    """No choice fits the memory, or the solver found none in time."""
+
+
+class Problem:
+    """The nodes and edges of a graph on a mesh."""
+
+    def __init__(self, graph: Graph, shardings: Shardings, machine: Machine):
+        self.graph, self.shardings, self.machine = graph, shardings, machine
+        self.mesh = shardings.mesh
+        self.nodes: list[Node] = []
+        self.edges: list[Edge] = []
+        self.places: dict[Value, int] = {}
+        self._tables: dict[tuple, np.ndarray] = {}
+        for value in (*graph.inputs.values(), *graph.constants):
+            self.add_input(value)
+        for operation in graph.operations:
+            self.add_operation(operation)
+
+    def add_input(self, value: Value) -> None:
+        """An input may lie anywhere; a parameter is kept with its gradient and its states."""
+        homes = list(layouts(value, self.mesh))
+        copies = COPIES if value.is_parameter else 1
+        self.add(Node(value, homes, np.zeros(len(homes)), np.array(
+            [copies * local_bytes(value, home, self.mesh) for home in homes]), []))
+
+    def add_operation(self, operation: Operation) -> None:
+        """An operation, and an edge from each of its operands."""
+        rule = self.shardings.rules[operation]
+        choices = strategies(operation, rule, self.mesh, self.machine)
+        self.add(Node(operation.result, [each.home for each in choices],
+                      np.array([each.seconds for each in choices]),
+                      np.array([each.num_bytes for each in choices]), choices))
+        for index, value in enumerate(operation.inputs):
+            if isinstance(value, Value) and value.shape:
+                self.add_edge(value, operation.result, index)
+
+    def add(self, node: Node) -> None:
+        """Append a node."""
+        self.places[node.value] = len(self.nodes)
+        self.nodes.append(node)
+
+    def add_edge(self, value: Value, result: Value, index: int) -> None:
+        """The seconds from each layout of `value` to what each choice of its user needs."""
+        source, user = self.places[value], self.places[result]
+        homes, choices = self.nodes[source].homes, self.nodes[user].choices
+        wanted = [(each.needs[index], frozenset(each.varies)) for each in choices]
+        key = (value.shape, str(value.dtype), value.sections, value.needs_grad, tuple(homes),
+               tuple(wanted))
+        if key not in self._tables:             # the blocks of a model are alike
+            cost: dict[tuple, float] = {}
+            for home in homes:
+                for need, varies in wanted:
+                    if (home, need, varies) not in cost:
+                        cost[home, need, varies] = move_seconds(
+                            value, Layout(home), need or (), set(varies), self.machine, self.mesh)
+            self._tables[key] = np.array([[cost[home, need, varies] for need, varies in wanted]
+                                          for home in homes])
+        self.edges.append(Edge(source, user, self._tables[key]))
+
+    def solve(self, memory: float | None = None, time_limit: float = 60.0) -> list[int]:
+        """The alternative of each node.  Raises SearchError if none fits `memory` bytes."""
+        optimize, sparse = import_scipy()
+        ends = np.cumsum([0, *[len(node.homes) for node in self.nodes]])
+        edge_ends = ends[-1] + np.cumsum([0, *[edge.seconds.size for edge in self.edges]])
+        rows: list[int] = []
+        columns: list[int] = []
+        values: list[float] = []
+        lows: list[float] = []
+        highs: list[float] = []
+
+        def add_row(entries: Sequence[tuple[np.ndarray, float]], low: float, high: float) -> None:
+            for variables, factor in entries:
+                rows.extend([len(lows)] * len(variables))
+                columns.extend(variables.tolist())
+                values.extend([factor] * len(variables))
+            lows.append(low)
+            highs.append(high)
+
+        of_node = [np.arange(a, b) for a, b in zip(ends, ends[1:])]
+        for variables in of_node:
+            add_row([(variables, 1.0)], 1.0, 1.0)
+        for edge, start in zip(self.edges, edge_ends):
+            pairs = start + np.arange(edge.seconds.size).reshape(edge.seconds.shape)
+            for i, variable in enumerate(of_node[edge.source]):
+                add_row([(pairs[i], 1.0), (np.array([variable]), -1.0)], 0.0, 0.0)
+            for j, variable in enumerate(of_node[edge.user]):
+                add_row([(pairs[:, j], 1.0), (np.array([variable]), -1.0)], 0.0, 0.0)
+        cost = np.concatenate([node.seconds for node in self.nodes]
+                              + [edge.seconds.ravel() for edge in self.edges])
+        scale = 1 / max(cost.max(), 1e-30)      # seconds are small numbers for a solver
+        num_bytes = np.zeros(len(cost))
+        num_bytes[:ends[-1]] = np.concatenate([node.num_bytes for node in self.nodes])
+        matrix = sparse.csr_array((values, (rows, columns)), shape=(len(lows), len(cost)))
+        constraints = [optimize.LinearConstraint(matrix, lows, highs)]
+        if memory is not None:
+            constraints.append(optimize.LinearConstraint(num_bytes[None] / memory, -np.inf, 1.0))
+        is_whole = np.zeros(len(cost))
+        is_whole[:ends[-1]] = 1         # pairs follow from the one-hots of their nodes
+        result = optimize.milp(
+            cost * scale, constraints=constraints, integrality=is_whole,
+            bounds=optimize.Bounds(0, 1), options={"time_limit": time_limit, "mip_rel_gap": 0})
+        if result.x is None:
+            least = sum(node.num_bytes.min() for node in self.nodes)
+            raise SearchError(f"no sharding was found within {time_limit:g} s: {result.message}"
+                              if memory is None or least <= memory else
+                              f"no sharding fits {memory:.3g} bytes on a rank: the smallest takes "
+                              f"{least:.3g}; give more memory, or a larger mesh")
+        return [int(np.argmax(result.x[variables])) for variables in of_node]
+
+    def seconds(self, chosen: Sequence[int]) -> float:
+        """The objective of a choice."""
+        return float(sum(node.seconds[i] for node, i in zip(self.nodes, chosen)) + sum(
+            edge.seconds[chosen[edge.source], chosen[edge.user]] for edge in self.edges))
+
+    def plan(self, chosen: Sequence[int]) -> Plan:
+        """The partitioned program of a choice."""
+        for node, i in zip(self.nodes, chosen):
+            self.shardings.dims[node.value] = list(node.homes[i])
+            if node.choices:
+                assert node.value.operation is not None
+                self.shardings.cuts[node.value.operation] = node.choices[i].cut
+        return Plan(self.graph, self.shardings, partition(self.graph, self.shardings))
+
+
+def make_problem(function: Callable, *inputs: Any, mesh: Mapping[str, int],
+                 model: Module | None = None, names: Sequence[str] = (),
+                 machine: Machine | None = None, dtype: Any = np.float32) -> Problem:
+    """The problem of function(*inputs), or of function(model, *inputs), as `plan` traces it."""
+    graph = trace(function, *inputs, model=None if model is None else shape_only(model, dtype),
+                  names=names)
+    return Problem(graph, all_open(graph, mesh), machine or Machine())
+
+
+def search(function: Callable, *inputs: Any, memory: float | None = None, **options: Any) -> Plan:
+    """The plan of the cheapest sharding of a program that fits `memory` bytes on each rank.
+
+    `options` are those of `make_problem`.  Raises SearchError if nothing fits.
+    """
+    problem = make_problem(function, *inputs, **options)
+    return problem.plan(problem.solve(memory))
+
+
+def import_scipy() -> tuple[Any, Any]:
+    """scipy.optimize and scipy.sparse.  Raises ImportError that says how to install SciPy."""
+    try:
+        from scipy import optimize, sparse
+    except ImportError as error:
+        raise ImportError("automatic sharding needs SciPy's solver: pip install 'minipar[search]'"
+                          ) from error
+    return optimize, sparse

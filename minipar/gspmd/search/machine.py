@@ -1,0 +1,84 @@
+"""What a step costs on a machine: its arithmetic, and its bytes along each axis of the mesh."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..graph import Operation
+from ..partitioning.program import Instruction, Local, LocalProgram
+from ..spec import Axes, num_pieces
+
+COPIES = 4          # of each parameter: itself, its gradient, and two of AdamW
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Speeds of a device and its links.
+
+    `flops` a second on one device; `latency` seconds for each collective; `bandwidth` in bytes a
+    second from a rank along each axis, `default_bandwidth` along axes that are not named.
+    """
+
+    flops: float = 1e14
+    latency: float = 5e-6
+    bandwidth: Mapping[str, float] = field(default_factory=dict)
+    default_bandwidth: float = 1e11
+
+    def seconds(self, num_bytes: float, axes: Axes) -> float:
+        """The time of a collective in which a rank sends so many bytes."""
+        if not num_bytes:
+            return 0.0
+        slowest = min(self.bandwidth.get(axis, self.default_bandwidth) for axis in axes)
+        return self.latency + num_bytes / slowest
+
+
+def num_flops(operation: Operation) -> float:
+    """About the FLOPs of an operation, forward and backward: 2 for each multiply-add of a product.
+
+    Attention has two products; other operations, 1 for each element.
+    """
+    size = float(math.prod(operation.result.shape))
+    name = operation.function.__name__
+    if name in ("Linear", "MatMul"):
+        inner = operation.inputs[0].shape[-1]
+        return 6 * size * inner
+    if name in ("Attention", "FusedAttention"):
+        return 12 * size * operation.inputs[0].shape[1 if name == "FusedAttention" else 2]
+    return 3 * max(size, *[float(math.prod(value.shape)) for value in operation.values])
+
+
+def program_seconds(program: LocalProgram, machine: Machine) -> float:
+    """The time of forward and backward of a local program, nothing overlapped."""
+    total = 0.0
+    for each in program.instructions:
+        if each.kind == "compute" and each.operation is not None:
+            pieces = num_pieces(tuple([a for axes in each.cut.values() for a in axes]),
+                                each.result.mesh)
+            total += num_flops(each.operation) / pieces / machine.flops
+        total += instruction_seconds(each, machine)
+    return total
+
+
+def instruction_seconds(instruction: Instruction, machine: Machine) -> float:
+    """The time of an instruction's messages, and of its gradient's."""
+    seconds = machine.seconds(instruction.num_bytes, instruction.axes)
+    if instruction.result.value.needs_grad:
+        seconds += machine.seconds(instruction.gradient_bytes, instruction.axes)
+    return seconds
+
+
+def memory_bytes(program: LocalProgram) -> float:
+    """About the bytes of a rank: its parameters with their states, and all results."""
+    return sum(kept_bytes(local) for local in program.inputs.values()) + sum(
+        program.homes[each.result].nbytes for each in program.graph.operations
+        if not is_view(each))
+
+
+def kept_bytes(local: Local) -> float:
+    """The bytes of an input: those of a parameter come with its gradient and its states."""
+    return local.nbytes * (COPIES if local.value.is_parameter else 1)
+
+
+def is_view(operation: Operation) -> bool:
+    """True if the result has no memory of its own."""
+    return operation.function.__name__ in ("Reshape", "Transpose", "Constrain")

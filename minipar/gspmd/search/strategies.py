@@ -1,0 +1,128 @@
+"""The alternatives of a search: how each operation may be cut, and each input.
+
+    linear (b, t, i, o) on a mesh dp, tp      b: dp, o: tp         result (dp, ·, tp)
+                                              b: dp, i: tp         partial sums over tp: all-reduced
+                                                                   to (dp, ·, ·), or reduce-
+                                                                   scattered to (dp, tp, ·), …
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ..graph import Operation, Value
+from ..partitioning.cuts import result_layout
+from ..partitioning.program import Cut
+from ..partitioning.reshard import Array as Sizes
+from ..partitioning.reshard import Layout, Move, cheapest
+from ..rules.rule import FactorRule, fits, to_dims
+from ..spec import Axes, Dims, num_pieces
+from .machine import Machine, is_view, num_flops
+
+
+class Strategy(NamedTuple):
+    """An operation that is cut so, and where its result lies then.
+
+    `needs` are the layouts of its operands, None for numbers.  `seconds` are those of its
+    arithmetic and of the sum of its partial results; `num_bytes` are kept for backward.
+    """
+
+    cut: Cut
+    needs: tuple[Dims | None, ...]
+    home: Dims
+    seconds: float
+    num_bytes: float
+
+    @property
+    def varies(self) -> set[str]:
+        """The axes along which ranks compute different things."""
+        return {axis for axes in self.cut.values() for axis in axes}
+
+
+def cuts(operation: Operation, rule: FactorRule, mesh: Mapping[str, int]) -> Iterator[Cut]:
+    """All ways to give each axis to a factor that it divides, or to none."""
+    for choice in itertools.product([None, *rule.factors], repeat=len(mesh)):
+        cut: Cut = {}
+        for axis, name in zip(mesh, choice):
+            if name is not None:
+                cut[name] = (*cut.get(name, ()), axis)
+        if all(name not in rule.whole and rule.sizes[name] % num_pieces(axes, mesh) == 0
+               for name, axes in cut.items()) and all(
+                fits(cut, rule.of(i) or (), rule.sizes, mesh)
+                for i in range(-1, len(rule.operands))):
+            yield cut
+
+
+def layouts(value: Value, mesh: Mapping[str, int]) -> Iterator[Dims]:
+    """All ways to cut an input: each axis cuts a dimension that it divides, or none."""
+    for choice in itertools.product([None, *range(len(value.shape))], repeat=len(mesh)):
+        dims: list[Axes] = [()] * len(value.shape)
+        for axis, dim in zip(mesh, choice):
+            if dim is not None:
+                dims[dim] = (*dims[dim], axis)
+        if all(n % num_pieces(axes, mesh) == 0 for n, axes in zip(value.shape, dims)):
+            yield tuple(dims)
+
+
+def strategies(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
+               machine: Machine) -> list[Strategy]:
+    """The alternatives of one operation; for one that sums, each place where the sum may lie."""
+    found = []
+    for cut in cuts(operation, rule, mesh):
+        used = num_pieces(tuple([a for axes in cut.values() for a in axes]), mesh)
+        computing = num_flops(operation) / used / machine.flops
+        needs = tuple([None if rule.of(i) is None else
+                       to_dims(cut, rule.of(i) or (), rule.sizes, mesh)
+                       for i in range(len(rule.operands))])
+        made = result_layout(operation, rule, cut, mesh)
+        for home in homes(operation.result, made, mesh):
+            seconds = computing + move_seconds(operation.result, made, home, set(), machine, mesh)
+            num_bytes = 0.0 if is_view(operation) else local_bytes(operation.result, home, mesh)
+            found.append(Strategy(cut, needs, home, seconds, num_bytes))
+    return found
+
+
+def homes(value: Value, made: Layout, mesh: Mapping[str, int]) -> Iterator[Dims]:
+    """Where a result may lie: partial sums become whole, or are cut along a dimension."""
+    yield made.dims
+    for axis in sorted(made.partial):
+        for dim, axes in enumerate(made.dims):
+            if value.shape[dim] % num_pieces((*axes, axis), mesh) == 0 and not value.sections:
+                yield (*made.dims[:dim], (*axes, axis), *made.dims[dim + 1:])
+
+
+def local_bytes(value: Value, dims: Dims, mesh: Mapping[str, int]) -> float:
+    """The bytes of a rank's piece."""
+    size = float(value.dtype.itemsize)
+    for length, axes in zip(value.shape, dims):
+        size *= length / num_pieces(axes, mesh)
+    return size
+
+
+def move_seconds(value: Value, start: Layout, goal: Dims, varies: set[str], machine: Machine,
+                 mesh: Mapping[str, int]) -> float:
+    """The time from one layout to another for an operation that varies along some axes.
+
+    Forward and backward: with the sum of gradients along axes where the value is whole.
+    """
+    own = {axis for axes in start.dims for axis in axes}
+    after = {axis for axes in goal for axis in axes}
+    total = 0.0
+    copies = tuple([axis for axis in mesh if axis in varies - own - after])
+    if copies and value.needs_grad and not start.partial:
+        p = num_pieces(copies, mesh)
+        total += machine.seconds(2 * local_bytes(value, start.dims, mesh) * (p - 1) / p, copies)
+    for move in cheapest(Sizes.of(value), start, goal, mesh):
+        total += machine.seconds(move.num_bytes, move.axes)
+        if value.needs_grad:
+            total += machine.seconds(gradient_bytes(value, move, varies, mesh), move.axes)
+    return total
+
+
+def gradient_bytes(value: Value, move: Move, varies: set[str], mesh: Mapping[str, int]) -> float:
+    """The bytes of the collective that a gradient takes back."""
+    if move.kind == "all-gather":
+        return move.num_bytes if varies.issuperset(move.axes) else 0.0
+    if move.kind in ("slice", "reduce-scatter"):
+        return (num_pieces(move.axes, mesh) - 1) * local_bytes(value, move.after.dims, mesh)
+    return 0.0 if move.kind == "all-reduce" else move.num_bytes
