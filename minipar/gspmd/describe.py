@@ -68,17 +68,21 @@ def rows(program: LocalProgram) -> list[Row]:
     """A row for each operation of a program."""
     found: list[Row] = []
     waiting: list[Instruction] = []             # collectives of operands, before their operation
+    is_home = True
     for each in program.instructions:
         if each.kind == "compute":
             found.append(new_row(each))
-            waiting.append(each)                # for the collectives within
-            while waiting:
-                note(found[-1], waiting.pop(0))
-        elif found and each.result.value.name == found[-1].name:
+            for collective in (*waiting, each):
+                note(found[-1], collective)
+            waiting = []
+        elif is_home:
+            waiting.append(each)
+        else:
             note(found[-1], each)
             found[-1].dims, found[-1].local = each.result.layout.dims, each.result.shape
-        else:
-            waiting.append(each)
+        value = each.result.value
+        if value.operation is not None and value.name == found[-1].name:
+            is_home = is_home and each.kind != "compute" or program.homes[value] is each.result
     return found
 
 

@@ -14,7 +14,7 @@ afterwards becomes a reduce-scatter, never an all-reduce and a slice.
 
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -63,8 +63,16 @@ def cheapest(array: Array, start: Layout, goal: Dims, mesh: Mapping[str, int]) -
 
 @lru_cache(maxsize=100_000)
 def _cheapest(array: Array, start: Layout, goal: Dims, mesh_items: tuple) -> tuple[Move, ...]:
-    mesh = dict(mesh_items)
-    target = Layout(goal)
+    mesh, target = dict(mesh_items), Layout(goal)
+    return shortest_path(start, target, lambda layout: moves(array, layout, target, mesh))
+
+
+def shortest_path(start: Layout, target: Layout,
+                  next_moves: Callable[[Layout], Iterable[Move]]) -> tuple[Move, ...]:
+    """The moves of fewest bytes, and of these the fewest moves, from `start` to `target`.
+
+    Raises ValueError if there is no way.
+    """
     counter = itertools.count()         # so that layouts are never compared
     queue: list[tuple] = [((0.0, 0), next(counter), start, ())]
     done: set[Layout] = set()
@@ -75,11 +83,11 @@ def _cheapest(array: Array, start: Layout, goal: Dims, mesh_items: tuple) -> tup
         if layout in done:
             continue
         done.add(layout)
-        for move in moves(array, layout, target, mesh):
+        for move in next_moves(layout):
             if move.after not in done:
                 heapq.heappush(queue, ((num_bytes + move.num_bytes, len(path) + 1), next(counter),
                                        move.after, (*path, move)))
-    raise AssertionError(f"no way from {start} to {target}")
+    raise ValueError(f"no way from {start} to {target}")
 
 
 def moves(array: Array, layout: Layout, target: Layout, mesh: Mapping[str, int]) -> Iterator[Move]:
