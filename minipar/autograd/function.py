@@ -55,6 +55,12 @@ def operation_hook(hook: Callable[[Tensor], Tensor] | None) -> AbstractContextMa
     return _setting(_operation_hook, hook)
 
 
+def apply_operation_hook(result: Tensor) -> Tensor:
+    """The result of an operation that is not `metered`, as the hook of this context replaces it."""
+    hook = _operation_hook.get()
+    return result if hook is None else hook(result)
+
+
 class Context:
     """The state that one call of a Function keeps for its backward.
 

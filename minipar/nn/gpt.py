@@ -96,7 +96,11 @@ class Attention(Module):
 
     def mix(self, qkv: Tensor) -> Tensor:
         """Queries, keys and values (b, t, (h + 2 kv) n) → weighted means of values (b, t, h n)."""
-        qkv, time = self.turn(qkv), qkv.shape[1]
+        return self.attend(self.turn(qkv))
+
+    def attend(self, qkv: Tensor) -> Tensor:
+        """The same, of queries and keys that are turned."""
+        time = qkv.shape[1]
         keep = self.attn_dropout.mask(qkv.data, (self.num_heads, time, time))
         return ag.fused_attention(qkv, self.num_heads, self.num_kv_heads, keep=keep,
                                   rate=self.attn_dropout.rate)
@@ -192,16 +196,24 @@ class GPT(Module):
     def embed(self, ids: Array) -> Tensor:
         """ids (b, t) → x (b, t, d)."""
         time = ids.shape[1]
+        self.check_length(time)
+        tokens = self.wte(ids)
+        return self.drop(tokens if self.config.rope else tokens + self.positions(time))
+
+    def check_length(self, time: int) -> None:
+        """Raise ValueError for a sequence longer than the context."""
         if time > self.config.context:
             raise ValueError(f"a sequence of {time} tokens is longer than the model's context of "
                              f"{self.config.context}: shorten it, or build the model with "
                              f"context={time}")
-        tokens = self.wte(ids)
-        return self.drop(tokens if self.config.rope else tokens + self.positions(time))
 
     def positions(self, time: int) -> Tensor:
-        """The embeddings of the first positions: (t, d)."""
-        return self.wpe.weight[:time]
+        """The embeddings of the positions of `time` tokens: (t, d)."""
+        return self.wpe.weight[self.places(time)]
+
+    def places(self, time: int) -> slice | Array:
+        """The positions of `time` tokens: the first ones."""
+        return slice(time)
 
     def head(self, x: Tensor) -> Tensor:
         """x (b, t, d) → logits (b, t, V)."""

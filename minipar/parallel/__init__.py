@@ -6,8 +6,10 @@
     data/            data parallelism: as a graph, DDP, DataParallel, a parameter server
     zero/            ZeRO-1, -2, -3 and FSDP: states, gradients and parameters are sharded
     tensor/          tensor and sequence parallelism: the matrices of a layer are split
+    context/         context parallelism: the tokens of a sequence are spread; ring attention
+    expert/          expert parallelism: tokens travel to the ranks of their experts
     pipeline/        stages of layers on different ranks, and their schedules
-    hybrid           pipelines, tensor parallelism and data parallelism at once, on a mesh
+    hybrid           several axes of a mesh at once; `over_dp` is what its dp ranks do
     replicas         ranks that hold the same parameters: they start, stay and count alike
     shards           one rank's piece of a slab; `state` gathers the parameters by name
     errors           what several strategies refuse

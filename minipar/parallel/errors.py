@@ -64,3 +64,19 @@ def heads_do_not_divide(heads: int, kv_heads: int, num_ranks: int) -> ValueError
     numbers = ", ".join(str(n) for n in range(1, kv_heads + 1) if not kv_heads % n)
     return ValueError(f"{heads} heads with {kv_heads} of keys and values do not divide over "
                       f"{num_ranks} ranks: choose tp of {numbers}")
+
+
+def ulysses_heads_do_not_divide(heads: int, kv_heads: int, num_ranks: int) -> ValueError:
+    """Attention whose heads the ranks of Ulysses cannot share evenly."""
+    good = [n for n in range(1, heads + 1)
+            if not heads % n and not (kv_heads % n and n % kv_heads)]
+    return ValueError(f"Ulysses gives {heads} heads with {kv_heads} of keys and values to "
+                      f"{num_ranks} ranks, which does not divide: choose a degree of "
+                      f"{', '.join(map(str, good))}, or the ring")
+
+
+def experts_of_whole_sequences() -> ValueError:
+    """Experts whose losses or places are counted by sequence, which cp cuts."""
+    return ValueError("balance and z losses and capacities of experts are counted by sequence, and "
+                      "cp cuts sequences: give the MoEConfig balance_loss=0, z_loss=0 and "
+                      "capacity_factor=None (bias_rate still balances), or leave cp out")

@@ -17,12 +17,8 @@ from ..nn import Module
 from ..nn.module import ModuleList
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
-from .hybrid import (
-    AllReduceOverDP,
-    FullyShardedOverDP,
-    Hybrid,
-    ShardedStatesOverDP,
-)
+from .hybrid import Hybrid
+from .over_dp import AllReduceOverDP, FullyShardedOverDP, ShardedStatesOverDP
 from .strategy import Strategy
 from .wire import UNCOMPRESSED
 from .zero.fsdp import FullyShardedDataParallel, fully_shard
@@ -111,8 +107,8 @@ STRATEGIES = {
         PaperCost((STATES, GRADIENTS, PARAMETERS), True, True), FullyShardedOverDP),
 }
 BESIDE_PP_AND_TP = tuple(name for name, entry in STRATEGIES.items() if entry.over_dp)
-ON_A_MESH = ("schedule", "virtual_stages", "cuts", "sequence_parallel", "scatter_gather", "wire",
-             "gather_wire", "activation_format")
+ON_A_MESH = ("schedule", "virtual_stages", "cuts", "sequence_parallel", "scatter_gather", "context",
+             "wire", "gather_wire", "activation_format")
 
 
 def strategies_with(option: str) -> list[str]:

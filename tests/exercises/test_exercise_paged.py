@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from minipar.autograd.ops.embedding import turn
-from minipar.inference.cache.paged_attention import Partial, gathered_attention, merge
+from minipar.autograd.ops.online_softmax import Partial, merge
+from minipar.inference.cache.paged_attention import gathered_attention
 from minipar.inference.cache.quantized import EMPTY, requantize
 
 DRAW = np.random.default_rng(0)

@@ -178,21 +178,21 @@ class FusedAttention(Function):
 
     @staticmethod
     def flops(ctx, out, qkv, keep):
-        q, _, _ = FusedAttention._split(qkv, ctx.num_heads, ctx.num_kv_heads)
+        q, _, _ = FusedAttention.split(qkv, ctx.num_heads, ctx.num_kv_heads)
         forward, backward = _count_flops(q, qkv.shape[1], ctx.causal, keep is not None)
         return forward, [backward, 0]
 
     @staticmethod
-    def _split(qkv, num_heads, num_kv_heads):
+    def split(qkv, num_heads, num_kv_heads):
         """Views q (batch, kv heads, group, time, d) and k, v (batch, kv heads, 1, time, d)."""
         width = qkv.shape[2]
         d = width // (num_heads + 2 * num_kv_heads)
         ends = (0, num_heads * d, (num_heads + num_kv_heads) * d, width)
-        return [FusedAttention._heads(qkv[:, :, start:end], num_kv_heads, d)
+        return [FusedAttention.heads(qkv[:, :, start:end], num_kv_heads, d)
                 for start, end in zip(ends, ends[1:])]
 
     @staticmethod
-    def _heads(x, num_kv_heads, d):
+    def heads(x, num_kv_heads, d):
         """x (batch, time, heads · d) as (batch, kv heads, group, time, d)."""
         batch, time, width = x.shape
         return (x.reshape(batch, time, num_kv_heads, width // (num_kv_heads * d), d)
@@ -204,13 +204,13 @@ class FusedAttention(Function):
                 or qkv.shape[2] % (num_heads + 2 * num_kv_heads)):
             raise ValueError(f"a last axis of {qkv.shape[-1]} is not (heads + 2 kv heads) d for "
                              f"{num_heads} heads and {num_kv_heads} kv heads")
-        q, k, v = FusedAttention._split(qkv, num_heads, num_kv_heads)
+        q, k, v = FusedAttention.split(qkv, num_heads, num_kv_heads)
         batch, time, d = qkv.shape[0], qkv.shape[1], q.shape[-1]
         ctx.num_heads, ctx.num_kv_heads = num_heads, num_kv_heads
         ctx.causal, ctx.scale = causal, 1 / (1 - rate)
         out = np.empty_like(qkv, shape=(batch, time, num_heads * d))
         keep = None if keep is None else keep.reshape(*q.shape[:-1], time)
-        ctx.save(qkv, keep, *_attend(q, k, v, FusedAttention._heads(out, num_kv_heads, d), keep,
+        ctx.save(qkv, keep, *_attend(q, k, v, FusedAttention.heads(out, num_kv_heads, d), keep,
                                      causal, ctx.scale))
         return out
 
@@ -218,10 +218,10 @@ class FusedAttention(Function):
     def backward(ctx, g):
         qkv, keep, *probabilities = [saved() for saved in ctx.saved]
         dqkv = np.empty_like(qkv)
-        q, k, v = FusedAttention._split(qkv, ctx.num_heads, ctx.num_kv_heads)
-        g = FusedAttention._heads(g, ctx.num_kv_heads, q.shape[-1])
+        q, k, v = FusedAttention.split(qkv, ctx.num_heads, ctx.num_kv_heads)
+        g = FusedAttention.heads(g, ctx.num_kv_heads, q.shape[-1])
         _attend_backward(g, q, k, v, keep, ctx.causal, ctx.scale, probabilities,
-                         *FusedAttention._split(dqkv, ctx.num_heads, ctx.num_kv_heads))
+                         *FusedAttention.split(dqkv, ctx.num_heads, ctx.num_kv_heads))
         return [dqkv, None]
 
 

@@ -6,35 +6,25 @@
            └─ block 2: scores ─▶ max, sum, out ┴─▶ merged: the softmax over both
 
 Only a tile of blocks is gathered at a time, for all sequences at once.  The parts are merged by the
-online softmax: with m the larger maximum,
-
-    out = (out₁ e^(m₁ - m) + out₂ e^(m₂ - m)) / (sum₁ e^(m₁ - m) + sum₂ e^(m₂ - m))
+online softmax (`autograd/ops/online_softmax.py`).
 
 `gathered_attention` is the specification: one sequence, all its blocks gathered, plain softmax.
-Kwon et al. 2023, section 4.1; Milakov & Gimelshein 2018 (online softmax).
+Kwon et al. 2023, section 4.1.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
 from ...autograd.ops.attention import MASKED
+from ...autograd.ops.online_softmax import Partial, merge
 from ...backend import Array, asarray_like
 from .rows import RowBatch, RowGroup
 
 TILE = 256          # keys of each sequence that are gathered at a time, at least one block
 
 Gather = Callable[[Array], tuple[Array, Array]]     # blocks (S, m) → keys and values of these
-
-
-class Partial(NamedTuple):
-    """Attention over some keys, not yet divided by its sum: out (…, n), maximum and sum (…, 1)."""
-
-    out: Array
-    maximum: Array
-    sum: Array
 
 
 def gathered_attention(q: Array, k: Array, v: Array) -> Array:
@@ -115,13 +105,6 @@ def attend_tile(q: Array, k: Array, v: Array, hidden: Array | None) -> Partial:
     scores -= maximum
     weights = np.exp(scores, out=scores)
     return Partial(weights @ v.transpose(0, 2, 1, 3), maximum, weights.sum(axis=-1, keepdims=True))
-
-
-def merge(a: Partial, b: Partial) -> Partial:
-    """The attention over the keys of both: the online softmax."""
-    maximum = np.maximum(a.maximum, b.maximum)
-    scale_a, scale_b = np.exp(a.maximum - maximum), np.exp(b.maximum - maximum)
-    return Partial(a.out * scale_a + b.out * scale_b, maximum, a.sum * scale_a + b.sum * scale_b)
 
 
 def _by_head(q: Array, group: RowGroup, kv_heads: int) -> Array:

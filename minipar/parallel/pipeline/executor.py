@@ -53,6 +53,9 @@ class Pipeline(Staged):
         self.activation_format = activation_format
         self.schedule_for = schedule_for
         self.replicas: Communicator | None = None       # the ranks of this stage with other samples
+        # entered for each forward of a stage, which may need to know whole microbatches
+        self.microbatch_context: Callable[[Microbatch], AbstractContextManager] = \
+            lambda batch: nullcontext()
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
         self.specs: ArraySpecs = {}
@@ -164,7 +167,8 @@ class BatchRun:
         pipeline, (_, stage, i), batch = self.pipeline, action, self.batches[action.microbatch]
         x = Tensor(x, requires_grad=True) if stage else batch.inputs
         with training_step(self.seed, self.step, batch.samples,
-                           pipeline.shares(batch, self.loss_divisor), pipeline.sum_over_samples):
+                           pipeline.shares(batch, self.loss_divisor), pipeline.sum_over_samples), \
+                pipeline.microbatch_context(batch):
             y = pipeline.run_stage(stage, x)
             if stage == pipeline.num_stages - 1:
                 y = pipeline.model.criterion(y, batch.targets, self.loss_divisor)

@@ -103,10 +103,13 @@ class TensorParallelGPT(TensorParallel, GPT):
 
     def positions(self, time: int) -> Tensor:
         """The embeddings of the positions, of this rank's tokens."""
-        weight = self.split.shared(self.wpe.weight)
+        return self.split.shared(self.wpe.weight)[self.places(time)]
+
+    def places(self, time: int) -> slice | Array:
+        """The positions of this rank's tokens."""
         if not isinstance(self.split, SequenceSplit):
-            return weight[:time]
-        return weight[slice(*chunk_bounds(time, self.split.tp.size)[self.split.tp.rank])]
+            return super().places(time)
+        return slice(*chunk_bounds(time, self.split.tp.size)[self.split.tp.rank])
 
     def head(self, x: Tensor) -> Tensor:
         """This rank's columns of the logits."""

@@ -1,0 +1,156 @@
+"""Make a GPT context-parallel: every rank has some tokens of each sequence, and all weights.
+
+    model = parallelize_context(GPT(config), ContextSplit(mesh["cp"])).initialize(seed=0)
+
+    ids (b, s) ─▶ cut ─▶ embed ─▶ norm ─▶ attention ─▶ mlp ─▶ … ─▶ loss of this rank's targets
+                  (b, s/p)               └ the only messages
+
+The model is given whole sequences on every rank.  It keeps its tokens of them, with their
+positions, and their targets: these were shifted by one before, so a piece's last token has its
+target.  The loss is this rank's share.  The ranks' gradients add up, as those of ranks that have
+other samples do.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ...autograd import Tensor
+from ...backend import Array, asarray_like
+from ...nn import GPT, Dropout, Module, MoE
+from ...nn.gpt import Attention
+from ..errors import experts_of_whole_sequences
+from ..tensor.apply import PartialDropout, TensorParallelGPT
+from ..tensor.layers import retype
+from .attention import context_attention
+from .layout import ContextSplit, GatherTokens, cut_tokens, sequences_of
+from .ulysses import columns_of_qkv, heads_to_tokens, tokens_to_heads
+
+
+class ContextAttentionLayer(Attention):
+    """The attention of a GPT whose tokens are spread over ranks."""
+
+    context_split: ContextSplit
+
+    def turn(self, qkv: Tensor, positions: Array | None = None) -> Tensor:
+        """Queries and keys turned by their positions in the whole sequence."""
+        if positions is None:
+            positions = self.context_split.layout.mine[None]
+        return super().turn(qkv, positions)
+
+    def attend(self, qkv: Tensor) -> Tensor:
+        """Weighted means of the values of all tokens, for this rank's (b, t, h n)."""
+        split, layout = self.context_split, self.context_split.layout
+        neighbours, ring, u = split.neighbours, split.ring, split.neighbours.size
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        keep = self.attn_dropout.mask(qkv.data, (heads, layout.length, layout.length))
+        if u > 1:
+            width = qkv.shape[-1] // (heads + 2 * kv_heads)
+            columns = columns_of_qkv(heads, kv_heads, width, u)
+            qkv = tokens_to_heads(qkv, neighbours, columns, layout.neighbours)
+            heads, kv_heads = heads // u, max(1, kv_heads // u)
+        if keep is not None:
+            mine = asarray_like(layout.blocks[ring.rank], keep)
+            keep = keep[:, neighbours.rank * heads:(neighbours.rank + 1) * heads, mine]
+        out = context_attention(qkv, ring, layout.blocks, heads, kv_heads, split.method,
+                                keep=keep, rate=self.attn_dropout.rate)
+        return heads_to_tokens(out, neighbours, layout.neighbours) if u > 1 else out
+
+
+class ContextDropout(Dropout):
+    """Dropout of a value that has some tokens: their part of the whole sequences' mask."""
+
+    context_split: ContextSplit
+
+    def mask(self, x: Array, shape: tuple[int, ...], cuts: tuple[slice, ...] = ()) -> Array | None:
+        """The mask of this rank's tokens, or of those that `cuts` names of these."""
+        layout = self.context_split.layout
+        mine = layout.mine[cuts[0]] if cuts else layout.mine
+        jumps = np.flatnonzero(np.diff(mine) > 1) + 1
+        runs = [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(mine, jumps) if len(run)]
+        runs = runs or [slice(0, 0)]
+        parts: list[Array] = [super(ContextDropout, self).mask(
+            x, (layout.length, *shape[1:]), (run, *cuts[1:])) for run in runs]
+        return None if parts[0] is None else np.concatenate(parts, axis=1)
+
+
+class ContextPartialDropout(PartialDropout, ContextDropout):
+    """With sequence parallelism: the part of this rank of tp of the tokens of its rank of cp."""
+
+
+class ContextParallel(GPT):
+    """Base of the GPTs whose tokens are spread over the ranks of `context_split.cp`."""
+
+    context_split: ContextSplit
+
+    def embed(self, ids: Array) -> Tensor:
+        """ids (b, s), whole → x (b, s/p, d) of this rank's tokens."""
+        self.check_length(ids.shape[1])
+        return super().embed(cut_tokens(self.context_split.cp, ids, self.context_split.layout))
+
+    def places(self, time: int) -> Array:
+        """The positions of this rank's tokens in the whole sequence."""
+        mine = self.context_split.layout.mine[super().places(time)]
+        return asarray_like(mine, self.wpe.weight.data)
+
+    def criterion(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
+                  ignore_index: int | None = None) -> Tensor:
+        """This rank's share of the loss of targets (b, s), whole; logits are of its tokens."""
+        split = self.context_split
+        return super().criterion(logits, cut_tokens(split.cp, targets, split.layout),
+                                 loss_divisor, ignore_index)
+
+    def forward(self, ids: Array) -> Tensor:
+        """ids (b, s) → logits (b, s, V) of all tokens, on every rank."""
+        with sequences_of(ids.shape[1]):
+            return GatherTokens.apply(super().forward(ids), comm=self.context_split.cp,
+                                      layout=self.context_split.layout)
+
+    def loss(self, ids: Array, targets: Array, loss_divisor: float | None = None,
+             ignore_index: int | None = None) -> Tensor:
+        """This rank's share of the loss: give the divisor of all ranks' targets, then add up."""
+        with sequences_of(ids.shape[1]):
+            return self.criterion(self.run_all_parts(ids), targets, loss_divisor, ignore_index)
+
+
+class ContextParallelGPT(ContextParallel):
+    """A GPT whose tokens are spread over ranks."""
+
+
+class ContextTensorParallelGPT(ContextParallel, TensorParallelGPT):
+    """A GPT whose tokens are spread over cp, and whose layers over tp."""
+
+
+KINDS: dict[type[Module], type[ContextParallel]] = {
+    GPT: ContextParallelGPT, TensorParallelGPT: ContextTensorParallelGPT}
+DROPOUTS = {Dropout: ContextDropout, PartialDropout: ContextPartialDropout}
+
+
+def check_experts(mlp: Module) -> None:
+    """Raise ValueError for experts of which something is counted by sequence."""
+    if isinstance(mlp, MoE):
+        config = mlp.config
+        if config.balance_loss or config.z_loss or config.capacity_factor is not None:
+            raise experts_of_whole_sequences()
+
+
+def parallelize_context(model: Module, split: ContextSplit) -> Any:
+    """Spread the tokens of `model` over the ranks of `split.cp`; return it, changed.
+
+    It is a plain GPT, or one that `parallelize` made tensor-parallel.  Parameters stay as they are:
+    every rank has all, and their gradients are sums over the ranks.  Raises ValueError for other
+    models, and for heads that Ulysses cannot divide.
+    """
+    if type(model) not in KINDS:
+        raise ValueError("context parallelism spreads the tokens of a GPT over ranks, not a "
+                         f"{type(model).__name__}: leave cp out")
+    for block in model.h:
+        check_experts(block.mlp)
+        attention = block.attn
+        columns_of_qkv(attention.num_heads, attention.num_kv_heads, 1, split.neighbours.size)
+        retype(attention, ContextAttentionLayer, context_split=split)
+        for dropout in (attention.resid_dropout, block.mlp.dropout):
+            retype(dropout, DROPOUTS[type(dropout)], context_split=split)
+    retype(model.drop, DROPOUTS[type(model.drop)], context_split=split)
+    retype(model, KINDS[type(model)], context_split=split)
+    return model

@@ -1,0 +1,115 @@
+"""Who has which tokens of a sequence: the ranks of cp, and the two groups that attention needs.
+
+Ulysses with a degree u runs on u neighbouring ranks, and rings go through every u-th rank:
+
+    p = 4, u = 2     ring block 0: ranks 0 1     ring block 1: ranks 2 3     rings: 0 2 and 1 3
+
+How long the whole sequence is, no rank can tell from its own tokens.  The model's loss, or the
+pipeline for its later stages, says so by `sequences_of`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ...backend import Array, asarray_like
+from ...comm import Communicator
+from ...comm.collectives import all_gather
+from ..conjugate import conjugate
+from .attention import METHODS
+from .token_order import positions_of_ranks, sorting
+
+# The length of the sequences in work; every simulated rank has its own.
+_length: ContextVar[int | None] = ContextVar("sequence_length", default=None)
+
+
+@contextmanager
+def sequences_of(length: int) -> Iterator[None]:
+    """Context of the forward of whole sequences of `length` tokens."""
+    token = _length.set(length)
+    try:
+        yield
+    finally:
+        _length.reset(token)
+
+
+class TokenLayout(NamedTuple):
+    """The positions of the tokens of one length: of every cp rank, and of what attention needs."""
+
+    length: int
+    of_ranks: list[np.ndarray]          # of all cp ranks
+    mine: np.ndarray
+    neighbours: list[np.ndarray]        # of the ranks that exchange heads
+    blocks: list[np.ndarray]            # of the ranks of the ring, after that exchange
+
+
+class ContextOptions(NamedTuple):
+    """How ranks share sequences.
+
+    `method` is "ring" or "all_gather"; `order` is one of ORDERS; on `ulysses` neighbouring ranks
+    heads are exchanged first (on all ranks: Ulysses alone).
+    """
+
+    method: str = "ring"
+    order: str = "zigzag"
+    ulysses: int = 1
+
+
+class ContextSplit:
+    """The ranks of `cp` share sequences, as `options` say.  Collective.
+
+    Raises ValueError for options that do not exist or do not divide.
+    """
+
+    def __init__(self, cp: Communicator, options: ContextOptions | None = None):
+        method, order, u = options or ContextOptions()
+        if method not in METHODS:
+            raise ValueError(f"unknown method of context parallelism {method!r}: choose from "
+                             f"{', '.join(METHODS)}")
+        if u < 1 or cp.size % u:
+            raise ValueError(f"a Ulysses degree of {u} does not divide {cp.size} ranks of cp: "
+                             f"choose a divisor of {cp.size}")
+        positions_of_ranks(order, 1, 1)         # refuses an unknown order
+        self.cp, self.method, self.order = cp, method, order
+        self.neighbours, self.ring = _split(cp, cp.rank // u), _split(cp, cp.rank % u)
+        self.layout_of = lru_cache(16)(self._layout_of)
+
+    @property
+    def layout(self) -> TokenLayout:
+        """The layout of the sequences in work.  Raises RuntimeError outside of `sequences_of`."""
+        length = _length.get()
+        if length is None:
+            raise RuntimeError("how long the whole sequences are is not known here: call "
+                               "model.loss or model(ids), or enter sequences_of(length) first")
+        return self.layout_of(length)
+
+    def _layout_of(self, length: int) -> TokenLayout:
+        u, blocks = self.neighbours.size, positions_of_ranks(self.order, length, self.ring.size)
+        of_ranks = [part for block in blocks for part in np.array_split(block, u)]
+        first = self.cp.rank // u * u
+        return TokenLayout(length, of_ranks, of_ranks[self.cp.rank], of_ranks[first:first + u],
+                           blocks)
+
+
+def _split(cp: Communicator, color: int) -> Communicator:
+    found = cp.split(color)
+    assert found is not None            # every rank gives a color
+    return found
+
+
+def cut_tokens(comm: Communicator, x: Array, layout: TokenLayout) -> Array:
+    """This rank's tokens of x (b, s, …), the same on all ranks: (b, s/p, …)."""
+    return np.take(x, asarray_like(layout.mine, x), axis=1)
+
+
+def gather_tokens(comm: Communicator, x: Array, layout: TokenLayout) -> Array:
+    """All tokens (b, s, …), in their order, of this rank's x (b, s/p, …).  Collective."""
+    whole = all_gather(comm, x, 1, counts=[len(each) for each in layout.of_ranks])
+    return np.take(whole, asarray_like(sorting(layout.of_ranks), x), axis=1)
+
+
+CutTokens, GatherTokens = conjugate(cut_tokens, gather_tokens, "CutTokens", "GatherTokens")

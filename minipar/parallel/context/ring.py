@@ -1,0 +1,126 @@
+"""Ring attention: queries stay, blocks of keys and values travel around the ring.
+
+    hop            0     1     2     3           rank r computes with block r - i at hop i,
+    rank 0 has     kv₀   kv₃   kv₂   kv₁         and while it does, the next block arrives
+    rank 1         kv₁   kv₀   kv₃   kv₂
+    rank 2         kv₂   kv₁   kv₀   kv₃         forward   p - 1 hops of k, v
+    rank 3         kv₃   kv₂   kv₁   kv₀         backward  p - 1 hops of k, v, and of dk, dv
+
+No rank ever holds the keys of the whole sequence, and no probabilities are kept: a layer keeps q,
+k, v, the result and one number a query.  In backward a block's gradient starts on the rank after
+its owner, follows the block, and comes home with the last hop, where the owner adds its own part.
+
+    forward    2 (p-1) · b · s/p · kv · n  elements sent by a rank      backward   twice as many
+
+`all_gather_attention` (all_gather.py) is the specification: as many bytes, but nothing overlaps.
+Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ...autograd.ops.online_softmax import finish, no_keys
+from ...backend import Array
+from ...comm import Communicator, Request
+from .blocks import (
+    AttentionDropout,
+    attend_block,
+    attend_block_backward,
+    count_flops,
+    reporting,
+    rows_for_backward,
+)
+from .mask import AttentionMask
+
+KV, GRADIENTS = 0, 1        # tags of the messages
+
+
+def rotate(comm: Communicator, block: Array, lengths: Sequence[int]) -> Iterator[Array]:
+    """The blocks of ranks r, r - 1, r - 2, …: this rank's own first.
+
+    Each message is begun before the block that it follows is handed out, and waited for when the
+    next is asked for.  `lengths` are those of axis -2 of all blocks.
+    """
+    p, r = comm.size, comm.rank
+    for hop in range(1, p):
+        shape = (*block.shape[:-2], lengths[(r - hop) % p], block.shape[-1])
+        arriving = np.empty_like(block, shape=shape)
+        with comm.labelled("ring_attention"):
+            receiving = comm.irecv(arriving, (r - 1) % p, KV)
+            sending = comm.isend(block, (r + 1) % p, KV)
+        yield block
+        sending.wait()
+        receiving.wait()
+        block = arriving
+    yield block
+
+
+def ring_attention(comm: Communicator, q: Array, k: Array, v: Array,
+                   positions: Sequence[np.ndarray], mask: AttentionMask,
+                   dropout: AttentionDropout | None = None) -> tuple[Array, Array]:
+    """Attention o, like q, and log-sum-exp (…, 1) of this rank's queries to the keys of all ranks.
+
+    Collective.  q (b, kv heads, group, s/p, n), k and v (b, kv heads, 1, s/p, n) are those of the
+    tokens at positions[rank], which are global.
+    """
+    lengths, mine = [len(each) for each in positions], positions[comm.rank]
+    with reporting("forward", 2 * q.size):
+        q, total = q * (1 / math.sqrt(q.shape[-1])), no_keys(q)
+    for hop, kv in enumerate(rotate(comm, np.stack([k, v]), lengths)):
+        keys = positions[(comm.rank - hop) % comm.size]
+        tiles = [*mask.tiles(mine, keys)]
+        flops, _ = count_flops(q, tiles, dropout is not None)
+        with reporting("forward", flops, q, kv):
+            attend_block(total, q, kv, tiles, keys, dropout)
+    return finish(total)
+
+
+def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v: Array, out: Array,
+                            lse: Array, positions: Sequence[np.ndarray], mask: AttentionMask,
+                            dropout: AttentionDropout | None = None) -> tuple[Array, Array, Array]:
+    """dq, dk and dv for g = do; the other arguments are those of `ring_attention`.  Collective."""
+    p, r = comm.size, comm.rank
+    lengths, mine = [len(each) for each in positions], positions[r]
+    shrink = 1 / math.sqrt(q.shape[-1])
+    with reporting("backward", 4 * q.size, g, out):
+        q, dq = q * shrink, np.zeros_like(q)
+        d, lse = rows_for_backward(g, out, lse)
+    sends = []
+    for hop, kv in enumerate(rotate(comm, np.stack([k, v]), lengths)):
+        coming = begin_recv(comm, kv) if hop > 1 else None
+        keys, dkv = positions[(r - hop) % p], np.zeros_like(kv)
+        tiles = [*mask.tiles(mine, keys)]
+        _, flops = count_flops(q, tiles, dropout is not None)
+        with reporting("backward", flops + dkv.size, q, g, kv):
+            attend_block_backward(g, d, lse, q, kv, tiles, keys, dq, dkv, dropout)
+        if hop == 0:
+            own = dkv
+        else:
+            sends.append(pass_on(comm, dkv, coming))
+    if p > 1:
+        array, request = begin_recv(comm, own)
+        request.wait()
+        own += array
+    for request in sends:
+        request.wait()
+    dq *= shrink
+    return dq, own[0], own[1]
+
+
+def begin_recv(comm: Communicator, like: Array) -> tuple[Array, Request]:
+    """Begin to receive the gradient of a block from the rank before, which had the block before."""
+    array = np.empty_like(like)
+    with comm.labelled("ring_attention"):
+        return array, comm.irecv(array, (comm.rank - 1) % comm.size, GRADIENTS)
+
+
+def pass_on(comm: Communicator, dkv: Array, coming: tuple[Array, Request] | None) -> Request:
+    """Add what the ranks before contributed to a block's gradient; begin to send it on."""
+    if coming is not None:
+        array, request = coming
+        request.wait()
+        dkv += array
+    with comm.labelled("ring_attention"):
+        return comm.isend(dkv, (comm.rank + 1) % comm.size, GRADIENTS)

@@ -1,0 +1,94 @@
+"""Ulysses: an all-to-all turns some of the tokens into some of the heads, and back.
+
+    before          heads 0 1 2 3        after           heads 0 1 2 3
+    rank 0  tokens  a b  █ █ █ █         rank 0  tokens  a b  █ █
+    rank 1  tokens  c d  █ █ █ █                         c d  █ █
+                                         rank 1  tokens  a b      █ █
+                                                         c d      █ █
+
+Between the two exchanges every rank has whole sequences of its own heads, and any attention will
+do: a ring over other ranks, too.  Heads of keys and values are repeated if there are fewer of them
+than ranks.
+
+    q, k, v there and o back     (p-1)/p · b · s/p · (2 heads + 2 kv) · n  elements sent by a rank
+
+Jacobs et al. 2023 (arXiv 2309.14509).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...autograd import Tensor
+from ...backend import Array, asarray_like
+from ...comm import Communicator, collectives
+from ..conjugate import conjugate
+from ..errors import ulysses_heads_do_not_divide
+from .token_order import sorting
+
+Columns = list[np.ndarray]      # of each rank
+
+
+def to_heads(comm: Communicator, x: Array, columns: Columns, positions: Sequence[np.ndarray],
+             width: int) -> Array:
+    """This rank's tokens of all heads (b, s/p, width) → all tokens of its heads (b, s, w).
+
+    Rank r gets the columns[r], w of them.  The tokens at positions[r], those of rank r, are brought
+    into the order of the sequence.  Collective.
+    """
+    p, (batch, time, _) = comm.size, x.shape
+    pieces = np.stack([x[..., asarray_like(own, x)] for own in columns])      # (p, b, s/p, w)
+    outgoing = pieces.transpose(0, 2, 1, 3).reshape(p * time, batch, -1)
+    counts = [[len(own)] * p for own in positions]
+    whole = collectives.all_to_all(comm, outgoing, algorithm="pairwise", counts=counts)
+    return np.take(whole, asarray_like(sorting(positions), x), axis=0).transpose(1, 0, 2)
+
+
+def to_tokens(comm: Communicator, x: Array, columns: Columns, positions: Sequence[np.ndarray],
+              width: int) -> Array:
+    """All tokens of this rank's heads (b, s, w) → its tokens of all heads (b, s/p, width).
+
+    The transpose of `to_heads`: where several ranks have a column, their values are added up.
+    """
+    p, order = comm.size, np.argsort(sorting(positions))
+    outgoing = np.take(x.transpose(1, 0, 2), asarray_like(order, x), axis=0)
+    counts = [[len(own) for own in positions]] * p
+    pieces = collectives.all_to_all(comm, outgoing, algorithm="pairwise", counts=counts)
+    time = len(positions[comm.rank])
+    pieces = pieces.reshape(p, time, *pieces.shape[1:]).transpose(0, 2, 1, 3)     # (p, b, s/p, w)
+    found = np.zeros_like(x, shape=(*pieces.shape[1:3], width))
+    for own, piece in zip(columns, pieces):
+        found[..., asarray_like(own, x)] += piece
+    return found
+
+
+ToHeads, ToTokens = conjugate(to_heads, to_tokens, "ToHeads", "ToTokens")
+
+
+def columns_of_qkv(heads: int, kv_heads: int, n: int, num_ranks: int) -> Columns:
+    """The columns of a fused [q | k | v] that each rank gets: its heads of q, k and v.
+
+    With fewer heads of keys and values than ranks, several ranks get the same ones.  Raises
+    ValueError if heads do not divide.
+    """
+    shared = max(1, num_ranks // kv_heads)          # ranks that have the same head of keys
+    if heads % num_ranks or kv_heads * shared % num_ranks:
+        raise ulysses_heads_do_not_divide(heads, kv_heads, num_ranks)
+    of_q = np.arange(heads * n).reshape(num_ranks, -1)
+    of_kv = np.arange(kv_heads * n).reshape(num_ranks // shared, -1).repeat(shared, axis=0)
+    k, v = heads * n + of_kv, (heads + kv_heads) * n + of_kv
+    return list(np.concatenate([of_q, k, v], axis=1))
+
+
+def tokens_to_heads(qkv: Tensor, comm: Communicator, columns: Columns,
+                    positions: Sequence[np.ndarray]) -> Tensor:
+    """V → V: `to_heads`; its gradient goes back by `to_tokens`."""
+    return ToHeads.apply(qkv, comm=comm, columns=columns, positions=positions,
+                         width=qkv.shape[-1])
+
+
+def heads_to_tokens(out: Tensor, comm: Communicator, positions: Sequence[np.ndarray]) -> Tensor:
+    """V → V: the results of all heads for this rank's tokens; the inverse of the exchange of q."""
+    width = out.shape[-1] * comm.size
+    return ToTokens.apply(out, comm=comm, columns=np.split(np.arange(width), comm.size),
+                          positions=positions, width=width)

@@ -1,0 +1,84 @@
+"""What the ranks of a stage with the same parameters do beside pp, cp and tp: ddp, zero1 or fsdp.
+
+    ddp     each keeps all parameters, and gradients are summed after the schedule
+    zero1   each optimizes a piece, and all gather the parameters
+    fsdp    each keeps shards, which are gathered and reduced while the schedule runs
+
+These ranks are those of dp, and of cp, whose ranks have other tokens of the same rows.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ..comm import Communicator
+from ..comm.collectives import all_gather
+from .pipeline.executor import Pipeline
+from .pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH_MESSAGE, FullyShardedPipeline
+from .pipeline.stage_shards import StageShard
+from .pipeline.stage_slab import StageBuffer, StageSlab
+from .wire import Wire
+
+
+class AllReduceOverDP:
+    """ddp: the dp ranks of a stage sum its gradients, and each keeps all of them.
+
+    Base of the other ways.  `slabs` are what this rank optimizes.  The ranks of dp_of(slab) have
+    the same parameters, those of comm_of(slab) all parts of a sharded slab.
+    """
+
+    pipeline_class: type[Pipeline] = Pipeline
+    refusal: str | None = None          # why a rank must not call backward without its dp ranks
+
+    def __init__(self, pipeline: Pipeline, dp_of: Callable[[StageSlab], Communicator],
+                 comm_of: Callable[[StageSlab], Communicator], wire: Wire, gather_wire: Wire):
+        self.pipeline, self.dp_of, self.comm_of, self.wire = pipeline, dp_of, comm_of, wire
+        self.shard(gather_wire)
+
+    def shard(self, gather_wire: Wire) -> None:
+        """Set `slabs`, cutting the pipeline's if need be."""
+        self.slabs: Sequence[StageBuffer] = self.pipeline.slabs
+
+    def reduce(self) -> None:
+        """Sum over dp the gradients of a batch, which the schedule has computed."""
+        for slab in self.pipeline.stage_slabs:
+            self.wire.all_reduce(self.dp_of(slab), slab.grad, key=slab)
+
+    def gather(self) -> None:
+        """Give each dp rank the parameters that the optimizer has updated elsewhere."""
+
+
+class ShardedStatesOverDP(AllReduceOverDP):
+    """zero1: each dp rank optimizes one piece of a slab, and all gather the parameters."""
+
+    slabs: list[StageShard]
+
+    def shard(self, gather_wire: Wire) -> None:
+        """Cut each slab into pieces."""
+        slabs = self.pipeline.stage_slabs
+        self.slabs = [StageShard(slab, self.dp_of(slab), self.comm_of(slab)) for slab in slabs]
+
+    def reduce(self) -> None:
+        """Sum this rank's piece of the gradients over dp."""
+        for slab, shard in zip(self.pipeline.stage_slabs, self.slabs):
+            self.wire.reduce_scatter(shard.dp, slab.grad, shard.counts, key=slab)
+            shard.has_grad = True
+
+    def gather(self) -> None:
+        """Gather the pieces of the parameters."""
+        for slab, shard in zip(self.pipeline.stage_slabs, self.slabs):
+            all_gather(shard.dp, shard.data, counts=shard.counts, out=slab.data)
+
+
+class FullyShardedOverDP(AllReduceOverDP):
+    """fsdp: each dp rank keeps shards, which the pipeline gathers and reduces as it runs."""
+
+    pipeline_class = FullyShardedPipeline
+    pipeline: FullyShardedPipeline
+    refusal = NEEDS_WHOLE_BATCH_MESSAGE
+
+    def shard(self, gather_wire: Wire) -> None:
+        """Cut the parameters of the pipeline into shards."""
+        self.pipeline.shard(self.dp_of, self.comm_of, self.wire, gather_wire)
+        self.slabs = self.pipeline.slabs
+
+    def reduce(self) -> None:
+        """Do nothing: the gradients were reduced during the schedule."""
