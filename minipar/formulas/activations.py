@@ -18,7 +18,11 @@ mask, but not the probabilities after it, which are one multiplication away (5 b
 2 + 1 + 2).
 
 Selective rematerialization drops the probabilities and their mask; full rematerialization keeps
-only the input of a layer.  Korthikanti et al. 2022 (arXiv 2205.05198), section 4, table 2.
+only the input of a layer.
+
+With context parallelism over c ranks t is t/c throughout.  Attention computes its probabilities
+again, block by block, and keeps one number a query instead: the logarithm of its softmax's
+denominator.  Korthikanti et al. 2022 (arXiv 2205.05198), section 4, table 2.
 """
 
 from ..autograd.ops.attention import QUERIES
@@ -35,16 +39,22 @@ def visible_pairs(time: int) -> int:
 
 
 def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str = "tensor",
-                      remat: str = "none", itemsize: int = 4) -> dict[str, int]:
-    """Bytes that one layer keeps on one of `tp` ranks from its forward to its backward, by what.
+                      remat: str = "none", itemsize: int = 4, cp: int = 1,
+                      ulysses: int = 1) -> dict[str, int]:
+    """Bytes that one layer keeps on one of tp · cp ranks from its forward to its backward, by what.
 
-    `config.dropout` says whether masks are among them.  Raises ValueError for unknown names.
+    `config.dropout` says whether masks are among them.  With cp > 1 attention goes block by block,
+    after an exchange of heads on `ulysses` of the cp ranks.  Raises ValueError for unknown names,
+    and for a context that cp does not divide.
     """
     for what, value, known in (("parallel", parallel, PARALLEL), ("remat", remat, REMAT)):
         if value not in known:
             raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
-    b, t, d, heads = batch, config.context, config.width, config.num_heads
-    kv_width = (config.num_kv_heads or heads) * (d // heads)
+    if config.context % cp:
+        raise ValueError(f"cp = {cp} does not divide a context of {config.context}: its ranks keep "
+                         "different numbers of tokens; choose a multiple")
+    b, t, d, heads = batch, config.context // cp, config.width, config.num_heads
+    kv_width = max(config.num_kv_heads or heads, ulysses * tp) * (d // heads)
     between = tp if parallel != "tensor" else 1         # who shares what is between the pairs
     if remat == "full":
         return {"input": itemsize * b * t * d // between}
@@ -54,12 +64,17 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
             "taken by column layers": itemsize * 2 * b * t * d // columns,
             "q, k, v": itemsize * b * t * (d + 2 * kv_width) // tp,
             "probabilities": itemsize * b * heads * visible_pairs(t) // tp,
-            "their dropout mask": masks * b * heads * t * t // tp,
+            "their dropout mask": masks * b * heads * t * config.context // tp,
             "taken by row layers": itemsize * 5 * b * t * d // tp,
             "slope of gelu": itemsize * 4 * b * t * d // tp,
             "dropout masks": masks * 2 * b * t * d // between}
+    if cp > 1:
+        kept["probabilities"] = itemsize * b * heads * t // tp      # the log-sum-exp in their place
+    if ulysses > 1:
+        kept["results before the exchange"] = itemsize * b * t * d // tp
     if remat == "selective":
         del kept["probabilities"], kept["their dropout mask"]
+        kept.pop("results before the exchange", None)
     return kept
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...autograd import Tensor
 from ...backend import Array, asarray_like
-from ...nn import GPT, Dropout, Module, MoE
+from ...nn import GPT, MLP, Dropout, Module, MoE
 from ...nn.gpt import Attention
 from ..errors import experts_of_whole_sequences
 from ..tensor.apply import PartialDropout, TensorParallelGPT
@@ -142,8 +142,9 @@ def parallelize_context(model: Module, split: ContextSplit) -> Any:
     models, and for heads that Ulysses cannot divide.
     """
     if type(model) not in KINDS:
-        raise ValueError("context parallelism spreads the tokens of a GPT over ranks, not a "
-                         f"{type(model).__name__}: leave cp out")
+        what = "an MLP has none" if isinstance(model, MLP) else f"not of a {type(model).__name__}"
+        raise ValueError("context parallelism spreads the tokens of a GPT over ranks, and "
+                         f"{what}: leave cp out")
     for block in model.h:
         check_experts(block.mlp)
         attention = block.attn

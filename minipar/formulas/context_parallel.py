@@ -1,0 +1,88 @@
+"""What context parallelism sends and computes, by formulas on paper.
+
+    b samples of s tokens over p ranks, a heads and kv heads of keys of width n; elements of a rank
+
+    ring, all-gather     forward 2 (p-1) b s/p kv n             backward twice as many
+    Ulysses              (p-1)/p b s/p (2a + 2kv) n             the same in backward
+
+    pairs of a query and a key that causal attention computes, s = 2pc, for each head
+
+    zig-zag       hop 0: c(2c+1) visible      every other hop: 2c²          all ranks alike
+    contiguous    hop 0: c(2c+1) visible      hop i: 4c² on ranks ≥ i, 0 on the others
+
+    max / mean    zig-zag 1      contiguous (2p-1)/p: the last rank has (2p-1)/2 blocks of p²/2
+
+A pair costs two products of width n forward, 4n FLOPs, and five backward, 10n, since the
+probabilities are computed again; 4 FLOPs more are its softmax's.  Lengths may be uneven: then the
+pieces are those of `token_order.py`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .activations import visible_pairs
+from .data_parallel import all_gather_elements, even, reduce_scatter_elements
+
+Positions = Sequence[np.ndarray]        # of the tokens of each rank
+
+
+def ring_elements(lengths: Sequence[int], row: int) -> tuple[np.ndarray, np.ndarray]:
+    """Elements that each rank sends in forward and in backward: (p,) each.
+
+    `lengths` are the numbers of tokens of the ranks; `row` is the number of elements of the keys
+    and values of a token, 2 b kv n.  A gather of keys sends as much.
+    """
+    gathered = all_gather_elements(lengths) * row
+    return gathered, gathered + reduce_scatter_elements(lengths) * row
+
+
+def ulysses_elements(lengths: Sequence[int], batch: int, heads: int, kv_heads: int,
+                     n: int) -> np.ndarray:
+    """Elements that each rank sends in forward, and again in backward if tokens are even: (p,).
+
+    q, k, v of its tokens go to the other ranks' heads, results of its heads to the others' tokens.
+    """
+    p, own = len(lengths), np.array(lengths)
+    of_qkv = (heads + 2 * max(kv_heads, p)) * n // p
+    return batch * (own * (p - 1) * of_qkv + (sum(lengths) - own) * heads * n // p)
+
+
+def pairs_by_hop(positions: Positions) -> np.ndarray:
+    """Visible pairs [r, i] of a query of rank r and a key of rank r - i, causal: (p, p)."""
+    p = len(positions)
+    return np.array([[sum(int(np.sum(positions[(r - i) % p] <= query)) for query in positions[r])
+                      for i in range(p)] for r in range(p)])
+
+
+def imbalance(work: np.ndarray) -> float:
+    """The most work of a rank over the mean, of work [r, i] of rank r in hop i."""
+    of_ranks = work.sum(axis=1)
+    return float(of_ranks.max() / of_ranks.mean())
+
+
+def computed_pairs(order: str, length: int, p: int) -> np.ndarray:
+    """Pairs [r, i] that are computed, for `order` "zigzag" or "contiguous".
+
+    Blocks of queries at the diagonal are computed with keys that only some of them see.
+    """
+    sizes = even(length, p if order == "contiguous" else 2 * p)
+    ends = np.cumsum([0, *sizes]).tolist()
+    runs_of = [[(ends[r], ends[r + 1])] for r in range(p)] if order == "contiguous" else \
+        [[(ends[r], ends[r + 1]), (ends[2 * p - 1 - r], ends[2 * p - r])] for r in range(p - 1)] \
+        + [[(ends[p - 1], ends[p + 1])]]            # the last rank's pieces are neighbours
+    return np.array([[sum(_pairs(query, key) for query in runs_of[r] for key in runs_of[(r - i) % p])
+                      for i in range(p)] for r in range(p)])
+
+
+def _pairs(query: tuple[int, int], key: tuple[int, int]) -> int:
+    """Pairs that are computed of two runs (start, stop) of positions, equal or apart."""
+    size = query[1] - query[0]
+    if query == key:
+        return visible_pairs(size)
+    return size * (key[1] - key[0]) if key < query else 0
+
+
+def product_flops(pairs: int, batch: int, heads: int, n: int) -> tuple[int, int]:
+    """FLOPs of the products of attention, forward and backward, for `pairs` of each head."""
+    return 4 * n * batch * heads * pairs, 10 * n * batch * heads * pairs
