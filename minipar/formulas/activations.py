@@ -54,7 +54,8 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
         raise ValueError(f"cp = {cp} does not divide a context of {config.context}: its ranks keep "
                          "different numbers of tokens; choose a multiple")
     b, t, d, heads = batch, config.context // cp, config.width, config.num_heads
-    kv_width = max(config.num_kv_heads or heads, ulysses * tp) * (d // heads)
+    repeated = ulysses * tp if remat == "none" else 1       # heads of keys, for as many ranks
+    kv_width = max(config.num_kv_heads or heads, repeated) * (d // heads)
     between = tp if parallel != "tensor" else 1         # who shares what is between the pairs
     if remat == "full":
         return {"input": itemsize * b * t * d // between}

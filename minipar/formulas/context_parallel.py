@@ -18,6 +18,7 @@ pieces are those of `token_order.py`.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -66,13 +67,19 @@ def computed_pairs(order: str, length: int, p: int) -> np.ndarray:
 
     Blocks of queries at the diagonal are computed with keys that only some of them see.
     """
-    sizes = even(length, p if order == "contiguous" else 2 * p)
-    ends = np.cumsum([0, *sizes]).tolist()
-    runs_of = [[(ends[r], ends[r + 1])] for r in range(p)] if order == "contiguous" else \
-        [[(ends[r], ends[r + 1]), (ends[2 * p - 1 - r], ends[2 * p - r])] for r in range(p - 1)] \
-        + [[(ends[p - 1], ends[p + 1])]]            # the last rank's pieces are neighbours
-    return np.array([[sum(_pairs(query, key) for query in runs_of[r] for key in runs_of[(r - i) % p])
+    runs = runs_of_ranks(order, length, p)
+    return np.array([[sum(_pairs(query, key) for query in runs[r] for key in runs[(r - i) % p])
                       for i in range(p)] for r in range(p)])
+
+
+def runs_of_ranks(order: str, length: int, p: int) -> list[list[tuple[int, int]]]:
+    """The runs (start, stop) of neighbouring positions that each rank has."""
+    ends = np.cumsum([0, *even(length, p if order == "contiguous" else 2 * p)]).tolist()
+    pieces = list(pairwise(ends))
+    if order == "contiguous":
+        return [[piece] for piece in pieces]
+    joined = (ends[p - 1], ends[p + 1])             # the last rank's pieces are neighbours
+    return [[pieces[r], pieces[2 * p - 1 - r]] for r in range(p - 1)] + [[joined]]
 
 
 def _pairs(query: tuple[int, int], key: tuple[int, int]) -> int:

@@ -195,10 +195,9 @@ class GPT(Module):
 
     def embed(self, ids: Array) -> Tensor:
         """ids (b, t) → x (b, t, d)."""
-        time = ids.shape[1]
-        self.check_length(time)
+        self.check_length(ids.shape[1])
         tokens = self.wte(ids)
-        return self.drop(tokens if self.config.rope else tokens + self.positions(time))
+        return self.drop(tokens if self.config.rope else tokens + self.positions(ids.shape[1]))
 
     def check_length(self, time: int) -> None:
         """Raise ValueError for a sequence longer than the context."""

@@ -36,6 +36,9 @@ from ..autograd.tensor import GradientSlot, GradTarget, Node
 from ..comm import Communicator
 from ..nn import Parameter
 from . import conjugate as pairs
+from .context.attention import ContextAttention
+from .context.layout import CutTokens, GatherTokens
+from .context.ulysses import ToHeads, ToTokens
 from .expert.exchange import ReturnRows, SendRows
 from .tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
 
@@ -43,7 +46,8 @@ COLLECTIVES = {         # operation: types that it takes, type that it gives
     pairs.CopyTo: ("I", "R"), pairs.ReduceFrom: ("PV", "I"), pairs.ScatterTo: ("I", "V"),
     pairs.GatherFrom: ("V", "I"), pairs.AllGather: ("V", "R"), pairs.ReduceScatter: ("PV", "V"),
     pairs.AllToAll: ("V", "V"), VocabularyCrossEntropy: ("V", "I"), SendRows: ("V", "V"),
-    ReturnRows: ("V", "V"),
+    ReturnRows: ("V", "V"), ContextAttention: ("V", "V"), ToHeads: ("V", "V"),
+    ToTokens: ("V", "V"), CutTokens: ("I", "V"), GatherTokens: ("V", "I"),
 }
 ADDING = {ew.Add, ew.Subtract, ew.AsType, Sum, mv.Reshape, mv.Transpose, mv.GetItem,
           mv.BroadcastTo, mv.Concatenate}

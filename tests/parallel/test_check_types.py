@@ -10,6 +10,9 @@ from minipar.nn import MLP, Linear
 from minipar.nn.layers import LayerNorm
 from minipar.parallel import conjugate as pairs
 from minipar.parallel.check_types import check_types
+from minipar.parallel.context.apply import parallelize_context
+from minipar.parallel.context.attention import context_attention
+from minipar.parallel.context.layout import ContextOptions, ContextSplit
 from minipar.parallel.data.ddp_graph import data_parallel
 from minipar.parallel.tensor.apply import parallelize
 from minipar.parallel.tensor.layers import ColumnLinear, RowLinear, TensorSplit
@@ -49,6 +52,32 @@ def test_data_parallelism_passes_and_needs_its_copies():
     assert Cluster(P).run(lambda comm: body(comm, True))[0] == ["V"] * P
     with pytest.raises(TypeError, match="wte.weight is I, .* the data is V, .*copy_to it before"):
         Cluster(P).run(lambda comm: body(comm, False))
+
+
+@pytest.mark.parametrize("options", [ContextOptions(), ContextOptions("all_gather"),
+                                     ContextOptions(ulysses=P)])
+def test_context_parallelism_passes_and_needs_its_copies(options):
+    """Tokens vary as samples do, so weights need the same copies, or sums after backward."""
+    def body(comm, copies):
+        model = GPTS["tied"]().initialize(0, np.float64)
+        parallelize_context(model, ContextSplit(comm, options))
+        if copies:
+            data_parallel(model, comm)
+        loss = model.loss(*inputs_of(model, 0))
+        return check_types(loss, comm, dict(model.named_parameters()), data="V")
+    assert Cluster(P).run(lambda comm: body(comm, True))[0] == ["V"] * P
+    with pytest.raises(TypeError, match="wte.weight is I, .* the data is V, .*copy_to it before"):
+        Cluster(P).run(lambda comm: body(comm, False))
+
+
+def test_attention_over_ranks_takes_the_tokens_of_each():
+    """Tokens that all ranks have would be attended to p times."""
+    def body(comm):
+        qkv = pairs.copy_to(Tensor(np.ones((1, 4, 12)), requires_grad=True), comm)
+        out = context_attention(qkv, comm, [np.arange(4), np.arange(4, 8)], 2)
+        check_types(out.sum(), comm, {}, data="V")
+    with pytest.raises(TypeError, match="ContextAttention takes V, but .*is R.*leave this out"):
+        Cluster(P).run(body)
 
 
 def test_sharded_parameters_pass():

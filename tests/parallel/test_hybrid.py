@@ -11,7 +11,6 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
-from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.replicas import ranks_that_differ
 from minipar.parallel.strategies import make_hybrid
@@ -238,14 +237,6 @@ def test_gradients_add_up_inside_no_sync_and_never_after():
     ({"dp": 2, "tp": 2}, {"data_parallel": "zero2"}, "zero2 does not go with pp, tp or ep"),
     ({"dp": 4}, {"data_parallel": "dp"}, "dp does not go with pp, tp or ep: choose ddp or zero1"),
     ({"dp": 2, "ring": 2, "order": ("dp", "ring")}, {}, "has the axes pp, dp, cp and tp, not ring"),
-    ({"cp": 2, "tp": 2}, {"name": "mlp"}, "spreads the tokens of a GPT over ranks, and an MLP has"),
-    ({"cp": 4}, {"context": ContextOptions("tree")}, "choose from ring, all_gather"),
-    ({"cp": 4}, {"context": ContextOptions(order="dealt")}, "choose from zigzag, contiguous, stri"),
-    ({"cp": 4}, {"context": ContextOptions(ulysses=3)}, "a Ulysses degree of 3 does not divide 4"),
-    ({"cp": 4}, {"name": "three heads", "context": ContextOptions(ulysses=4)},
-     "gives 3 heads with 3 of keys and values to 4 ranks, which does not divide: choose a degree "
-     "of 1, 3, or the ring"),
-    ({"dp": 4}, {"context": ContextOptions()}, "here cp has only one: leave it out"),
     ({"pp": 4}, {"sequence_parallel": True}, "only one: leave it off, or give the mesh tp=2"),
     ({"pp": 4}, {"schedule": "2f2b"}, "unknown schedule '2f2b': choose from gpipe"),
     ({"pp": 4}, {"schedule": "looped_breadth_first", "virtual_stages": 3},

@@ -11,7 +11,8 @@ from minipar.compress.distillation.distill import Distillation, LocalTeacher, ma
 from minipar.nn import MLP
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
-from tests.support.cases import ALL, TIME, VOCABULARY, gpt
+from tests.support.case_models import TIME, VOCABULARY, gpt
+from tests.support.cases import ALL
 
 PAD = 3                 # a word that fills up what is short, and is no target
 DRAW = np.random.default_rng(0)

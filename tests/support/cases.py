@@ -16,8 +16,8 @@ from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
 from minipar.memory.remat.plans import rematerialize, rematerialize_attention
 from minipar.memory.remat.policies import plan_policy
-from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
+from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.data.ddp import DistributedDataParallel
 from minipar.parallel.data.ddp_graph import data_parallel
 from minipar.parallel.pipeline.executor import Pipeline
@@ -27,31 +27,10 @@ from minipar.parallel.replicas import global_count, global_loss
 from minipar.parallel.strategies import STRATEGIES as BY_NAME
 from minipar.parallel.strategies import make_hybrid, make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch, Strategy
+from tests.support.case_models import DEEP, MODELS, TIME, VOCABULARY
 
-VOCABULARY, TIME, WIDTH = 11, 6, 8
 NUM_STEPS, SEED = 2, 5
 
-
-def gpt(**changes):
-    """A GPT of three blocks, so that there is a unit that is neither the first nor the last."""
-    sizes = {"context": TIME, "num_layers": 3, "num_heads": 2, "width": WIDTH, **changes}
-    return lambda: GPT(GPTConfig(VOCABULARY, **sizes))
-
-
-LLAMA = {"num_heads": 4, "num_kv_heads": 2, "norm": "rms", "mlp": "swiglu", "bias": False,
-         "rope": RopeConfig(100.0, "llama3", 4.0, original_context=4)}
-MODELS = {
-    "gpt tied": gpt(), "gpt untied": gpt(tied=False), "gpt one block": gpt(num_layers=1),
-    "gpt grouped": gpt(num_heads=4, num_kv_heads=2), "gpt dropout": gpt(dropout=0.3),
-    "llama": gpt(**LLAMA, dropout=0.3), "mlp": lambda: MLP([4, 7, 5, VOCABULARY]),
-    "mlp dropout": lambda: MLP([4, 7, 5, VOCABULARY], dropout=0.3),
-}
-DEEP = {        # for pipelines: parts for four ranks with two stages each
-    "mlp deep": lambda: MLP([4, 7, 5, 6, 7, 8, 5, 6, VOCABULARY], dropout=0.3),
-    "gpt deep tied": gpt(num_layers=6, dropout=0.3),
-    "gpt deep untied": gpt(num_layers=6, dropout=0.3, tied=False),
-    "llama deep tied": gpt(**LLAMA, num_layers=6, dropout=0.3),
-}
 GROUPS = [NO_DECAY_FOR_VECTORS,
           ParameterGroup(lambda segment: segment.name.startswith(("1.", "h.1.attn")), lr_scale=0.5)]
 OPTIMIZERS = {
@@ -93,12 +72,19 @@ def _hybrid_on(sizes: dict[str, int], **options):
 
 
 MESHES = {"pp 2 × dp 2": {"pp": 2, "dp": 2}, "pp 2 × tp 2": {"pp": 2, "tp": 2},
-          "dp 2 × tp 2": {"dp": 2, "tp": 2}}
+          "dp 2 × tp 2": {"dp": 2, "tp": 2}, "pp 2 × cp 2": {"pp": 2, "cp": 2},
+          "dp 2 × cp 2": {"dp": 2, "cp": 2}, "cp 2 × tp 2": {"cp": 2, "tp": 2}}
 HOW = {"": {}, " zero1": {"data_parallel": "zero1"}, " fsdp": {"data_parallel": "fsdp"},
        " sequence": {"sequence_parallel": True}}
 HYBRIDS = {mesh + how: _hybrid_on(sizes, **options)
            for mesh, sizes in MESHES.items() for how, options in HOW.items()}
-ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES, **HYBRIDS,
+CONTEXTS = {        # of cp 4
+    "ring": ContextOptions(), "ring contiguous": ContextOptions(order="contiguous"),
+    "ring striped": ContextOptions(order="striped"), "all_gather": ContextOptions("all_gather"),
+    "Ulysses": ContextOptions(ulysses=4), "Ulysses in a ring": ContextOptions(ulysses=2)}
+CONTEXT_PARALLEL = {name: _hybrid_on({"cp": 4}, context=options)
+                    for name, options in CONTEXTS.items()}
+ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES, **HYBRIDS, **CONTEXT_PARALLEL,
        "graph": lambda model, comm: Strategy(data_parallel(model, comm), comm),
        "ddp one bucket": lambda model, comm: DistributedDataParallel(model, comm)}
 
@@ -155,6 +141,7 @@ class Case(NamedTuple):
     parts: tuple[int, ...] = (10,)
     max_norm: float | None = None
     remat: str = "none"
+    time: int = TIME
 
     def rows_of_parts(self) -> list[range]:
         """The rows of the batch that each microbatch has."""
@@ -164,11 +151,11 @@ class Case(NamedTuple):
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """All inputs and targets of a step."""
         rows, draw = sum(self.parts), np.random.default_rng(step)
-        targets = masked(draw.integers(0, VOCABULARY, (rows, TIME)), self.mask,
+        targets = masked(draw.integers(0, VOCABULARY, (rows, self.time)), self.mask,
                          self.rows_of_parts())
         if self.model.startswith("mlp"):
             return draw.standard_normal((rows, 4)), targets[:, 2]
-        return draw.integers(0, VOCABULARY, (rows, TIME)), targets
+        return draw.integers(0, VOCABULARY, (rows, self.time)), targets
 
     def build(self):
         """The model, with numbers."""

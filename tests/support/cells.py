@@ -42,9 +42,9 @@ class Matrix(NamedTuple):
         return not any(cell.slow for cell in self.cells.values())
 
 
-def no_sync_check(name: str) -> Check:
+def no_sync_check(name: str, model: str = "mlp") -> Check:
     """Microbatches inside no_sync, the last one outside, are the one big batch."""
-    return lambda world: check(world, name, Case("mlp", parts=(5, 5)), inside_no_sync=True)
+    return lambda world: check(world, name, Case(model, parts=(5, 5)), inside_no_sync=True)
 
 
 def training_check(name: str, case: Case) -> Check:

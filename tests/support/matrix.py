@@ -13,6 +13,7 @@ from minipar.parallel.pipeline.schedule.registry import SCHEDULES
 from minipar.parallel.strategies import STRATEGIES as BY_NAME
 from tests.support.cases import Case, check
 from tests.support.cells import Matrix, Proven, Refused, no_sync_check, training_check
+from tests.support.matrix_context import CONTEXT
 from tests.support.matrix_experts import EXPERTS
 from tests.support.matrix_memory import MEMORY
 from tests.support.matrix_offload import OFFLOAD
@@ -98,10 +99,15 @@ def pipeline_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
                                            inside_no_sync=True))
 
 
+CONTEXT_CASES = {"accumulation": Case("gpt untied", parts=(4, 3, 3))}     # an MLP has no tokens
+EIGHT_TOKENS = {"model": "gpt long", "time": 8}         # tp 2 divides those of two ranks of cp
 MESH_ROWS = {
     "pp 2 × dp 2": "a 1F1B pipeline on each half of the rows",
     "pp 2 × tp 2": "a 1F1B pipeline whose stages are tensor-parallel",
     "dp 2 × tp 2": "tensor parallelism on each half of the rows",
+    "pp 2 × cp 2": "a 1F1B pipeline whose stages each spread the tokens over two ranks",
+    "dp 2 × cp 2": "ring attention on each half of the rows",
+    "cp 2 × tp 2": "ring attention with half of the heads on each rank",
 }
 MESH_FEATURES = {
     **{feature: FEATURES[feature] for feature in (*CASES, "no_sync")},
@@ -115,14 +121,16 @@ MESH_FEATURES = {
 def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
     """Every pair of axes with every feature."""
     for mesh in MESH_ROWS:
-        for feature, case in CASES.items():
+        cases = CASES | CONTEXT_CASES if "cp" in mesh else CASES
+        for feature, case in cases.items():
             yield (mesh, feature), Proven(training_check(mesh, case))
-        yield (mesh, "no_sync"), Proven(no_sync_check(mesh))
+        model = cases["accumulation"].model
+        yield (mesh, "no_sync"), Proven(no_sync_check(mesh, model))
         tied = Case("gpt tied", "adamw", parts=(4, 3, 3), max_norm=0.1)
         yield (mesh, "ZeRO-1"), Proven(training_check(f"{mesh} zero1", tied))
         yield (mesh, "FSDP"), Proven(training_check(f"{mesh} fsdp", tied))
-        yield (mesh, "FSDP, no_sync"), Refused(no_sync_check(f"{mesh} fsdp"), NO_ROOM)
-        sequence = training_check(f"{mesh} sequence", tied)
+        yield (mesh, "FSDP, no_sync"), Refused(no_sync_check(f"{mesh} fsdp", model), NO_ROOM)
+        sequence = training_check(f"{mesh} sequence", tied._replace(**EIGHT_TOKENS))
         yield (mesh, "sequence parallelism"), (
             Proven(sequence) if "tp" in mesh else
             Refused(sequence, "splits tokens over the ranks of tp, and here tp "
@@ -132,7 +140,7 @@ def mesh_cells() -> Iterator[tuple[tuple[str, str], Proven | Refused]]:
 MATRICES = [Matrix("Data parallelism", STRATEGIES, FEATURES, dict(data_parallel_cells())),
             Matrix("Pipelines", SCHEDULES, PIPELINE_FEATURES, dict(pipeline_cells())),
             Matrix("Two axes of a mesh", MESH_ROWS, MESH_FEATURES, dict(mesh_cells())),
-            *EXPERTS, *MEMORY, *OFFLOAD, *PRECISION, *QUANTIZED]
+            *CONTEXT, *EXPERTS, *MEMORY, *OFFLOAD, *PRECISION, *QUANTIZED]
 
 
 def page() -> str:

@@ -9,7 +9,9 @@ import numpy as np
 from tests.support.cases import HYBRIDS, PIPELINES, STRATEGIES, Case, compare, expected, train
 from tests.support.cells import Matrix, Proven, Refused
 
-OTHERS = ("fsdp no prefetch", "pp 2 × dp 2 sequence")     # a variant; refused in any case
+# a variant; refused in any case; with a number of tokens of its own
+OTHERS = ("fsdp no prefetch", "pp 2 × dp 2 sequence", "pp 2 × cp 2 sequence",
+          "dp 2 × cp 2 sequence", "cp 2 × tp 2 sequence")
 ROWS = {name: "" for name in [*STRATEGIES, *PIPELINES, *HYBRIDS] if name not in OTHERS}
 REMATS = {
     "selective": "attention's probabilities are recomputed",

@@ -44,10 +44,10 @@ def all_gather_attention(comm: Communicator, q: Array, k: Array, v: Array,
     kv, keys = gather_keys(comm, k, v, positions), np.sort(np.concatenate(positions))
     tiles = [*mask.tiles(positions[comm.rank], keys)]
     flops, _ = count_flops(q, tiles, dropout is not None)
-    with reporting("forward", flops + 2 * q.size, q, kv):
-        total = no_keys(q)
+    total = no_keys(q)
+    with reporting("forward", flops + 2 * q.size + 2 * total.sum.size, q, kv):
         attend_block(total, q * (1 / math.sqrt(q.shape[-1])), kv, tiles, keys, dropout)
-    return finish(total)
+        return finish(total)
 
 
 def all_gather_attention_backward(

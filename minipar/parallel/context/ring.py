@@ -66,7 +66,7 @@ def ring_attention(comm: Communicator, q: Array, k: Array, v: Array,
     tokens at positions[rank], which are global.
     """
     lengths, mine = [len(each) for each in positions], positions[comm.rank]
-    with reporting("forward", 2 * q.size):
+    with reporting("forward", q.size, q):
         q, total = q * (1 / math.sqrt(q.shape[-1])), no_keys(q)
     for hop, kv in enumerate(rotate(comm, np.stack([k, v]), lengths)):
         keys = positions[(comm.rank - hop) % comm.size]
@@ -74,7 +74,8 @@ def ring_attention(comm: Communicator, q: Array, k: Array, v: Array,
         flops, _ = count_flops(q, tiles, dropout is not None)
         with reporting("forward", flops, q, kv):
             attend_block(total, q, kv, tiles, keys, dropout)
-    return finish(total)
+    with reporting("forward", q.size + 2 * total.sum.size, *total):
+        return finish(total)
 
 
 def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v: Array, out: Array,
@@ -84,7 +85,7 @@ def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v:
     p, r = comm.size, comm.rank
     lengths, mine = [len(each) for each in positions], positions[r]
     shrink = 1 / math.sqrt(q.shape[-1])
-    with reporting("backward", 4 * q.size, g, out):
+    with reporting("backward", 3 * q.size, q, g, out):
         q, dq = q * shrink, np.zeros_like(q)
         d, lse = rows_for_backward(g, out, lse)
     sends = []
@@ -93,19 +94,18 @@ def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v:
         keys, dkv = positions[(r - hop) % p], np.zeros_like(kv)
         tiles = [*mask.tiles(mine, keys)]
         _, flops = count_flops(q, tiles, dropout is not None)
-        with reporting("backward", flops + dkv.size, q, g, kv):
+        with reporting("backward", flops, q, g, kv):
             attend_block_backward(g, d, lse, q, kv, tiles, keys, dq, dkv, dropout)
         if hop == 0:
             own = dkv
         else:
             sends.append(pass_on(comm, dkv, coming))
     if p > 1:
-        array, request = begin_recv(comm, own)
-        request.wait()
-        own += array
+        add_received(own, *begin_recv(comm, own))
     for request in sends:
         request.wait()
-    dq *= shrink
+    with reporting("backward", dq.size, dq):
+        dq *= shrink
     return dq, own[0], own[1]
 
 
@@ -119,8 +119,13 @@ def begin_recv(comm: Communicator, like: Array) -> tuple[Array, Request]:
 def pass_on(comm: Communicator, dkv: Array, coming: tuple[Array, Request] | None) -> Request:
     """Add what the ranks before contributed to a block's gradient; begin to send it on."""
     if coming is not None:
-        array, request = coming
-        request.wait()
-        dkv += array
+        add_received(dkv, *coming)
     with comm.labelled("ring_attention"):
         return comm.isend(dkv, (comm.rank + 1) % comm.size, GRADIENTS)
+
+
+def add_received(dkv: Array, array: Array, request: Request) -> None:
+    """Add `array` to a block's gradient, once it has arrived."""
+    request.wait()
+    with reporting("backward", dkv.size, dkv, array):
+        dkv += array

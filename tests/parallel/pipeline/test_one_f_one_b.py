@@ -20,7 +20,8 @@ from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from minipar.testing.worlds import SimulatedWorld
-from tests.support.cases import DEEP, SEED, WIDTH, Case
+from tests.support.case_models import DEEP, WIDTH
+from tests.support.cases import SEED, Case
 
 
 def pipeline(model, comm):
