@@ -76,6 +76,9 @@ def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None =
     Raises UsageError for sizes that the model cannot be cut into.
     """
     sizes = {axis: size for axis, size in (sizes or {}).items() if size > 1}
+    if others := sizes.keys() - {"pp", "dp", "tp"}:
+        raise UsageError(f"generating text runs over pp, dp and tp, not over {', '.join(others)}: "
+                         "a model that was trained so is a plain one; leave it out")
     if comm is None or not sizes:
         return Engine(ModelRunner(model, config.num_blocks, config.block_size, kind), config)
     try:

@@ -88,7 +88,7 @@ MISTAKES = {
     "[optimizer]\nlr = nan": "--lr must be a number >= 0, not nan",
     "[parallel]\nstrategy = 'zero4'": "--strategy: invalid choice: 'zero4' (choose from dp",
     '[data]\nsource = "\\ud800"': "is not TOML",
-    "[parallel]\nmesh = 'cp=2'": "no axis 'cp'",
+    "[parallel]\nmesh = 'xp=2'": "no axis 'xp'",
 }
 
 

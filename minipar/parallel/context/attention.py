@@ -57,7 +57,9 @@ class ContextAttention(Function):
 
 
 def _dropout(keep: Array | None, q: Array, scale: float) -> AttentionDropout | None:
-    return None if keep is None else AttentionDropout(keep.reshape(*q.shape[:-1], -1), scale)
+    if keep is None:
+        return None
+    return AttentionDropout(keep.reshape(*q.shape[:-1], keep.shape[-1]), scale)
 
 
 def context_attention(qkv: Tensor, comm: Communicator, positions: Sequence[np.ndarray],

@@ -38,7 +38,7 @@ def to_heads(comm: Communicator, x: Array, columns: Columns, positions: Sequence
     """
     p, (batch, time, _) = comm.size, x.shape
     pieces = np.stack([x[..., asarray_like(own, x)] for own in columns])      # (p, b, s/p, w)
-    outgoing = pieces.transpose(0, 2, 1, 3).reshape(p * time, batch, -1)
+    outgoing = pieces.transpose(0, 2, 1, 3).reshape(p * time, batch, len(columns[0]))
     counts = [[len(own)] * p for own in positions]
     whole = collectives.all_to_all(comm, outgoing, algorithm="pairwise", counts=counts)
     return np.take(whole, asarray_like(sorting(positions), x), axis=0).transpose(1, 0, 2)

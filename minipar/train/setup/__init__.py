@@ -1,6 +1,7 @@
 """From the configuration of a run to its objects; each file also checks its own options.
 
     strategy.py         the strategy, on a mesh if there is one
+    context.py          context parallelism: how ranks share sequences
     precision.py        mixed precision, the loss scaler, the format of messages
     memory.py           the ledger, offloading, the limit of memory
     remat.py            the plan of rematerialization

@@ -67,10 +67,12 @@ def check_budget(config: TrainConfig, model: Module, inputs: Array,
     """Refuse a budget that no plan keeps, before the ranks start.
 
     It plans the largest microbatch of a batch like `inputs`, on each rank of a pipeline, with
-    arrays that are shapes only; `model` has no numbers.  With tp the ranks find out themselves.
+    arrays that are shapes only; `model` has no numbers.  With tp or cp the ranks find out
+    themselves.
     """
     sizes = mesh_sizes(config)
-    if not config.memory.remat.startswith("optimal:") or sizes.get("tp", 1) > 1:
+    splits_layers = sizes.get("tp", 1) * sizes.get("cp", 1) > 1
+    if not config.memory.remat.startswith("optimal:") or splits_layers:
         return
     rows, pp = len(inputs), sizes.get("pp", 1)
     for pieces in (num_ranks // pp, num_microbatches(config)):

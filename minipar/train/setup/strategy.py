@@ -13,6 +13,7 @@ from ...parallel.pipeline.schedule.registry import make_schedule
 from ...parallel.strategies import BESIDE_PP_AND_TP, make_strategy
 from ...parallel.strategy import Strategy
 from ..config import MESH_AXES, TrainConfig
+from .context import check_context, context_options
 from .precision import activation_format, wire_options
 
 
@@ -45,8 +46,8 @@ def num_mesh_ranks(text: str) -> int:
 
 
 def is_hybrid(config: TrainConfig) -> bool:
-    """True if the mesh cuts the model as well as the batch."""
-    return bool({"pp", "tp", "ep"} & mesh_sizes(config).keys())
+    """True if the mesh cuts the model or sequences as well as the batch."""
+    return bool({"pp", "cp", "tp", "ep"} & mesh_sizes(config).keys())
 
 
 def check_mesh(config: TrainConfig) -> None:
@@ -62,11 +63,13 @@ def check_mesh(config: TrainConfig) -> None:
     if config.parallel.sequence_parallel and config.data.source == "digits":
         raise UsageError("--sequence-parallel splits a text's tokens, but --data digits trains an "
                          "MLP, which has no sequence: leave it out")
-    if config.parallel.sequence_parallel and config.model.context % sizes["tp"]:
+    if config.parallel.sequence_parallel and sizes.get("cp", 1) == 1 \
+            and config.model.context % sizes["tp"]:
         raise UsageError(f"--sequence-parallel splits --context {config.model.context} over "
                          f"{sizes['tp']} ranks, which does not divide: choose a multiple of "
                          f"{sizes['tp']}")
     check_experts(config, sizes)
+    check_context(config, sizes)
     if not is_hybrid(config):
         return
     parallel = config.parallel
@@ -132,6 +135,7 @@ def build_strategy(config: TrainConfig, model: Module, comm: Communicator) -> St
                              schedule=parallel.schedule or "1f1b",
                              virtual_stages=parallel.virtual_stages,
                              sequence_parallel=parallel.sequence_parallel,
+                             context=context_options(config, mesh_sizes(config)),
                              activation_format=activation_format(config), **options)
     except ValueError as error:
         raise UsageError(f"--mesh {config.parallel.mesh}: {error}") from error
@@ -144,4 +148,7 @@ def describe_strategy(config: TrainConfig) -> str:
     words = [config.parallel.mesh, config.parallel.strategy]
     if "pp" in mesh_sizes(config):
         words += [config.parallel.schedule or "1f1b", f"{num_microbatches(config)} microbatches"]
+    context = context_options(config, mesh_sizes(config))
+    if context is not None:
+        words += [config.parallel.context_method or context.method, context.order]
     return ", ".join(words + ["sequence parallel"] * config.parallel.sequence_parallel)

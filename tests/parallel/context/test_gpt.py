@@ -101,6 +101,13 @@ def test_three_axes(world):
           context=ContextOptions(order="striped"))
 
 
+@worlds(8, mpi=())
+@pytest.mark.parametrize("ulysses", [1, 2])
+def test_ranks_without_a_row(world, ulysses):
+    """Three samples on four ranks of dp."""
+    check(world, {"dp": 4, "cp": 2}, context=ContextOptions(ulysses=ulysses))
+
+
 @worlds(4, mpi=())
 def test_experts_without_losses_that_are_counted_by_sequence(world):
     check(world, {"cp": 2, "dp": 2, "ep": 2}, sizes={"experts": ROUTED, "dropout": 0.0})
