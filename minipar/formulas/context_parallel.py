@@ -1,16 +1,16 @@
 """What context parallelism sends and computes, by formulas on paper.
 
-    b samples of s tokens over p ranks, a heads and kv heads of keys of width n; elements of a rank
+    b samples of t tokens over p ranks, h heads and kv heads of keys of width n; elements of a rank
 
-    ring, all-gather     forward 2 (p-1) b s/p kv n             backward twice as many
-    Ulysses              (p-1)/p b s/p (2a + 2kv) n             the same in backward
+    ring, all-gather     forward 2 (p-1) b t/p kv n             backward twice as many
+    Ulysses              (p-1)/p b t/p (2h + 2kv) n             the same in backward
 
-    pairs of a query and a key that causal attention computes, s = 2pc, for each head
+    pairs of a query and a key that causal attention computes, t = 2pc, for each head
 
     zig-zag       hop 0: c(2c+1) visible      every other hop: 2c²          all ranks alike
     contiguous    hop 0: c(2c+1) visible      hop i: 4c² on ranks ≥ i, 0 on the others
 
-    max / mean    zig-zag 1      contiguous (2p-1)/p: the last rank has (2p-1)/2 blocks of p²/2
+    max / mean    zig-zag 1      contiguous (2p-1)/p: the last rank sees p - 1/2 blocks of p²/2
 
 A pair costs two products of width n forward, 4n FLOPs, and five backward, 10n, since the
 probabilities are computed again; 4 FLOPs more are its softmax's.  Lengths may be uneven: then the

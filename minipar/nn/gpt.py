@@ -166,6 +166,12 @@ class Block(Module):
         return x + self.mlp(self.ln_2(x))
 
 
+def too_long(time: int, context: int) -> ValueError:
+    """The error of a sequence longer than the context."""
+    return ValueError(f"a sequence of {time} tokens is longer than the model's context of "
+                      f"{context}: shorten it, or build the model with context={time}")
+
+
 class GPT(Module):
     """ids (b, t) → logits (b, t, V).
 
@@ -195,24 +201,15 @@ class GPT(Module):
 
     def embed(self, ids: Array) -> Tensor:
         """ids (b, t) → x (b, t, d)."""
-        self.check_length(ids.shape[1])
-        tokens = self.wte(ids)
-        return self.drop(tokens if self.config.rope else tokens + self.positions(ids.shape[1]))
-
-    def check_length(self, time: int) -> None:
-        """Raise ValueError for a sequence longer than the context."""
+        time = ids.shape[1]
         if time > self.config.context:
-            raise ValueError(f"a sequence of {time} tokens is longer than the model's context of "
-                             f"{self.config.context}: shorten it, or build the model with "
-                             f"context={time}")
+            raise too_long(time, self.config.context)
+        tokens = self.wte(ids)
+        return self.drop(tokens if self.config.rope else tokens + self.positions(time))
 
     def positions(self, time: int) -> Tensor:
-        """The embeddings of the positions of `time` tokens: (t, d)."""
-        return self.wpe.weight[self.places(time)]
-
-    def places(self, time: int) -> slice | Array:
-        """The positions of `time` tokens: the first ones."""
-        return slice(time)
+        """The embeddings of the first positions: (t, d)."""
+        return self.wpe.weight[:time]
 
     def head(self, x: Tensor) -> Tensor:
         """x (b, t, d) → logits (b, t, V)."""

@@ -9,7 +9,7 @@
     context/         context parallelism: the tokens of a sequence are spread; ring attention
     expert/          expert parallelism: tokens travel to the ranks of their experts
     pipeline/        stages of layers on different ranks, and their schedules
-    hybrid           several axes of a mesh at once; `over_dp` is what its dp ranks do
+    hybrid           several axes of a mesh at once; `data/over_dp` is what its dp ranks do
     replicas         ranks that hold the same parameters: they start, stay and count alike
     shards           one rank's piece of a slab; `state` gathers the parameters by name
     errors           what several strategies refuse

@@ -37,9 +37,9 @@ from ..optim import Optimizer
 from .conjugate import gather_from, scatter_to
 from .context.apply import parallelize_context
 from .context.layout import ContextOptions, ContextSplit, sequences_of
+from .data.over_dp import AllReduceOverDP
 from .errors import NEEDS_ALL_STAGES_MESSAGE, reduced_already
 from .expert.apply import distribute_experts
-from .over_dp import AllReduceOverDP
 from .pipeline.executor import Pipeline
 from .pipeline.schedule.registry import make_schedule
 from .pipeline.schedule.timeline import Timeline

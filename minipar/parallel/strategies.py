@@ -17,8 +17,8 @@ from ..nn import Module
 from ..nn.module import ModuleList
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
+from .data.over_dp import AllReduceOverDP, FullyShardedOverDP, ShardedStatesOverDP
 from .hybrid import Hybrid
-from .over_dp import AllReduceOverDP, FullyShardedOverDP, ShardedStatesOverDP
 from .strategy import Strategy
 from .wire import UNCOMPRESSED
 from .zero.fsdp import FullyShardedDataParallel, fully_shard

@@ -34,7 +34,8 @@ from .config import (
 from .loop import TrainState, start_run, train_steps
 from .model_checkpoints import save_model
 from .program import TrainResult, train
+from .setup.context import ContextConfig
 
-__all__ = ["DataConfig", "ExpertsConfig", "MemoryConfig", "ModelConfig", "OptimizerConfig",
-           "ParallelConfig", "PrecisionConfig", "RunConfig", "TrainConfig", "TrainResult",
-           "TrainState", "save_model", "start_run", "train", "train_steps"]
+__all__ = ["ContextConfig", "DataConfig", "ExpertsConfig", "MemoryConfig", "ModelConfig",
+           "OptimizerConfig", "ParallelConfig", "PrecisionConfig", "RunConfig", "TrainConfig",
+           "TrainResult", "TrainState", "save_model", "start_run", "train", "train_steps"]

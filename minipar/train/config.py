@@ -14,20 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from ..nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
-from ..parallel.context.attention import METHODS
-from ..parallel.context.token_order import ORDERS
 from ..parallel.data.buckets import BUCKET_MB
 from ..parallel.pipeline.schedule.registry import SCHEDULES
 from ..parallel.strategies import STRATEGIES, strategies_with
 from ..precision import PRECISIONS
 from .option import one_of, option, options_of
+from .setup.context import ContextConfig
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 DEVICES = ("cpu", "cuda")
 WIRE_FORMATS = ("fp32", "bf16", "fp16", "int8", "int4")
 MESH_AXES = ("pp (pipeline), dp (data), cp (context: tokens of a sequence), tp (tensor parallel) "
              "and ep (experts, over neighbours of dp)")
-CONTEXT_METHODS = (*METHODS, "ulysses")
 
 
 @dataclass(frozen=True)
@@ -157,15 +155,6 @@ class ParallelConfig:
         metavar="V", default_text="2", saved=False)
     sequence_parallel: bool = option(False, "with tp: split a GPT's tokens between pairs of layers",
                                      saved=False)
-    context_method: str | None = option(
-        None, "with cp: keys and values travel around a ring, or are gathered first, or tokens are "
-        "exchanged for heads (ulysses)", choices=CONTEXT_METHODS, default_text="ring", saved=False)
-    context_order: str | None = option(
-        None, "with cp: the tokens of each rank; zigzag gives all ranks equal work",
-        choices=tuple(ORDERS), default_text="zigzag", saved=False)
-    ulysses_degree: int | None = option(
-        None, "with cp: N neighbours exchange tokens for heads, the others form rings", least=1,
-        metavar="N", default_text="1", saved=False)
 
 
 @dataclass(frozen=True)
@@ -238,6 +227,7 @@ class TrainConfig:
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     parallel: ParallelConfig = ParallelConfig()
+    context: ContextConfig = ContextConfig()
     precision: PrecisionConfig = PrecisionConfig()
     memory: MemoryConfig = MemoryConfig()
     run: RunConfig = RunConfig()

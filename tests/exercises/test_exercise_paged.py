@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from minipar.autograd.online_softmax import Partial, merge
 from minipar.autograd.ops.embedding import turn
-from minipar.autograd.ops.online_softmax import Partial, merge
 from minipar.inference.cache.paged_attention import gathered_attention
 from minipar.inference.cache.quantized import EMPTY, requantize
 

@@ -8,7 +8,7 @@ from minipar.parallel.context.mask import AttentionMask
 
 
 class PlainCase(NamedTuple):
-    """q, grad (b, heads, s, n), k, v (b, kv heads, s, n), and who sees whom (b or 1, s, s)."""
+    """q, grad (b, heads, t, n), k, v (b, kv heads, t, n), and who sees whom (b or 1, t, t)."""
 
     q: np.ndarray
     k: np.ndarray

@@ -65,7 +65,7 @@ MISTAKES = {
     "--mesh cp=1 --ulysses-degree 1": "--ulysses-degree says how",
     "--mesh cp=4 --ulysses-degree 3": "does not divide the 4 ranks of cp",
     "--mesh cp=4 --ulysses-degree 2 --context-method ulysses": "leave --ulysses-degree out",
-    "--mesh cp=4 --context-method tree": "invalid choice: 'tree' (choose from ring, all_gather, ul",
+    "--mesh cp=4 --context-method tree": "argument --context-method: invalid choice: 'tree'",
     "--mesh cp=3 --context-method ulysses": "4 heads with 2 of keys and values to 3 ranks, which "
                                             "does not divide: choose a degree of 1, 2, 4",
     "--mesh cp=2 --data digits": "trains an MLP, which has no tokens",

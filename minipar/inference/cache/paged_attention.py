@@ -6,7 +6,7 @@
            └─ block 2: scores ─▶ max, sum, out ┴─▶ merged: the softmax over both
 
 Only a tile of blocks is gathered at a time, for all sequences at once.  The parts are merged by the
-online softmax (`autograd/ops/online_softmax.py`).
+online softmax (`autograd/online_softmax.py`).
 
 `gathered_attention` is the specification: one sequence, all its blocks gathered, plain softmax.
 Kwon et al. 2023, section 4.1.
@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...autograd.online_softmax import Partial, merge
 from ...autograd.ops.attention import MASKED
-from ...autograd.ops.online_softmax import Partial, merge
 from ...backend import Array, asarray_like
 from .rows import RowBatch, RowGroup
 

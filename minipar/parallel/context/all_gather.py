@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...autograd.ops.online_softmax import finish, no_keys
+from ...autograd.online_softmax import finish, no_keys
 from ...backend import Array, asarray_like
 from ...comm import Communicator, collectives
 from .blocks import (
@@ -31,7 +31,7 @@ TOKENS = -2         # the axis of q, k and v
 
 
 def gather_keys(comm: Communicator, k: Array, v: Array, positions: Sequence[np.ndarray]) -> Array:
-    """k and v of all ranks, (2, b, kv heads, 1, s, n), in the order of the sequence."""
+    """k and v of all ranks, (2, b, kv heads, 1, t, n), in the order of the sequence."""
     kv = collectives.all_gather(comm, np.stack([k, v]), TOKENS, algorithm="ring",
                                 counts=[len(each) for each in positions])
     return np.take(kv, asarray_like(sorting(positions), kv), axis=TOKENS)

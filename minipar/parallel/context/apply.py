@@ -2,8 +2,8 @@
 
     model = parallelize_context(GPT(config), ContextSplit(mesh["cp"])).initialize(seed=0)
 
-    ids (b, s) ─▶ cut ─▶ embed ─▶ norm ─▶ attention ─▶ mlp ─▶ … ─▶ loss of this rank's targets
-                  (b, s/p)               └ the only messages
+    ids (b, t) ─▶ cut ─▶ embed ─▶ norm ─▶ attention ─▶ mlp ─▶ … ─▶ loss of this rank's targets
+                  (b, t/p)               └ the only messages
 
 The model is given whole sequences on every rank.  It keeps its tokens of them, with their
 positions, and their targets: these were shifted by one before, so a piece's last token has its
@@ -18,7 +18,7 @@ import numpy as np
 from ...autograd import Tensor
 from ...backend import Array, asarray_like
 from ...nn import GPT, MLP, Dropout, Module, MoE
-from ...nn.gpt import Attention
+from ...nn.gpt import Attention, too_long
 from ..errors import experts_of_whole_sequences
 from ..tensor.apply import PartialDropout, TensorParallelGPT
 from ..tensor.layers import retype
@@ -84,24 +84,24 @@ class ContextParallel(GPT):
     context_split: ContextSplit
 
     def embed(self, ids: Array) -> Tensor:
-        """ids (b, s), whole → x (b, s/p, d) of this rank's tokens."""
-        self.check_length(ids.shape[1])
+        """ids (b, t), whole → x (b, t/p, d) of this rank's tokens."""
+        if ids.shape[1] > self.config.context:
+            raise too_long(ids.shape[1], self.config.context)
         return super().embed(cut_tokens(self.context_split.cp, ids, self.context_split.layout))
 
-    def places(self, time: int) -> Array:
-        """The positions of this rank's tokens in the whole sequence."""
-        mine = self.context_split.layout.mine[super().places(time)]
-        return asarray_like(mine, self.wpe.weight.data)
+    def positions_of(self, tokens: slice) -> Array:
+        """The positions in the whole sequence of some of this rank's tokens."""
+        return asarray_like(self.context_split.layout.mine[tokens], self.wpe.weight.data)
 
     def criterion(self, logits: Tensor, targets: Array, loss_divisor: float | None = None,
                   ignore_index: int | None = None) -> Tensor:
-        """This rank's share of the loss of targets (b, s), whole; logits are of its tokens."""
+        """This rank's share of the loss of targets (b, t), whole; logits are of its tokens."""
         split = self.context_split
         return super().criterion(logits, cut_tokens(split.cp, targets, split.layout),
                                  loss_divisor, ignore_index)
 
     def forward(self, ids: Array) -> Tensor:
-        """ids (b, s) → logits (b, s, V) of all tokens, on every rank."""
+        """ids (b, t) → logits (b, t, V) of all tokens, on every rank."""
         with sequences_of(ids.shape[1]):
             return GatherTokens.apply(super().forward(ids), comm=self.context_split.cp,
                                       layout=self.context_split.layout)
@@ -116,9 +116,17 @@ class ContextParallel(GPT):
 class ContextParallelGPT(ContextParallel):
     """A GPT whose tokens are spread over ranks."""
 
+    def positions(self, time: int) -> Tensor:
+        """The embeddings of the positions of this rank's tokens."""
+        return self.wpe.weight[self.positions_of(slice(time))]
+
 
 class ContextTensorParallelGPT(ContextParallel, TensorParallelGPT):
     """A GPT whose tokens are spread over cp, and whose layers over tp."""
+
+    def places(self, time: int) -> Array:
+        """The positions of this rank's tokens, with sequence parallelism of those of tp."""
+        return self.positions_of(super().places(time))
 
 
 KINDS: dict[type[Module], type[ContextParallel]] = {

@@ -20,7 +20,7 @@ CAUSAL = AttentionMask()
 
 
 class ContextAttention(Function):
-    """qkv (b, s/p, (heads + 2 kv heads) n) of this rank's tokens → (b, s/p, heads n).
+    """qkv (b, t/p, (heads + 2 kv heads) n) of this rank's tokens → (b, t/p, heads n).
 
     Saves qkv, the result and the log-sum-exp of each query and head.
     """
@@ -66,10 +66,10 @@ def context_attention(qkv: Tensor, comm: Communicator, positions: Sequence[np.nd
                       num_heads: int, num_kv_heads: int | None = None, method: str = "ring",
                       mask: AttentionMask = CAUSAL, keep: Array | None = None,
                       rate: float = 0.0) -> Tensor:
-    """Self-attention of qkv (b, s/p, (heads + 2 kv heads) n) → (b, s/p, heads n).  Collective.
+    """Self-attention of qkv (b, t/p, (heads + 2 kv heads) n) → (b, t/p, heads n).  Collective.
 
     This rank's tokens are those at positions[rank], which rise on every rank.  `keep` (b, heads,
-    s/p, s) is its part of a boolean dropout mask of the given `rate`, the keys in the order of the
+    t/p, t) is its part of a boolean dropout mask of the given `rate`, the keys in the order of the
     sequence.
     """
     return apply_operation_hook(ContextAttention.apply(

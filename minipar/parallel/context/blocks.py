@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...autograd.meter import current_meter
+from ...autograd.online_softmax import Partial, merge
 from ...autograd.ops.attention import MASKED
-from ...autograd.ops.online_softmax import Partial, merge
 from ...autograd.ops.reductions import row_dot, row_sum
 from ...backend import Array, asarray_like
 from .mask import Tile

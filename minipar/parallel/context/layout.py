@@ -102,12 +102,12 @@ def _split(cp: Communicator, color: int) -> Communicator:
 
 
 def cut_tokens(comm: Communicator, x: Array, layout: TokenLayout) -> Array:
-    """This rank's tokens of x (b, s, …), the same on all ranks: (b, s/p, …)."""
+    """This rank's tokens of x (b, t, …), the same on all ranks: (b, t/p, …)."""
     return np.take(x, asarray_like(layout.mine, x), axis=1)
 
 
 def gather_tokens(comm: Communicator, x: Array, layout: TokenLayout) -> Array:
-    """All tokens (b, s, …), in their order, of this rank's x (b, s/p, …).  Collective."""
+    """All tokens (b, t, …), in their order, of this rank's x (b, t/p, …).  Collective."""
     whole = all_gather(comm, x, 1, counts=[len(each) for each in layout.of_ranks])
     return np.take(whole, asarray_like(sorting(layout.of_ranks), x), axis=1)
 

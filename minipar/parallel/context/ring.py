@@ -10,7 +10,7 @@ No rank ever holds the keys of the whole sequence, and no probabilities are kept
 k, v, the result and one number a query.  In backward a block's gradient starts on the rank after
 its owner, follows the block, and comes home with the last hop, where the owner adds its own part.
 
-    forward    2 (p-1) · b · s/p · kv · n  elements sent by a rank      backward   twice as many
+    forward    2 (p-1) · b · t/p · kv · n  elements sent by a rank      backward   twice as many
 
 `all_gather_attention` (all_gather.py) is the specification: as many bytes, but nothing overlaps.
 Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889).
@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...autograd.ops.online_softmax import finish, no_keys
+from ...autograd.online_softmax import finish, no_keys
 from ...backend import Array
 from ...comm import Communicator, Request
 from .blocks import (
@@ -62,7 +62,7 @@ def ring_attention(comm: Communicator, q: Array, k: Array, v: Array,
                    dropout: AttentionDropout | None = None) -> tuple[Array, Array]:
     """Attention o, like q, and log-sum-exp (…, 1) of this rank's queries to the keys of all ranks.
 
-    Collective.  q (b, kv heads, group, s/p, n), k and v (b, kv heads, 1, s/p, n) are those of the
+    Collective.  q (b, kv heads, group, t/p, n), k and v (b, kv heads, 1, t/p, n) are those of the
     tokens at positions[rank], which are global.
     """
     lengths, mine = [len(each) for each in positions], positions[comm.rank]

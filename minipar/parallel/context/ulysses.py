@@ -10,7 +10,7 @@ Between the two exchanges every rank has whole sequences of its own heads, and a
 do: a ring over other ranks, too.  Heads of keys and values are repeated if there are fewer of them
 than ranks.
 
-    q, k, v there and o back     (p-1)/p · b · s/p · (2 heads + 2 kv) · n  elements sent by a rank
+    q, k, v there and o back     (p-1)/p · b · t/p · (2 heads + 2 kv) · n  elements sent by a rank
 
 Jacobs et al. 2023 (arXiv 2309.14509).
 """
@@ -31,13 +31,13 @@ Columns = list[np.ndarray]      # of each rank
 
 def to_heads(comm: Communicator, x: Array, columns: Columns, positions: Sequence[np.ndarray],
              width: int) -> Array:
-    """This rank's tokens of all heads (b, s/p, width) → all tokens of its heads (b, s, w).
+    """This rank's tokens of all heads (b, t/p, width) → all tokens of its heads (b, t, w).
 
     Rank r gets the columns[r], w of them.  The tokens at positions[r], those of rank r, are brought
     into the order of the sequence.  Collective.
     """
     p, (batch, time, _) = comm.size, x.shape
-    pieces = np.stack([x[..., asarray_like(own, x)] for own in columns])      # (p, b, s/p, w)
+    pieces = np.stack([x[..., asarray_like(own, x)] for own in columns])      # (p, b, t/p, w)
     outgoing = pieces.transpose(0, 2, 1, 3).reshape(p * time, batch, len(columns[0]))
     counts = [[len(own)] * p for own in positions]
     whole = collectives.all_to_all(comm, outgoing, algorithm="pairwise", counts=counts)
@@ -46,7 +46,7 @@ def to_heads(comm: Communicator, x: Array, columns: Columns, positions: Sequence
 
 def to_tokens(comm: Communicator, x: Array, columns: Columns, positions: Sequence[np.ndarray],
               width: int) -> Array:
-    """All tokens of this rank's heads (b, s, w) → its tokens of all heads (b, s/p, width).
+    """All tokens of this rank's heads (b, t, w) → its tokens of all heads (b, t/p, width).
 
     The transpose of `to_heads`: where several ranks have a column, their values are added up.
     """
@@ -55,7 +55,7 @@ def to_tokens(comm: Communicator, x: Array, columns: Columns, positions: Sequenc
     counts = [[len(own) for own in positions]] * p
     pieces = collectives.all_to_all(comm, outgoing, algorithm="pairwise", counts=counts)
     time = len(positions[comm.rank])
-    pieces = pieces.reshape(p, time, *pieces.shape[1:]).transpose(0, 2, 1, 3)     # (p, b, s/p, w)
+    pieces = pieces.reshape(p, time, *pieces.shape[1:]).transpose(0, 2, 1, 3)     # (p, b, t/p, w)
     found = np.zeros_like(x, shape=(*pieces.shape[1:3], width))
     for own, piece in zip(columns, pieces):
         found[..., asarray_like(own, x)] += piece

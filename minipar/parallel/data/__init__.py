@@ -6,6 +6,7 @@
     ddp                     DistributedDataParallel: an all-reduce of each bucket during backward
     classic_data_parallel   PyTorch's older DataParallel: rank 0 drives
     parameter_server        one rank keeps the parameters, synchronous or with bounded staleness
+    over_dp                 ddp, zero1 and fsdp beside pp, cp and tp, after or during a schedule
 
 Read them in this order.
 """

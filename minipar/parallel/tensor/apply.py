@@ -106,9 +106,9 @@ class TensorParallelGPT(TensorParallel, GPT):
         return self.split.shared(self.wpe.weight)[self.places(time)]
 
     def places(self, time: int) -> slice | Array:
-        """The positions of this rank's tokens."""
+        """The positions of this rank's tokens, of `time`."""
         if not isinstance(self.split, SequenceSplit):
-            return super().places(time)
+            return slice(time)
         return slice(*chunk_bounds(time, self.split.tp.size)[self.split.tp.rank])
 
     def head(self, x: Tensor) -> Tensor:

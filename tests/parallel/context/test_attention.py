@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minipar.autograd import Tensor
-from minipar.autograd.ops.online_softmax import finish, merge, no_keys
+from minipar.autograd.online_softmax import finish, merge, no_keys
 from minipar.parallel.context.all_gather import (
     all_gather_attention,
     all_gather_attention_backward,
@@ -22,7 +22,7 @@ METHODS = {"ring": (ring_attention, ring_attention_backward),
 
 
 def by_kv_head(x, kv_heads, mine):
-    """x (b, heads, s, n) → (b, kv heads, group, s/p, n) of the tokens `mine`."""
+    """x (b, heads, t, n) → (b, kv heads, group, t/p, n) of the tokens `mine`."""
     return x.reshape(x.shape[0], kv_heads, -1, *x.shape[2:])[:, :, :, mine]
 
 

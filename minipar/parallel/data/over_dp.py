@@ -9,13 +9,13 @@ These ranks are those of dp, and of cp, whose ranks have other tokens of the sam
 
 from collections.abc import Callable, Sequence
 
-from ..comm import Communicator
-from ..comm.collectives import all_gather
-from .pipeline.executor import Pipeline
-from .pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH_MESSAGE, FullyShardedPipeline
-from .pipeline.stage_shards import StageShard
-from .pipeline.stage_slab import StageBuffer, StageSlab
-from .wire import Wire
+from ...comm import Communicator
+from ...comm.collectives import all_gather
+from ..pipeline.executor import Pipeline
+from ..pipeline.fsdp_pipeline import NEEDS_WHOLE_BATCH_MESSAGE, FullyShardedPipeline
+from ..pipeline.stage_shards import StageShard
+from ..pipeline.stage_slab import StageBuffer, StageSlab
+from ..wire import Wire
 
 
 class AllReduceOverDP:

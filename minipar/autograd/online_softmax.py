@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...backend import Array
-from .attention import MASKED
+from ..backend import Array
+from .ops.attention import MASKED
 
 
 class Partial(NamedTuple):
