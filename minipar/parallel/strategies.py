@@ -54,7 +54,7 @@ class StrategyEntry(NamedTuple):
     """One strategy: `make(model, comm, **options)` makes it; `options` names what `make` takes.
 
     `cost` is that of the strategy's paper; None: it has none.  `over_dp` is what the dp ranks of a
-    mesh with pp or tp do; None: the strategy does not go with these axes.
+    mesh with pp, cp or tp do; None: the strategy does not go with these axes.
     """
 
     title: str
@@ -126,37 +126,37 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
                   **options: Any) -> Strategy:
     """The strategy of that name over the ranks of a communicator, or over the axes of a mesh.
 
-    On a mesh with the axis pp or tp the model is cut into stages or tensor-parallel, and `name` is
-    what its dp ranks do (`hybrid.py`), one of BESIDE_PP_AND_TP.  Options are those of its entry in
-    `STRATEGIES`; with pp or tp those of `make_hybrid`.  Raises ValueError for an unknown name, and
-    for an option that is unknown or does not fit.
+    On a mesh with pp, cp or tp the model is cut into stages, its tokens are spread, or its layers
+    cut; then `name` is what its dp ranks do (`hybrid.py`), one of BESIDE_PP_AND_TP.  Options are
+    those of its entry in `STRATEGIES`; on such a mesh those of `make_hybrid`.  Raises ValueError
+    for an unknown name, and for an option that is unknown or does not fit.
     """
     if name not in STRATEGIES:
         raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(STRATEGIES)}")
     if isinstance(ranks, DeviceMesh) and (set(ranks.axes) != {"dp"} or "ep" in ranks):
         for option in options.keys() - set(ON_A_MESH):
-            raise ValueError(f"{option} does not go with pp, tp or ep: leave it out")
+            raise ValueError(f"{option} does not go with pp, cp, tp or ep: leave it out")
         return make_hybrid(model, ranks, data_parallel=name, **options)
     entry = STRATEGIES[name]
     for option in options.keys() - set(entry.options):
         if option == "gather_wire":
             raise gathers_no_units(name)
-        others = " or ".join(strategies_with(option)) or "a mesh with pp or tp"
+        others = " or ".join(strategies_with(option)) or "a mesh with pp, cp or tp"
         raise ValueError(f"{option} goes with {others}, not with {name}")
     return entry.make(model, ranks.comm if isinstance(ranks, DeviceMesh) else ranks, **options)
 
 
 def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b", *,
                 data_parallel: str = "ddp", **options: Any) -> Hybrid:
-    """A strategy for the axes pp, dp and tp of `mesh`, as far as it has them.  Collective.
+    """A strategy for the axes of `mesh`, of pp, dp, cp and tp.  Collective.
 
-    `model` is a plain GPT or MLP, initialized.  `data_parallel`, one of BESIDE_PP_AND_TP, is
+    `model` is a plain GPT or MLP, initialized; over cp a GPT.  `data_parallel`, one of BESIDE_PP_AND_TP, is
     what the dp ranks do.  Options are those of Hybrid.
     Raises ValueError for options that do not exist or do not go together.
     """
     entry = STRATEGIES.get(data_parallel)
     if entry is None or entry.over_dp is None:
-        raise ValueError(f"{data_parallel} does not go with pp, tp or ep: choose "
+        raise ValueError(f"{data_parallel} does not go with pp, cp, tp or ep: choose "
                          + " or ".join(BESIDE_PP_AND_TP))
     if options.get("gather_wire", UNCOMPRESSED) is not UNCOMPRESSED \
             and "gather_wire" not in entry.options:

@@ -64,11 +64,11 @@ def test_on_a_mesh_the_axes_decide():
 def test_options_go_with_some_strategies_and_axes():
     refused(2, "bucket_mb goes with ddp or zero1 or zero2, not with fsdp",
             lambda comm: make_strategy("fsdp", mlp(), comm, bucket_mb=1))
-    refused(2, "schedule goes with a mesh with pp or tp, not with ddp",
+    refused(2, "schedule goes with a mesh with pp, cp or tp, not with ddp",
             lambda comm: make_strategy("ddp", mlp(), comm, schedule="1f1b"))
-    refused(2, "bucket_mb does not go with pp, tp or ep: leave it out",
+    refused(2, "bucket_mb does not go with pp, cp, tp or ep: leave it out",
             lambda comm: make_strategy("ddp", mlp(), DeviceMesh(comm, pp=2), bucket_mb=1))
-    refused(2, "has the axes pp, dp and tp, not cp",
+    refused(2, "the tokens of a GPT over ranks, and an MLP has none",
             lambda comm: make_strategy("ddp", mlp(), DeviceMesh(comm, cp=2)))
 
 

@@ -9,7 +9,16 @@ import pytest
 
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
-from tests.support.cases import ALL, DEEP, HYBRIDS, MESHES, MODELS, OPTIMIZERS, PIPELINES, Case
+from tests.support.case_models import DEEP, MODELS
+from tests.support.cases import (
+    ALL,
+    CONTEXT_PARALLEL,
+    HYBRIDS,
+    MESHES,
+    OPTIMIZERS,
+    PIPELINES,
+    Case,
+)
 from tests.support.strict_array import StrictArray, as_cupy
 
 
@@ -30,7 +39,7 @@ def on_device(array):
 def train(comm, name, case, place) -> dict:
     """Two clipped steps of two microbatches: all that can be known, as host arrays."""
     model = {**MODELS, **DEEP}[case.model]().initialize(0, np.float64, place(np.empty(0)))
-    strategy = ALL[name](model, comm)
+    strategy = (ALL | CONTEXT_PARALLEL)[name](model, comm)
     optimizer = OPTIMIZERS[case.optimizer](strategy.slabs)
     found: dict = {}
     for step in range(2):
@@ -59,6 +68,10 @@ def check(comm, name, case) -> None:
 def case_for(name) -> Case:
     """With dropout and tied weights; a pipeline of two stages a rank takes a deep model."""
     is_deep = name in PIPELINES or name.startswith("pp")
+    if name in CONTEXT_PARALLEL:            # four ranks exchange four heads
+        return Case("llama", "adamw", "uneven", (4, 2))
+    if name == "cp 2 × tp 2 sequence":      # tp divides the tokens of a rank of cp
+        return Case("gpt long", "adamw", "uneven", (4, 2), time=8)
     return Case("gpt deep tied" if is_deep else "gpt dropout", "adamw", "uneven", (4, 2))
 
 
@@ -66,7 +79,8 @@ def case_for(name) -> Case:
 MESHES_IN_THREE_WAYS = (*MESHES, "pp 2 × dp 2 zero1", "dp 2 × tp 2 fsdp", "pp 2 × tp 2 sequence")
 EVERYWHERE = [pytest.param(name, marks=[pytest.mark.slow] * (
                   name in HYBRIDS and name not in MESHES_IN_THREE_WAYS))
-              for name in ALL if name != "alone" and ("tp" in name or "sequence" not in name)]
+              for name in (*ALL, *CONTEXT_PARALLEL)
+              if name != "alone" and ("tp" in name or "sequence" not in name)]
 
 
 @worlds(4, mpi=())

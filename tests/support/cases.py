@@ -84,7 +84,7 @@ CONTEXTS = {        # of cp 4
     "Ulysses": ContextOptions(ulysses=4), "Ulysses in a ring": ContextOptions(ulysses=2)}
 CONTEXT_PARALLEL = {name: _hybrid_on({"cp": 4}, context=options)
                     for name, options in CONTEXTS.items()}
-ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES, **HYBRIDS, **CONTEXT_PARALLEL,
+ALL = {"alone": Strategy, **STRATEGIES, **PIPELINES, **HYBRIDS,
        "graph": lambda model, comm: Strategy(data_parallel(model, comm), comm),
        "ddp one bucket": lambda model, comm: DistributedDataParallel(model, comm)}
 
@@ -181,7 +181,7 @@ def train(comm, name: str, case: Case, at_once: bool = False,
     insist on no_sync(), which `forward_backward` only uses where there is room.
     """
     model = with_remat(case.build(), case.remat, name, comm)
-    strategy = ALL[name](model, comm)
+    strategy = (ALL | CONTEXT_PARALLEL)[name](model, comm)
     optimizer = OPTIMIZERS[case.optimizer](strategy.slabs)
     found: dict[str, np.ndarray] = {}
     for step in range(NUM_STEPS):

@@ -147,6 +147,27 @@ def test_the_gradient_of_gathered_logits(world):
     world.run(body)
 
 
+@worlds(4, mpi=(4,))
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
+def test_by_hand(world, data_parallel):
+    """A loss inside forward_context(), and backward with it: gradients are reduced."""
+    ids, targets = batch(0)
+
+    def step(strategy, rows):
+        with strategy.forward_context():
+            loss = strategy.model.loss(ids[rows], targets[rows], loss_divisor=targets.size)
+        strategy.backward(loss)
+        strategy.step(SGD(strategy.slabs, lr=0.1))
+        return strategy.state_dict()
+    alone = Cluster(1).run(lambda comm: step(Strategy(gpt(), comm), np.arange(ROWS)))[0][0]
+
+    def body(comm):
+        strategy = make_strategy(data_parallel, gpt(), DeviceMesh(comm, dp=2, cp=2))
+        rows = np.arange(ROWS)[list(strategy.rows(ROWS))]
+        assert_all_close(step(strategy, rows), alone, rtol=1e-10, atol=1e-13)
+    world.run(body)
+
+
 @pytest.mark.parametrize(("mesh", "sizes", "options", "sentence"), [
     ({"cp": 4}, {}, {"context": ContextOptions("tree")}, "choose from ring, all_gather"),
     ({"cp": 4}, {}, {"context": ContextOptions(order="dealt")},

@@ -189,8 +189,8 @@ def test_balance_routers_without_experts_does_nothing():
     ({"ep": 4}, "dense", {}, "this model has none: give the GPTConfig experts"),
     ({"ep": 4}, "two", {}, "h.0.mlp has 2 experts, which 4 ranks cannot share"),
     ({"dp": 4, "ep": 3}, "plain", {}, "ep=3 takes neighbours of dp=4, which does not divide"),
-    ({"ep": 4}, "plain", {"name": "zero2"}, "zero2 does not go with pp, tp or ep: choose ddp"),
-    ({"ep": 4}, "plain", {"bucket_mb": 1.0}, "bucket_mb does not go with pp, tp or ep"),
+    ({"ep": 4}, "plain", {"name": "zero2"}, "zero2 does not go with pp, cp, tp or ep: choose ddp"),
+    ({"ep": 4}, "plain", {"bucket_mb": 1.0}, "bucket_mb does not go with pp, cp, tp or ep"),
 ])
 def test_what_does_not_go_together_is_refused(sizes, model, options, sentence):
     models = {**MODELS, "two": gpt(num_experts=2), "dense": lambda: GPT(GPTConfig(11, 6, 1, 2, 8))}
