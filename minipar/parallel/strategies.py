@@ -150,8 +150,8 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b", *,
                 data_parallel: str = "ddp", **options: Any) -> Hybrid:
     """A strategy for the axes of `mesh`, of pp, dp, cp and tp.  Collective.
 
-    `model` is a plain GPT or MLP, initialized; over cp a GPT.  `data_parallel`, one of BESIDE_PP_AND_TP, is
-    what the dp ranks do.  Options are those of Hybrid.
+    `model` is a plain GPT or MLP, initialized; over cp a GPT.  `data_parallel`, one of
+    BESIDE_PP_AND_TP, is what the dp ranks do.  Options are those of Hybrid.
     Raises ValueError for options that do not exist or do not go together.
     """
     entry = STRATEGIES.get(data_parallel)
