@@ -6,7 +6,7 @@
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ..graph import Operation, Value
 from ..propagate import Shardings
@@ -52,8 +52,9 @@ def num_bytes(value: Value, start: Layout, goal: Dims, mesh: Mapping[str, int]) 
 class CutChoice:
     """The choice for one operation, whose operands lie as `home` says."""
 
-    def __init__(self, operation: Operation, shardings: Shardings, home: Mapping[Value, Local]):
-        self.operation, self.shardings, self.home = operation, shardings, home
+    def __init__(self, operation: Operation, shardings: Shardings, home: Mapping[Value, Local],
+                 goal: Callable[[Operation, Layout], Dims | None]):
+        self.operation, self.shardings, self.home, self.goal = operation, shardings, home, goal
         self.rule, self.mesh = shardings.rules[operation], shardings.mesh
 
     def best(self) -> Cut:
@@ -77,9 +78,10 @@ class CutChoice:
             if isinstance(x, Value) and factors is not None:
                 goal = to_dims(cut, factors, self.rule.sizes, self.mesh)
                 total += num_bytes(x, self.home[x].layout, goal, self.mesh)
-        return total + num_bytes(
-            self.operation.result, result_layout(self.operation, self.rule, cut, self.mesh),
-            self.shardings.of(self.operation.result), self.mesh)
+        made = result_layout(self.operation, self.rule, cut, self.mesh)
+        goal = self.goal(self.operation, made)
+        return total if goal is None else total + num_bytes(
+            self.operation.result, made, goal, self.mesh)
 
     def possible(self) -> Iterator[Cut]:
         """All ways to give the axes of the operands and the result to factors."""
@@ -113,8 +115,8 @@ class CutChoice:
             if not isinstance(value, Value) or factors is None:
                 continue
             known = list(wanted) if index < 0 else []
-            by_factor, over = to_factors(self.shardings.of(value), factors, self.rule.sizes,
-                                         self.mesh)
+            dims = self.shardings.of(value) if index < 0 else self.home[value].layout.dims
+            by_factor, over = to_factors(dims, factors, self.rule.sizes, self.mesh)
             for name, axes in (*by_factor.items(), ("", over)):     # "": a place of no factor
                 for axis in axes:
                     if axis not in known and name not in wanted.setdefault(axis, []):

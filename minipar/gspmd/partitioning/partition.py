@@ -54,13 +54,12 @@ class Partitioner:
         """Append an operation on pieces, after the collectives that its operands need."""
         if operation.function is Constrain:         # only its resharding is left to do
             x = self.home[operation.values[0]]
-            moved = self.converted(x, self.shardings.of(operation.result), set())
-            self.home[operation.result] = moved
+            self.home[operation.result] = self.settled(operation, x)
             return
         rule = self.shardings.rules[operation]
         cut = self.shardings.cuts.get(operation)
         if cut is None:
-            cut = CutChoice(operation, self.shardings, self.home).best()
+            cut = CutChoice(operation, self.shardings, self.home, self.goal).best()
         varies = {axis for axes in cut.values() for axis in axes}
         result = Local(operation.result, result_layout(operation, rule, cut, self.mesh), self.mesh)
         bias = operation.inputs[2] if operation.function.__name__ == "Linear" \
@@ -78,8 +77,9 @@ class Partitioner:
         axes, inner_bytes = self.inner_collectives(operation, cut, result, inputs)
         self.append(Instruction("compute", inputs, result, axes, operation, cut,
                                 inner_bytes=inner_bytes))
-        home = self.converted(result, self.shardings.of(operation.result), set())
+        home = self.settled(operation, result)
         if isinstance(bias, Value):
+            home = self.converted(home, home.layout.dims, set())        # summed, if it is not yet
             axes = home.layout.dims[-1]
             varies = {axis for each in home.layout.dims for axis in each}
             added = Local(operation.result, home.layout, self.mesh)
@@ -104,6 +104,15 @@ class Partitioner:
         p = num_pieces(axes, self.mesh)
         return axes, num_bytes * 2 * (p - 1) / p
 
+    def goal(self, operation: Operation, made: Layout) -> Dims | None:
+        """Where a result goes; None: it stays where it is made."""
+        return self.shardings.of(operation.result)
+
+    def settled(self, operation: Operation, made: Local) -> Local:
+        """The result of an operation, where it goes."""
+        goal = self.goal(operation, made.layout)
+        return made if goal is None else self.converted(made, goal, set())
+
     def append(self, instruction: Instruction) -> Local:
         """Append an instruction; return its result."""
         self.instructions.append(instruction)
@@ -116,7 +125,7 @@ class Partitioner:
         own = {axis for axes in local.layout.dims for axis in axes}
         after = {axis for axes in goal for axis in axes}
         copies = tuple([axis for axis in self.mesh if axis in varies - own - after]) \
-            if local.value.needs_grad and not local.layout.partial else ()
+            if local.value.needs_grad else ()
         gathers = frozenset((own - after) & varies)
         key = (local, goal, copies, gathers)
         if key not in self.known:
@@ -125,8 +134,12 @@ class Partitioner:
 
     def append_moves(self, local: Local, goal: Dims, copies: Axes,
                      gathers: frozenset[str]) -> Local:
-        """Append the collectives that bring a piece into the layout `goal`."""
-        if copies:
+        """Append the collectives that bring a piece into the layout `goal`.
+
+        A copy comes first, where the piece is smallest; of partial sums it can come only last.
+        """
+        is_partial = bool(local.layout.partial)
+        if copies and not is_partial:
             local = self.append(Instruction("copy", [local], Local(
                 local.value, local.layout, self.mesh), axes=copies))
         for move in cheapest(Array.of(local.value), local.layout, goal, self.mesh):
@@ -137,6 +150,9 @@ class Partitioner:
                 local = self.append(Instruction("copy", [local], Local(
                     local.value, local.layout, self.mesh),
                     axes=tuple([axis for axis in move.axes if axis in gathers])))
+        if copies and is_partial:
+            local = self.append(Instruction("copy", [local], Local(
+                local.value, local.layout, self.mesh), axes=copies))
         return local
 
     def mask(self, operation: Operation, rule: FactorRule, cut: Cut, index: int,
