@@ -10,6 +10,10 @@
     partitioning/   the local program, with the cheapest collectives
     execution/      a rank runs the local program
     shard.py        all of it in one call; parameters and slabs
+    shard_map.py    a function on pieces, with collectives of its own, as one operation
+    describe.py     a local program as rows, for tables and pictures
+    search/         the cheapest annotations, found instead of written
+    sharded_tensor.py   the eager form: one operation at a time, as PyTorch's DTensor
 
 Xu et al. 2021 (GSPMD, arXiv 2105.04663); OpenXLA's Shardy.
 """
@@ -19,7 +23,9 @@ from .graph import trace
 from .partitioning.partition import partition
 from .propagate import propagate
 from .shard import Plan, ShardedFunction, plan, shard
+from .shard_map import shard_map
+from .sharded_tensor import ShardedTensor, distribute, sharded
 from .spec import P, PartitionSpec
 
-__all__ = ["P", "PartitionSpec", "Plan", "ShardedFunction", "constrain", "partition", "plan",
-           "propagate", "shard", "trace"]
+__all__ = ["P", "PartitionSpec", "Plan", "ShardedFunction", "ShardedTensor", "constrain",
+           "distribute", "partition", "plan", "propagate", "shard", "shard_map", "sharded", "trace"]

@@ -104,13 +104,13 @@ def note(row: Row, instruction: Instruction) -> None:
     value = instruction.result.value
     kind = "all-gather" if instruction.kind == "gather" else instruction.kind
     if instruction.inner_bytes:
-        add(row.forward, Collective("all-reduce", instruction.axes, False,
-                                    instruction.inner_bytes))
+        kind = "rows exchanged" if row.operation == "GetItem" else "all-reduce"
+        add(row.forward, Collective(kind, instruction.axes, False, instruction.inner_bytes))
     elif instruction.num_bytes:
         add(row.forward, Collective(kind, instruction.axes, value.is_parameter,
                                     instruction.num_bytes))
     if instruction.gradient_bytes and value.needs_grad:
-        add(row.backward, Collective(CONJUGATE.get(kind, "all-reduce"), instruction.axes,
+        add(row.backward, Collective(CONJUGATE.get(kind, kind), instruction.axes,
                                      value.is_parameter, instruction.gradient_bytes))
 
 

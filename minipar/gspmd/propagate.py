@@ -28,6 +28,7 @@ from .rules import rule_of
 from .rules.factor_flow import Conflict, Flow
 from .rules.heads import mark_sections
 from .rules.rule import FactorRule
+from .shard_map import ShardMap, cut_of
 from .spec import Axes, Dims, PartitionSpec, show
 
 ROUNDS = 5
@@ -84,7 +85,8 @@ def all_open(graph: Graph, mesh: Mapping[str, int]) -> Shardings:
     values = [*graph.inputs.values(), *graph.constants, *[op.result for op in graph.operations]]
     return Shardings(mesh, {v: [()] * len(v.shape) for v in values},
                      {v: [False] * len(v.shape) for v in values},
-                     {op: rule_of(op) for op in graph.operations})
+                     {op: rule_of(op) for op in graph.operations},
+                     {op: cut_of(op) for op in graph.operations if op.function is ShardMap})
 
 
 def annotated(graph: Graph, annotations: Mapping[str, PartitionSpec]) -> list[

@@ -28,7 +28,8 @@ class PartitionSpec:
     def __init__(self, *entries: str | None | tuple[str, ...], priority: int = 0):
         dims = []
         for entry in entries:
-            axes = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+            axes = () if entry is None else tuple(entry) if isinstance(entry, tuple | list) \
+                else (entry,)
             if not all(isinstance(axis, str) for axis in axes):
                 raise TypeError(f"an entry of a PartitionSpec is None, the name of a mesh axis or "
                                 f"a tuple of names, not {entry!r}")

@@ -16,19 +16,13 @@ from ...autograd import Tensor
 from ...backend import asarray_like
 from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
-from ...parallel.conjugate import (
-    all_gather,
-    all_to_all,
-    copy_to,
-    gather_from,
-    reduce_from,
-    reduce_scatter,
-    scatter_to,
-)
+from ...parallel.conjugate import gather_from, scatter_to
 from ..partitioning.program import Instruction, Local, LocalProgram
+from ..shard_map import ShardMap
 from ..spec import Axes, num_pieces, piece_bounds
+from .collectives import COLLECTIVES, Exchange, sections_order
 from .local_call import local_call
-from .padding import Fill, Reorder, by_piece, pad_to, strip_to
+from .padding import Fill, pad_to, strip_to
 
 Run = Callable[..., Tensor]
 
@@ -122,6 +116,9 @@ class Executable:
     def bind(self, instruction: Instruction) -> Run:
         """The function of the operands' pieces that carries out an instruction."""
         if instruction.kind == "compute":
+            body = self.body_of(instruction)
+            if body is not None:
+                return lambda *pieces: body(self.mesh, *pieces)
             function, options = local_call(instruction, self.mesh.shape, self.coordinates,
                                            self.along)
             arrays = {name: each for name, each in options.items() if isinstance(each, np.ndarray)}
@@ -133,30 +130,17 @@ class Executable:
             return lambda y, bias: y + bias
         if instruction.kind == "mask":
             return self.bind_mask(instruction)
-        comm, axes = self.along(instruction.axes), instruction.axes
-        if instruction.kind == "copy":
-            return lambda x: copy_to(x, comm)
-        if instruction.kind == "all-reduce":
-            return lambda x: reduce_from(x, comm)
-        move, before, after = instruction.move, instruction.inputs[0], instruction.result
-        assert move is not None
-        dim, to, p = move.dim, move.to, num_pieces(axes, self.mesh.shape)
-        if instruction.kind in ("all-gather", "gather"):
-            gather = all_gather if instruction.kind == "all-gather" else gather_from
-            return undone(before, p, dim, lambda x: strip_to(
-                gather(x, comm, dim), dim, after.shape[dim]))
-        if instruction.kind == "slice":
-            return done(after, p, dim, lambda x: scatter_to(
-                pad_to(x, dim, p * after.shape[dim]), comm, dim))
-        if instruction.kind == "reduce-scatter":
-            return done(after, p, dim, lambda x: reduce_scatter(
-                pad_to(x, dim, p * after.shape[dim]), comm, dim))
-        if instruction.kind == "all-to-all":
-            return done(after, p, to, undone(before, p, dim, lambda x: strip_to(all_to_all(
-                pad_to(x, to, p * after.shape[to]), comm, to, dim), dim, after.shape[dim])))
         if instruction.kind == "permute":
             return self.bind_permute(instruction)
-        raise AssertionError(f"unknown instruction {instruction.kind}")
+        move = instruction.move
+        return COLLECTIVES[instruction.kind](Exchange(
+            self.along(instruction.axes), -1 if move is None else move.dim,
+            -1 if move is None else move.to, instruction.inputs[0], instruction.result))
+
+    def body_of(self, instruction: Instruction) -> Run | None:
+        """The user's function of a shard_map; None for another operation."""
+        operation = instruction.operation
+        return operation.options["body"] if operation and operation.function is ShardMap else None
 
     def bind_mask(self, instruction: Instruction) -> Run:
         """Fill the padding of some dimensions, as far as this rank has any."""
@@ -193,23 +177,3 @@ def strip(x: Tensor, local: Local, box: tuple[tuple[int, int], ...]) -> Tensor:
     for dim, (start, stop) in enumerate(box):
         x = strip_to(x, dim, stop - start)
     return x
-
-
-def sections_order(local: Local, p: int) -> np.ndarray | None:
-    """The order in which a value's sections are cut into p pieces; None if it has none."""
-    sections = local.value.sections
-    if not sections or p == 1 or any(n % p for n in sections):
-        return None
-    return by_piece(sections, p)
-
-
-def undone(before: Local, p: int, dim: int, run: Run) -> Run:
-    """`run`, and then the natural order of sections that were cut."""
-    order = sections_order(before, p) if dim == len(before.value.shape) - 1 else None
-    return run if order is None else lambda x: Reorder.apply(run(x), order=np.argsort(order))
-
-
-def done(after: Local, p: int, dim: int, run: Run) -> Run:
-    """The order in which sections are cut, and then `run`."""
-    order = sections_order(after, p) if dim == len(after.value.shape) - 1 else None
-    return run if order is None else lambda x: run(Reorder.apply(x, order=order))

@@ -20,7 +20,9 @@ from ...comm.collectives import all_reduce
 from ...parallel.tensor.vocabulary import PartialEmbedding, VocabularyCrossEntropy
 from ..graph import Operation
 from ..partitioning.program import Cut, Instruction
+from ..rules.shapes import full_index, sliced_dimension
 from ..spec import Axes, num_pieces, piece_length
+from .shifted_slice import ShiftedSlice
 
 Along = Callable[[Axes], Communicator]          # the communicator along axes, in their order
 
@@ -63,6 +65,10 @@ def local_call(instruction: Instruction, mesh: Mapping[str, int], coordinates: M
                                               "num_kv_heads": options["num_kv_heads"] // p}
     if name == "Rotary":
         return operation.function, _local_rotary(options, cut, operation, mesh, coordinates)
+    if name == "GetItem" and instruction.axes:
+        sliced = sliced_dimension(operation)
+        assert sliced is not None
+        return ShiftedSlice, {"comm": along(instruction.axes), **sliced._asdict()}
     if name == "GetItem":
         return operation.function, {"index": _local_index(options["index"], instruction)}
     if name == "Embedding" and cut.get("v"):
@@ -107,23 +113,15 @@ def _local_rotary(options: Mapping[str, Any], cut: Cut, operation: Operation,
 
 def _local_index(index: Any, instruction: Instruction) -> Any:
     """The index with whole slices written as `:`, since local dimensions are shorter."""
-    operation = instruction.operation
-    assert operation is not None
-    shape = operation.inputs[0].shape
-    parts = list(index) if isinstance(index, tuple) else [index]
-    if not all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in parts):
+    assert instruction.operation is not None
+    shape = instruction.operation.inputs[0].shape
+    parts = full_index(index, len(shape))
+    if parts is None:
         return index
-    if Ellipsis not in parts:
-        parts.append(Ellipsis)
-    at = parts.index(Ellipsis)
-    missing = len(shape) - sum(part is not None for part in parts) + 1
-    parts[at:at + 1] = [slice(None)] * missing
     lengths = iter(shape)
     local = []
     for part in parts:
-        if part is not None:
-            length = next(lengths)
-            if isinstance(part, slice) and range(length)[part] == range(length):
-                part = slice(None)
-        local.append(part)
+        length = 0 if part is None else next(lengths)
+        is_whole = isinstance(part, slice) and range(length)[part] == range(length)
+        local.append(slice(None) if is_whole else part)
     return tuple(local)

@@ -4,6 +4,8 @@
     cuts.py         where an operation runs
     masks.py        the numbers in padding
     program.py      the local program as data
+    simplify.py     copies as early as possible, in one with gathers
+    overlaps.py     which rows of a slice go from rank to rank
     partition.py    operation by operation, with the collectives between
 
 Its last step is the only one that knows of gradients: a `copy` is where they are summed.

@@ -17,10 +17,13 @@ from typing import Any
 from ..constrain import Constrain
 from ..graph import Graph, Operation, Value
 from ..propagate import Shardings
-from ..rules.rule import FactorRule, to_dims
+from ..rules.rule import FactorRule, letters, to_dims
+from ..rules.shapes import sliced_dimension
+from ..shard_map import ShardMap
 from ..spec import Axes, Dims, num_pieces
 from .cuts import CutChoice, result_layout
 from .masks import neutral_fill
+from .overlaps import most_rows_sent
 from .program import Cut, Instruction, Local, LocalProgram
 from .reshard import Array, Layout, cheapest
 from .simplify import simplified
@@ -60,8 +63,10 @@ class Partitioner:
         cut = self.shardings.cuts.get(operation)
         if cut is None:
             cut = CutChoice(operation, self.shardings, self.home, self.goal).best()
-        varies = {axis for axes in cut.values() for axis in axes}
         result = Local(operation.result, result_layout(operation, rule, cut, self.mesh), self.mesh)
+        # the function of a shard_map has its own copies along axes that do not cut its result
+        varies = {axis for axes in (result.layout.dims if operation.function is ShardMap
+                                    else cut.values()) for axis in axes}
         bias = operation.inputs[2] if operation.function.__name__ == "Linear" \
             and result.layout.partial else None
         inputs: list[Any] = []
@@ -90,8 +95,10 @@ class Partitioner:
 
     def inner_collectives(self, operation: Operation, cut: Cut, result: Local,
                           inputs: list) -> tuple[Axes, float]:
-        """The axes and the bytes of the all-reduces that an operation does by itself."""
+        """The axes and the bytes of the messages that an operation sends by itself."""
         name = operation.function.__name__
+        if name == "GetItem":
+            return self.shifted_rows(operation, cut, inputs[0])
         if name == "CrossEntropy" and cut.get("v"):     # maximum, target, sum of each row
             num_bytes = 3 * math.prod(inputs[0].shape[:-1]) * inputs[0].value.dtype.itemsize
             axes = cut["v"]
@@ -103,6 +110,16 @@ class Partitioner:
             return (), 0.0
         p = num_pieces(axes, self.mesh)
         return axes, num_bytes * 2 * (p - 1) / p
+
+    def shifted_rows(self, operation: Operation, cut: Cut, x: Local) -> tuple[Axes, float]:
+        """The axes and the bytes of a slice whose dimension stays cut."""
+        sliced = sliced_dimension(operation)
+        axes = () if sliced is None else cut.get(letters(sliced.dim + 1)[-1], ())
+        if sliced is None or not axes:
+            return (), 0.0
+        rows = most_rows_sent(sliced.length, sliced.start, sliced.stop,
+                              num_pieces(axes, self.mesh))
+        return axes, rows * x.nbytes / x.shape[sliced.dim]
 
     def goal(self, operation: Operation, made: Layout) -> Dims | None:
         """Where a result goes; None: it stays where it is made."""

@@ -73,8 +73,8 @@ class Instruction:
             return 2 * self.result.nbytes * (p - 1) / p
         if self.kind in ("slice", "reduce-scatter"):
             return (p - 1) * self.result.nbytes
-        if self.operation is not None and self.operation.function.__name__ == "Max":
-            return self.inner_bytes         # how many ranks have the maximum
+        if self.operation is not None and self.operation.function.__name__ in ("Max", "GetItem"):
+            return self.inner_bytes         # how many ranks have the maximum; rows sent back
         return self.num_bytes if self.kind in ("all-gather", "all-to-all", "permute") else 0.0
 
 

@@ -14,6 +14,7 @@ afterwards becomes a reduce-scatter, never an all-reduce and a slice.
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -92,66 +93,109 @@ def shortest_path(start: Layout, target: Layout,
 
 def moves(array: Array, layout: Layout, target: Layout, mesh: Mapping[str, int]) -> Iterator[Move]:
     """All collectives that could come next."""
-    pieces = local_shape(array.shape, layout.dims, mesh)
-    n = float(array.itemsize)
-    for length in pieces:
-        n *= length
+    here = Place(array, layout, target, mesh)
+    for kind in (all_gathers, permutes, all_to_alls, slices, all_reduces, reduce_scatters):
+        yield from kind(here)
 
-    def cut(dim: int, axes: Axes, dims: Dims = layout.dims) -> Dims:
-        return (*dims[:dim], axes, *dims[dim + 1:])
 
-    def can_cut(dim: int, axis: str) -> bool:
-        outer = layout.dims[dim]
-        at_once = array.cut_at_once and dim == len(array.shape) - 1
-        return nests(array.shape[dim], outer, axis, mesh) and not (at_once and outer)
+class Place:
+    """A layout on the way, with what the moves from it have in common."""
 
-    def padded(dim: int, p: int) -> float:
-        """The local bytes, with this dimension padded to a multiple of p."""
-        return n / max(1, pieces[dim]) * (-(-pieces[dim] // p) * p)
+    def __init__(self, array: Array, layout: Layout, target: Layout, mesh: Mapping[str, int]):
+        self.array, self.dims, self.partial = array, layout.dims, layout.partial
+        self.target, self.mesh = target.dims, mesh
+        self.pieces = local_shape(array.shape, layout.dims, mesh)
+        self.num_bytes = float(math.prod(self.pieces) * array.itemsize)
 
-    for dim, axes in enumerate(layout.dims):
-        at_once = array.cut_at_once and dim == len(array.shape) - 1
-        for k in range(0 if at_once else len(axes)):
-            if k == 0 or all(nests(array.shape[dim], axes[:j], axes[j], mesh)
-                             for j in range(k, len(axes))):
-                p = num_pieces(axes[k:], mesh)
-                yield Move("all-gather", axes[k:], dim, -1, (p - 1) * n,
-                           Layout(cut(dim, axes[:k]), layout.partial))
-        if at_once and axes:
-            yield Move("all-gather", axes, dim, -1, (num_pieces(axes, mesh) - 1) * n,
-                       Layout(cut(dim, ()), layout.partial))
-        if not axes and (at_once or len(target.dims[dim]) > 1):
-            used = {a for each in layout.dims for a in each} | layout.partial
-            if target.dims[dim] and not used & set(target.dims[dim]):
-                yield Move("slice", target.dims[dim], dim, -1, 0.0,
-                           Layout(cut(dim, target.dims[dim]), layout.partial))
-        if len(axes) > 1 and not at_once:
+    def with_axes(self, dim: int, axes: Axes) -> Dims:
+        """The dimensions, with one of them cut by `axes`."""
+        return (*self.dims[:dim], axes, *self.dims[dim + 1:])
+
+    def at_once(self, dim: int) -> bool:
+        """True for a dimension of sections, which is cut by all its axes in one move."""
+        return self.array.cut_at_once and dim == len(self.dims) - 1
+
+    def nests(self, dim: int, outer: Axes, axis: str) -> bool:
+        """True if cutting the pieces of `outer` by `axis` gives the right pieces."""
+        return nests(self.array.shape[dim], outer, axis, self.mesh)
+
+    def can_cut(self, dim: int, axis: str) -> bool:
+        """True if `axis` may come behind the axes that cut a dimension."""
+        return self.nests(dim, self.dims[dim], axis) and not (self.at_once(dim) and self.dims[dim])
+
+    def padded(self, dim: int, p: int) -> float:
+        """The local bytes, with a dimension padded to a multiple of p."""
+        length = self.pieces[dim]
+        return self.num_bytes / max(1, length) * (-(-length // p) * p)
+
+
+def all_gathers(here: Place) -> Iterator[Move]:
+    """The last axes of a dimension, or all of them, cut it no longer."""
+    for dim, axes in enumerate(here.dims):
+        for keep in range(1 if here.at_once(dim) and axes else len(axes)):
+            if keep == 0 or all(here.nests(dim, axes[:j], axes[j])
+                                for j in range(keep, len(axes))):
+                p = num_pieces(axes[keep:], here.mesh)
+                yield Move("all-gather", axes[keep:], dim, -1, (p - 1) * here.num_bytes,
+                           Layout(here.with_axes(dim, axes[:keep]), here.partial))
+
+
+def permutes(here: Place) -> Iterator[Move]:
+    """The axes of a dimension in another order: each piece goes to another rank."""
+    for dim, axes in enumerate(here.dims):
+        if len(axes) > 1 and not here.at_once(dim):
             for order in itertools.permutations(axes):
                 if order != axes:
-                    yield Move("permute", order, dim, -1, n, Layout(cut(dim, order),
-                                                                    layout.partial))
-        if axes and (not at_once or len(axes) == 1) and (
-                len(axes) == 1 or nests(array.shape[dim], axes[:-1], axes[-1], mesh)):
-            axis, p = axes[-1], mesh[axes[-1]]
-            for to, others in enumerate(layout.dims):
-                if to != dim and can_cut(to, axis):
-                    yield Move("all-to-all", (axis,), dim, to, padded(to, p) * (p - 1) / p, Layout(
-                        cut(to, (*others, axis), cut(dim, axes[:-1])), layout.partial))
-    free = {axis for axes in target.dims for axis in axes} - layout.partial - {
-        axis for axes in layout.dims for axis in axes}
-    for axis in sorted(free):
-        for dim, axes in enumerate(layout.dims):
-            if can_cut(dim, axis):
+                    yield Move("permute", order, dim, -1, here.num_bytes,
+                               Layout(here.with_axes(dim, order), here.partial))
+
+
+def all_to_alls(here: Place) -> Iterator[Move]:
+    """The last axis of a dimension cuts another one."""
+    for dim, axes in enumerate(here.dims):
+        if not axes or len(axes) > 1 and (here.at_once(dim)
+                                          or not here.nests(dim, axes[:-1], axes[-1])):
+            continue
+        p = here.mesh[axes[-1]]
+        for to, others in enumerate(here.dims):
+            if to != dim and here.can_cut(to, axes[-1]):
+                dims = list(here.with_axes(dim, axes[:-1]))
+                dims[to] = (*others, axes[-1])
+                yield Move("all-to-all", axes[-1:], dim, to, here.padded(to, p) * (p - 1) / p,
+                           Layout(tuple(dims), here.partial))
+
+
+def slices(here: Place) -> Iterator[Move]:
+    """An axis of the target, used nowhere yet, cuts a dimension; or all of the target's at once."""
+    used = {axis for axes in here.dims for axis in axes} | here.partial
+    for dim, axes in enumerate(here.dims):
+        wanted = here.target[dim]
+        if not axes and wanted and not used & set(wanted) and (
+                here.at_once(dim) or len(wanted) > 1):
+            yield Move("slice", wanted, dim, -1, 0.0,
+                       Layout(here.with_axes(dim, wanted), here.partial))
+    for axis in sorted({axis for axes in here.target for axis in axes} - used):
+        for dim, axes in enumerate(here.dims):
+            if here.can_cut(dim, axis):
                 yield Move("slice", (axis,), dim, -1, 0.0,
-                           Layout(cut(dim, (*axes, axis)), layout.partial))
-    for size in range(1, len(layout.partial) + 1):
-        for axes in itertools.combinations([a for a in mesh if a in layout.partial], size):
-            p = num_pieces(axes, mesh)
-            yield Move("all-reduce", axes, -1, -1, 2 * n * (p - 1) / p,
-                       Layout(layout.dims, layout.partial - set(axes)))
-    for axis in sorted(layout.partial):
-        for dim, axes in enumerate(layout.dims):
-            if can_cut(dim, axis):
-                p = mesh[axis]
-                yield Move("reduce-scatter", (axis,), dim, -1, padded(dim, p) * (p - 1) / p, Layout(
-                    cut(dim, (*axes, axis)), layout.partial - {axis}))
+                           Layout(here.with_axes(dim, (*axes, axis)), here.partial))
+
+
+def all_reduces(here: Place) -> Iterator[Move]:
+    """Partial sums become whole along some axes."""
+    partial = [axis for axis in here.mesh if axis in here.partial]
+    for size in range(1, len(partial) + 1):
+        for axes in itertools.combinations(partial, size):
+            p = num_pieces(axes, here.mesh)
+            yield Move("all-reduce", axes, -1, -1, 2 * here.num_bytes * (p - 1) / p,
+                       Layout(here.dims, here.partial - set(axes)))
+
+
+def reduce_scatters(here: Place) -> Iterator[Move]:
+    """Partial sums become whole, each rank keeping its piece along a dimension."""
+    for axis in sorted(here.partial):
+        p = here.mesh[axis]
+        for dim, axes in enumerate(here.dims):
+            if here.can_cut(dim, axis):
+                yield Move("reduce-scatter", (axis,), dim, -1, here.padded(dim, p) * (p - 1) / p,
+                           Layout(here.with_axes(dim, (*axes, axis)), here.partial - {axis}))

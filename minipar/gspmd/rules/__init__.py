@@ -20,6 +20,7 @@ from ...autograd.ops import (
 )
 from ..constrain import Constrain
 from ..graph import Operation
+from ..shard_map import ShardMap, shard_map_rule
 from . import heads, products, shapes
 from .broadcasting import broadcast, rows
 from .rule import FactorRule, flat_names
@@ -46,6 +47,7 @@ RULES: dict[type[Function], Callable[[Operation], FactorRule]] = {
     attention.Attention: heads.attention,
     attention.FusedAttention: heads.fused_attention,
     embedding.Rotary: heads.rotary,
+    ShardMap: shard_map_rule,
 }
 
 

@@ -1,5 +1,7 @@
 """Factor rules of operations that move elements: shapes, axes, slices, pieces."""
 
+from typing import Any, NamedTuple
+
 from ..graph import Operation
 from .rule import FactorRule, letters, rule_from
 
@@ -50,28 +52,62 @@ def reshape(operation: Operation) -> FactorRule:
                       frozenset(whole), moves=True)
 
 
-def getitem(operation: Operation) -> FactorRule:
-    """x[index]: whole dimensions pass; sliced ones keep their sharding, but are taken whole."""
-    shape, index = operation.inputs[0].shape, operation.options["index"]
+class Sliced(NamedTuple):
+    """Neighbours start … stop of a dimension."""
+
+    dim: int
+    length: int
+    start: int
+    stop: int
+
+
+def full_index(index: Any, num_dims: int) -> list | None:
+    """An index part for each dimension, and None for each new one; None if it holds arrays."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if not all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in parts):
-        names = letters(len(shape))
-        result = [f"r{i}" for i in range(len(operation.result.shape))]
-        return rule_from(f"{' '.join(names)} -> {' '.join(result)}", operation,
-                         whole=" ".join([*names, *result]))
+        return None
     if Ellipsis not in parts:
         parts.append(Ellipsis)
     at = parts.index(Ellipsis)
-    missing = len(shape) - sum(part is not None for part in parts) + 1
-    parts[at:at + 1] = [slice(None)] * missing
-    names, kept, whole, dim = letters(len(shape)), [], [], 0
+    missing = num_dims - sum(part is not None for part in parts) + 1
+    return [*parts[:at], *[slice(None)] * missing, *parts[at + 1:]]
+
+
+def sliced_dimension(operation: Operation) -> Sliced | None:
+    """The only dimension of which a slice of neighbours is taken, the others whole; or None."""
+    shape = operation.inputs[0].shape
+    parts = full_index(operation.options["index"], len(shape))
+    if parts is None or not all(isinstance(part, slice) for part in parts):
+        return None
+    rows = [range(length)[part] for length, part in zip(shape, parts)]
+    found = [Sliced(dim, length, each.start, each.stop) for dim, (length, each) in
+             enumerate(zip(shape, rows)) if each != range(length)]
+    return found[0] if len(found) == 1 and len(rows[found[0].dim]) and \
+        rows[found[0].dim].step == 1 else None
+
+
+def getitem(operation: Operation) -> FactorRule:
+    """x[index]: whole dimensions pass; sliced ones keep their sharding.
+
+    One slice of neighbours is computed in pieces; other parts of an index need a whole dimension.
+    """
+    shape = operation.inputs[0].shape
+    parts = full_index(operation.options["index"], len(shape))
+    names = letters(len(shape))
+    if parts is None:
+        result = [f"r{i}" for i in range(len(operation.result.shape))]
+        return rule_from(f"{' '.join(names)} -> {' '.join(result)}", operation,
+                         whole=" ".join([*names, *result]))
+    sliced = sliced_dimension(operation)
+    kept, whole, dim = [], [], 0
     for part in parts:
         if part is None:
             kept.append("1")
             continue
         if isinstance(part, slice):
             kept.append(names[dim])
-        if part != slice(None) and range(shape[dim])[part] != range(shape[dim]):
+        is_whole = isinstance(part, slice) and range(shape[dim])[part] == range(shape[dim])
+        if not is_whole and (sliced is None or sliced.dim != dim):
             whole.append(names[dim])
         dim += 1
     return rule_from(f"{' '.join(names)} -> {' '.join(kept)}", operation, whole=" ".join(whole))

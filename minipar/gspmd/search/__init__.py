@@ -1,7 +1,7 @@
 """Automatic sharding: the cheapest annotations of a program, found instead of written.
 
     machine.py      what arithmetic and messages cost
-    strategies.py   how each operation may be cut, and where its result lies then
+    choices.py      how each operation may be cut, and where its result lies then
     ilp.py          the choice, as an integer linear program
     chain.py        the choice for a chain, by dynamic programming
 

@@ -21,18 +21,18 @@ from ..partitioning.reshard import Layout
 from ..propagate import Shardings, all_open
 from ..shard import Plan, shape_only
 from ..spec import Dims
+from .choices import OperationChoice, choices_of, layouts, local_bytes, move_seconds
 from .machine import COPIES, Machine
-from .strategies import Strategy, layouts, local_bytes, move_seconds, strategies
 
 
-class Node(NamedTuple):
+class Alternatives(NamedTuple):
     """An operation or an input, with its alternatives: where its value lies, cost and memory."""
 
     value: Value
     homes: list[Dims]
     seconds: np.ndarray         # (alternatives,)
     num_bytes: np.ndarray       # (alternatives,)
-    choices: list[Strategy]     # of an operation; none of an input
+    choices: list[OperationChoice]     # of an operation; none of an input
 
 
 class Edge(NamedTuple):
@@ -53,7 +53,7 @@ class Problem:
     def __init__(self, graph: Graph, shardings: Shardings, machine: Machine):
         self.graph, self.shardings, self.machine = graph, shardings, machine
         self.mesh = shardings.mesh
-        self.nodes: list[Node] = []
+        self.nodes: list[Alternatives] = []
         self.edges: list[Edge] = []
         self.places: dict[Value, int] = {}
         self._tables: dict[tuple, np.ndarray] = {}
@@ -66,21 +66,21 @@ class Problem:
         """An input may lie anywhere; a parameter is kept with its gradient and its states."""
         homes = list(layouts(value, self.mesh))
         copies = COPIES if value.is_parameter else 1
-        self.add(Node(value, homes, np.zeros(len(homes)), np.array(
+        self.add(Alternatives(value, homes, np.zeros(len(homes)), np.array(
             [copies * local_bytes(value, home, self.mesh) for home in homes]), []))
 
     def add_operation(self, operation: Operation) -> None:
         """An operation, and an edge from each of its operands."""
         rule = self.shardings.rules[operation]
-        choices = strategies(operation, rule, self.mesh, self.machine)
-        self.add(Node(operation.result, [each.home for each in choices],
+        choices = choices_of(operation, rule, self.mesh, self.machine)
+        self.add(Alternatives(operation.result, [each.home for each in choices],
                       np.array([each.seconds for each in choices]),
                       np.array([each.num_bytes for each in choices]), choices))
         for index, value in enumerate(operation.inputs):
             if isinstance(value, Value) and value.shape:
                 self.add_edge(value, operation.result, index)
 
-    def add(self, node: Node) -> None:
+    def add(self, node: Alternatives) -> None:
         """Append a node."""
         self.places[node.value] = len(self.nodes)
         self.nodes.append(node)

@@ -20,7 +20,7 @@ from ..spec import Axes, Dims, num_pieces
 from .machine import Machine, is_view, num_flops
 
 
-class Strategy(NamedTuple):
+class OperationChoice(NamedTuple):
     """An operation that is cut so, and where its result lies then.
 
     `needs` are the layouts of its operands, None for numbers.  `seconds` are those of its
@@ -64,8 +64,8 @@ def layouts(value: Value, mesh: Mapping[str, int]) -> Iterator[Dims]:
             yield tuple(dims)
 
 
-def strategies(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
-               machine: Machine) -> list[Strategy]:
+def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
+               machine: Machine) -> list[OperationChoice]:
     """The alternatives of one operation; for one that sums, each place where the sum may lie."""
     found = []
     for cut in cuts(operation, rule, mesh):
@@ -78,7 +78,7 @@ def strategies(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
         for home in homes(operation.result, made, mesh):
             seconds = computing + move_seconds(operation.result, made, home, set(), machine, mesh)
             num_bytes = 0.0 if is_view(operation) else local_bytes(operation.result, home, mesh)
-            found.append(Strategy(cut, needs, home, seconds, num_bytes))
+            found.append(OperationChoice(cut, needs, home, seconds, num_bytes))
     return found
 
 

@@ -1,0 +1,93 @@
+"""The collectives of a local program, each a conjugate pair on padded pieces.
+
+    all-gather      the pieces of all ranks; without their padding; in their natural order
+    slice           padded to equal pieces; this rank's
+
+Beside them stands the order of sections: [q | k | v] is cut as q₀ k₀ v₀ | q₁ k₁ v₁.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...autograd import Tensor
+from ...comm import Communicator
+from ...parallel.conjugate import (
+    all_gather,
+    all_to_all,
+    copy_to,
+    gather_from,
+    reduce_from,
+    reduce_scatter,
+    scatter_to,
+)
+from ..partitioning.program import Local
+from .padding import Reorder, by_piece, pad_to, strip_to
+
+Run = Callable[[Tensor], Tensor]
+
+
+class Exchange(NamedTuple):
+    """A collective over `comm`: along `dim`, for an all-to-all to `to`; a piece before and after.
+    """
+
+    comm: Communicator
+    dim: int
+    to: int
+    before: Local
+    after: Local
+
+    def gathered(self, gather: Callable[..., Tensor]) -> Run:
+        """All pieces along `dim`."""
+        length = self.after.shape[self.dim]
+        return self.restore_after(lambda x: strip_to(gather(x, self.comm, self.dim), self.dim,
+                                                     length))
+
+    def cut(self, scatter: Callable[..., Tensor]) -> Run:
+        """This rank's piece along `dim`."""
+        length = self.comm.size * self.after.shape[self.dim]
+        return self.reorder_before(self.dim, lambda x: scatter(
+            pad_to(x, self.dim, length), self.comm, self.dim))
+
+    def exchanged(self) -> Run:
+        """All pieces along `dim`, this rank's along `to`."""
+        padded, length = self.comm.size * self.after.shape[self.to], self.after.shape[self.dim]
+        return self.reorder_before(self.to, self.restore_after(lambda x: strip_to(
+            all_to_all(pad_to(x, self.to, padded), self.comm, self.to, self.dim), self.dim,
+            length)))
+
+    def restore_after(self, run: Run) -> Run:
+        """`run`, and then the natural order of sections that were cut along `dim`."""
+        order = self.order(self.before, self.dim)
+        return run if order is None else lambda x: Reorder.apply(run(x), order=np.argsort(order))
+
+    def reorder_before(self, dim: int, run: Run) -> Run:
+        """The order in which sections are cut along `dim`, and then `run`."""
+        order = self.order(self.after, dim)
+        return run if order is None else lambda x: run(Reorder.apply(x, order=order))
+
+    def order(self, local: Local, dim: int) -> np.ndarray | None:
+        """The order of a dimension whose sections are cut over `comm`; None if it has none."""
+        is_last = dim == len(local.value.shape) - 1
+        return sections_order(local, self.comm.size) if is_last else None
+
+
+# "gather" is used alike by all ranks, so its gradient is sliced; "all-gather" is not
+COLLECTIVES: dict[str, Callable[[Exchange], Run]] = {
+    "copy": lambda e: lambda x: copy_to(x, e.comm),
+    "all-reduce": lambda e: lambda x: reduce_from(x, e.comm),
+    "all-gather": lambda e: e.gathered(all_gather),
+    "gather": lambda e: e.gathered(gather_from),
+    "slice": lambda e: e.cut(scatter_to),
+    "reduce-scatter": lambda e: e.cut(reduce_scatter),
+    "all-to-all": lambda e: e.exchanged(),
+}
+
+
+def sections_order(local: Local, p: int) -> np.ndarray | None:
+    """The order in which a value's sections are cut into p pieces; None if it has none."""
+    sections = local.value.sections
+    if not sections or p == 1 or any(n % p for n in sections):
+        return None
+    return by_piece(sections, p)

@@ -1,0 +1,35 @@
+"""Which rows go from rank to rank when a slice is taken of a dimension that stays cut.
+
+    x[2:10] of 16 rows on 4 ranks: rank 2 has rows 8 … 11 and wants 6, 7, which rank 1 has.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Overlap(NamedTuple):
+    """Rows start … stop of the whole, which rank `owner` has and rank `taker` wants."""
+
+    owner: int
+    taker: int
+    start: int
+    stop: int
+
+
+def overlaps(length: int, start: int, stop: int, p: int) -> Iterator[Overlap]:
+    """The rows that go from rank to rank when `length` rows are sliced to start … stop."""
+    has, wants = -(-length // p), -(-(stop - start) // p)
+    for taker in range(p):
+        first, last = start + taker * wants, min(stop, start + (taker + 1) * wants)
+        for owner in range(p):
+            low, high = max(first, owner * has), min(last, (owner + 1) * has)
+            if low < high:
+                yield Overlap(owner, taker, low, high)
+
+
+def most_rows_sent(length: int, start: int, stop: int, p: int) -> int:
+    """The rows that the rank sends which sends most."""
+    sent = [0] * p
+    for each in overlaps(length, start, stop, p):
+        sent[each.owner] += (each.owner != each.taker) * (each.stop - each.start)
+    return max(sent)
