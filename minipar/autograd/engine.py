@@ -45,26 +45,26 @@ class Walk:
     """One walk over the graph below `root`, with the sums of gradients that are not complete."""
 
     def __init__(self, root: GradTarget, poll: Callable[[], None] | None = None):
-        self.num_pending = count_consumers(root)
+        self.missing = count_consumers(root)       # contributions, by target
         self.accumulated: dict[Node, Array] = {}
         self.owned: set[Node] = set()       # whose sum was allocated here: added to in place
         self.poll, self.meter = poll, current_meter()
 
-    def run(self, ready: Gradients, deferred: Gradients | None = None) -> None:
+    def run(self, stack: Gradients, deferred: Gradients | None = None) -> None:
         """Bring every gradient to its target; once a target has all, its backward runs.
 
         With `deferred`, the gradients of weights are put there instead of being computed.
         """
-        weight_grads = ready if deferred is None else deferred
-        while ready:
+        weight_grads = stack if deferred is None else deferred
+        while stack:
             if self.poll is not None:
                 self.poll()
-            target = ready[-1][0]                       # last in, first out
+            target = stack[-1][0]                       # last in, first out
             # no local name: a pullback would keep its saved arrays alive
-            self.accumulate(*ready.pop())
-            self.num_pending[target] -= 1
-            if self.num_pending[target] == 0:           # all consumers have contributed
-                self.complete(target, ready, weight_grads)
+            self.accumulate(*stack.pop())
+            self.missing[target] -= 1
+            if self.missing[target] == 0:           # all consumers have contributed
+                self.complete(target, stack, weight_grads)
 
     def accumulate(self, target: GradTarget, grad: Gradient) -> None:
         """Add a gradient, or the result of the function that computes it."""
@@ -80,10 +80,10 @@ class Walk:
             self.accumulated[target] = self.accumulated[target] + grad
             self.owned.add(target)
 
-    def complete(self, target: GradTarget, ready: Gradients, weight_grads: Gradients) -> None:
+    def complete(self, target: GradTarget, stack: Gradients, weight_grads: Gradients) -> None:
         """Call the ready hooks of a leaf; run a node's backward, and free the node.
 
-        The gradients of its inputs are put on `ready`, then those of weights on `weight_grads`:
+        The gradients of its inputs are put on `stack`, then those of weights on `weight_grads`:
         what is pushed last is popped first.
         """
         if isinstance(target, GradientSlot):
@@ -102,15 +102,15 @@ class Walk:
             if below is not None:
                 if grad_below is None:
                     raise wrong_gradients(target, grads)
-                (of_weights if below.weight_only else ready).append((below, grad_below))
+                (of_weights if below.weight_only else stack).append((below, grad_below))
         target.ctx = target.inputs = None
         weight_grads += of_weights
 
 
-def run_without_weights(walk: Walk, ready: Gradients) -> Callable[[], None]:
+def run_without_weights(walk: Walk, stack: Gradients) -> Callable[[], None]:
     """Bring the gradients of data to their targets; return the function that does the weights'."""
     deferred: Gradients = []
-    walk.run(ready, deferred)
+    walk.run(stack, deferred)
     deferred.reverse()              # run pops from the end: first deferred, first computed
     return lambda: walk.run(deferred)
 

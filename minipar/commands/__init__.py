@@ -1,1 +1,7 @@
-"""The command line: `main.py`, and one file for each `minipar COMMAND`."""
+"""The command line: `main.py`, and one file for each `minipar COMMAND`.
+
+    compress/       quantize, prune, distill, study
+    inference/      convert, generate, serve, replay
+    doctor/         what `minipar doctor` looks at
+    parser.py       flags; tables.py: tables for people and, with --json, for scripts
+"""

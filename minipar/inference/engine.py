@@ -102,7 +102,7 @@ class Engine:
         self.generations: dict[str, Generation] = {}        # that are not done, by name
         self._num_submitted = 0
         self._step: Step
-        self._pending: list[tuple[Request, CachedSequence]] = []
+        self._drawing: list[tuple[Request, CachedSequence]] = []
 
     def submit(self, prompt: Collection[int], max_tokens: int,
                params: SamplingParams | None = None, num_samples: int = 1,
@@ -167,9 +167,9 @@ class Engine:
         """Schedule the next step; return its work.  `end_step` takes the tokens that it yields."""
         step = self.scheduler.schedule()
         rows, row_of = rows_of(step)
-        self._pending = self.scheduler.advance(step)
+        self._drawing = self.scheduler.advance(step)
         self._step = step
-        draws = [self._draw(request, sequence, row_of) for request, sequence in self._pending]
+        draws = [self._draw(request, sequence, row_of) for request, sequence in self._drawing]
         return StepWork(rows, draws, step.swapped_out, step.swapped_in, step.copied)
 
     def _draw(self, request: Request, sequence: CachedSequence,
@@ -182,14 +182,14 @@ class Engine:
 
     def end_step(self, tokens: list[NewToken]) -> list[TokenEvent]:
         """Append each sequence's token, finish those that have ended; return the new tokens."""
-        step, pending = self._step, self._pending
+        step, drawing = self._step, self._drawing
         now, events, stopped = self.clock(), [], []
-        for (request, sequence), new in zip(pending, tokens):
+        for (request, sequence), new in zip(drawing, tokens):
             generation = self.generations[request.name]
             if generation.append(sequence.sample, new, now) == "stop":
                 stopped.append(sequence)
             events.append(TokenEvent(generation, sequence.sample, new.token))
-        drawn = {sequence: new.token for (_, sequence), new in zip(pending, tokens)}
+        drawn = {sequence: new.token for (_, sequence), new in zip(drawing, tokens)}
         self.scheduler.finish(step, drawn, stopped)
         self.metrics.record_step(step, step.slots // self.config.block_size)
         for request in step.finished:

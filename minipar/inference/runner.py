@@ -17,7 +17,7 @@ from ..nn import GPT
 from .cache import KVSizes, PagedKVCache, Row
 from .cache.paged import Pairs
 from .model import forward
-from .sampling import RowToDraw, SamplingParams, next_tokens, top_logprobs
+from .sampling import DrawInputs, SamplingParams, next_tokens, top_logprobs
 
 
 class Draw(NamedTuple):
@@ -31,9 +31,9 @@ class Draw(NamedTuple):
     num_logprobs: int | None = None
 
     @property
-    def choice(self) -> RowToDraw:
+    def choice(self) -> DrawInputs:
         """All that the token depends on, beside the logits."""
-        return RowToDraw(self.params, self.prompt, self.output, self.sample)
+        return DrawInputs(self.params, self.prompt, self.output, self.sample)
 
 
 class NewToken(NamedTuple):

@@ -1,4 +1,4 @@
-"""Llama's layout in Hugging Face's files: every matrix is transposed, q, k and v are three.
+"""Llama's layout in Hugging Face's files: matrices of linear layers are transposed, q, k, v apart.
 
     here, (in, out)              there, (out, in), without biases
     wte                          model.embed_tokens
@@ -45,9 +45,10 @@ def read_config(config: Config) -> tuple[GPTConfig, bool | None]:
     config.refuse_quantized()
     width, heads = config.need("hidden_size", int), config.need("num_attention_heads", int)
     tied = config.get("tie_word_embeddings", bool, False)
-    return GPTConfig(config.need("vocab_size", int), config.need("max_position_embeddings", int),
-                     config.need("num_hidden_layers", int), heads, width,
-                     config.get("num_key_value_heads", int), tied=tied,
+    return GPTConfig(vocab_size=config.need("vocab_size", int),
+                     context=config.need("max_position_embeddings", int),
+                     num_layers=config.need("num_hidden_layers", int), num_heads=heads, width=width,
+                     num_kv_heads=config.get("num_key_value_heads", int), tied=tied,
                      head_width=config.get("head_dim", int),
                      mlp_width=config.need("intermediate_size", int), norm="rms",
                      norm_epsilon=config.get("rms_norm_eps", float, 1e-6), mlp="swiglu",

@@ -1,4 +1,13 @@
-"""Models: modules, layers, MLP and GPT.  None of them knows of parallelism."""
+"""Models: modules, layers, MLP and GPT.  None of them knows of parallelism.
+
+    parameter.py    a leaf that is learned, and its initial values
+    slab.py         parameters side by side in one flat array, their gradients in another
+    module.py       a tree of parameters with stable names; module_state.py: its state, a copy
+    layers.py       linear, embedding, norms, dropout; convolution.py
+    mlp.py, gpt.py  the two models; rotary.py: positions that turn queries and keys
+    moe/            a mixture of experts in the place of a block's MLP
+    chain.py        a model as a chain of parts, which pipelines cut and plans recompute
+"""
 
 from .gpt import GPT, GPTConfig
 from .layers import Activation, Dropout, Embedding, LayerNorm, Linear, RMSNorm

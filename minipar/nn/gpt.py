@@ -92,11 +92,11 @@ class Attention(Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (b, t, d) → (b, t, d)."""
         qkv = self.c_attn(x)                # (b, t, d) @ (d, (h + 2 kv) n) → (b, t, (h + 2 kv) n)
-        return self.resid_dropout(self.c_proj(self.mix(qkv)))
+        return self.resid_dropout(self.c_proj(self.rotate_and_attend(qkv)))
 
-    def mix(self, qkv: Tensor) -> Tensor:
+    def rotate_and_attend(self, qkv: Tensor) -> Tensor:
         """Queries, keys and values (b, t, (h + 2 kv) n) → weighted means of values (b, t, h n)."""
-        return self.attend(self.turn(qkv))
+        return self.attend(self.apply_rotary(qkv))
 
     def attend(self, qkv: Tensor) -> Tensor:
         """The same, of queries and keys that are turned."""
@@ -105,7 +105,7 @@ class Attention(Module):
         return ag.fused_attention(qkv, self.num_heads, self.num_kv_heads, keep=keep,
                                   rate=self.attn_dropout.rate)
 
-    def turn(self, qkv: Tensor, positions: Array | None = None) -> Tensor:
+    def apply_rotary(self, qkv: Tensor, positions: Array | None = None) -> Tensor:
         """Queries and keys turned by their positions (b or 1, t), by default 0 … t - 1."""
         if self.rotary is None:
             return qkv

@@ -154,7 +154,9 @@ class Strategy:
         return sum(autograd.count_targets(m.targets, self.model.ignore_index) for m in microbatches)
 
     def shares(self, batch: Microbatch, loss_divisor: float) -> Array:
-        """The part of each row in the loss of the whole batch (rows,): its targets / all targets.
+        """For each row its number of targets divided by `loss_divisor` (rows,).
+
+        That is its share of the batch's loss.
         """
         counts = batch.targets != self.model.ignore_index
         return counts.sum(axis=tuple(range(1, counts.ndim))) / loss_divisor

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.inference.sampling import (
-    RowToDraw,
+    DrawInputs,
     SamplingParams,
     next_token,
     next_tokens,
@@ -94,20 +94,20 @@ def test_logits_that_are_not_finite_are_refused(temperature):
 
 def test_rows_of_a_batch_are_drawn_as_alone():
     logits = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
-    rows = [RowToDraw(SamplingParams(temperature=i % 3 / 2, top_k=7 * (i % 2), seed=i,
+    rows = [DrawInputs(SamplingParams(temperature=i % 3 / 2, top_k=7 * (i % 2), seed=i,
                                      repetition_penalty=1 + i % 2), [1, 2], [3] * i, i)
             for i in range(6)]
     assert next_tokens(logits, rows) == [
         next_token(z, row.params, row.prompt, row.output, row.sample)
         for z, row in zip(logits, rows)]
     assert next_tokens(logits[:0], []) == []
-    assert next_tokens(logits, [RowToDraw(SamplingParams(temperature=0), [], [])] * 6) \
+    assert next_tokens(logits, [DrawInputs(SamplingParams(temperature=0), [], [])] * 6) \
         == logits.argmax(-1).tolist()
 
 
 def test_on_a_device_greedy_rows_stay_there(monkeypatch):
     logits = np.random.default_rng(0).standard_normal((3, 40))
-    rows = [RowToDraw(SamplingParams(temperature=t), [1], []) for t in (0, 1, 0)]
+    rows = [DrawInputs(SamplingParams(temperature=t), [1], []) for t in (0, 1, 0)]
     with as_cupy(monkeypatch):
         assert next_tokens(StrictArray(logits), rows) == next_tokens(logits, rows)
 

@@ -7,7 +7,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
-from minipar.inference.sampling import RowToDraw, SamplingParams, next_token
+from minipar.inference.sampling import DrawInputs, SamplingParams, next_token
 from minipar.inference.sampling.vocabulary import needs_sums, next_tokens_over_ranks, sampling_bytes
 from minipar.testing import worlds
 
@@ -15,7 +15,7 @@ WORDS, ROWS = 203, 60
 rng = np.random.default_rng(0)
 LOGITS = rng.standard_normal((ROWS, WORDS)) * 2
 LOGITS[5], LOGITS[6] = np.round(LOGITS[5]), 0           # ties
-DRAWN = [RowToDraw(SamplingParams(
+DRAWN = [DrawInputs(SamplingParams(
     temperature=[0, 1, 0.7, 2][i % 4], top_k=[0, 0, 5, 100][i // 4 % 4], top_p=[1, 0.9, 0.3][i % 3],
     min_p=[0, 0, 0.05][i // 2 % 3], repetition_penalty=[1, 1.3][i % 2],
     presence_penalty=[0, 0.4][i // 3 % 2], frequency_penalty=[0, 0.3][i // 5 % 2], seed=i),
@@ -73,7 +73,7 @@ def test_tokens_that_never_come_may_have_minus_infinity(world):
 @worlds(3, mpi=())
 def test_all_of_the_best_tokens_on_one_rank(world):
     logits = -np.arange(WORDS, dtype=float)[None] / 50
-    rows = [RowToDraw(params, [1], [], 0) for params in (
+    rows = [DrawInputs(params, [1], [], 0) for params in (
         SamplingParams(top_k=9), SamplingParams(top_p=0.5), SamplingParams(top_k=90, top_p=0.9))]
     for row in rows:
         expected = next_token(logits[0], row.params, row.prompt, row.output)
@@ -94,7 +94,7 @@ def test_bytes_are_as_predicted(size, params, candidates):
     if candidates > 64 and size == 3:           # 64 of each rank's 68 tokens are enough
         candidates = 64
     def body(comm):
-        rows = [RowToDraw(params, [1], [2])] * 4
+        rows = [DrawInputs(params, [1], [2])] * 4
         next_tokens_over_ranks(comm, own(comm, LOGITS)[:4], WORDS, rows)
     cluster = Cluster(size, trace=True)
     cluster.run(body)

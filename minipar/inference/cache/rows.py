@@ -109,8 +109,8 @@ class RowBatch:
             [token for _, first in members for token in range(first, first + count)])
         limits = np.array(lengths)[:, None, None] + np.arange(1 - count, 1)[:, None]
         return RowGroup(len(members), count, tokens, self._array(tables),
-                     self._array([[n] for n in lengths]), self._array(limits), max(lengths),
-                     min(lengths))
+                        self._array([[n] for n in lengths]), self._array(limits), max(lengths),
+                        min(lengths))
 
 
 def span(row: Row) -> range:

@@ -27,7 +27,7 @@ class KVCache(Protocol):
     block_size: int
     data: Array         # on the device where the model is
 
-    def attend_over_cache(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
+    def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
 
 
@@ -77,11 +77,11 @@ def run_block(block: Block, x: Array, cache: KVCache, layer: int, batch: RowBatc
 
 
 def attend_over_cache(attention: Attention, qkv: Array, cache: KVCache, layer: int,
-           batch: RowBatch) -> Array:
+                      batch: RowBatch) -> Array:
     """Queries, keys and values (T, (h + 2 kv) n) → the attention over the cache (T, h n)."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
     if attention.rotary is not None:                    # keys are turned before they are kept
-        qkv = attention.turn(Tensor(qkv[None]), batch.positions[None]).data
+        qkv = attention.apply_rotary(Tensor(qkv[None]), batch.positions[None]).data
     rows = qkv.reshape(len(batch.positions), heads + 2 * kv_heads, -1)
     q, k, v = rows[:, :heads], rows[:, heads:heads + kv_heads], rows[:, heads + kv_heads:]
     return cache.attend(layer, batch, q, k, v).reshape(len(rows), -1)

@@ -9,7 +9,7 @@ Read them in this order.
 """
 
 from .sampler import (
-    RowToDraw,
+    DrawInputs,
     SamplingParams,
     next_token,
     next_tokens,
@@ -19,5 +19,5 @@ from .sampler import (
     uniform,
 )
 
-__all__ = ["RowToDraw", "SamplingParams", "next_token", "next_tokens", "pick", "probabilities",
+__all__ = ["DrawInputs", "SamplingParams", "next_token", "next_tokens", "pick", "probabilities",
            "top_logprobs", "uniform"]

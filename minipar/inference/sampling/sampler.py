@@ -72,7 +72,7 @@ class SamplingParams:
         return self.temperature == 0 and not self.has_penalties
 
 
-class RowToDraw(NamedTuple):
+class DrawInputs(NamedTuple):
     """All that the next token of a row depends on, beside its logits."""
 
     params: SamplingParams
@@ -81,7 +81,7 @@ class RowToDraw(NamedTuple):
     sample: int = 0
 
     @property
-    def uniform(self) -> float:
+    def draw(self) -> float:
         """The number in [0, 1) that decides."""
         return uniform(self.params.seed, len(self.prompt) + len(self.output), self.sample)
 
@@ -191,10 +191,10 @@ def first_above(cumulated: np.ndarray, target: float) -> int:
 def next_token(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
                output: Sequence[int], sample: int = 0) -> int:
     """The token of sample `sample` that follows prompt and output, from logits (V,)."""
-    return next_tokens(logits[None], [RowToDraw(params, prompt, output, sample)])[0]
+    return next_tokens(logits[None], [DrawInputs(params, prompt, output, sample)])[0]
 
 
-def next_tokens(logits: Array, rows: Sequence[RowToDraw]) -> list[int]:
+def next_tokens(logits: Array, rows: Sequence[DrawInputs]) -> list[int]:
     """The next token of each of n rows, from logits (n, V) on the host or a device.
 
     A row that takes the likeliest token does not leave the device.  Raises ValueError for NaN and
@@ -208,7 +208,7 @@ def next_tokens(logits: Array, rows: Sequence[RowToDraw]) -> list[int]:
     for i, row in enumerate(rows):
         if not row.params.is_greedy:
             distribution = probabilities(to_host(logits[i]), row.params, row.prompt, row.output)
-            tokens[i] = pick(distribution, row.uniform)
+            tokens[i] = pick(distribution, row.draw)
     return tokens
 
 

@@ -26,7 +26,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_gather, all_reduce, chunk_bounds
 from .sampler import (
     NOT_FINITE,
-    RowToDraw,
+    DrawInputs,
     SamplingParams,
     first_above,
     keep_min_p,
@@ -54,7 +54,7 @@ def needs_sums(params: SamplingParams) -> bool:
 
 
 def next_tokens_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,
-                           rows: Sequence[RowToDraw]) -> list[int]:
+                           rows: Sequence[DrawInputs]) -> list[int]:
     """Collective.  The next token of each row, the same on all ranks as `next_token` of one.
 
     `columns` (n, V/p) are this rank's, by `chunk_bounds`, of n rows of logits.  Raises ValueError,
@@ -75,13 +75,13 @@ def next_tokens_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: 
             tokens[i] = token
         wide = [i for i, row in enumerate(rows) if not num_candidates(row.params)]
         if wide:
-            drawn = [_draw_own(logits[i], sums[i], rows[i].uniform, comm.rank, start)
+            drawn = [_draw_own(logits[i], sums[i], rows[i].draw, comm.rank, start)
                      for i in wide]
             tokens[wide] = all_reduce(comm, np.array(drawn, np.float64), "max", "ring")
     return [int(token) for token in tokens]
 
 
-def _sums(comm: Communicator, logits: list[np.ndarray], rows: Sequence[RowToDraw],
+def _sums(comm: Communicator, logits: list[np.ndarray], rows: Sequence[DrawInputs],
           summed: list[int]) -> dict[int, np.ndarray]:
     """For each row of `summed`: Σ e^(z - m) of each rank (p,), m being the maximum over all ranks.
 
@@ -103,7 +103,7 @@ def _sums(comm: Communicator, logits: list[np.ndarray], rows: Sequence[RowToDraw
     return dict(zip(summed, sums.T))
 
 
-def _own_logits(columns: np.ndarray, own: range, row: RowToDraw) -> np.ndarray:
+def _own_logits(columns: np.ndarray, own: range, row: DrawInputs) -> np.ndarray:
     """This rank's logits (V/p,) of a row, after penalties and temperature, in float64."""
     logits = np.asarray(columns, np.float64)
     if row.params.has_penalties:
@@ -127,7 +127,7 @@ def _draw_own(logits: np.ndarray, sums: np.ndarray, u: float, rank: int, start: 
 
 def _draw_among_candidates(comm: Communicator, logits: list[np.ndarray],
                            totals: Mapping[int, float],
-                           rows: Sequence[RowToDraw], undecided: list[int],
+                           rows: Sequence[DrawInputs], undecided: list[int],
                            bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Gather the ranks' best tokens, more and more of them, until each row's draw is decided."""
     found, factor = [], 1
@@ -158,7 +158,7 @@ def _best(logits: np.ndarray, count: int, start: int) -> np.ndarray:
 
 
 def _decide(offer: np.ndarray, count: int, bounds: Sequence[tuple[int, int]],
-            total: float | None, row: RowToDraw) -> int | None:
+            total: float | None, row: DrawInputs) -> int | None:
     """The token, if the candidates (p, count, 2) decide it; else None.
 
     `total` is Σ e^(z - m) over all tokens; top-k needs none.
@@ -179,7 +179,7 @@ def _decide(offer: np.ndarray, count: int, bounds: Sequence[tuple[int, int]],
         kept = keep_top_p(kept, row.params.top_p, total)
     if kept[kept > -np.inf].min() <= floor and floor > -np.inf:
         return None
-    return int(tokens[pick(softmax(kept), row.uniform)])
+    return int(tokens[pick(softmax(kept), row.draw)])
 
 
 def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,

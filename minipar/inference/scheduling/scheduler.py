@@ -170,9 +170,10 @@ class Scheduler:
             num_known = len(request.sequences[0].tokens)
             num_tokens = int(min(num_known - len(hits) * self.config.block_size, budget))
             end = len(hits) * self.config.block_size + num_tokens
-            # alone, a preempted one may be computed in pieces: it may have outgrown the budget
+            # PROMPTS_FIRST cuts a prompt only when nothing else runs: a recomputed request may
+            # exceed token_budget
             is_split = self.config.policy is Policy.PROMPTS_FIRST and end < num_known
-            if is_split and self.running or not self._fits(hits, end):
+            if (is_split and self.running) or not self._fits(hits, end):
                 break
             self._begin(step, self.waiting.popleft(), hits)
             budget -= self._allocate(step, request, num_tokens)
@@ -208,7 +209,7 @@ class Scheduler:
 
         A request whose prompt is done forks into its samples.
         """
-        pending = []
+        drawing = []
         for request, start, num_tokens, _ in step.scheduled:
             for sequence in request.sequences:
                 sequence.num_computed += num_tokens
@@ -216,8 +217,8 @@ class Scheduler:
                     sequence.register(self.pool, start, request.salt)
             if request.num_pending == 0:
                 request.fork(self.pool)
-                pending += [(request, sequence) for sequence in request.sequences]
-        return pending
+                drawing += [(request, sequence) for sequence in request.sequences]
+        return drawing
 
     def finish(self, step: Step, tokens: dict[CachedSequence, int],
                stopped: Collection[CachedSequence] = ()) -> None:

@@ -32,11 +32,11 @@ class ContextAttentionLayer(Attention):
 
     context_split: ContextSplit
 
-    def turn(self, qkv: Tensor, positions: Array | None = None) -> Tensor:
+    def apply_rotary(self, qkv: Tensor, positions: Array | None = None) -> Tensor:
         """Queries and keys turned by their positions in the whole sequence."""
         if positions is None:
             positions = self.context_split.layout.mine[None]
-        return super().turn(qkv, positions)
+        return super().apply_rotary(qkv, positions)
 
     def attend(self, qkv: Tensor) -> Tensor:
         """Weighted means of the values of all tokens, for this rank's (b, t, h n)."""

@@ -25,7 +25,7 @@ from ..replicas import broadcast_parameters
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
 from .buckets import BUCKET_MB, bucket_limits, make_buckets
-from .order import OrderedLauncher
+from .reduction_order import OrderedLauncher
 
 Reduction = Callable[[Communicator, Array], None]
 
@@ -38,7 +38,7 @@ class Bucketed(Strategy):
         super().__init__(model, comm, wire)
         self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
         broadcast_parameters(model, comm)
-        self.order = OrderedLauncher([bucket.parameters for bucket in self.buckets], self._launch)
+        self.reductions = OrderedLauncher([each.parameters for each in self.buckets], self._launch)
         self.works: list[Work] = []             # one for each reduction under way
 
     def start_reduction(self, i: int) -> Work:
@@ -46,18 +46,22 @@ class Bucketed(Strategy):
         raise TypeError(f"{type(self).__name__} defines no start_reduction()")
 
     def backward(self, loss: Tensor) -> None:
-        """Compute and reduce the gradients.  Raises ValueError if reduced ones are still here."""
+        """Compute and reduce the gradients.
+
+        Raises ValueError if gradients of an earlier backward were reduced, and not cleared by
+        zero_grad.
+        """
         if self._is_reduced and self.has_gradients():
             raise reduced_already()
         super().backward(loss)
 
     def before_backward(self, loss: Tensor) -> None:
         """Find what `loss` uses: a bucket waits only for gradients that will come."""
-        self.order.before_backward(loss)
+        self.reductions.before_backward(loss)
 
     def after_backward(self) -> None:
         """Launch the buckets that received no gradient; wait until all are reduced."""
-        self.order.after_backward()
+        self.reductions.after_backward()
         for work in self.works:
             work.wait()
         self.works.clear()

@@ -132,12 +132,12 @@ class StageBatch:
         return PendingRecv(array, self.comm.irecv(array, source))
 
     def send(self, array: Array, dest: int) -> None:
-        """Begin to send, once the array before has arrived there."""
+        """Begin to send, once the send before it to this stage is complete."""
         if dest in self.sends:
             self.sends[dest].wait()
         self.sends[dest] = self.comm.isend(array, dest)
 
     def wait_for_sends(self) -> None:
-        """Wait until all arrays have arrived."""
+        """Wait until all sends are complete: their arrays may be used again."""
         for request in self.sends.values():
             request.wait()

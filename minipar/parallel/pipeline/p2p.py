@@ -8,7 +8,7 @@ A receive is posted a few actions before its array is needed, so that the messag
 other work and its sender never waits for this rank.  A send starts at once, and the rank waits for
 it only at the end of the batch.  So no valid schedule can hang, whatever the message size; blocking
 sends would hang under 1F1B, where neighbours send to each other at the same time.  Every message
-has an array of its own, which is freed when it has arrived.
+has an array of its own, which is freed when its send is complete.
 """
 
 from collections.abc import Sequence

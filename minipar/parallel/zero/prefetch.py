@@ -6,7 +6,8 @@
 
 The root unit has the embedding and the head, every other unit a block.  The first step records the
 order of uses; in the next steps the unit that comes next is gathered ahead.  At any time only the
-unit in use and the next one are unsharded.  When forward ends with root, h.2 stays for backward.
+unit in use and the next one are unsharded; where no next one is known, the one before is kept in
+its place, since backward begins with it.  So h.2 stays when forward ends with root.
 
 A module unshards its unit before it uses a weight.  Operations save a note in place of a gathered
 weight, so that saved arrays do not keep it alive; in backward the note unshards the unit again.
@@ -57,7 +58,7 @@ class Prefetcher:
         self.phase: str | None = None       # "forward", "backward", "whole batch"; None: outside
         self.current: FSDPUnit | None = None
         self.uses: list[FSDPUnit] = []              # of this step so far
-        self.plan: list[FSDPUnit] = []              # of the step before
+        self.uses_of_last_step: list[FSDPUnit] = []              # of the step before
         for unit in units:
             unit.on_use = self.use
 
@@ -77,7 +78,7 @@ class Prefetcher:
 
     def finish_step(self) -> None:
         """End a step: the next one is expected to use the same units."""
-        self.plan = self.uses
+        self.uses_of_last_step = self.uses
         self.reshard()
 
     def reshard(self) -> None:
@@ -126,9 +127,8 @@ class Prefetcher:
 
     def _predict_next(self) -> FSDPUnit | None:
         """The unit that followed these uses in the step before, if that began in the same way."""
-        done = len(self.uses)
-        as_before = done < len(self.plan) and self.plan[:done] == self.uses
-        return self.plan[done] if as_before else None
+        done, last = len(self.uses), self.uses_of_last_step
+        return last[done] if done < len(last) and last[:done] == self.uses else None
 
     def _reshard_others(self, *wanted: FSDPUnit | None) -> None:
         for unit in self.units:

@@ -19,7 +19,7 @@ from ...backend.mapped_file import page_out
 from ...comm import Communicator
 from ...comm.work import Work, start_work
 from ...nn.slab import Segment
-from ..data.order import OrderedLauncher
+from ..data.reduction_order import OrderedLauncher
 from ..shards import Shard
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
@@ -102,7 +102,8 @@ class ShardedGradients(Strategy):
                   comm: Communicator) -> None:
         """From now on, reduce each of `gradients` to its shard, in this order."""
         self.reducer = GradientReducer(shards, gradients, comm, self.on_reduced, self.wire)
-        self.order = OrderedLauncher([shard.parameters for shard in shards], self.reducer.launch)
+        self.reductions = OrderedLauncher([each.parameters for each in shards],
+                                          self.reducer.launch)
 
     def on_reduced(self, shard: Shard, piece: Array) -> None:
         """Add a reduced piece to the gradient of its shard."""
@@ -111,9 +112,9 @@ class ShardedGradients(Strategy):
 
     def before_backward(self, loss: Tensor) -> None:
         """Find the parameters that `loss` uses: a reduction waits for their gradients only."""
-        self.order.before_backward(loss)
+        self.reductions.before_backward(loss)
 
     def after_backward(self) -> None:
         """Reduce the gradients that are left; wait for the last reduction."""
-        self.order.after_backward()
+        self.reductions.after_backward()
         self.reducer.wait()

@@ -9,7 +9,7 @@ from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.data.buckets import assign_buckets, bucket_limits, make_buckets
 from minipar.parallel.data.ddp import Bucketed, DistributedDataParallel
-from minipar.parallel.data.order import OrderedLauncher
+from minipar.parallel.data.reduction_order import OrderedLauncher
 from minipar.testing import worlds
 
 PYTORCH = [     # numbers of float32, limits in bytes, what PyTorch 2.13 makes of them
