@@ -4,4 +4,6 @@
     inference/      convert, generate, serve, replay
     doctor/         what `minipar doctor` looks at
     parser.py       flags; tables.py: tables for people and, with --json, for scripts
+
+A command is never imported by another one.
 """

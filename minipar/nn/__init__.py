@@ -7,6 +7,8 @@
     mlp.py, gpt.py  the two models; rotary.py: positions that turn queries and keys
     moe/            a mixture of experts in the place of a block's MLP
     chain.py        a model as a chain of parts, which pipelines cut and plans recompute
+
+A strategy changes a model from outside.
 """
 
 from .gpt import GPT, GPTConfig

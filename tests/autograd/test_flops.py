@@ -86,7 +86,7 @@ def other_cases() -> list[tuple]:
         (lambda x: im2col(x, kernel=3, stride=2), [image]),
         (lambda w: ApplyMask.apply(w, mask), [weight]),
         (lambda x: fake_quantize(x, np.array([0.1]), np.array([0.0]), IntGrid(4)), [t(3, 7)]),
-        (lambda table: PartialEmbedding.apply(table, Tensor(targets + 1), start=1, num_words=6),
+        (lambda table: PartialEmbedding.apply(table, Tensor(targets + 1), start=1, vocab_size=6),
          [t(3, 4)]),
         (lambda x: soft_cross_entropy(x, t(4, 5).data, targets, 2.0), [t(4, 5)]),
         (lambda x, w, b: grouped_linear(x, w, b, (2, 0, 3)), [t(5, 2), t(3, 2, 4), t(3, 4)]),

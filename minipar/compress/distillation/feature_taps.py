@@ -5,7 +5,7 @@
                    hidden 0  hidden 1                            hidden layer
 
 A map has the attention scores q kᵀ/√d, before the softmax.  Fused attention does not return them,
-so they are computed once more from its qkv: inside `capture_attention`, `attn.mix` of an attention
+so they are computed once more from its qkv: inside `capture_attention`, `attn.rotate_and_attend` of an attention
 layer is a function that records them.
 """
 
@@ -84,19 +84,19 @@ def capture_attention(layers: Sequence[Attention]) -> Iterator[dict[Attention, T
     maps = {}
 
     def noting(layer: Attention) -> Callable[[Tensor], Tensor]:
-        mix = layer.mix
+        attend = layer.rotate_and_attend
 
         def noted(qkv: Tensor) -> Tensor:
             maps[layer] = attention_scores(qkv, layer.num_heads, layer.num_kv_heads)
-            return mix(qkv)
+            return attend(qkv)
         return noted
     try:
         for layer in layers:
-            layer.mix = noting(layer)
+            layer.rotate_and_attend = noting(layer)
         yield maps
     finally:
         for layer in layers:
-            vars(layer).pop("mix", None)        # restores the method of its class
+            vars(layer).pop("rotate_and_attend", None)        # restores the method of its class
 
 
 def attention_of(part: ChainPart) -> Attention:

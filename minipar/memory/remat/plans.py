@@ -93,5 +93,5 @@ def rematerialize_attention(model: GPT) -> GPT:
     Selective recomputation of Korthikanti et al. 2022, section 5: much memory, few FLOPs.
     """
     for block in model.h:
-        block.attn.mix = partial(checkpoint, block.attn.mix)
+        block.attn.rotate_and_attend = partial(checkpoint, block.attn.rotate_and_attend)
     return model
