@@ -9,6 +9,7 @@
     memory          memory_timeline, remat_*, offload_timeline   live bytes over a step
     tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
                     sharded_program                              GSPMD: what is cut along what
+                    ring_attention                               which pairs each rank computes
     numbers         precision, error_feedback, quantization_grids
     inference       block_pool, cache_layouts, load_curve        who has which block; waste; waiting
                     request_timeline                             when a request waits, gets tokens
@@ -48,6 +49,7 @@ _MODULES = {
     "rank_traffic": ("draw_rank_traffic",),
     "remat_tradeoff": ("draw_remat_tradeoff",),
     "request_timeline": ("draw_request_timeline",),
+    "ring_attention": ("draw_ring_attention",),
     "rounds": ("Rounds", "record_rounds"),
     "rounds_page": ("write_rounds_page",),
     "rounds_picture": ("draw_rounds",),

@@ -76,7 +76,7 @@ class ContextSplit:
         positions_of_ranks(order, 1, 1)         # refuses an unknown order
         self.cp, self.method, self.order = cp, method, order
         self.neighbours, self.ring = _split(cp, cp.rank // u), _split(cp, cp.rank % u)
-        self.layout_of = lru_cache(16)(self._layout_of)
+        self.layout_of = lru_cache(16)(self.make_layout)
 
     @property
     def layout(self) -> TokenLayout:
@@ -87,7 +87,8 @@ class ContextSplit:
                                "model.loss or model(ids), or enter sequences_of(length) first")
         return self.layout_of(length)
 
-    def _layout_of(self, length: int) -> TokenLayout:
+    def make_layout(self, length: int) -> TokenLayout:
+        """The layout of sequences of `length` tokens; `layout_of` remembers it."""
         u, blocks = self.neighbours.size, positions_of_ranks(self.order, length, self.ring.size)
         of_ranks = [part for block in blocks for part in np.array_split(block, u)]
         first = self.cp.rank // u * u

@@ -1,0 +1,34 @@
+"""Numbers in the answers of the lesson on context parallelism, computed again."""
+
+import numpy as np
+
+from minipar.formulas.context_parallel import ring_elements, ulysses_elements
+from minipar.parallel.context.mask import AttentionMask
+from minipar.parallel.context.token_order import positions_of_ranks
+from tests.lessons.test_answers import says
+
+
+def test_16_grouped_queries():
+    p = h = 8
+    tokens = [4] * p
+
+    def sent(kv_heads):
+        """Elements of all ranks in forward, in b·t·d, for heads one number wide."""
+        whole = sum(tokens) * h
+        return (ring_elements(tokens, 2 * kv_heads)[0].sum() / whole,
+                ulysses_elements(tokens, 1, h, kv_heads, 1).sum() / whole)
+    says("16", f"the ring sends {sent(1)[0]} b·t·d and Ulysses {sent(1)[1]}",
+         f"it would be {sent(8)[0]:.0f} against {sent(8)[1]}")
+    assert sent(1)[0] == 2 * (p - 1) / 8 and sent(1)[1] == sent(8)[1] == 4 * (p - 1) / p
+
+
+def test_16_packed_documents():
+    mask = AttentionMask(documents=np.repeat(np.arange(4), [7, 1, 11, 5]))
+
+    def least_and_most(order):
+        positions = positions_of_ranks(order, 24, 4)
+        work = [sum(int(mask.visible(mine, keys).sum()) for keys in positions)
+                for mine in positions]
+        return f"{min(work)} to {max(work)}"
+    says("16", f"contiguous pieces leave {least_and_most('contiguous')} pairs",
+         f"zig-zag ones {least_and_most('zigzag')}, striped ones {least_and_most('striped')}")
