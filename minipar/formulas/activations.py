@@ -70,12 +70,14 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
             "slope of gelu": itemsize * 4 * b * t * d // tp,
             "dropout masks": masks * 2 * b * t * d // between}
     if cp > 1:
-        kept["probabilities"] = itemsize * b * heads * t // tp      # the log-sum-exp in their place
+        del kept["probabilities"]
+        kept["log-sum-exp"] = itemsize * b * heads * t // tp
     if ulysses > 1:
         kept["results before the exchange"] = itemsize * b * t * d // tp
     if remat == "selective":
-        del kept["probabilities"], kept["their dropout mask"]
-        kept.pop("results before the exchange", None)
+        for name in ("probabilities", "their dropout mask", "log-sum-exp",
+                     "results before the exchange"):
+            kept.pop(name, None)
     return kept
 
 
