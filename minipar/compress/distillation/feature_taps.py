@@ -5,8 +5,8 @@
                    hidden 0  hidden 1                            hidden layer
 
 A map has the attention scores q kᵀ/√d, before the softmax.  Fused attention does not return them,
-so they are computed once more from its qkv: inside `capture_attention`, `attn.rotate_and_attend` of an attention
-layer is a function that records them.
+so they are computed once more from its qkv: inside `capture_attention`, `rotate_and_attend` of an
+attention layer is a function that records them.
 """
 
 import math
