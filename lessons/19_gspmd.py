@@ -10,7 +10,7 @@ their dimensions, and three steps do the rest:
                 an operand is needed otherwise, it is resharded by the cheapest collective
 
 One annotation gives data parallelism, two weights a block give Megatron's tensor parallelism,
-weights over dp give FSDP: the same collectives as by hand, and nobody wrote them down.
+weights over dp give FSDP: the same collectives as by hand, and none of them is written down.
 Xu et al. 2021 (GSPMD); propagation in the order of OpenXLA's Shardy.
 
     python lessons/19_gspmd.py --ranks 4        mpirun -n 4 python lessons/19_gspmd.py

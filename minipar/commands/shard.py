@@ -205,7 +205,7 @@ def inputs_table(planned: Plan) -> Table:
 
 
 def conflicts_table(planned: Plan) -> Table:
-    """Which annotation won where two wanted the same axis, and why."""
+    """The conflicts: two annotations that wanted one axis, the one that won, and why."""
     texts = [Column(name, is_text=True) for name in ("value", "axis", "won", "lost", "since")]
     table = Table.of("conflicts", "at", *texts)
     for each in planned.shardings.conflicts:

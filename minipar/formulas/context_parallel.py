@@ -1,4 +1,4 @@
-"""What context parallelism sends and computes, by formulas on paper.
+"""Formulas: the messages and the FLOPs of context parallelism.
 
     b samples of t tokens over p ranks, h heads and kv heads of keys of width n; elements of a rank
 

@@ -184,7 +184,7 @@ def in_canonical_order(graph: Graph) -> Graph:
 
 
 def kind_of(operation: Operation) -> str:
-    """What an operation is called: as the module whose parameter it uses, or as its Function."""
+    """The name of an operation: that of the module whose parameter it uses, or of its Function."""
     used = next((x.name for x in operation.values if x.is_parameter and "." in x.name), None)
     return operation.function.__name__.lower() if used is None else used.rpartition(".")[0]
 

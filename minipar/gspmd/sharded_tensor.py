@@ -229,7 +229,7 @@ class EagerPartitioner(Partitioner):
         return self.home[value]
 
     def goal(self, operation: Operation, made: Layout) -> Dims | None:
-        """Where a result goes: where `constrain` says, or nowhere."""
+        """The layout that `constrain` asks for; None for other operations."""
         spec = operation.options.get("spec")
         if isinstance(spec, PartitionSpec):
             return spec.dims_of(operation.result.shape, self.mesh, operation.name)

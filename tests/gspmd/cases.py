@@ -92,7 +92,7 @@ def run_alone(program, arrays: dict, seed: int = 1) -> tuple[list, list, dict]:
 
 
 def largest_error(comm: Communicator, mesh: dict, plan: Plan, arrays: dict, expected) -> float:
-    """How far a rank's pieces of outputs and gradients are from those of one device."""
+    """The largest difference of a rank's pieces of outputs and gradients from one device's."""
     outputs, grads, input_grads = expected
     rank = Executable(plan.program, DeviceMesh(comm, order=tuple(mesh), **mesh))
     pieces = {name: Tensor(np.array(rank.piece_of(plan.program.inputs[name], x)),

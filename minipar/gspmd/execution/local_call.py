@@ -1,4 +1,4 @@
-"""What a rank calls for an operation on its pieces: the same Function, with local options.
+"""Calls on pieces: for each operation the same Function, with local options.
 
     reshape            to the local shape
     fused attention    on the local heads

@@ -1,4 +1,4 @@
-"""Where an operation runs: the mesh axes of each of its factors.
+"""The cut of an operation: the mesh axes of each of its factors.
 
     y = x w     x (dp, ·) w (·, tp)     they agree: rows over dp, columns over tp, nothing moves
     y = x w     x (dp, ·) w (dp, ·)     they disagree about dp: rows, the inner dimension, or none;
@@ -39,7 +39,7 @@ def can_cut(rule: FactorRule, name: str, axes: Axes, mesh: Mapping[str, int]) ->
 
 def result_layout(operation: Operation, rule: FactorRule, cut: Cut,
                   mesh: Mapping[str, int]) -> Layout:
-    """How the result of an operation that is cut so lies on the ranks."""
+    """The layout of the result of an operation that is cut so."""
     partial = frozenset(axis for name in summed(operation, rule) for axis in cut.get(name, ()))
     return Layout(to_dims(cut, rule.result, rule.sizes, mesh), partial)
 

@@ -1,4 +1,4 @@
-"""Which rows go from rank to rank when a slice is taken of a dimension that stays cut.
+"""Rows that go from rank to rank when a slice is taken of a dimension that stays cut.
 
     x[2:10] of 16 rows on 4 ranks: rank 2 has rows 8 … 11 and wants 6, 7, which rank 1 has.
 

@@ -5,9 +5,9 @@
     z + x              x (·, dp) instead           all-to-all first
 
 An operation whose operands agree runs where they are.  Where they disagree, the alternative runs
-whose collectives send the fewest bytes.  A value that is the same on all ranks of an axis, used by
-an operation that differs along it, is used through a `copy`: its gradient is summed there, once for
-all operations that use it alike.  So the backward of the program is its conjugate, and needs no
+whose collectives send the fewest bytes.  An operation may differ along an axis where its operand is
+the same on all ranks: it uses the operand through a `copy`, whose gradient is summed, once for all
+operations that use it alike.  So the backward of the program is its conjugate, and needs no
 rules of its own: copy ↔ all-reduce, all-gather ↔ reduce-scatter, all-to-all ↔ all-to-all.
 """
 
@@ -122,7 +122,7 @@ class Partitioner:
         return axes, rows * x.nbytes / x.shape[sliced.dim]
 
     def goal(self, operation: Operation, made: Layout) -> Dims | None:
-        """Where a result goes; None: it stays where it is made."""
+        """The layout that a result is brought into; None: it stays as it is made."""
         return self.shardings.of(operation.result)
 
     def settled(self, operation: Operation, made: Local) -> Local:

@@ -80,7 +80,7 @@ class Instruction:
 
 @dataclass
 class LocalProgram:
-    """What every rank runs: instructions in order, from the pieces of the inputs to the outputs."""
+    """The instructions that every rank runs in order, from pieces of inputs to pieces of outputs."""
 
     graph: Graph
     shardings: Shardings

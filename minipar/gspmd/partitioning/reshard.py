@@ -24,7 +24,7 @@ from ..spec import Axes, Dims, local_shape, nests, num_pieces
 
 
 class Layout(NamedTuple):
-    """How an array lies on the ranks: the axes of each dimension, and those of partial sums."""
+    """The layout of an array on the ranks: the axes of each dimension, and those of partial sums."""
 
     dims: Dims
     partial: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ class Move(NamedTuple):
 
 
 class Array(NamedTuple):
-    """What the cost of a move depends on, beside the layout."""
+    """The sizes on which the cost of a move depends, beside the layout."""
 
     shape: tuple[int, ...]
     itemsize: int

@@ -176,7 +176,7 @@ class Flow:
 
     def reason(self, ranking: dict[str, tuple], winner: str | None, loser: str, view: View,
                axis: str) -> str:
-        """Why `winner` keeps the axis."""
+        """The reason why `winner` keeps the axis."""
         if self.shardings.closed[view.value] and all(self.shardings.closed[view.value]):
             return "the value is annotated"
         if winner is None or ranking[winner] > ranking[loser]:

@@ -24,7 +24,7 @@ def reshape(operation: Operation) -> FactorRule:
     sizes: dict[str, int] = {}
     whole: list[str] = []
     i = j = -1
-    left = right = 1                    # what is not yet matched of old[i] and new[j]
+    left = right = 1                    # the factors of old[i] and new[j] that are not matched yet
     while True:
         while left == 1 and i + 1 < len(old):
             i, left = i + 1, old[i + 1]

@@ -83,7 +83,7 @@ def choices_of(operation: Operation, rule: FactorRule, mesh: Mapping[str, int],
 
 
 def homes(value: Value, made: Layout, mesh: Mapping[str, int]) -> Iterator[Dims]:
-    """Where a result may lie: partial sums become whole, or are cut along a dimension."""
+    """The layouts of a result: partial sums become whole, or are cut along a dimension."""
     yield made.dims
     for axis in sorted(made.partial):
         for dim, axes in enumerate(made.dims):

@@ -1,4 +1,4 @@
-"""What a step costs on a machine: its arithmetic, and its bytes along each axis of the mesh."""
+"""The cost of a step on a machine: its arithmetic, and its bytes along each axis of the mesh."""
 
 import math
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Machine:
     default_bandwidth: float = 1e11
 
     def seconds(self, num_bytes: float, axes: Axes) -> float:
-        """The time of a collective in which a rank sends so many bytes."""
+        """The time of a collective in which a rank sends `num_bytes`."""
         if not num_bytes:
             return 0.0
         slowest = min(self.bandwidth.get(axis, self.default_bandwidth) for axis in axes)

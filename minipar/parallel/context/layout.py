@@ -1,4 +1,4 @@
-"""Who has which tokens of a sequence: the ranks of cp, and the two groups that attention needs.
+"""The tokens of each rank: the ranks of cp, and the two groups that attention needs.
 
 Ulysses with a degree u runs on u neighbouring ranks, and rings go through every u-th rank:
 
@@ -48,7 +48,7 @@ class TokenLayout(NamedTuple):
 
 
 class ContextOptions(NamedTuple):
-    """How ranks share sequences.
+    """The way in which ranks share sequences.
 
     `method` is "ring" or "all_gather"; `order` is one of ORDERS; on `ulysses` neighbouring ranks
     heads are exchanged first (on all ranks: Ulysses alone).

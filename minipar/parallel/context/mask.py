@@ -1,4 +1,4 @@
-"""Who sees whom, by positions: it stays true wherever the tokens are.
+"""Masks by positions: query i sees key j, wherever the tokens are.
 
 Once tokens are dealt out over ranks, a triangle of a rank's rows and columns means nothing.  "Does
 query i see key j" has the same answer everywhere, if i and j are positions in the sequence.

@@ -1,4 +1,4 @@
-"""Which tokens each rank has: contiguous, zig-zag or striped.
+"""The tokens of each rank: contiguous, zig-zag or striped.
 
     16 tokens on 4 ranks         hop 0 1 2 3 of a causal ring: pairs of a query and a key it sees
     contiguous   0000111122223333        rank 0  10  0  0  0       the last rank computes

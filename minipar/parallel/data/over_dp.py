@@ -1,4 +1,4 @@
-"""What the ranks of a stage with the same parameters do beside pp, cp and tp: ddp, zero1 or fsdp.
+"""Data parallelism beside pp, cp and tp, of a stage's ranks with the same parameters.
 
     ddp     each keeps all parameters, and gradients are summed after the schedule
     zero1   each optimizes a piece, and all gather the parameters

@@ -50,7 +50,7 @@ def return_rows(y: Tensor, comm: Communicator, table: Table) -> Tensor:
 
 
 class Exchange(NamedTuple):
-    """What one rank knows of an exchange.
+    """The counts that one rank knows of an exchange.
 
     `by_expert` is the order that sorts the arrived rows by expert, `by_source` its inverse;
     `counts` are the rows of each expert of this rank, from all ranks.

@@ -1,4 +1,4 @@
-"""Who has which tokens, which pairs that makes, and which tiles are computed."""
+"""The tokens of each rank, the pairs that they make, and the tiles that are computed."""
 
 import numpy as np
 import pytest
