@@ -80,7 +80,7 @@ class Instruction:
 
 @dataclass
 class LocalProgram:
-    """The instructions that every rank runs in order, from pieces of inputs to pieces of outputs."""
+    """The instructions that every rank runs, from pieces of inputs to pieces of outputs."""
 
     graph: Graph
     shardings: Shardings
