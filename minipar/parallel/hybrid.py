@@ -83,7 +83,7 @@ class Hybrid(Strategy):
         if "ep" in mesh:
             distribute_experts(model, mesh["ep"])
         if self.cp.size > 1:
-            parallelize_context(model, ContextSplit(self.cp, context))
+            parallelize_context(model, ContextSplit(self.cp, context, activation_format))
         schedule_for = partial(make_schedule, schedule, self.pp.size, virtual_stages=virtual_stages)
         self.pipeline = over_dp.pipeline_class(model, self.pp, schedule_for, cuts,
                                                activation_format)

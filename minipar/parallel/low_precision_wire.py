@@ -78,3 +78,13 @@ def all_gather_and_reduce_scatter(fmt: Format, gathers_codes: bool = True,
     def scatter(comm: Communicator, array: Array, dim: int, total: int) -> Array:
         return fmt.decode(reduce_scatter(comm, fmt.encode(array), dim, fmt.add, "ring"))
     return conjugate(gather, scatter)
+
+
+def encode(array: Array, fmt: Format | None) -> Array:
+    """The message for `array`: codes of `fmt`, or itself without one."""
+    return array if fmt is None else fmt.encode(array)
+
+
+def decode(message: Array, fmt: Format | None) -> Array:
+    """The array of a message that `encode` made."""
+    return message if fmt is None else fmt.decode(message)

@@ -16,6 +16,8 @@ import numpy as np
 from ...autograd.online_softmax import finish, no_keys
 from ...backend import Array, asarray_like
 from ...comm import Communicator, collectives
+from ...number_formats import Format
+from ..low_precision_wire import decode, encode
 from .blocks import (
     AttentionDropout,
     attend_block,
@@ -30,18 +32,21 @@ from .token_order import sorting
 TOKENS = -2         # the axis of q, k and v
 
 
-def gather_keys(comm: Communicator, k: Array, v: Array, positions: Sequence[np.ndarray]) -> Array:
+def gather_keys(comm: Communicator, k: Array, v: Array, positions: Sequence[np.ndarray],
+                fmt: Format | None) -> Array:
     """k and v of all ranks, (2, b, kv heads, 1, t, n), in the order of the sequence."""
-    kv = collectives.all_gather(comm, np.stack([k, v]), TOKENS, algorithm="ring",
-                                counts=[len(each) for each in positions])
+    message = encode(np.stack([k, v]), fmt)
+    kv = decode(collectives.all_gather(comm, message, TOKENS, algorithm="ring",
+                                       counts=[len(each) for each in positions]), fmt)
     return np.take(kv, asarray_like(sorting(positions), kv), axis=TOKENS)
 
 
 def all_gather_attention(comm: Communicator, q: Array, k: Array, v: Array,
                          positions: Sequence[np.ndarray], mask: AttentionMask,
-                         dropout: AttentionDropout | None = None) -> tuple[Array, Array]:
+                         dropout: AttentionDropout | None = None,
+                         fmt: Format | None = None) -> tuple[Array, Array]:
     """As `ring_attention`, by an all-gather.  Collective."""
-    kv, keys = gather_keys(comm, k, v, positions), np.sort(np.concatenate(positions))
+    kv, keys = gather_keys(comm, k, v, positions, fmt), np.sort(np.concatenate(positions))
     tiles = [*mask.tiles(positions[comm.rank], keys)]
     flops, _ = count_flops(q, tiles, dropout is not None)
     total = no_keys(q)
@@ -53,9 +58,10 @@ def all_gather_attention(comm: Communicator, q: Array, k: Array, v: Array,
 def all_gather_attention_backward(
         comm: Communicator, g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array,
         positions: Sequence[np.ndarray], mask: AttentionMask,
-        dropout: AttentionDropout | None = None) -> tuple[Array, Array, Array]:
+        dropout: AttentionDropout | None = None,
+        fmt: Format | None = None) -> tuple[Array, Array, Array]:
     """As `ring_attention_backward`, by an all-gather and a reduce-scatter.  Collective."""
-    kv, keys = gather_keys(comm, k, v, positions), np.sort(np.concatenate(positions))
+    kv, keys = gather_keys(comm, k, v, positions, fmt), np.sort(np.concatenate(positions))
     dq, dkv, shrink = np.zeros_like(q), np.zeros_like(kv), 1 / math.sqrt(q.shape[-1])
     tiles = [*mask.tiles(positions[comm.rank], keys)]
     _, flops = count_flops(q, tiles, dropout is not None)
@@ -64,6 +70,7 @@ def all_gather_attention_backward(
         attend_block_backward(g, d, lse, q * shrink, kv, tiles, keys, dq, dkv, dropout)
         dq *= shrink
     by_rank = np.take(dkv, asarray_like(np.concatenate(positions), dkv), axis=TOKENS)
-    dkv = collectives.reduce_scatter(comm, by_rank, TOKENS, algorithm="ring",
-                                     counts=[len(each) for each in positions])
+    dkv = decode(collectives.reduce_scatter(
+        comm, encode(by_rank, fmt), TOKENS, "sum" if fmt is None else fmt.add, "ring",
+        [len(each) for each in positions]), fmt)
     return dq, dkv[0], dkv[1]

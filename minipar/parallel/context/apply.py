@@ -42,19 +42,19 @@ class ContextAttentionLayer(Attention):
         """Weighted means of the values of all tokens, for this rank's (b, t, h n)."""
         split, layout = self.context_split, self.context_split.layout
         neighbours, ring, u = split.neighbours, split.ring, split.neighbours.size
-        heads, kv_heads = self.num_heads, self.num_kv_heads
+        heads, kv_heads, fmt = self.num_heads, self.num_kv_heads, split.message_format
         keep = self.attn_dropout.mask(qkv.data, (heads, layout.length, layout.length))
         if u > 1:
             width = qkv.shape[-1] // (heads + 2 * kv_heads)
             columns = columns_of_qkv(heads, kv_heads, width, u)
-            qkv = tokens_to_heads(qkv, neighbours, columns, layout.neighbours)
+            qkv = tokens_to_heads(qkv, neighbours, columns, layout.neighbours, fmt)
             heads, kv_heads = heads // u, max(1, kv_heads // u)
         if keep is not None:
             mine = asarray_like(layout.blocks[ring.rank], keep)
             keep = keep[:, neighbours.rank * heads:(neighbours.rank + 1) * heads, mine]
         out = context_attention(qkv, ring, layout.blocks, heads, kv_heads, split.method,
-                                keep=keep, rate=self.attn_dropout.rate)
-        return heads_to_tokens(out, neighbours, layout.neighbours) if u > 1 else out
+                                keep=keep, rate=self.attn_dropout.rate, fmt=fmt)
+        return heads_to_tokens(out, neighbours, layout.neighbours, fmt) if u > 1 else out
 
 
 class ContextDropout(Dropout):

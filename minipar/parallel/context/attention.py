@@ -9,6 +9,7 @@ from ...autograd.function import apply_operation_hook
 from ...autograd.ops.attention import FusedAttention
 from ...backend import Array
 from ...comm import Communicator
+from ...number_formats import Format
 from .all_gather import all_gather_attention, all_gather_attention_backward
 from .blocks import AttentionDropout
 from .mask import AttentionMask
@@ -29,7 +30,8 @@ class ContextAttention(Function):
     metered = False     # it reports hop by hop, so that messages hide behind the hops
 
     @staticmethod
-    def forward(ctx, qkv, keep, comm, method, positions, mask, num_heads, num_kv_heads, rate):
+    def forward(ctx, qkv, keep, comm, method, positions, mask, num_heads, num_kv_heads, rate,
+                fmt):
         if qkv.ndim != 3 or qkv.shape[1] != len(positions[comm.rank]):
             raise ValueError(f"rank {comm.rank} has {len(positions[comm.rank])} tokens of the "
                              "sequence")
@@ -37,11 +39,11 @@ class ContextAttention(Function):
         ctx.heads, ctx.scale = (num_heads, num_kv_heads), 1 / (1 - rate)
         q, k, v = FusedAttention.split(qkv, *ctx.heads)
         dropout = _dropout(keep, q, ctx.scale)
-        o, lse = attend(comm, q, k, v, positions, mask, dropout)
+        o, lse = attend(comm, q, k, v, positions, mask, dropout, fmt)
         out = np.empty_like(qkv, shape=(*qkv.shape[:2], num_heads * q.shape[-1]))
         FusedAttention.heads(out, num_kv_heads, q.shape[-1])[...] = o
         ctx.save(qkv, keep, out, lse)
-        ctx.options = positions, mask
+        ctx.options, ctx.fmt = (positions, mask), fmt
         return out
 
     @staticmethod
@@ -50,7 +52,8 @@ class ContextAttention(Function):
         q, k, v = FusedAttention.split(qkv, *ctx.heads)
         dqkv, dropout = np.empty_like(qkv), _dropout(keep, q, ctx.scale)
         g, out = (FusedAttention.heads(x, ctx.heads[1], q.shape[-1]) for x in (g, out))
-        found = ctx.backward_of(ctx.comm, g, q, k, v, out, lse, *ctx.options, dropout)
+        found = ctx.backward_of(ctx.comm, g, q, k, v, out, lse, *ctx.options, dropout,
+                                ctx.fmt)
         for place, d in zip(FusedAttention.split(dqkv, *ctx.heads), found):
             place[...] = d
         return [dqkv, None]
@@ -65,13 +68,13 @@ def _dropout(keep: Array | None, q: Array, scale: float) -> AttentionDropout | N
 def context_attention(qkv: Tensor, comm: Communicator, positions: Sequence[np.ndarray],
                       num_heads: int, num_kv_heads: int | None = None, method: str = "ring",
                       mask: AttentionMask = CAUSAL, keep: Array | None = None,
-                      rate: float = 0.0) -> Tensor:
+                      rate: float = 0.0, fmt: Format | None = None) -> Tensor:
     """Self-attention of qkv (b, t/p, (heads + 2 kv heads) n) → (b, t/p, heads n).  Collective.
 
     This rank's tokens are those at positions[rank], which rise on every rank.  `keep` (b, heads,
     t/p, t) is its part of a boolean dropout mask of the given `rate`, the keys in the order of the
-    sequence.
+    sequence.  Messages are codes of `fmt`, if given.
     """
     return apply_operation_hook(ContextAttention.apply(
         qkv, keep, comm=comm, method=method, positions=positions, mask=mask, num_heads=num_heads,
-        num_kv_heads=num_kv_heads or num_heads, rate=rate))
+        num_kv_heads=num_kv_heads or num_heads, rate=rate, fmt=fmt))

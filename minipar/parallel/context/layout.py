@@ -19,6 +19,7 @@ import numpy as np
 from ...backend import Array, asarray_like
 from ...comm import Communicator
 from ...comm.collectives import all_gather
+from ...number_formats import Format
 from ..conjugate import conjugate
 from .attention import METHODS
 from .token_order import positions_of_ranks, sorting
@@ -62,10 +63,12 @@ class ContextOptions(NamedTuple):
 class ContextSplit:
     """The ranks of `cp` share sequences, as `options` say.  Collective.
 
+    Messages between them are codes of `message_format`, if given.
     Raises ValueError for options that do not exist or do not divide.
     """
 
-    def __init__(self, cp: Communicator, options: ContextOptions | None = None):
+    def __init__(self, cp: Communicator, options: ContextOptions | None = None,
+                 message_format: Format | None = None):
         method, order, u = options or ContextOptions()
         if method not in METHODS:
             raise ValueError(f"unknown method of context parallelism {method!r}: choose from "
@@ -74,7 +77,7 @@ class ContextSplit:
             raise ValueError(f"a Ulysses degree of {u} does not divide {cp.size} ranks of cp: "
                              f"choose a divisor of {cp.size}")
         positions_of_ranks(order, 1, 1)         # refuses an unknown order
-        self.cp, self.method, self.order = cp, method, order
+        self.cp, self.method, self.order, self.message_format = cp, method, order, message_format
         self.neighbours, self.ring = _split(cp, cp.rank // u), _split(cp, cp.rank % u)
         self.layout_of = lru_cache(16)(self.make_layout)
 

@@ -24,6 +24,8 @@ import numpy as np
 from ...autograd.online_softmax import finish, no_keys
 from ...backend import Array
 from ...comm import Communicator, Request
+from ...number_formats import Format
+from ..low_precision_wire import decode, encode
 from .blocks import (
     AttentionDropout,
     attend_block,
@@ -37,38 +39,40 @@ from .mask import AttentionMask
 KV, GRADIENTS = 0, 1        # tags of the messages
 
 
-def rotate(comm: Communicator, block: Array, lengths: Sequence[int]) -> Iterator[Array]:
+def rotate(comm: Communicator, block: Array, lengths: Sequence[int],
+           fmt: Format | None = None) -> Iterator[Array]:
     """The blocks of ranks r, r - 1, r - 2, …: this rank's own first.
 
     Each message is begun before the block that it follows is handed out, and waited for when the
-    next is asked for.  `lengths` are those of axis -2 of all blocks.
+    next is asked for.  `lengths` are those of axis -2 of all blocks; `fmt` is that of the messages.
     """
-    p, r = comm.size, comm.rank
+    p, r, message = comm.size, comm.rank, encode(block, fmt)
     for hop in range(1, p):
         shape = (*block.shape[:-2], lengths[(r - hop) % p], block.shape[-1])
-        arriving = np.empty_like(block, shape=shape)
+        arriving = np.empty_like(message, shape=shape)
         with comm.labelled("ring_attention"):
             receiving = comm.irecv(arriving, (r - 1) % p, KV)
-            sending = comm.isend(block, (r + 1) % p, KV)
+            sending = comm.isend(message, (r + 1) % p, KV)
         yield block
         sending.wait()
         receiving.wait()
-        block = arriving
+        message, block = arriving, decode(arriving, fmt)
     yield block
 
 
 def ring_attention(comm: Communicator, q: Array, k: Array, v: Array,
                    positions: Sequence[np.ndarray], mask: AttentionMask,
-                   dropout: AttentionDropout | None = None) -> tuple[Array, Array]:
+                   dropout: AttentionDropout | None = None,
+                   fmt: Format | None = None) -> tuple[Array, Array]:
     """Attention o, like q, and log-sum-exp (…, 1) of this rank's queries to the keys of all ranks.
 
     Collective.  q (b, kv heads, group, t/p, n), k and v (b, kv heads, 1, t/p, n) are those of the
-    tokens at positions[rank], which are global.
+    tokens at positions[rank], which are global.  Messages are codes of `fmt`, if given.
     """
     lengths, mine = [len(each) for each in positions], positions[comm.rank]
     with reporting("forward", q.size, q):
         q, total = q * (1 / math.sqrt(q.shape[-1])), no_keys(q)
-    for hop, kv in enumerate(rotate(comm, np.stack([k, v]), lengths)):
+    for hop, kv in enumerate(rotate(comm, np.stack([k, v]), lengths, fmt)):
         keys = positions[(comm.rank - hop) % comm.size]
         tiles = [*mask.tiles(mine, keys)]
         flops, _ = count_flops(q, tiles, dropout is not None)
@@ -80,7 +84,8 @@ def ring_attention(comm: Communicator, q: Array, k: Array, v: Array,
 
 def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v: Array, out: Array,
                             lse: Array, positions: Sequence[np.ndarray], mask: AttentionMask,
-                            dropout: AttentionDropout | None = None) -> tuple[Array, Array, Array]:
+                            dropout: AttentionDropout | None = None,
+                            fmt: Format | None = None) -> tuple[Array, Array, Array]:
     """dq, dk and dv for g = do; the other arguments are those of `ring_attention`.  Collective."""
     p, r = comm.size, comm.rank
     lengths, mine = [len(each) for each in positions], positions[r]
@@ -89,8 +94,8 @@ def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v:
         q, dq = q * shrink, np.zeros_like(q)
         d, lse = rows_for_backward(g, out, lse)
     sends = []
-    for hop, kv in enumerate(rotate(comm, np.stack([k, v]), lengths)):
-        coming = begin_recv(comm, kv) if hop > 1 else None
+    for hop, kv in enumerate(rotate(comm, np.stack([k, v]), lengths, fmt)):
+        coming = begin_recv(comm, kv, fmt) if hop > 1 else None
         keys, dkv = positions[(r - hop) % p], np.zeros_like(kv)
         tiles = [*mask.tiles(mine, keys)]
         _, flops = count_flops(q, tiles, dropout is not None)
@@ -99,9 +104,9 @@ def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v:
         if hop == 0:
             own = dkv
         else:
-            sends.append(pass_on(comm, dkv, coming))
+            sends.append(pass_on(comm, dkv, coming, fmt))
     if p > 1:
-        add_received(own, *begin_recv(comm, own))
+        add_received(own, *begin_recv(comm, own, fmt), fmt)
     for request in sends:
         request.wait()
     with reporting("backward", dq.size, dq):
@@ -109,23 +114,24 @@ def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v:
     return dq, own[0], own[1]
 
 
-def begin_recv(comm: Communicator, like: Array) -> tuple[Array, Request]:
+def begin_recv(comm: Communicator, like: Array, fmt: Format | None) -> tuple[Array, Request]:
     """Begin to receive the gradient of a block from the rank before, which had the block before."""
-    array = np.empty_like(like)
+    message = np.empty_like(like, dtype=like.dtype if fmt is None else fmt.dtype)
     with comm.labelled("ring_attention"):
-        return array, comm.irecv(array, (comm.rank - 1) % comm.size, GRADIENTS)
+        return message, comm.irecv(message, (comm.rank - 1) % comm.size, GRADIENTS)
 
 
-def pass_on(comm: Communicator, dkv: Array, coming: tuple[Array, Request] | None) -> Request:
+def pass_on(comm: Communicator, dkv: Array, coming: tuple[Array, Request] | None,
+            fmt: Format | None) -> Request:
     """Add what the ranks before contributed to a block's gradient; begin to send it on."""
     if coming is not None:
-        add_received(dkv, *coming)
+        add_received(dkv, *coming, fmt)
     with comm.labelled("ring_attention"):
-        return comm.isend(dkv, (comm.rank + 1) % comm.size, GRADIENTS)
+        return comm.isend(encode(dkv, fmt), (comm.rank + 1) % comm.size, GRADIENTS)
 
 
-def add_received(dkv: Array, array: Array, request: Request) -> None:
-    """Add `array` to a block's gradient, once it has arrived."""
+def add_received(dkv: Array, message: Array, request: Request, fmt: Format | None) -> None:
+    """Add the gradient in `message` to that of a block, once it is there."""
     request.wait()
-    with reporting("backward", dkv.size, dkv, array):
-        dkv += array
+    with reporting("backward", dkv.size, dkv, message):
+        dkv += decode(message, fmt)

@@ -22,30 +22,32 @@ import numpy as np
 from ...autograd import Tensor
 from ...backend import Array, asarray_like
 from ...comm import Communicator, collectives
+from ...number_formats import Format
 from ..conjugate import conjugate
 from ..errors import ulysses_heads_do_not_divide
+from ..low_precision_wire import decode, encode
 from .token_order import sorting
 
 Columns = list[np.ndarray]      # of each rank
 
 
 def to_heads(comm: Communicator, x: Array, columns: Columns, positions: Sequence[np.ndarray],
-             width: int) -> Array:
+             width: int, fmt: Format | None = None) -> Array:
     """This rank's tokens of all heads (b, t/p, width) → all tokens of its heads (b, t, w).
 
     Rank r gets the columns[r], w of them.  The tokens at positions[r], those of rank r, are brought
-    into the order of the sequence.  Collective.
+    into the order of the sequence; messages are codes of `fmt`.  Collective.
     """
     p, (batch, time, _) = comm.size, x.shape
     pieces = np.stack([x[..., asarray_like(own, x)] for own in columns])      # (p, b, t/p, w)
     outgoing = pieces.transpose(0, 2, 1, 3).reshape(p * time, batch, len(columns[0]))
     counts = [[len(own)] * p for own in positions]
-    whole = collectives.all_to_all(comm, outgoing, algorithm="pairwise", counts=counts)
+    whole = exchange(comm, outgoing, counts, fmt)
     return np.take(whole, asarray_like(sorting(positions), x), axis=0).transpose(1, 0, 2)
 
 
 def to_tokens(comm: Communicator, x: Array, columns: Columns, positions: Sequence[np.ndarray],
-              width: int) -> Array:
+              width: int, fmt: Format | None = None) -> Array:
     """All tokens of this rank's heads (b, t, w) → its tokens of all heads (b, t/p, width).
 
     The transpose of `to_heads`: where several ranks have a column, their values are added up.
@@ -53,13 +55,20 @@ def to_tokens(comm: Communicator, x: Array, columns: Columns, positions: Sequenc
     p, order = comm.size, np.argsort(sorting(positions))
     outgoing = np.take(x.transpose(1, 0, 2), asarray_like(order, x), axis=0)
     counts = [[len(own) for own in positions]] * p
-    pieces = collectives.all_to_all(comm, outgoing, algorithm="pairwise", counts=counts)
+    pieces = exchange(comm, outgoing, counts, fmt)
     time = len(positions[comm.rank])
     pieces = pieces.reshape(p, time, *pieces.shape[1:]).transpose(0, 2, 1, 3)     # (p, b, t/p, w)
     found = np.zeros_like(x, shape=(*pieces.shape[1:3], width))
     for own, piece in zip(columns, pieces):
         found[..., asarray_like(own, x)] += piece
     return found
+
+
+def exchange(comm: Communicator, rows: Array, counts: list[list[int]],
+             fmt: Format | None) -> Array:
+    """The rows that all ranks send to this one; rank i sends counts[i][j] of its to rank j."""
+    return decode(collectives.all_to_all(comm, encode(rows, fmt), algorithm="pairwise",
+                                         counts=counts), fmt)
 
 
 ToHeads, ToTokens = conjugate(to_heads, to_tokens, "ToHeads", "ToTokens")
@@ -81,14 +90,15 @@ def columns_of_qkv(heads: int, kv_heads: int, n: int, num_ranks: int) -> Columns
 
 
 def tokens_to_heads(qkv: Tensor, comm: Communicator, columns: Columns,
-                    positions: Sequence[np.ndarray]) -> Tensor:
+                    positions: Sequence[np.ndarray], fmt: Format | None = None) -> Tensor:
     """V → V: `to_heads`; its gradient goes back by `to_tokens`."""
     return ToHeads.apply(qkv, comm=comm, columns=columns, positions=positions,
-                         width=qkv.shape[-1])
+                         width=qkv.shape[-1], fmt=fmt)
 
 
-def heads_to_tokens(out: Tensor, comm: Communicator, positions: Sequence[np.ndarray]) -> Tensor:
+def heads_to_tokens(out: Tensor, comm: Communicator, positions: Sequence[np.ndarray],
+                    fmt: Format | None = None) -> Tensor:
     """V → V: the results of all heads for this rank's tokens; the inverse of the exchange of q."""
     width = out.shape[-1] * comm.size
     return ToTokens.apply(out, comm=comm, columns=np.split(np.arange(width), comm.size),
-                          positions=positions, width=width)
+                          positions=positions, width=width, fmt=fmt)
