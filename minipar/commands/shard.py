@@ -77,6 +77,8 @@ def main(options: argparse.Namespace, output: Output) -> None:
         if planned.shardings.conflicts:
             output.table(conflicts_table(planned), SIMPLE_HEAD)
         program = planned.program
+        if options.search:
+            output.table(comparison_table(options, mesh, planned), SIMPLE_HEAD)
         output.text(f"a rank sends {in_bytes(program.num_bytes)} in forward, "
                     f"{in_bytes(program.gradient_bytes)} in backward, and keeps "
                     f"{in_bytes(memory_bytes(program))}; a step takes "
@@ -113,6 +115,29 @@ def find_plan(options: argparse.Namespace, mesh: dict[str, int]) -> Plan:
     model, inputs = make_model(options)
     return search(loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh,
                   machine=machine_of(options), memory=options.memory)
+
+
+def comparison_table(options: argparse.Namespace, mesh: dict[str, int], found: Plan) -> Table:
+    """What was found beside the batch over all ranks, and beside Megatron's layouts of a GPT."""
+    model, inputs = make_model(options)
+    first, machine = next(iter(inputs)), machine_of(options)
+    by_hand = {"the batch over all ranks": {first: P(tuple(mesh))}}
+    for axis in mesh if options.model == "gpt" else ():
+        rest = tuple([other for other in mesh if other != axis])
+        by_hand[f"two weights a block over {axis}, the batch over the rest"] = {
+            first: P(rest or None), "h.*.attn.c_attn.weight": P(None, axis),
+            "h.*.mlp.c_fc.weight": P(None, axis)}
+    table = Table.of("beside layouts by hand", "sharding", Column("a step", "s"),
+                     Column("sends", "B"), Column("keeps", "B"))
+    plans = {"found": found} | {name: plan(
+        loss, *inputs.values(), model=model, names=list(inputs), mesh=mesh, annotations=specs)
+        for name, specs in by_hand.items()}
+    for name, each in plans.items():
+        sends = each.program.num_bytes + each.program.gradient_bytes
+        seconds, keeps = program_seconds(each.program, machine), memory_bytes(each.program)
+        table.add(name, Shown(seconds, f"{seconds * 1e3:.4g} ms"), Shown(sends, in_bytes(sends)),
+                  Shown(keeps, in_bytes(keeps)))
+    return table
 
 
 def machine_of(options: argparse.Namespace) -> Machine:
@@ -174,14 +199,15 @@ def sizes_of(shape: tuple[int, ...]) -> str:
 def program_table(planned: Plan, title: str) -> Table:
     """The operations of a rank with their collectives, equal blocks once."""
     text = [Column(name, is_text=True) for name in (
-        "operation", "sharding", "local shape", "forward sends", "backward sends")]
+        "operation", "shape", "sharding", "local shape", "forward sends", "backward sends")]
     table = Table.of(title, "value", *text)
     for block in folded(rows(planned.program)):
         for row in block.rows:
-            table.add(row.name, row.operation, show(row.dims), sizes_of(row.local),
+            table.add(row.name, row.operation, sizes_of(row.shape), show(row.dims),
+                      sizes_of(row.local),
                       messages(row.forward), messages(row.backward))
         if block.names[1:]:
-            table.add(f"{block.names[1]} … {block.names[-1]}", f"as {block.names[0]}", *[""] * 4)
+            table.add(f"{block.names[1]} … {block.names[-1]}", f"as {block.names[0]}", *[""] * 5)
     return table
 
 

@@ -22,13 +22,14 @@ def tables(capsys, *words):
 def test_megatron_from_two_weights(capsys, tmp_path):
     out = run(capsys, "gpt", "--mesh", "dp=2,tp=4", *TWO_WEIGHTS, "--inputs",
               "--png", str(tmp_path / "graph.png"))
-    assert "h.1 … h.3" in out
+    assert "a rank sends" in out
     assert (tmp_path / "graph.png").stat().st_size > 10_000
     inputs, program = tables(capsys, "gpt", "--mesh", "dp=2,tp=4", *TWO_WEIGHTS, "--inputs")
     found = {row[0]: row[2:4] for row in inputs["rows"]}
     assert found["h.2.mlp.c_proj.weight"] == ["(tp, ·)", "found"]
     assert found["h.2.mlp.c_fc.weight"] == ["(·, tp)", "annotation"]
-    forward = {row[0]: row[4] for row in program["rows"]}
+    assert ["h.1 … h.3", "as h.0"] in [row[:2] for row in program["rows"]]
+    forward = {row[0]: row[5] for row in program["rows"]}
     x = 4 * 64 * 128 * 4
     assert forward["h.0.attn.c_proj"] == [["all-reduce", ["tp"], False, 2 * x * 3 / 4]]
 
@@ -41,9 +42,20 @@ def test_conflicts_are_told(capsys):
                                     "it comes from the larger tensor"]
 
 
+def test_search_shows_what_it_found_beside_layouts_by_hand(capsys):
+    pytest.importorskip("scipy", reason="automatic sharding needs SciPy's solver")
+    _, beside = tables(capsys, "gpt", "--mesh", "dp=2,tp=2", "--layers", "1", "--search",
+                       "--flops", "1e12")
+    names = [row[0] for row in beside["rows"]]
+    assert names == ["found", "the batch over all ranks",
+                     "two weights a block over dp, the batch over the rest",
+                     "two weights a block over tp, the batch over the rest"]
+    assert beside["rows"][0][1] <= min(row[1] for row in beside["rows"]) * (1 + 1e-9)
+
+
 def test_an_mlp(capsys):
     (program,) = tables(capsys, "mlp", "--mesh", "tp=2", "--annotate", "0.weight=(None, tp)")
-    assert [row[4] for row in program["rows"] if row[4]] == [[["all-reduce", ["tp"], False, 2048]]]
+    assert [row[5] for row in program["rows"] if row[5]] == [[["all-reduce", ["tp"], False, 2048]]]
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
@@ -57,6 +69,10 @@ def test_an_mlp(capsys):
     (["--mesh", "dp=2", "--annotate", "ids=(None, None, dp)"], "leave some out"),
     (["--mesh", "dp=2", "--annotate", "ids=dp", "--priority", "x=1"], "the name of an annotation"),
     (["--mesh", "dp=2", "--batch", "0"], "--batch must be at least 1"),
+    (["--mesh", "dp=2", "--search", "--annotate", "ids=dp"], "leave --annotate out"),
+    (["--mesh", "dp=2", "--search", "--memory", "10"], "no sharding fits 10 bytes on a rank"),
+    (["--mesh", "dp=2", "--search", "--bandwidth", "dp"], "as dp=1e10,tp=1e11"),
+    (["--mesh", "dp=2", "--search", "--flops", "-1"], "are positive"),
     (["--mesh", "dp=2", "--png", "x.doc"], "give a name that ends in .png"),
 ])
 def test_mistakes_are_one_line(capsys, words, sentence):
