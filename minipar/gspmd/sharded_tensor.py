@@ -19,6 +19,7 @@ import numpy as np
 
 from ..autograd import Tensor
 from ..backend import Array
+from ..backend.shape_array import ShapeArray
 from ..comm.mesh import DeviceMesh
 from .constrain import constrain
 from .execution.execute import Executable
@@ -139,11 +140,12 @@ def distribute(array: Array, mesh: DeviceMesh, spec: PartitionSpec,
 
     Raises ValueError for a spec that does not fit.
     """
-    dims = spec.dims_of(array.shape, mesh.shape, "the array")
-    placed = Placed(lambda x: constrain(x, spec), mesh, [Tensor(array)], [Layout(dims)], {})
-    local = placed.executable.program.inputs["x0"]
-    piece = Tensor(np.array(placed.executable.piece_of(local, array)), requires_grad)
-    return ShardedTensor(piece, tuple(array.shape), Layout(dims), mesh)
+    cut = ShardedTensor(Tensor(array), tuple(array.shape),
+                        Layout(spec.dims_of(array.shape, mesh.shape, "the array")), mesh)
+    placed = Placed(lambda x: constrain(x, spec), mesh, [cut], {})
+    piece = placed.executable.piece_of(placed.executable.program.inputs["x0"], array)
+    cut.local = Tensor(np.array(piece), requires_grad)
+    return cut
 
 
 def sharded(function: Callable[..., Tensor]) -> Callable[..., ShardedTensor]:
@@ -155,61 +157,39 @@ def sharded(function: Callable[..., Tensor]) -> Callable[..., ShardedTensor]:
     """
     def run(*inputs: Any, **options: Any) -> ShardedTensor:
         mesh = next(x.mesh for x in inputs if isinstance(x, ShardedTensor))
-        tensors = [x.local if isinstance(x, ShardedTensor) else x for x in inputs]
-        whole = [GlobalShape(x.shape, x.local) if isinstance(x, ShardedTensor) else x
-                 for x in inputs]
-        layouts = [x.layout if isinstance(x, ShardedTensor) else Layout(((),) * np.ndim(
-            x.data if isinstance(x, Tensor) else x)) for x in inputs]
-        placed = Placed(function, mesh, whole, layouts, options)
-        pieces = {f"x{i}": x if isinstance(x, Tensor) else Tensor(x)
-                  for i, x in enumerate(tensors) if hasattr(x, "dtype")}
-        (result,) = placed.executable(pieces)
+        placed = Placed(function, mesh, [
+            x if isinstance(x, ShardedTensor) or not hasattr(x, "dtype") else replicated(x, mesh)
+            for x in inputs], options)
+        (result,) = placed.executable({name: x.local for name, x in placed.operands.items()})
         (local,) = placed.executable.program.outputs
         return ShardedTensor(result, local.value.shape, local.layout, mesh)
     return run
 
 
-class GlobalShape:
-    """Stands for a ShardedTensor where only its shape and dtype matter."""
-
-    def __init__(self, shape: tuple[int, ...], local: Tensor):
-        self.shape, self.dtype, self.requires_grad = shape, local.dtype, local.requires_grad
+def replicated(x: Any, mesh: DeviceMesh) -> ShardedTensor:
+    """A Tensor or an array that is the same on every rank."""
+    tensor = x if isinstance(x, Tensor) else Tensor(x)
+    return ShardedTensor(tensor, tensor.shape, Layout(((),) * tensor.ndim), mesh)
 
 
 class Placed:
-    """A function of sharded tensors, placed on the ranks of a mesh for operands that lie so."""
+    """A function of sharded tensors and numbers, placed on the ranks for operands that lie so."""
 
     def __init__(self, function: Callable, mesh: DeviceMesh, inputs: list[Any],
-                 layouts: list[Layout], options: dict[str, Any]):
-        arrays = [i for i, x in enumerate(inputs) if hasattr(x, "dtype")]
+                 options: dict[str, Any]):
+        self.operands = {f"x{i}": x for i, x in enumerate(inputs) if isinstance(x, ShardedTensor)}
 
-        def of_arrays(*given: Any) -> Tensor:
+        def of_tensors(*given: Tensor) -> Tensor:
             """The function, with the numbers among its arguments filled in."""
-            filled = list(inputs)
-            for i, x in zip(arrays, given):
-                filled[i] = x
-            return function(*filled, **options)
+            tensors = iter(given)
+            return function(*[next(tensors) if isinstance(x, ShardedTensor) else x
+                              for x in inputs], **options)
 
-        graph = trace(of_arrays, *[leaf(inputs[i]) for i in arrays],
-                      names=[f"x{i}" for i in arrays])
-        partitioner = EagerPartitioner(graph, mesh, {f"x{i}": layouts[i] for i in arrays})
-        self.executable = Executable(partitioner.run(), mesh)
-
-
-def leaf(x: Any) -> Any:
-    """An example for `trace`: a Tensor for a tensor, with as much of a gradient."""
-    if isinstance(x, GlobalShape):
-        return Tensor(_NoNumbers(x.shape, x.dtype), requires_grad=x.requires_grad)
-    if isinstance(x, Tensor):
-        return Tensor(x.data, requires_grad=x.requires_grad)
-    return x
-
-
-class _NoNumbers:
-    """A shape and a dtype."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype):
-        self.shape, self.dtype = shape, dtype
+        examples = [Tensor(ShapeArray(x.shape, x.dtype), x.local.requires_grad)
+                    for x in self.operands.values()]
+        graph = trace(of_tensors, *examples, names=list(self.operands))
+        layouts = {name: x.layout for name, x in self.operands.items()}
+        self.executable = Executable(EagerPartitioner(graph, mesh, layouts).run(), mesh)
 
 
 class EagerPartitioner(Partitioner):
