@@ -65,8 +65,8 @@ def test_a_gpt_in_low_precision(precision, context):
 
     def body(comm):
         found = train(comm, "gpt", precision, lambda model, comm: make_strategy(
-            "ddp", model, DeviceMesh(comm, cp=4), context=context, activation_format=FORMATS[precision]),
-            parts=4)
+            "ddp", model, DeviceMesh(comm, cp=4), context=context,
+            activation_format=FORMATS[precision]), parts=4)
         for key, value in found.items():
             if key.startswith("gradient 0"):
                 distance = np.linalg.norm(value - expected[key]) / np.linalg.norm(expected[key])
