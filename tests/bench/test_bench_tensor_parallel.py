@@ -31,9 +31,9 @@ def test_silent_ranks_send_nothing_and_compute_as_much():
 
 
 def test_rows():
-    rows = tensor_parallel.report({"tp = 2": 2.0, "silent": 1.9, "alone": 3.0})
-    assert [row.ratio for row in rows] == [0.95, 1.5, pytest.approx(3 / 1.9)]
-    assert rows[0].met
+    rows = tensor_parallel.report({"tp = 2": 2.0, "silent": 1.9, "annotated": 2.5, "alone": 3.0})
+    assert [row.ratio for row in rows] == [0.95, 0.8, 1.5, pytest.approx(3 / 1.9)]
+    assert rows[0].met and not rows[1].met
 
 
 def test_schedules_are_timed():

@@ -53,7 +53,8 @@ def test_argparse_stays_at_the_edge():
 def test_they_are_all_found():
     commands = {words[0] for words in OPTIONS}
     assert {"train", "evaluate", "quantize", "prune", "distill", "study", "collective", "schedule",
-            "calibrate", "exercise", "bench", "generate", "serve", "replay", "convert"} == commands
+            "calibrate", "exercise", "bench", "generate", "serve", "replay", "convert",
+            "shard"} == commands
     assert len(OPTIONS) > 100 and ("schedule", "-p") in OPTIONS
 
 

@@ -89,7 +89,7 @@ def status_of(*words) -> int:
     ("--max-tokens 0", "max_tokens=0"),
     ("--blocks 1", "needs 3 blocks of 16 tokens, and the pool has 1"),
     ("--mesh tp=3", "heads"),
-    ("--mesh cp=2", "no axis 'cp'"),
+    ("--mesh cp=2", "runs over pp, dp and tp, not over cp"),
     ("--mesh pp=2,tp=2", "pp takes no other axis"),
     ("--mesh tp=2 --ranks 3", "say --ranks 2"),
     ("--draft {folder}/small --samples 2", "one answer at a time"),
