@@ -65,8 +65,8 @@ class Gelu(Function):
         need_slope = ctx.needs_grad[0]
         if not x.ndim:
             raise ValueError("gelu of a 0-d tensor: give it at least one axis")
-        y = np.empty_like(x)
-        slope = np.empty_like(x) if need_slope else x
+        y = np.empty_like(x, order="C")
+        slope = np.empty_like(x, order="C") if need_slope else x
         for x_, y_, slope_ in cache_blocks(as_rows(x), as_rows(y), as_rows(slope)):
             square = x_ * x_
             p = square * b
@@ -109,9 +109,9 @@ class SwiGLU(Function):
     def forward(ctx, gate, up):
         if gate.shape != up.shape or not gate.ndim:
             raise ValueError("gate and up differ in shape, or have no axis")
-        y = np.empty_like(gate)
+        y = np.empty_like(gate, order="C")
         need_slopes = any(ctx.needs_grad)
-        slope, silu = (np.empty_like(gate) if need_slopes else gate for _ in range(2))
+        slope, silu = (np.empty_like(gate, order="C") if need_slopes else gate for _ in range(2))
         for x_, up_, y_, slope_, silu_ in cache_blocks(*map(as_rows, (gate, up, y, slope, silu))):
             s = x_ * 0.5
             np.tanh(s, out=s)
