@@ -49,12 +49,12 @@ class DeviceMesh:
         self.shape = complete({axis: sizes[axis] for axis in self.axes}, comm.size)
         self.ep = 1 if ep is None else ep
         self.grid = np.arange(comm.size).reshape(tuple(self.shape.values()))
-        self._fine = self.shape if ep is None else split_dp(self.shape, ep)
-        place = np.unravel_index(comm.rank, tuple(self._fine.values()))
+        self._lengths = self.shape if ep is None else split_dp(self.shape, ep)
+        place = np.unravel_index(comm.rank, tuple(self._lengths.values()))
         self._coordinates = self.coordinates_of(comm.rank) | {
-            axis: int(i) for axis, i in zip(self._fine, place)}
-        self._comms = {group: self._along(group) for n in range(1, len(self._fine) + 1)
-                       for group in itertools.combinations(self._fine, n)}
+            axis: int(i) for axis, i in zip(self._lengths, place)}
+        self._comms = {group: self._along(group) for n in range(1, len(self._lengths) + 1)
+                       for group in itertools.combinations(self._lengths, n)}
         self._warn_if_tp_crosses_nodes()
 
     def __contains__(self, axis: str) -> bool:
@@ -68,7 +68,7 @@ class DeviceMesh:
         fine = [part for name in names for part in self._parts(name)]
         if not names or len(set(fine)) < len(fine):
             raise KeyError(f"mesh[{axes!r}]: name each axis once, of {', '.join(self.axes)}")
-        return self._comms[tuple(axis for axis in self._fine if axis in fine)]
+        return self._comms[tuple(axis for axis in self._lengths if axis in fine)]
 
     def _parts(self, axis: str) -> tuple[str, ...]:
         return ("edp", "ep") if axis == "dp" and "ep" in self else (axis,)
@@ -94,7 +94,7 @@ class DeviceMesh:
 
     def _along(self, axes: tuple[str, ...]) -> Communicator:
         color = 0
-        for axis, size in self._fine.items():   # a number for the position along all other axes
+        for axis, size in self._lengths.items():     # a number for the position along all other axes
             if axis not in axes:
                 color = color * size + self._coordinates[axis]
         along = self.comm.split(color)
