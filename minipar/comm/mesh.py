@@ -94,7 +94,7 @@ class DeviceMesh:
 
     def _along(self, axes: tuple[str, ...]) -> Communicator:
         color = 0
-        for axis, size in self._lengths.items():     # a number for the position along all other axes
+        for axis, size in self._lengths.items():    # a number for the place along all others
             if axis not in axes:
                 color = color * size + self._coordinates[axis]
         along = self.comm.split(color)

@@ -27,8 +27,8 @@ CATALOG = "minipar/exercises/catalog"
 MIN_MUTANTS = 3
 # In course order; catalog/ has one file for each.
 TOPICS = ("collectives", "costs", "autograd", "optimizers", "data parallelism", "sharding",
-          "pipelines", "tensor parallelism", "context parallelism", "meshes", "gspmd", "memory",
-          "precision", "pruning", "quantization", "distillation", "inference")
+          "pipelines", "tensor parallelism", "context parallelism", "experts", "meshes", "gspmd",
+          "memory", "precision", "pruning", "quantization", "distillation", "inference")
 # core: an idea of the lesson, which everyone should have written once.  plumbing: what a real
 # system needs around the idea; it can be left out.
 KINDS = ("core", "plumbing")

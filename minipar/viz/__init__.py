@@ -14,7 +14,8 @@
     inference       block_pool, cache_layouts, load_curve        who has which block; waste; waiting
                     request_timeline                             when a request waits, gets tokens
     compression     pruning_masks, pareto, soft_targets
-    training        loss, device_limits, expert_loads
+    experts         token_flow, expert_loads                     who computes which tokens
+    training        loss, device_limits
     all of them     figure, colors; page, the skeleton of pages
 
 `draw_…` writes a picture and returns its path; `write_…` writes another file; `…_in_terminal`
@@ -61,6 +62,7 @@ _MODULES = {
     "stacked_bars": ("draw_stacked_bars",),
     "timeline": ("draw_timeline", "draw_timelines"),
     "timeline_terminal": ("timeline_in_terminal",),
+    "token_flow": ("draw_token_flow",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)
