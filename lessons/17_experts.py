@@ -47,7 +47,7 @@ def main(comm: Communicator) -> None:
     alone = one_process(sizes, (B, T), p)
     off = np.array([np.max(np.abs(found.output - alone.output[comm.rank])),
                     max(np.max(np.abs(g - alone.gradients[name][start:stop]))
-                        for name, (start, stop), g in found.gradients)])
+                        for name, (start, stop), g in found.gradients)], np.float64)
     off = all_reduce(comm, off, "max")
     both = [exchanged_bytes(found.table, r, d, SIZE) for r in range(p)]
     held = sum(g.size for _, _, g in found.gradients)

@@ -61,7 +61,7 @@ def batch(step, mask="uneven"):
 
 
 def take_steps(strategy, optimizer, first=0, steps=STEPS, parts=1, mask="uneven", max_norm=0.5,
-               rows=ROWS):
+               rows=ROWS, place=np.array):
     """Train on; losses, norms, loads and gradients of each step, parameters, optimizer states."""
     found = {}
     for step in range(first, first + steps):
@@ -69,7 +69,7 @@ def take_steps(strategy, optimizer, first=0, steps=STEPS, parts=1, mask="uneven"
         batches = []
         for part in np.array_split(np.arange(rows), parts):
             mine = part[list(strategy.rows(len(part)))].astype(int)
-            batches.append(Microbatch(ids[mine], targets[mine], mine))
+            batches.append(Microbatch(place(ids[mine]), place(targets[mine]), mine))
         optimizer.zero_grad()
         found[f"loss {step}"] = strategy.forward_backward(batches, 3, step)
         found[f"norm {step}"] = strategy.clip_grad_norm(max_norm)
@@ -82,11 +82,11 @@ def take_steps(strategy, optimizer, first=0, steps=STEPS, parts=1, mask="uneven"
     return found | strategy.state_dict() | optimizer.state_dict()
 
 
-def train(comm, make, model, optimizer="sgd", remat="none", **options):
-    """Two steps of a new model."""
-    made = MODELS[model]().initialize(0, np.float64)
+def train(comm, make, model, optimizer="sgd", remat="none", place=np.array, **options):
+    """Two steps of a new model, on the device where `place` puts arrays."""
+    made = MODELS[model]().initialize(0, np.float64, place(np.empty(0)))
     strategy = make(with_remat(made, remat, "", comm) if remat != "none" else made, comm)
-    return take_steps(strategy, OPTIMIZERS[optimizer](strategy.slabs), **options)
+    return take_steps(strategy, OPTIMIZERS[optimizer](strategy.slabs), place=place, **options)
 
 
 @cache
