@@ -36,10 +36,10 @@ EXPERTS = {"num_experts": whole(1), "top_k": whole(1), "every": whole(1), "width
 GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1),
              "num_heads": whole(1), "width": whole(1), "num_kv_heads?": whole(1),
              "dropout": number(0, 1), "tied": FLAG, "head_width?": whole(1),
-             "mlp_width?": whole(1), "norm?": one_of("layer", "rms"), "norm_epsilon?": number(0),
-             "mlp?": one_of("gelu", "swiglu"), "rope?": TEXT, "bias?": FLAG,
+             "mlp_width?": whole(1), "norm": one_of("layer", "rms"), "norm_epsilon": number(0),
+             "mlp": one_of("gelu", "swiglu"), "rope?": TEXT, "bias": FLAG,
              "experts?": EXPERTS}
-KINDS = ("norm", "norm_epsilon", "mlp", "rope", "bias")     # older checkpoints lack these
+KINDS = ("norm", "norm_epsilon", "mlp", "rope", "bias")     # what `upgrade` adds
 MLP_SIZES = {"sizes": [whole(1)]}
 VOCABULARY = Rule("characters in order, each once, or a tokenizer", lambda value: isinstance(
     value, dict) or isinstance(value, str)
@@ -77,12 +77,16 @@ def check_run(found: dict[str, Any]) -> None:
     refuse(fault(found, RUN))
 
 
-def check_layers(saved: Checkpoint) -> None:
-    """Raise CheckpointError for a model, not made yet, of more layers than there are arrays."""
+def check_counts(saved: Checkpoint) -> None:
+    """Raise CheckpointError for a model, not made yet, of more parts than its arrays can have."""
     model = saved.description["model"]
     num_layers = model.get("num_layers", len(model.get("sizes", [])) - 1)
     if num_layers > len(saved.model):
         refuse(f"the model has {num_layers:,} layers, but the file {len(saved.model):,} arrays")
+    num_experts = (model.get("experts") or {}).get("num_experts", 0)
+    num_bytes = sum(array.nbytes for array in saved.model.values())
+    if num_experts > num_bytes:
+        refuse(f"a block has {num_experts:,} experts, but all arrays {num_bytes:,} bytes")
 
 
 def refuse(wrong: str) -> None:
@@ -98,8 +102,14 @@ def sizes_of_kind(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgrade(description: dict[str, Any]) -> None:
-    """Let a description of the first edition, which has flat "options", have a "config"."""
-    options = description.get("options")
+    """Give a description of an older edition what it lacks.
+
+    That of the first edition has flat "options" in the place of a "config", and a GPT that was
+    always GPT-2's.
+    """
+    model, options = description.get("model"), description.get("options")
+    if isinstance(model, dict) and "sizes" not in model:
+        model.update({name: OPTIONS[name].default for name in KINDS if model.get(name) is None})
     if "config" in description or not isinstance(options, dict):
         return
     config: dict[str, dict[str, Any]] = {}
@@ -142,7 +152,7 @@ def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
             "kv_heads": sizes.get("num_kv_heads"), "width": sizes["width"],
             "head_width": sizes.get("head_width"), "mlp_width": sizes.get("mlp_width"),
             "context": sizes["context"], "untied": not sizes["tied"], "dropout": sizes["dropout"],
-            **{name: sizes.get(name, OPTIONS[name].default) for name in KINDS},
+            **{name: sizes[name] for name in KINDS},
             **{key: (sizes.get("experts") or {}).get(field.name, field.default)
                for key, field in OPTIONS.items() if field.section == "experts"}}
 

@@ -22,8 +22,8 @@ from ..data import Vocabulary
 from ..launcher import UsageError
 from ..nn import MLP, Activation, Module
 from .checkpoint_schema import (
+    check_counts,
     check_description,
-    check_layers,
     check_run,
     config_of,
     describe_config,
@@ -47,7 +47,7 @@ def read(path: Path, to_train: bool = False) -> files.Checkpoint:
     with naming(path):
         saved = files.load(path)
         _checked(path, saved.description, to_train)
-        check_layers(saved)
+        check_counts(saved)
         return saved
 
 
@@ -106,9 +106,10 @@ def check_resume(task: Task, start: StartingPoint, config: TrainConfig) -> None:
     ours, theirs = task.describe(), start.checkpoint.description
     for what, mend in (("vocabulary", "give the --data it was trained on"),
                        ("model", "give the sizes it was trained with")):
-        if _given(ours.get(what)) != _given(theirs.get(what)):
+        one, other = _given(theirs.get(what)), _given(ours.get(what))
+        if one != other:
             raise UsageError(f"--resume {config.run.resume}: the {what} of the checkpoint differs, "
-                             f"{_difference(theirs.get(what), ours.get(what))}: {mend}")
+                             f"{_difference(one, other)}: {mend}")
     if theirs.get("optimizer") not in (None, config.optimizer.name):
         raise UsageError(f"--resume {config.run.resume}: the checkpoint was trained with "
                          f"--optimizer {theirs['optimizer']}, not {config.optimizer.name}")
@@ -117,17 +118,19 @@ def check_resume(task: Task, start: StartingPoint, config: TrainConfig) -> None:
                          f"ask for more with --steps {theirs['step'] + config.run.steps}")
 
 
-def _given(described: object) -> object:
-    """`described` without sizes that are None, which follow from others."""
+def _given(described: object, name: str = "") -> object:
+    """A description as {"width": 8, "experts.top_k": 2}, without what is None and so follows."""
     if not isinstance(described, dict):
-        return described
-    return {name: value for name, value in described.items() if value is not None}
+        return {name: described} if name else described
+    return {key: value for inner, part in described.items() if part is not None
+            for key, value in _given(part, f"{name}.{inner}" if name else inner).items()}
 
 
 def _difference(theirs: object, ours: object) -> str:
     if isinstance(theirs, dict) and isinstance(ours, dict):
         keys = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
-        return ", ".join(f"{key} is {theirs.get(key)}, not {ours.get(key)}" for key in keys)
+        shown = [f"{key} is {theirs.get(key)}, not {ours.get(key)}" for key in keys[:4]]
+        return ", ".join([*shown, *(["…"] if keys[4:] else [])])
     if isinstance(theirs, str) and isinstance(ours, str):
         return f"{len(theirs)} characters against {len(ours)} in --data"
     return "it is of another kind"

@@ -1,0 +1,53 @@
+"""Checkpoints that older editions wrote are trained on as new ones are."""
+
+import numpy as np
+import pytest
+
+from minipar import checkpoint as files
+from minipar.commands.main import main
+from minipar.train.config import OPTIONS
+from minipar.train.model_checkpoints import read_config_to_resume
+
+GPT_WORDS = "--data synthetic --layers 1 --heads 2 --width 8 --context 8 --batch 2 --steps 2"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The folders of a run of two steps, and of the run that goes on from there to four."""
+    two, four = (tmp_path_factory.mktemp(name) for name in ("two", "four"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("minipar.train.program.draw_pictures", lambda state, world, out: [])
+        assert main(["train", *GPT_WORDS.split(), "--out", str(two)]) == 0
+        assert resume(two, four) == 0
+    return two, four
+
+
+def resume(folder, out) -> int:
+    return main(["train", "--resume", str(folder), "--steps", "4", "--out", str(out)])
+
+
+def flat_options(folder) -> dict:
+    """The configuration of a run by its flags, as the first edition wrote it."""
+    config = read_config_to_resume(folder)
+    return {key: getattr(getattr(config, field.section), field.name)
+            for key, field in OPTIONS.items() if field.option.saved and field.section != "experts"}
+
+
+@pytest.mark.parametrize("gone", ["left out", "null"])
+@pytest.mark.parametrize("has_options", [False, True])
+def test_a_run_goes_on_as_a_new_one(written, tmp_path, gone, has_options):
+    two, four = written
+    saved = files.load(two)
+    for name in ("norm", "norm_epsilon", "mlp", "rope", "bias", "head_width", "mlp_width",
+                 "experts"):
+        del saved.description["model"][name]
+        if gone == "null":
+            saved.description["model"][name] = None
+    if has_options:
+        del saved.description["config"]
+        saved.description["options"] = flat_options(two)
+    files.save(tmp_path, saved)
+    assert resume(tmp_path, tmp_path) == 0
+    found, whole = files.load(tmp_path), files.load(four)
+    assert found.description["losses"] == whole.description["losses"]
+    assert all(np.array_equal(found.model[name], array) for name, array in whole.model.items())
