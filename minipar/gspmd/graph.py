@@ -79,7 +79,7 @@ class Tracer(Meter):
 
     sees_views = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.values: dict[int, Value] = {}
         self.operations: list[Operation] = []

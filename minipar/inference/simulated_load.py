@@ -14,7 +14,7 @@ Decoding one sequence reads all weights for one token: it waits for memory.  A b
 read, which is why batching pays, up to the point where the FLOPs take longer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..random import generator
 from .engine import Engine
 from .runner import NewToken, StepWork
 from .scheduling import SchedulerConfig
+from .scheduling.config import Policy
 
 
 class Arrival(NamedTuple):
@@ -150,9 +151,9 @@ def ways_of_serving(context: int, num_slots: int,
 
     A contiguous cache is a paged one whose block is the whole context.
     """
-    contiguous = {"num_blocks": num_slots // context, "block_size": context}
+    contiguous = SchedulerConfig(num_slots // context, context)
     return {
-        "static batches, contiguous": SchedulerConfig(
-            **contiguous, policy="static", max_requests=num_slots // context),
-        "continuous, contiguous": SchedulerConfig(**contiguous),
+        "static batches, contiguous": replace(contiguous, policy=Policy.STATIC,
+                                              max_requests=num_slots // context),
+        "continuous, contiguous": contiguous,
         "continuous, paged": SchedulerConfig(num_slots // block_size, block_size)}

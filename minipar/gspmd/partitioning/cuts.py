@@ -79,9 +79,9 @@ class CutChoice:
                 goal = to_dims(cut, factors, self.rule.sizes, self.mesh)
                 total += num_bytes(x, self.home[x].layout, goal, self.mesh)
         made = result_layout(self.operation, self.rule, cut, self.mesh)
-        goal = self.goal(self.operation, made)
-        return total if goal is None else total + num_bytes(
-            self.operation.result, made, goal, self.mesh)
+        after = self.goal(self.operation, made)
+        return total if after is None else total + num_bytes(
+            self.operation.result, made, after, self.mesh)
 
     def possible(self) -> Iterator[Cut]:
         """All ways to give the axes of the operands and the result to factors."""

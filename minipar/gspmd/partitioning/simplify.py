@@ -65,7 +65,8 @@ def gathers_with_copies(instructions: list[Instruction], outputs: list[Local]) -
 
     Its gradient is reduce-scattered, instead of all-reduced and sliced.
     """
-    users, new = users_of(instructions), {}
+    users = users_of(instructions)
+    new: dict[Local, Local] = {}
     for each in instructions:
         after = users.get(each.result, [])
         if each.kind == "gather" and after and each.result not in outputs and all(

@@ -7,7 +7,7 @@ The weights are quantized by `compress`, the cache by `cache/quantized.py`; they
 """
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from ..cache import CACHES, KVSizes, PagedKVCache, Row
 from .cached_forward import forward
 
 BLOCK = 16                          # tokens
-WEIGHTS = {"float": None, "int8": (INT8, Granularity("channel")),
-           "int4": (INT4, Granularity("group", 32))}
+WEIGHTS: dict[str, tuple[Any, Granularity] | None] = {
+    "float": None, "int8": (INT8, Granularity("channel")),
+    "int4": (INT4, Granularity("group", 32))}
 
 
 class Compressed(NamedTuple):
@@ -59,7 +60,9 @@ def with_weights(model: GPT, name: str) -> GPT:
     """A copy of `model` whose weights have the precision of this name in WEIGHTS."""
     changed, precision = copy.deepcopy(model), WEIGHTS[name]
     changed.make_slabs(model.slabs[0].data)
-    return changed if precision is None else quantize(changed, *precision)
+    if precision is not None:
+        quantize(changed, *precision)           # in place
+    return changed
 
 
 def weight_bytes(model: GPT) -> int:

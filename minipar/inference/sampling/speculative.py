@@ -98,7 +98,7 @@ class CachedModel:
         num_blocks = blocks_for(len(prompt) + max_tokens, block_size)
         self.model, self.pool = model, BlockPool(num_blocks, block_size)
         self.cache = PagedKVCache(KVSizes.of(model), num_blocks, block_size, model.slabs[0].data)
-        self.sequence = CachedSequence("", prompt[:-1])
+        self.sequence = CachedSequence("", list(prompt[:-1]))
         if len(prompt) > 1:
             self.compute(last_only=True)
         self.sequence.tokens.append(prompt[-1])

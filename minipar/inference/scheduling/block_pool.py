@@ -110,8 +110,10 @@ class BlockPool:
         """Take a block out of the prefix cache, before it is overwritten; return whether it was in.
         """
         key = self.key_of.pop(block, None)
+        if key is None:
+            return False
         self.block_of.pop(key, None)
-        return key is not None
+        return True
 
     def longest_prefix(self, keys: list[bytes]) -> list[int]:
         """The cached blocks of `keys`, up to the first key that is not cached."""

@@ -72,11 +72,12 @@ class Scheduler:
                 f"{has}: lower max_tokens, or enlarge the pool", needs_blocks=needs, has_blocks=has)
         at_once = max(request.num_samples,
                       len(request.prompt) if self.config.policy is Policy.PROMPTS_FIRST else 1)
-        if at_once > (self.config.token_budget or math.inf):
+        budget = self.config.token_budget
+        if budget is not None and at_once > budget:
             raise RequestTooLarge(
                 f"request {request.name!r} computes {at_once} tokens in one step, and the budget "
-                f"is {self.config.token_budget}: raise token_budget to {at_once}",
-                needs_tokens=at_once, token_budget=self.config.token_budget)
+                f"is {budget}: raise token_budget to {at_once}",
+                needs_tokens=at_once, token_budget=budget)
 
     def schedule(self) -> Step:
         """The next step: its blocks are taken, nothing is computed yet."""
