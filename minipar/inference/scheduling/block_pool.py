@@ -110,10 +110,8 @@ class BlockPool:
         """Take a block out of the prefix cache, before it is overwritten; return whether it was in.
         """
         key = self.key_of.pop(block, None)
-        if key is None:
-            return False
-        self.block_of.pop(key, None)
-        return True
+        self.block_of.pop(key or b"", None)
+        return key is not None
 
     def longest_prefix(self, keys: list[bytes]) -> list[int]:
         """The cached blocks of `keys`, up to the first key that is not cached."""

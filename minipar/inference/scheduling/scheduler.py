@@ -64,7 +64,7 @@ class Scheduler:
 
     def check(self, request: Request) -> None:
         """Raise RequestTooLarge if a request can never run."""
-        size, has = self.config.block_size, self.config.num_blocks
+        size, has, budget = self.config.block_size, self.config.num_blocks, self.config.token_budget
         needs = request.most_blocks(size)
         if needs > has:
             raise RequestTooLarge(
@@ -72,8 +72,7 @@ class Scheduler:
                 f"{has}: lower max_tokens, or enlarge the pool", needs_blocks=needs, has_blocks=has)
         at_once = max(request.num_samples,
                       len(request.prompt) if self.config.policy is Policy.PROMPTS_FIRST else 1)
-        budget = self.config.token_budget
-        if budget is not None and at_once > budget:
+        if budget and at_once > budget:
             raise RequestTooLarge(
                 f"request {request.name!r} computes {at_once} tokens in one step, and the budget "
                 f"is {budget}: raise token_budget to {at_once}",
