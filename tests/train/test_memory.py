@@ -101,8 +101,8 @@ def test_mpi_has_its_memory_before_there_is_a_limit():
                                   "add --strategy fsdp (it is ddp), or leave parameters out"),
     (["--offload-dir", "."], "--offload-dir goes with --offload: say what to keep there, for "
                              "example --offload activations"),
-    (["--offload", "optimizer", "--offload-dir", "/nowhere"],
-     "--offload-dir /nowhere cannot be written to (No such file or directory): give a folder that "
+    (["--offload", "optimizer", "--offload-dir", f"{__file__}/below"],      # not even by root
+     f"--offload-dir {__file__}/below cannot be written to (Not a directory): give a folder that "
      "can"),
     (["--memory-limit", "many"], "--memory-limit takes a size such as 512MB or 1.5GB, not 'many'"),
     (["--memory-limit", "0GB"], "--memory-limit takes a size such as 512MB or 1.5GB, not '0GB'"),
