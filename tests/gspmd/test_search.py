@@ -105,7 +105,7 @@ def test_less_memory_costs_more_time():
 
 @pytest.mark.parametrize("machine", [LAPTOP, Machine(flops=1e9, latency=0, default_bandwidth=1e9),
                                      Machine(flops=1e9, latency=0, default_bandwidth=1e12)])
-@pytest.mark.parametrize("memory", [None, 9e4])
+@pytest.mark.parametrize("memory", [None, 7e4])         # 6.91e4 is the least there is
 def test_what_is_found_computes_the_same(machine, memory):
     config = GPTConfig(vocab_size=16, context=8, num_layers=2, num_heads=4, width=16)
     rng = np.random.default_rng(0)
@@ -130,12 +130,13 @@ def test_what_is_found_computes_the_same(machine, memory):
     Cluster(8).run(body)
 
 
-def test_twelve_blocks_are_searched_in_seconds():
-    model, *inputs = gpt(12, 8, 512, 1024, 16)
+@pytest.mark.parametrize("layers", [4, pytest.param(12, marks=pytest.mark.slow)])
+def test_all_inner_blocks_are_alike(layers):
+    model, *inputs = gpt(layers, 8, 512, 1024, 16)
     planned = search(loss, *inputs, model=model, names=["ids", "targets"], mesh=MESH)
     first = found(planned, "h.0.attn.c_attn.weight", "h.0.mlp.c_fc.weight")
     assert "p" in "".join(first.values())               # cut along some axis
-    for i in range(1, 11):                              # and alike in all inner blocks
+    for i in range(1, layers - 1):                      # and alike in all inner blocks
         assert list(found(planned, f"h.{i}.attn.c_attn.weight", f"h.{i}.mlp.c_fc.weight").values()
                     ) == list(first.values())
 
