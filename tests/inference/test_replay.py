@@ -42,6 +42,22 @@ def test_a_sample_that_ends_early_gives_its_blocks_back_at_once():
     assert sorted(found["summary"]["free_queue_at_end"]) == list(range(9))
 
 
+@pytest.mark.parametrize("lengths", [[1, 1, 1], [3], [5, 5], [1, 6], [2, 1, 9], [4, 4, 7, 2, 1]])
+@pytest.mark.parametrize("num_prompt", [1, 2, 3, 4, 5])
+def test_a_request_is_refused_only_if_it_would_use_more_blocks_than_there_are(num_prompt, lengths):
+    request = {**RUNS, "prompt": [1] * num_prompt, "outputs": [[7] * each for each in lengths]}
+    peak = scenario({"num_blocks": 99}, request)["summary"]["peak_blocks"]
+    assert "refused" not in scenario({"num_blocks": peak}, request)
+    if peak > 1:
+        refused = scenario({"num_blocks": peak - 1}, request)["refused"]
+        assert refused == [{"refused": "A", "needs_blocks": peak, "has_blocks": peak - 1}]
+
+
+def test_samples_of_one_token_share_all_blocks_and_never_compute_together():
+    found = scenario({"num_blocks": 2, "token_budget": 2}, {**RUNS, "outputs": [[7]] * 9})
+    assert "refused" not in found and found["summary"]["peak_blocks"] == 2
+
+
 def test_swapped_requests_come_back_in_the_order_of_their_admission():
     requests = [{**RUNS, "name": name, "outputs": [[1] * count]}
                 for name, count in (("A", 6), ("B", 4), ("C", 4))]

@@ -40,9 +40,9 @@ def test_samples_need_their_blocks_together():
 
 
 def test_a_request_beyond_the_budget_of_any_step_is_refused():
-    with pytest.raises(RequestTooLarge, match="raise token_budget to 3"):
-        Scheduler(SchedulerConfig(9, token_budget=2)).add(Request("A", [1], 1, num_samples=3))
-    with pytest.raises(RequestTooLarge, match="raise token_budget to 5"):
+    with pytest.raises(RequestTooLarge, match="raise token_budget from 2 to 3"):
+        Scheduler(SchedulerConfig(9, token_budget=2)).add(Request("A", [1], 2, num_samples=3))
+    with pytest.raises(RequestTooLarge, match="raise token_budget from 4 to 5"):
         Scheduler(SchedulerConfig(9, token_budget=4, policy="prompts_first")).add(
             Request("A", [1] * 5, 1))
 

@@ -32,7 +32,8 @@ class ScriptedRequest:
 
     def request(self) -> Request:
         """A fresh request."""
-        return Request(self.name, self.prompt, max(map(len, self.outputs)), len(self.outputs))
+        lengths = [len(output) for output in self.outputs]
+        return Request(self.name, self.prompt, max(lengths), len(lengths), lengths=lengths)
 
 
 @dataclass(frozen=True)
@@ -125,21 +126,18 @@ class Replay:
     def _play_step(self, now: int) -> None:
         step = self.scheduler.schedule()
         step.index = now
-        tokens, stopped = {}, []
+        tokens = {}
         for request, sequence in self.scheduler.advance(step):
-            tokens[sequence], is_last = self._next_token(request, sequence)
-            if is_last:
-                stopped.append(sequence)
+            tokens[sequence] = self._next_token(request, sequence)
             self.first_token.setdefault(request.name, now)
             self.last_token[request.name] = now
-        self.scheduler.finish(step, tokens, stopped)
+        self.scheduler.finish(step, tokens)
         self.steps.append(as_record(step))
 
-    def _next_token(self, request: Request, sequence: CachedSequence) -> tuple[int, bool]:
-        """The scripted token of a sequence, and whether it is its last one."""
+    def _next_token(self, request: Request, sequence: CachedSequence) -> int:
+        """The scripted token of a sequence."""
         output = self.scripts[request.name].outputs[sequence.sample]
-        position = len(request.outputs(sequence))
-        return output[position], position + 1 == len(output)
+        return output[len(request.outputs(sequence))]
 
     def summary(self) -> dict[str, Any]:
         """Totals of all steps."""

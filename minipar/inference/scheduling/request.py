@@ -8,7 +8,7 @@ from .cached_sequence import CachedSequence
 
 @dataclass(eq=False)        # a request is itself, whatever its fields
 class Request:
-    """A prompt and `num_samples` answers of at most `max_tokens` tokens each.
+    """A prompt and `num_samples` answers of at most `max_tokens`, or `lengths`, tokens each.
 
     The prompt is computed once, by one sequence; then it forks into the samples, which share the
     prompt's blocks.
@@ -19,6 +19,7 @@ class Request:
     max_tokens: int
     num_samples: int = 1
     salt: str = ""                          # only requests of the same salt share cached blocks
+    lengths: list[int] = field(default_factory=list)        # of each answer; empty: max_tokens
     sequences: list[CachedSequence] = field(init=False)       # those that still run
     ended: list[CachedSequence] = field(init=False, default_factory=list)
 
@@ -28,6 +29,7 @@ class Request:
                              f"max_tokens={self.max_tokens} and num_samples={self.num_samples}: "
                              "each must be at least 1")
         self.sequences = [CachedSequence(self.name, self.prompt)]
+        self.lengths = self.lengths or [self.max_tokens] * self.num_samples
 
     @property
     def num_computed(self) -> int:
@@ -50,16 +52,20 @@ class Request:
 
     def is_complete(self, sequence: CachedSequence) -> bool:
         """True if a sequence has all its tokens."""
-        return len(sequence.tokens) - len(self.prompt) >= self.max_tokens
+        return len(self.outputs(sequence)) >= self.lengths[sequence.sample]
 
     def most_blocks(self, block_size: int) -> int:
-        """The blocks that it uses at the end, when no other request shares any.
+        """The most blocks that it uses at a time, when no other request shares any.
 
-        The last token is never computed.  Samples share the whole blocks of the prompt.
+        All answers share the whole blocks of the prompt; its last block, too, until they write
+        into it.  The last token of an answer is never computed.  In the step that computes the
+        token before, for the i-th longest answer, i answers have blocks of their own.
         """
-        total = blocks_for(len(self.prompt) + self.max_tokens - 1, block_size)
-        shared = min(total, len(self.prompt) // block_size)
-        return shared + self.num_samples * (total - shared)
+        num_prompt, shared = len(self.prompt), len(self.prompt) // block_size
+        longest_first = enumerate(sorted(self.lengths, reverse=True), start=1)
+        return max([blocks_for(num_prompt, block_size),
+                    *(shared + i * (blocks_for(num_prompt + length - 1, block_size) - shared)
+                      for i, length in longest_first if length > 1)])
 
     def fork(self, pool: BlockPool) -> None:
         """After the prompt: one sequence for each sample, all with the prompt's blocks."""

@@ -70,13 +70,12 @@ class Scheduler:
             raise RequestTooLarge(
                 f"request {request.name!r} needs {needs} blocks of {size} tokens, and the pool has "
                 f"{has}: lower max_tokens, or enlarge the pool", needs_blocks=needs, has_blocks=has)
-        at_once = max(request.num_samples,
+        at_once = max(sum(length > 1 for length in request.lengths),    # the others compute none
                       len(request.prompt) if self.config.policy is Policy.PROMPTS_FIRST else 1)
         if budget and at_once > budget:
             raise RequestTooLarge(
-                f"request {request.name!r} computes {at_once} tokens in one step, and the budget "
-                f"is {budget}: raise token_budget to {at_once}",
-                needs_tokens=at_once, token_budget=budget)
+                f"request {request.name!r} computes {at_once} tokens at once: raise token_budget "
+                f"from {budget} to {at_once}", needs_tokens=at_once, token_budget=budget)
 
     def schedule(self) -> Step:
         """The next step: its blocks are taken, nothing is computed yet."""
@@ -90,8 +89,7 @@ class Scheduler:
         budget = self._schedule_running(step, budget)
         if not step.preempted:
             budget = self._swap_in(step, budget)
-            idle = not self.running
-            if not self.swapped and (idle or self.config.policy is Policy.TOKEN_BUDGET):
+            if not self.swapped and (self.config.policy is Policy.TOKEN_BUDGET or not self.running):
                 self._admit(step, budget)
         return step
 
@@ -117,8 +115,6 @@ class Scheduler:
 
     def _allocate(self, step: Step, request: Request, num_tokens: int) -> int:
         """Give a request the blocks of its next tokens; return how many tokens it computes."""
-        if not num_tokens:
-            return 0
         step.scheduled.append(Scheduled(request, request.num_computed, num_tokens,
                                         len(request.sequences)))
         for sequence in request.sequences:
