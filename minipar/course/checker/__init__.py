@@ -1,0 +1,14 @@
+"""The checker: runs a function of a submission on several ranks, each a process without rights.
+
+    runner.py           in the checker's process: start ranks, serve them, collect their results
+    service.py          reads and writes the pipes of ranks; watches the limits
+    broker.py           carries and counts the messages; finds deadlocks
+    compare.py          results and messages against what was expected
+    worker.py           in a clean process: forks itself into ranks; imports the submission
+    communicator.py     what the function gets as `comm`
+    sandbox.py          another user, limits, a short list of system calls
+    frames.py           the bytes on the pipe between them
+    values.py           arguments and results as frames
+
+It needs only NumPy, and travels in the package for students: they check with what grades them.
+"""

@@ -1,0 +1,108 @@
+"""Compare what the ranks returned, and what they sent, with what was expected.
+
+This runs in the checker's process, on values that came over a pipe.  The submission cannot reach
+it, whatever it does to NumPy in its own.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .broker import Message
+from .service import Failure, Run
+
+MOST_SHOWN = 6              # numbers of an array in a message
+
+
+def judge(run: Run, expected: list[dict[str, Any]], traffic: dict[str, Any],
+          tolerance: float) -> Failure | None:
+    """The first difference between a run and what is expected; None if there is none."""
+    if run.failure is not None:
+        return run.failure
+    for rank, (found, wanted) in enumerate(zip(run.results, expected)):
+        assert found is not None
+        values = {**found["arguments"], "return": found["return"]}
+        for name, value in wanted.items():
+            difference = differ(name_of(name), value, values.get(name), tolerance)
+            if difference:
+                return Failure(rank, "WrongValue", difference)
+    excess = too_much(run.messages, traffic)
+    return Failure(None, "Traffic", excess) if excess else None
+
+
+def name_of(name: str) -> str:
+    """What a learner calls this result."""
+    return "the result" if name == "return" else f"{name} afterwards"
+
+
+def differ(where: str, wanted: Any, found: Any, tolerance: float) -> str:
+    """How `found` differs from `wanted`, in a sentence; "" if it does not."""
+    if isinstance(wanted, dict):
+        if not isinstance(found, dict) or set(found) != set(wanted):
+            return f"{where}: expected a dict with {', '.join(wanted)}, got {brief(found)}"
+        parts = [(f"{where}[{key!r}]", wanted[key], found[key]) for key in wanted]
+    elif isinstance(wanted, list | tuple):
+        if not isinstance(found, list | tuple) or len(found) != len(wanted):
+            return f"{where}: expected {len(wanted)} values, got {brief(found)}"
+        parts = [(f"{where}[{i}]", *pair) for i, pair in enumerate(zip(wanted, found))]
+    elif isinstance(wanted, np.ndarray | float):
+        return differ_in_numbers(where, np.asarray(wanted), found, tolerance)
+    else:
+        same = type(found) is type(wanted) and found == wanted
+        return "" if same else f"{where}: expected {wanted!r}, got {brief(found)}"
+    return next((text for part in parts if (text := differ(*part, tolerance))), "")
+
+
+def differ_in_numbers(where: str, wanted: np.ndarray, found: Any, tolerance: float) -> str:
+    """How an array, or a number, differs from the one that is wanted."""
+    if not isinstance(found, np.ndarray | float | int) or isinstance(found, bool):
+        return f"{where}: expected an array of shape {wanted.shape}, got {brief(found)}"
+    found = np.asarray(found)
+    if found.shape != wanted.shape:
+        return f"{where}: expected shape {wanted.shape}, got {found.shape}"
+    if found.dtype.kind != wanted.dtype.kind and wanted.dtype.kind != "f":
+        return f"{where}: expected dtype {wanted.dtype}, got {found.dtype}"
+    size = float(np.max(np.abs(wanted), initial=1.0)) if wanted.dtype.kind == "f" else 0
+    with np.errstate(invalid="ignore"):
+        close = np.isclose(found, wanted, rtol=0, atol=tolerance * size, equal_nan=True) \
+            if size else found == wanted
+    if close.all():
+        return ""
+    place = tuple(map(int, np.argwhere(~close)[0]))
+    at = f" at index {place[0] if len(place) == 1 else place}" if place else ""
+    return (f"{where}{at}: expected {wanted[place]:.10g}, got {found[place]:.10g} "
+            f"({int((~close).sum())} of {close.size} numbers differ)")
+
+
+def brief(value: Any) -> str:
+    """A value in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '…'}"
+
+
+def too_much(messages: list[Message], traffic: dict[str, Any]) -> str:
+    """How the messages exceed what is allowed, in a sentence; "" if they do not."""
+    pairs = traffic.get("pairs")
+    if pairs is not None:
+        allowed = {tuple(pair) for pair in pairs}
+        for message in messages:
+            if (message.source, message.dest) not in allowed:
+                return (f"rank {message.source} sent {message.num_bytes} bytes to rank "
+                        f"{message.dest}: in this task it does not talk to that rank")
+    for name, found in totals(messages).items():
+        if name in traffic and found > traffic[name]:
+            return (f"the values are right, but it took {found:,} {name.replace('_', ' ')}; "
+                    f"{traffic[name]:,} are enough")
+    return ""
+
+
+def totals(messages: list[Message]) -> dict[str, int]:
+    """What was sent, counted in four ways."""
+    by_rank: dict[int, int] = {}
+    for message in messages:
+        by_rank[message.source] = by_rank.get(message.source, 0) + message.num_bytes
+    return {"messages": len(messages), "bytes": sum(by_rank.values()),
+            "rounds": max((message.round for message in messages), default=0),
+            "bytes_of_a_rank": max(by_rank.values(), default=0)}

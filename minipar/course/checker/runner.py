@@ -1,0 +1,120 @@
+"""Run a function of a submission on some ranks, and return what came of it.
+
+    with Worker(limits) as worker:
+        run = worker.run(Job(files, "ring", "all_gather", arguments))
+        run.results[0]["return"]   run.messages   run.failure
+
+A rank is a process with no rights (`sandbox`); the broker in this process carries its messages.  If
+a rank hangs, crashes, prints without end or takes all memory, one run is lost and no more.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import sandbox
+from .frames import pack
+from .service import Limits, Rank, Run, Service
+from .values import encode
+
+FIRST_USER = 61_000         # numbers of users that no account has
+
+
+class Job(NamedTuple):
+    """A call on every rank: `arguments[rank]`; without `comm` if `is_serial`, on one rank."""
+
+    files: dict[str, str]           # source of the modules that can be imported, by name
+    module: str
+    function: str
+    arguments: Sequence[dict[str, Any]]
+    is_serial: bool = False
+
+
+class Worker:
+    """A context with a worker process; `is_fenced` tells whether the ranks are in the sandbox."""
+
+    def __init__(self, limits: Limits | None = None, fenced: bool = True):
+        self.limits = limits or Limits()
+        self.is_fenced = fenced and sandbox.is_supported()
+        self.as_root = self.is_fenced and os.getuid() == 0
+        self.process: subprocess.Popen | None = None
+
+    def __enter__(self) -> "Worker":
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the worker process, with an environment of its own."""
+        self.control, theirs = socket.socketpair()
+        package = Path(__file__).parent
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(package.parent)!r});"
+             f" from {package.name}.worker import main; main()"], stdin=theirs, close_fds=True,
+            env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PATH": os.defpath,
+                 "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"})
+        theirs.close()
+
+    def stop(self) -> None:
+        """End the worker process."""
+        if self.process is not None:
+            self.control.close()
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def run(self, job: Job) -> Run:
+        """Run a job to its end, or to its failure."""
+        size = len(job.arguments)
+        ranks = [self.fork(rank) for rank in range(size)]
+        run = Run([None] * size)
+        try:
+            for number, rank in enumerate(ranks):
+                arrays: dict[str, np.ndarray] = {}
+                tree = encode(dict(job.arguments[number]), arrays)
+                rank.outgoing += pack({
+                    "files": job.files, "module": job.module, "function": job.function,
+                    "rank": number, "size": None if job.is_serial else size, "arguments": tree},
+                    arrays)
+            run.failure = Service(ranks, self.limits, run).serve()
+        finally:
+            for rank in ranks:
+                self.end(rank)
+        run.printed = [rank.printed.decode(errors="replace") for rank in ranks]
+        return run
+
+    def fork(self, number: int) -> Rank:
+        """A new rank, waiting for its job."""
+        ours, theirs = socket.socketpair()
+        output, written = os.pipe()
+        request = {"user": FIRST_USER + number if self.as_root else None,
+                   "memory": self.limits.memory, "seconds": int(self.limits.seconds) + 1,
+                   "filter": self.is_fenced}
+        socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno(), written])
+        theirs.close()
+        os.close(written)
+        ours.setblocking(False)
+        os.set_blocking(output, False)
+        return Rank(json.loads(self.control.recv(64)), ours, output)
+
+    def end(self, rank: Rank) -> int:
+        """End a rank with all that it started; return its exit status."""
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError, PermissionError):
+                kill(rank.pid, signal.SIGKILL)
+        self.control.send(json.dumps({"reap": rank.pid}).encode())
+        status = json.loads(self.control.recv(64))
+        rank.pipe.close()
+        os.close(rank.output)
+        return status

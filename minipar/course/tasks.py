@@ -1,0 +1,229 @@
+"""Graded tasks: variations of the exercises, as data, in a file of `assignments`.
+
+The answer to an exercise is public.  So a graded task changes it, and each course draws the change:
+the KEY of a course chooses one value for each parameter.  An entry:
+
+    [reduce_scatter]                    the name; students write it in reduce_scatter.py
+    title, minutes, task                what to write, with shapes, and how long it takes
+    exercise                            the exercise of which this is a variation ("" for none)
+    signature                           "reduce_scatter(comm, chunks)"; without comm: one process
+    parameters.STEP = [1, -1]           drawn by KEY; known by this name to all the code below, and
+                                        as $STEP to title and task
+    inputs                              body of inputs(rng, p, **case): the arguments, for each rank
+                                        a dict by name
+    expected                            body of expected(inputs, p, **case): for each rank the
+                                        results, a dict with "return", or the names of arguments
+                                        that the function changes
+    traffic                             optional body of traffic(inputs, p, **case): at most these
+                                        "messages", "bytes", "rounds", "bytes_of_a_rank"; "pairs":
+                                        the (source, dest) that may talk
+    measure                             optional body of measure(results, messages, p, **case): what
+                                        a leaderboard ranks by, a dict of numbers
+    tolerance                           relative; 1e-9 if missing; 0 means equal
+    cases                               tables with ranks, points, hidden, and what inputs takes
+    solution                            body of the function; or a whole module, with helpers
+    mutants.NAME                        a wrong body, and `why` it is wrong
+
+`expected` works on all ranks' inputs at once, in plain NumPy: an oracle that has nothing in common
+with the solution.  `course prove` shows that the solution passes, and every mutant fails.
+"""
+
+import hashlib
+import itertools
+import random
+import string
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ASSIGNMENTS = Path(__file__).parent / "assignments"
+MIN_MUTANTS = 3
+FIELDS = {"title": str, "minutes": int, "task": str, "exercise": str, "signature": str,
+          "inputs": str, "expected": str, "cases": list, "solution": str, "mutants": dict}
+OPTIONAL = {"parameters": dict, "traffic": str, "tolerance": float, "measure": str}
+
+
+class CourseError(Exception):
+    """A request cannot be met; the message is one line that says why and what to do."""
+
+
+class Case(NamedTuple):
+    """One test of a task: so many ranks, and the sizes that `inputs` takes."""
+
+    number: int
+    ranks: int
+    points: int
+    is_hidden: bool
+    sizes: dict[str, Any]
+
+    def __str__(self) -> str:
+        sizes = [f"{name} {value}" for name, value in self.sizes.items()]
+        return ", ".join([f"{self.ranks} rank{'s' * (self.ranks > 1)}", *sizes])
+
+
+class Wrong(NamedTuple):
+    """A plausible wrong body; `why` completes the sentence "it is wrong because"."""
+
+    why: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function to write, with the parameters of one course in place."""
+
+    name: str
+    title: str
+    text: str
+    minutes: int
+    exercise: str
+    signature: str
+    parameters: dict[str, Any]
+    cases: tuple[Case, ...]
+    tolerance: float
+    solution: str
+    mutants: dict[str, Wrong]
+    code: dict[str, str]                # inputs, expected, traffic, measure
+
+    @property
+    def function(self) -> str:
+        """The name of the function."""
+        return self.signature.partition("(")[0]
+
+    @property
+    def is_serial(self) -> bool:
+        """True if the function runs in one process, without a communicator."""
+        return not self.signature.partition("(")[2].startswith("comm")
+
+    @property
+    def points(self) -> int:
+        """Points of all cases."""
+        return sum(case.points for case in self.cases)
+
+    def arguments(self, case: Case, seed: int) -> list[dict[str, Any]]:
+        """The arguments of each rank, from a seed."""
+        rng = np.random.default_rng(seed)
+        return self.call("inputs", rng, case.ranks, **case.sizes)
+
+    def expected(self, arguments: list[dict[str, Any]], case: Case) -> list[dict[str, Any]]:
+        """The results of each rank."""
+        return self.call("expected", arguments, case.ranks, **case.sizes)
+
+    def traffic(self, arguments: list[dict[str, Any]], case: Case) -> dict[str, Any]:
+        """The messages that are allowed; {} for any."""
+        return self.call("traffic", arguments, case.ranks, **case.sizes) \
+            if "traffic" in self.code else {}
+
+    def call(self, name: str, *arguments: Any, **sizes: Any) -> Any:
+        """Call one of the bodies of the entry, with the parameters as global names."""
+        head = {"inputs": "rng, p", "expected": "inputs, p", "traffic": "inputs, p",
+                "measure": "results, messages, p"}[name]
+        text = (f"def {name}({', '.join([head, *sizes])}):\n"
+                + textwrap.indent(self.code[name], "    "))
+        space = {"np": np, **self.parameters}
+        exec(compile(text, f"<{name} of {self.name}>", "exec"), space)
+        return space[name](*arguments, **sizes)
+
+    def module(self, body: str) -> str:
+        """A file with this body of the function, or a body that is a whole module already."""
+        if f"def {self.function}(" in body:
+            return self.constants() + body
+        return (f"{self.constants()}def {self.signature}:\n"
+                + textwrap.indent(body.strip("\n"), "    ") + "\n")
+
+    def constants(self) -> str:
+        """The head of a file: NumPy, and the course's parameters."""
+        lines = [f"{name} = {value!r}\n" for name, value in self.parameters.items()]
+        return "import numpy as np\n\n" + "".join(lines) + "\n" * bool(lines)
+
+
+def load(file: Path, key: str) -> dict[str, Task]:
+    """The tasks of an assignment's file, with the parameters that the key draws.
+
+    Raises CourseError, with the file and the entry, if an entry is not as described above.
+    """
+    return {name: make_task(f"{file}, [{name}]", name, entry,
+                            draw(entry.get("parameters", {}), f"{key}/{name}"))
+            for name, entry in read(file).items()}
+
+
+def variants(file: Path) -> Iterator[Task]:
+    """Every task of an assignment's file with every combination of its parameters."""
+    for name, entry in read(file).items():
+        for chosen in combinations(entry.get("parameters", {})):
+            yield make_task(f"{file}, [{name}]", name, entry, chosen)
+
+
+def read(file: Path) -> dict[str, dict[str, Any]]:
+    """The entries of an assignment's file.  Raises CourseError if it is missing, or not TOML."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CourseError(f"{file}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise CourseError(f"{file} is not TOML: {error}") from None
+
+
+def make_task(where: str, name: str, entry: dict[str, Any], chosen: dict[str, Any]) -> Task:
+    """The task of an entry, with these parameters.  Raises CourseError if a field is no good."""
+    for field in entry:
+        if field not in FIELDS | OPTIONAL:
+            raise CourseError(f"{where}: unknown key {field!r}; there are "
+                              f"{', '.join(FIELDS | OPTIONAL)}")
+    for field, kind in FIELDS.items():
+        if not isinstance(entry.get(field), kind) or entry[field] in ([], "") \
+                and field != "exercise":
+            raise CourseError(f"{where}: {field} must be of type {kind.__name__} and not empty, "
+                              f"not {entry.get(field)!r}")
+    if len(entry["mutants"]) < MIN_MUTANTS:
+        raise CourseError(f"{where}: {len(entry['mutants'])} mutants; at least {MIN_MUTANTS} are "
+                          "needed to show that the cases tell right from wrong")
+    words = {parameter: str(value) for parameter, value in chosen.items()}
+    try:
+        title, text = (string.Template(entry[field]).substitute(words)
+                       for field in ("title", "task"))
+    except (KeyError, ValueError) as error:
+        raise CourseError(f"{where}: title and task may name parameters as $NAME, and a dollar is "
+                          f"$$: {error}") from None
+    cases = tuple(make_case(where, i, dict(case)) for i, case in enumerate(entry["cases"]))
+    return Task(name, title, text.strip(), entry["minutes"], entry["exercise"], entry["signature"],
+                chosen, cases, entry.get("tolerance", 1e-9), entry["solution"],
+                {mutant: Wrong(" ".join(parts["why"].split()), parts["body"])
+                 for mutant, parts in entry["mutants"].items()},
+                {part: entry[part] for part in ("inputs", "expected", "traffic", "measure")
+                 if part in entry})
+
+
+def make_case(where: str, number: int, entry: dict[str, Any]) -> Case:
+    """The case of a table; what is left in the table are sizes.  Raises CourseError."""
+    ranks, points, hidden = (entry.pop("ranks", 1), entry.pop("points", 1),
+                             entry.pop("hidden", False))
+    if not 1 <= ranks <= 16 or points < 0:
+        raise CourseError(f"{where}: case {number} has {ranks} ranks and {points} points; there "
+                          "may be 1 … 16 ranks, and points from 0 on")
+    return Case(number, ranks, points, hidden, entry)
+
+
+def draw(parameters: dict[str, list], key: str) -> dict[str, Any]:
+    """One value of each parameter: the same for the same key, on every machine."""
+    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
+    chooser = random.Random(seed)
+    return {name: chooser.choice(values) for name, values in sorted(parameters.items())}
+
+
+def combinations(parameters: dict[str, list]) -> list[dict[str, Any]]:
+    """Every choice of one value for each parameter."""
+    names = sorted(parameters)
+    return [dict(zip(names, values)) for values in
+            itertools.product(*(parameters[name] for name in names))]
+
+
+def seed_of(key: str, submission: str, task: str, case: int) -> int:
+    """The seed of a case for one submission: nobody can know it before, anyone can repeat it."""
+    digest = hashlib.sha256(f"{key}/{submission}/{task}/{case}".encode()).digest()
+    return int.from_bytes(digest[:6])
