@@ -9,6 +9,9 @@
     sandbox.py          another user, limits, a short list of system calls
     frames.py           the bytes on the pipe between them
     values.py           arguments and results as frames
+    cases.py            public cases as files, without the code that made them
+    outcome.py          the outcome of a case in words; the points
+    check.py            what students run
 
 It needs only NumPy, and travels in the package for students: they check with what grades them.
 """

@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-ASSIGNMENTS = Path(__file__).parent / "assignments"
+ASSIGNMENTS = Path(__file__).parents[1] / "assignments"
 MIN_MUTANTS = 3
 FIELDS = {"title": str, "minutes": int, "task": str, "exercise": str, "signature": str,
           "inputs": str, "expected": str, "cases": list, "solution": str, "mutants": dict}
@@ -89,6 +89,7 @@ class Task:
     solution: str
     mutants: dict[str, Wrong]
     code: dict[str, str]                # inputs, expected, traffic, measure
+    num_draws: int                      # combinations of parameters
 
     @property
     def function(self) -> str:
@@ -196,7 +197,7 @@ def make_task(where: str, name: str, entry: dict[str, Any], chosen: dict[str, An
                 {mutant: Wrong(" ".join(parts["why"].split()), parts["body"])
                  for mutant, parts in entry["mutants"].items()},
                 {part: entry[part] for part in ("inputs", "expected", "traffic", "measure")
-                 if part in entry})
+                 if part in entry}, len(combinations(entry.get("parameters", {}))))
 
 
 def make_case(where: str, number: int, entry: dict[str, Any]) -> Case:

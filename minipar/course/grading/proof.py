@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .checker.runner import Worker
+from ..checker.runner import Worker
 from .grade import run_case
 from .tasks import Task, seed_of, variants
 
@@ -44,10 +44,10 @@ def test(task: Task, version: str, body: str, worker: Worker, supplied: dict[str
     points, first = 0, ""
     files = {**supplied, task.name: task.module(body)}
     for case in task.cases:
-        result = run_case(task, case, seed_of("proof", version, task.name, case.number), files,
+        outcome = run_case(task, case, seed_of("proof", version, task.name, case.number), files,
                           worker)
-        points += result.points
-        if result.failure is not None:
-            first = first or f"{case}: {result.failure.error}: {result.failure.message}"
+        points += outcome.points
+        if outcome.failure is not None:
+            first = first or f"{case}: {outcome.failure.error}: {outcome.failure.message}"
             break
     return Finding(task, version, points, first)

@@ -1,0 +1,122 @@
+"""`minipar course`: build an assignment, grade submissions, report on results, prove the tasks."""
+
+import argparse
+import secrets
+import statistics
+from pathlib import Path
+
+from ..course.checker.runner import Worker
+from ..course.checker.service import Limits
+from ..course.grading import __main__ as grading
+from ..course.grading import report
+from ..course.grading.assignment import load_assignment, names_in
+from ..course.grading.proof import prove
+from ..course.grading.tasks import ASSIGNMENTS, CourseError
+from ..course.packaging.build import build
+from ..launcher import UsageError
+from .tables import Column, Output, Table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-commands."""
+    commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+
+    add("list", "show the assignments and their tasks")
+    made = add("build", "make the package for students, and what the instructor needs")
+    made.add_argument("--exercises", required=True, metavar="LIST",
+                      help="assignments or tasks, separated by commas (course list shows them)")
+    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
+    made.add_argument("--key", metavar="WORD", help="draws the parameters of the tasks, and the "
+                      "values of the cases (default: a random one)")
+    grading.add_arguments(add("grade", "grade a submission, or a folder of them"))
+    shown = add("report", "show which cases tell who has understood, and common failures")
+    shown.add_argument("results", type=Path, metavar="RESULTS",
+                       help="the folder that grade --each has written")
+    proven = add("prove", "show that solutions pass, and that every wrong function loses points")
+    proven.add_argument("names", nargs="*", metavar="NAME", help="assignments or tasks "
+                        "(default: all)")
+
+
+def main(options: argparse.Namespace, output: Output) -> int:
+    """Run a sub-command."""
+    try:
+        if options.action == "grade":
+            return grading.run(options)
+        return {"list": _list, "build": _build, "report": _report, "prove": _prove}[
+            options.action](options, output)
+    except CourseError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError.of(error) from None
+
+
+def _list(options: argparse.Namespace, output: Output) -> int:
+    for name in names_in(ASSIGNMENTS):
+        assignment = load_assignment(ASSIGNMENTS, [name], "")
+        [part] = assignment.parts
+        table = Table.of(f"{name}: {part.meta['summary']}", "task", "points",
+                         Column("time", "min"), "wrong bodies", "draws",
+                         Column("variation of", is_text=True))
+        for task in assignment.tasks:
+            table.add(task.name, task.points, task.minutes, len(task.mutants), task.num_draws,
+                      task.exercise or "–")
+        output.table(table)
+    return 0
+
+
+def _build(options: argparse.Namespace, output: Output) -> int:
+    key = options.key or secrets.token_hex(8)
+    assignment = build(options.exercises.split(","), key, options.out)
+    output.text(f"{options.out}: {len(assignment.tasks)} tasks, {assignment.points} points",
+                f"for students     {options.out / 'student'}, {options.out / 'student.zip'}",
+                f"for you alone    {options.out / 'instructor'}",
+                f"how to go on     {options.out / 'README.md'}")
+    return 0
+
+
+def _report(options: argparse.Namespace, output: Output) -> int:
+    results = [one for one in report.read_results(options.results).values() if one]
+    earned, most = report.points(results)
+    output.text(f"{len(results)} submissions: median {statistics.median(earned):g} of {most:g} "
+                f"points, lowest {min(earned):g}, highest {max(earned):g}", "")
+    table = Table.of("cases", "case", "points", Column("pass", "%"), "discrimination",
+                     Column("", is_text=True))
+    for item in report.items(results):
+        table.add(f"{item.task}: {item.case}", item.most, round(100 * item.share),
+                  round(item.discrimination, 2) if item.discrimination == item.discrimination
+                  else None, "hidden" if item.is_hidden else "")
+    output.table(table)
+    common = Table.of("common failures", "task", "submissions", Column("failure", is_text=True))
+    for failure in report.common_failures(results):
+        common.add(failure.task, failure.submissions, f"{failure.error}: {failure.message}")
+    output.table(common)
+    return 0
+
+
+def _prove(options: argparse.Namespace, output: Output) -> int:
+    names = tuple(options.names)
+    table = Table.of("", "task", "points", "draws", "wrong bodies", Column("", is_text=True))
+    surprises, seen = 0, set()
+    with Worker(Limits(seconds=5.0)) as worker:
+        for name in names_in(ASSIGNMENTS):
+            assignment = load_assignment(ASSIGNMENTS, [name], "")
+            seen |= {name, *(task.name for task in assignment.tasks)}
+            for task in assignment.tasks:
+                if names and name not in names and task.name not in names:
+                    continue
+                found = [finding for group in prove(ASSIGNMENTS / name / "tasks.toml", worker,
+                                                    assignment.supplied, (task.name,))
+                         for finding in group]
+                bad = [finding for finding in found if finding.surprise]
+                surprises += len(bad)
+                table.add(task.name, task.points, task.num_draws, len(task.mutants),
+                          "; ".join(f"{finding.version} {finding.surprise}" for finding in bad)
+                          or "proven")
+    unknown = [name for name in names if name not in seen]
+    if unknown:
+        raise CourseError(f"there is no assignment or task {unknown[0]!r}: course list shows them")
+    output.table(table)
+    return 1 if surprises else 0

@@ -1,0 +1,103 @@
+"""`python check.py`: run the public cases on your functions, and see your points.
+
+    python check.py                     all tasks
+    python check.py all_gather          one of them
+    python check.py all_gather --show   with the messages of each case, round by round
+    python check.py --zip               write submission.zip, to hand in
+
+Grading adds hidden cases: other numbers of ranks, other sizes.
+"""
+
+import argparse
+import sys
+import time
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from .broker import Message
+from .cases import PublicCase, read_cases
+from .compare import judge
+from .outcome import Outcome, as_junit, as_text
+from .runner import Job, Worker
+from .service import Limits, Run
+
+MOST_RANKS_SHOWN = 8
+
+
+def main(folder: Path, words: Sequence[str] | None = None) -> int:
+    """Check the functions in `folder`; return 0 if all cases pass, 1 if not, 2 for a mistake."""
+    tasks = sorted(path.stem for path in (folder / "cases").glob("*.npz"))
+    parser = argparse.ArgumentParser("check.py", description="Run the public cases.")
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"some of {', '.join(tasks)}")
+    parser.add_argument("--show", action="store_true", help="show the messages, round by round")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the results as XML, too")
+    parser.add_argument("--zip", action="store_true", help="write submission.zip")
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S",
+                        help="how long a case may take (default %(default)g)")
+    options = parser.parse_args(words)
+    unknown = [task for task in options.tasks if task not in tasks]
+    if unknown or options.seconds <= 0:
+        print(f"check.py: there is no task {unknown[0]}: choose from {', '.join(tasks)}" if unknown
+              else "check.py: --seconds takes a positive number", file=sys.stderr)
+        return 2
+    if options.zip:
+        return write_zip(folder, tasks)
+    own, supplied = modules(folder), modules(folder / "supplied")
+    outcomes: list[Outcome] = []
+    with Worker(Limits(options.seconds)) as worker:
+        for task in options.tasks or tasks:
+            for case in read_cases(folder / "cases" / f"{task}.npz"):
+                outcome, run = check(case, {**own, **supplied}, worker)
+                outcomes.append(outcome)
+                if options.show and case.outcome.ranks > 1:
+                    print(f"{task}: {case.outcome.case}\n{picture(run.messages, len(run.results))}")
+    print(as_text(outcomes))
+    if options.junit:
+        options.junit.write_text(as_junit(outcomes), encoding="utf-8")
+    return 1 if any(outcome.failure for outcome in outcomes) else 0
+
+
+def modules(folder: Path) -> dict[str, str]:
+    """The Python files of a folder by name."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))
+            if path.name != "check.py"}
+
+
+def check(case: PublicCase, files: dict[str, str], worker: Worker) -> tuple[Outcome, Run]:
+    """Run and judge a case."""
+    started = time.monotonic()
+    run = worker.run(Job(files, case.outcome.task, case.function, case.arguments, case.is_serial))
+    failure = judge(run, case.expected, case.traffic, case.tolerance)
+    printed = next((text for text in run.printed if text.strip()), "")
+    return case.outcome._replace(failure=failure, printed=printed,
+                                 seconds=time.monotonic() - started), run
+
+
+def picture(messages: Sequence[Message], num_ranks: int) -> str:
+    """The messages as text: a line for each round.
+
+        round 1   0→1  24 B   2→3  24 B
+        round 2   0→2  24 B
+
+    A round of a message is the number of messages that had to come before it, plus one.
+    """
+    lines = []
+    for number in sorted({message.round for message in messages}):
+        now = sorted(message for message in messages if message.round == number)
+        shown = [f"{message.source}→{message.dest}  {message.num_bytes:,} B"
+                 for message in now[:MOST_RANKS_SHOWN]]
+        more = f"   and {len(now) - len(shown)} more" if len(now) > len(shown) else ""
+        lines.append(f"    round {number:<3} " + "   ".join(shown) + more)
+    return "\n".join(lines or [f"    no messages between the {num_ranks} ranks"])
+
+
+def write_zip(folder: Path, tasks: Sequence[str]) -> int:
+    """Write submission.zip with the tasks' files, and those beside them."""
+    place = folder / "submission.zip"
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in modules(folder).items():
+            archive.writestr(f"{name}.py", text)
+    missing = [task for task in tasks if not (folder / f"{task}.py").exists()]
+    print(f"{place}" + (f", without {', '.join(missing)}" if missing else ""))
+    return 0

@@ -1,0 +1,70 @@
+"""Grade from the command line with NumPy alone: python -m course.grading COURSE SUBMISSION …"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..checker.outcome import Outcome, as_text, total
+from .program import FORMATS, Settings, grade_each, grade_one, read_course
+from .results import autolab
+from .tasks import CourseError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of grading."""
+    parser.add_argument("course", type=Path, metavar="DIR",
+                        help="the folder that `course build` has written")
+    parser.add_argument("submission", type=Path, metavar="SUBMISSION",
+                        help="a folder, a .zip or .tar, or a .py file")
+    parser.add_argument("--each", action="store_true",
+                        help="SUBMISSION is a folder of submissions: grade each of them")
+    parser.add_argument("--out", type=Path, metavar="FILE",
+                        help="where the results go; with --each a folder")
+    parser.add_argument("--format", choices=[*FORMATS], default="gradescope",
+                        help="of the file (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S",
+                        help="how long a case may take (default %(default)g)")
+    parser.add_argument("--budget", type=float, default=float("inf"), metavar="S",
+                        help="how long a submission may take; cases after that earn nothing")
+    parser.add_argument("--no-sandbox", action="store_true",
+                        help="run code that you trust where there is no sandbox")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grade as the options say; print the results.  Raises CourseError."""
+    for name in ("seconds", "budget"):
+        if not getattr(options, name) > 0:
+            raise CourseError(f"--{name} takes a positive number, not {getattr(options, name):g}")
+    course = read_course(options.course)
+    settings = Settings(options.seconds, options.budget, options.format, not options.no_sandbox)
+    if not options.each:
+        found = grade_one(course, options.submission, settings, options.out)
+        print(as_text(found))
+        if options.format == "autolab":
+            print(autolab(found))
+        return 0
+    if options.out is None:
+        raise CourseError("--each needs --out DIR: a folder for the results")
+
+    def tell(name: str, results: list[Outcome] | CourseError) -> None:
+        if isinstance(results, CourseError):
+            print(f"{name}: {results}", flush=True)
+        else:
+            points, most = total(results)
+            print(f"{name}: {points} of {most} points", flush=True)
+    return 1 if grade_each(course, options.submission, options.out, settings, tell) else 0
+
+
+def main() -> int:
+    """Run the program; return its exit status: 2 for a mistake of the user."""
+    parser = argparse.ArgumentParser("course.grading", description="Grade submissions.")
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args())
+    except CourseError as error:
+        print(f"course: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""An assignment: tasks from one or several folders of `assignments`, with handout and rubric.
+
+    assignments/collectives/    assignment.toml     number, title, summary, hours, previous
+                                tasks.toml          the graded tasks (`tasks.py`)
+                                handout.md          for students: aims, background, questions
+                                rubric.md           for instructors: answers, and samples by grade
+
+`previous` names the assignments whose solutions students get as modules, under the tasks' names.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .tasks import CourseError, Task, load
+
+META = {"number": int, "title": str, "summary": str, "hours": int | float, "previous": list}
+
+
+class Part(NamedTuple):
+    """What an assignment takes from one folder."""
+
+    name: str
+    meta: dict[str, Any]
+    tasks: tuple[Task, ...]
+    handout: str
+    rubric: str
+
+
+class Assignment(NamedTuple):
+    """An assignment with the parameters of a course; `supplied` are modules by name."""
+
+    parts: tuple[Part, ...]
+    supplied: dict[str, str]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks."""
+        return tuple(task for part in self.parts for task in part.tasks)
+
+    @property
+    def points(self) -> int:
+        """Points of all tasks."""
+        return sum(task.points for task in self.tasks)
+
+    @property
+    def title(self) -> str:
+        """The titles of its parts."""
+        return " · ".join(part.meta["title"] for part in self.parts)
+
+
+def names_in(folder: Path) -> list[str]:
+    """The assignments of a folder, in course order."""
+    found = [path.parent for path in folder.glob("*/assignment.toml")]
+    return [path.name for path in sorted(found, key=lambda path: read_meta(path)["number"])]
+
+
+def load_assignment(folder: Path, wanted: Sequence[str], key: str) -> Assignment:
+    """The assignment with these tasks, given by name or as whole assignments, in course order.
+
+    Raises CourseError for a name that is neither.
+    """
+    parts, known = [], []
+    rest = list(wanted)
+    for name in names_in(folder):
+        tasks = load(folder / name / "tasks.toml", key)
+        known += [name, *tasks]
+        chosen = tuple(task for task in tasks.values() if name in wanted or task.name in wanted)
+        rest = [word for word in rest if word != name and word not in tasks]
+        if chosen:
+            parts.append(Part(name, read_meta(folder / name), chosen,
+                              *((folder / name / file).read_text(encoding="utf-8")
+                                for file in ("handout.md", "rubric.md"))))
+    if rest or not parts:
+        asked = ", ".join(map(repr, rest)) or "given"
+        raise CourseError(f"there is no assignment or task {asked}: "
+                          f"choose from {', '.join(known)}")
+    own = {task.name for part in parts for task in part.tasks}
+    previous = dict.fromkeys(name for part in parts for name in part.meta["previous"])
+    supplied = {task.name: task.module(task.solution) for name in previous
+                for task in load(folder / name / "tasks.toml", key).values()
+                if task.name not in own}
+    return Assignment(tuple(parts), supplied)
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """The head of an assignment.  Raises CourseError if it lacks something."""
+    file = folder / "assignment.toml"
+    try:
+        meta = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise CourseError(f"{file} is not TOML: {error}") from None
+    for name, kind in META.items():
+        if not isinstance(meta.get(name), kind):
+            raise CourseError(f"{file}: {name} must be of type {kind}, not {meta.get(name)!r}")
+    return meta

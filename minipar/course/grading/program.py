@@ -1,0 +1,151 @@
+"""The grading program: one submission, or a folder of them.
+
+    course = read_course(folder)                    what `course build` wrote for the instructor
+    grade_one(course, place, options) ─▶ results, and the file that was asked for
+    grade_each(course, folder, out)   ─▶ out/NAME.json for each, out/summary.csv
+
+It needs Python and NumPy, nothing else: so it travels alone into a container.
+"""
+
+import csv
+import io
+import json
+import os
+import queue
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..checker.outcome import Outcome, as_junit, by_task
+from ..checker.runner import Worker
+from ..checker.service import Limits
+from .assignment import Assignment, load_assignment
+from .grade import check_sandbox, grade
+from .results import autolab, gradescope, write_whole
+from .submission import ARCHIVES, Submission, read_submission
+from .tasks import CourseError
+
+COURSE = "course.json"
+FORMATS: dict[str, Callable[[Sequence[Outcome], Submission], str]] = {
+    "gradescope": lambda results, submission: json.dumps(gradescope(results, submission),
+                                                         indent=1, ensure_ascii=False) + "\n",
+    "junit": lambda results, submission: as_junit(results),
+    "autolab": lambda results, submission: autolab(results) + "\n",
+}
+
+
+class Course(NamedTuple):
+    """A course that was built: its key, and its assignment."""
+
+    key: str
+    assignment: Assignment
+
+
+class Settings(NamedTuple):
+    """How to grade: seconds a case, seconds in all, the form of the result."""
+
+    seconds: float = 5.0
+    budget: float = float("inf")
+    form: str = "gradescope"
+    sandbox: bool = True
+
+
+def read_course(folder: Path) -> Course:
+    """The course in a folder that `course build` has written, or in its instructor's folder."""
+    for place in (folder / "instructor", folder):
+        if (place / COURSE).is_file():
+            saved = json.loads((place / COURSE).read_text(encoding="utf-8"))
+            return Course(saved["key"], load_assignment(place / "assignments", saved["tasks"],
+                                                        saved["key"]))
+    raise CourseError(f"there is no {COURSE} in {folder}, nor in its folder instructor: give the "
+                      "folder that `course build --out` has written")
+
+
+def grade_one(course: Course, place: Path, settings: Settings, out: Path | None = None
+              ) -> list[Outcome]:
+    """Grade one submission; write the results to `out` after every case, so that none is lost."""
+    submission = read_submission(place)
+    with Worker(Limits(settings.seconds), settings.sandbox) as worker:
+        check_sandbox(worker, allow_none=not settings.sandbox)
+        return run(course, submission, settings, worker, out)
+
+
+def run(course: Course, submission: Submission, settings: Settings, worker: Worker,
+        out: Path | None) -> list[Outcome]:
+    """Grade with a worker that is ready."""
+    found: list[Outcome] = []
+    last, deadline = 0.0, time.monotonic() + settings.budget
+    for result in grade(submission, course.assignment.tasks, course.key, worker,
+                        course.assignment.supplied, deadline):
+        found.append(result)
+        if out is not None and time.monotonic() - last > 5:
+            last = time.monotonic()
+            write_whole(out, FORMATS[settings.form](found, submission))
+    if out is not None:
+        write_whole(out, FORMATS[settings.form](found, submission))
+    return found
+
+
+def submissions_in(folder: Path) -> list[Path]:
+    """The submissions of a folder: its sub-folders, archives and Python files."""
+    if not folder.is_dir():
+        raise CourseError(f"{folder} is no folder of submissions: with --each give one")
+    found = sorted(path for path in folder.iterdir() if not path.name.startswith(".")
+                   and (path.is_dir() or path.name.endswith((*ARCHIVES, ".py"))))
+    if not found:
+        raise CourseError(f"{folder} has no submissions: folders, archives or .py files")
+    return found
+
+
+def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
+               tell: Callable[[str, list[Outcome] | CourseError], Any]) -> int:
+    """Grade every submission of a folder, several at once; return how many could not be read.
+
+    `tell(name, results or error)` is called after each.
+    """
+    places, workers = submissions_in(folder), queue.Queue[Worker]()
+    rows: dict[str, list[Outcome] | CourseError] = {}
+
+    def one(place: Path) -> tuple[str, list[Outcome] | CourseError]:
+        worker = workers.get()
+        try:
+            file = out / f"{place.name}.{'xml' if settings.form == 'junit' else 'json'}"
+            return place.name, run(course, read_submission(place), settings, worker, file)
+        except CourseError as error:
+            return place.name, error
+        finally:
+            workers.put(worker)
+
+    num_workers = min(len(places), max(1, (os.cpu_count() or 1)))
+    started = [Worker(Limits(settings.seconds), settings.sandbox) for _ in range(num_workers)]
+    try:
+        for worker in started:
+            worker.start()
+            check_sandbox(worker, allow_none=not settings.sandbox)
+            workers.put(worker)
+        with ThreadPoolExecutor(num_workers) as pool:
+            for name, results in pool.map(one, places):
+                rows[name] = results
+                tell(name, results)
+    finally:
+        for worker in started:
+            worker.stop()
+    write_whole(out / "summary.csv", summary(course, rows))
+    return sum(isinstance(results, CourseError) for results in rows.values())
+
+
+def summary(course: Course, rows: dict[str, list[Outcome] | CourseError]) -> str:
+    """A table for a gradebook: a row for each submission, a column for each task."""
+    file = io.StringIO()
+    writer = csv.writer(file)
+    tasks = [task.name for task in course.assignment.tasks]
+    writer.writerow(["submission", "points", *tasks, "problem"])
+    for name, results in rows.items():
+        if isinstance(results, CourseError):
+            writer.writerow([name, 0, *[0] * len(tasks), str(results)])
+        else:
+            points = {task: earned for task, (earned, _) in by_task(results).items()}
+            writer.writerow([name, sum(points.values()), *(points[task] for task in tasks), ""])
+    return file.getvalue()

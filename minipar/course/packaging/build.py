@@ -1,0 +1,127 @@
+"""Build an assignment: a package for students, and what the instructor needs.
+
+    DIR/README.md               what is what, and which commands to run
+    DIR/student/                the package, and a template repository; DIR/student.zip
+    DIR/instructor/             private: the key, tasks with solutions, rubric
+                    gradescope.zip, autolab/autograde.tar, autolab/autograde-Makefile
+"""
+
+import io
+import json
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from pathlib import Path
+
+from ..grading.assignment import Assignment, load_assignment
+from ..grading.program import COURSE
+from ..grading.tasks import ASSIGNMENTS, CourseError
+from .student import student_files
+
+COURSE_PACKAGE = Path(__file__).parents[1]
+FILES = files(__package__) / "files"
+TIME = (2026, 1, 1, 0, 0, 0)            # of files in archives: the same build gives the same bytes
+EXECUTABLE = ("setup.sh", "run_autograder")
+Files = Iterable[tuple[str, bytes]]
+
+
+def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) -> Assignment:
+    """Build the assignment with these tasks into `out`, a new folder.  Raises CourseError."""
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        raise CourseError(f"{out} is not empty: give a new folder, or remove it")
+    assignment = load_assignment(folder, wanted, key)
+    policy = (folder / "policy.md").read_text(encoding="utf-8")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        student = list(student_files(assignment, key, policy))
+        private = list(private_files(assignment, key, folder))
+        grader = [*private, *grader_files()]
+        write(draft / "student", student)
+        (draft / "student.zip").write_bytes(zipped(student))
+        write(draft / "instructor", [*private, *answers(assignment)])
+        (draft / "instructor/gradescope.zip").write_bytes(
+            zipped([*grader, *((name, (FILES / name).read_bytes()) for name in EXECUTABLE)]))
+        write(draft / "instructor/autolab", [
+            ("autograde.tar", tarred(grader)),
+            ("autograde-Makefile", (FILES / "autograde-Makefile").read_bytes())])
+        (draft / "README.md").write_text(readme(assignment, key, out), encoding="utf-8")
+        draft.chmod(0o755)
+        if out.exists():
+            out.rmdir()
+        draft.rename(out)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return assignment
+
+
+def private_files(assignment: Assignment, key: str, folder: Path) -> Iterator[tuple[str, bytes]]:
+    """What grading reads: the key, the names of the tasks, and the assignments' own files."""
+    names = [task.name for task in assignment.tasks]
+    yield COURSE, (json.dumps({"key": key, "tasks": names}, indent=1) + "\n").encode()
+    wanted = dict.fromkeys(name for part in assignment.parts
+                           for name in (part.name, *part.meta["previous"]))
+    for name in wanted:
+        for path in sorted((folder / name).iterdir()):
+            if path.is_file():
+                yield f"assignments/{name}/{path.name}", path.read_bytes()
+
+
+def grader_files() -> Iterator[tuple[str, bytes]]:
+    """The grading program, as a package of its own."""
+    yield "course/__init__.py", b'"""Grading."""\n'
+    for part in ("checker", "grading"):
+        for path in sorted((COURSE_PACKAGE / part).glob("*.py")):
+            yield f"course/{part}/{path.name}", path.read_bytes()
+
+
+def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
+    """For the instructor: solutions with the course's parameters, and the rubric."""
+    for task in assignment.tasks:
+        yield f"solutions/{task.name}.py", task.module(task.solution).encode()
+    yield "rubric.md", "\n\n".join(part.rubric.strip() for part in assignment.parts).encode()
+
+
+def readme(assignment: Assignment, key: str, out: Path) -> str:
+    """What the instructor does with the folder."""
+    text = (FILES / "instructor.md").read_text(encoding="utf-8")
+    drawn = [f"`{task.name}`: " + ", ".join(f"{name} = {value!r}" for name, value in
+                                            task.parameters.items())
+             for task in assignment.tasks if task.parameters]
+    return text.format(title=assignment.title, key=key, out=out, points=assignment.points,
+                       drawn="\n".join(f"* {line}" for line in drawn))
+
+
+def write(folder: Path, content: Files) -> None:
+    """Write files below a folder."""
+    for path, data in content:
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+
+
+def zipped(content: Files) -> bytes:
+    """A zip archive."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in content:
+            entry = zipfile.ZipInfo(path, TIME)
+            entry.external_attr = (0o755 if path in EXECUTABLE else 0o644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return file.getvalue()
+
+
+def tarred(content: Files) -> bytes:
+    """A tar archive."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for path, data in content:
+            entry = tarfile.TarInfo(path)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return file.getvalue()

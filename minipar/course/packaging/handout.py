@@ -1,0 +1,90 @@
+"""The handout of an assignment: one page in Markdown, and the same in HTML."""
+
+import html
+
+from markdown_it import MarkdownIt
+
+from ..grading.assignment import Assignment, Part
+from ..grading.tasks import Task
+
+CHECK = """## Check and hand in
+
+You need Python 3.11 or later and NumPy: `pip install numpy`. No MPI is needed: each rank is a
+process, and the checker carries the messages.
+
+```sh
+python check.py                 # the public cases of all tasks, and your points
+python check.py {task}{pad}# one task
+python check.py {task} --show   # with its messages, round by round
+python check.py --zip           # submission.zip, to hand in
+```
+
+Write each function in its file; other files of yours beside it can be imported. A function runs
+in a process of its own that computes and sends messages: it can open no file, make no socket, and
+start no process. A deadlock is found at once, and reported with your line. The hidden cases have
+other numbers of ranks and other sizes, and values of their own for each submission.
+
+What `comm` has:
+
+```python
+comm.rank, comm.size
+comm.send(array, dest)                  comm.recv(out, source)          # both block until done
+comm.sendrecv(array, dest, out, source) # at once: the safe way to exchange
+request = comm.isend(array, dest)       # or comm.irecv(out, source); then request.wait()
+part = comm.split(color, key)           # the ranks of one color; all ranks call it
+```
+
+Arrays that are sent and received have the same dtype and number of elements. A `send` may block
+until it is received: two ranks that both send first wait for ever.
+"""
+STYLE = """body{max-width:46rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff;
+font:1.05rem/1.55 system-ui,sans-serif}code,pre{font:.92em ui-monospace,monospace}pre{padding:.8rem;
+overflow-x:auto;background:#f3f4f6;border-radius:6px}table{border-collapse:collapse}
+th,td{padding:.25rem .8rem;border-bottom:1px solid #ccc;text-align:left}
+@media(prefers-color-scheme:dark){body{color:#e6e6e6;background:#16181c}pre{background:#22252b}
+a{color:#8ab4f8}}"""
+
+
+def handout(assignment: Assignment, policy: str) -> str:
+    """The handout in Markdown."""
+    tasks = assignment.tasks
+    hours = sum(part.meta["hours"] for part in assignment.parts)
+    rows = [f"| `{task.name}` | {task.title} | {task.points} | {task.minutes} |" for task in tasks]
+    longest = max((task.name for task in tasks), key=len)
+    parts = [f"# {assignment.title}",
+             " ".join(part.meta["summary"] for part in assignment.parts),
+             f"About {hours:g} hours. {assignment.points} points for the functions below; the "
+             "questions have their own.",
+             "\n".join(["| file | task | points | minutes |", "| --- | --- | ---: | ---: |",
+                        *rows])]
+    if assignment.supplied:
+        parts.append("Solutions of earlier tasks come with this one, in `supplied/`; import them "
+                     "by name: " + ", ".join(f"`from {name} import …`"
+                                             for name in assignment.supplied) + ".")
+    parts += [section for part in assignment.parts for section in sections(part)]
+    check = CHECK.format(task=longest, pad=" " * max(1, 16 - len(longest)))
+    return "\n\n".join([*parts, check.strip(), policy.strip()]) + "\n"
+
+
+def sections(part: Part) -> list[str]:
+    """What to learn and the background, the tasks, and the questions of a part."""
+    before, _, questions = part.handout.partition("## Questions")
+    return [before.strip(), "## Tasks", *map(task_text, part.tasks),
+            *(["## Questions\n\n" + questions.strip()] if questions else [])]
+
+
+def task_text(task: Task) -> str:
+    """A task in the handout."""
+    cases = ", ".join(f"{case} ({case.points})" for case in task.cases if not case.is_hidden)
+    hidden = sum(case.points for case in task.cases if case.is_hidden)
+    return (f"### {task.title}\n\n`{task.name}.py`, {task.points} points, about {task.minutes} "
+            f"minutes\n\n```python\ndef {task.signature}:\n```\n\n{task.text}\n\n"
+            f"Public cases (points): {cases}. Hidden cases: {hidden} points.")
+
+
+def as_html(text: str, title: str) -> str:
+    """A page in HTML, complete in itself: no script, no foreign address."""
+    body = MarkdownIt("commonmark").enable("table").render(text)
+    return (f'<!doctype html>\n<html lang="en"><meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n{body}</html>\n")

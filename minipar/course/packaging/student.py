@@ -1,0 +1,64 @@
+"""The package for students: stubs, public cases, the checker, the handout; the answers nowhere.
+
+    handout.md, handout.html
+    NAME.py             a stub for each task, with the task above it
+    supplied/NAME.py    solutions of the assignments before
+    check.py            runs the public cases, from cases/NAME.npz
+    checker/            the checker, as it grades
+    .github/…/check.yml a workflow that does the same on each push
+
+Neither solutions nor the code that makes inputs and results are among them.
+"""
+
+import textwrap
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+from ..checker.cases import PublicCase, pack_cases
+from ..grading.assignment import Assignment
+from ..grading.grade import outcome
+from ..grading.tasks import Task, seed_of
+from .handout import as_html, handout
+
+CHECKER = Path(__file__).parents[1] / "checker"
+FILES = files(__package__) / "files"
+STUB = 'raise NotImplementedError("write this: {}")'
+
+
+def student_files(assignment: Assignment, key: str, policy: str) -> Iterator[tuple[str, bytes]]:
+    """(path, content) of every file of the package."""
+    page = handout(assignment, policy)
+    yield "handout.md", page.encode()
+    yield "handout.html", as_html(page, assignment.title).encode()
+    for task in assignment.tasks:
+        yield f"{task.name}.py", stub(task).encode()
+        yield f"cases/{task.name}.npz", pack_cases(public_cases(task, key))
+    for name, text in assignment.supplied.items():
+        yield f"supplied/{name}.py", text.encode()
+    for path in sorted(CHECKER.glob("*.py")):
+        yield f"checker/{path.name}", path.read_bytes()
+    for name, place in (("check.py", "check.py"), ("check.yml", ".github/workflows/check.yml"),
+                        ("gitignore", ".gitignore"), ("requirements.txt", "requirements.txt")):
+        yield place, (FILES / name).read_bytes()
+
+
+def stub(task: Task) -> str:
+    """The file that a student begins with."""
+    words = [line for paragraph in task.text.split("\n\n")
+             for line in [*textwrap.wrap(" ".join(paragraph.split()), 92), ""]]
+    head = "\n".join([f'"""{task.title}', "", *words]).rstrip()
+    return f'{head}\n"""\n\n{task.module(STUB.format(task.name))}'
+
+
+def public_cases(task: Task, key: str) -> list[PublicCase]:
+    """The cases that students see."""
+    found = []
+    for case in task.cases:
+        if not case.is_hidden:
+            seed = seed_of(key, "public", task.name, case.number)
+            arguments = task.arguments(case, seed)
+            found.append(PublicCase(outcome(task, case, seed, None), task.function, task.is_serial,
+                                    task.tolerance, arguments, task.expected(arguments, case),
+                                    task.traffic(arguments, case)))
+    return found
