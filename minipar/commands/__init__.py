@@ -2,6 +2,7 @@
 
     compress/       quantize, prune, distill, study
     inference/      convert, generate, serve, replay
+    course/         exercise, course
     doctor/         what `minipar doctor` looks at
     parser.py       flags; tables.py: tables for people and, with --json, for scripts
 

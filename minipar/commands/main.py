@@ -46,7 +46,7 @@ COMMANDS = {
     "calibrate": Command("calibrate", "under mpirun: measure which algorithm is fastest on this "
                          "machine"),
     "bench": Command("bench", "measure against PyTorch and hand-written NumPy"),
-    "course": Command("course", "assignments: build, grade, report, prove", True),
+    "course": Command("course.assignment", "assignments: build, grade, report, prove", True),
     "doctor": Command("doctor", "show what is installed, and whether MPI fits together"),
 }
 
@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command of `argv` (sys.argv[1:]); return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["exercise"]:        # first: it must work while a learner's file does not parse
-        from . import exercise
+        from .course import exercise
         return exercise.main(argv[1:])
     from ..environment import launched
     from ..launcher import INTERRUPTED, UsageError, report_usage

@@ -16,6 +16,6 @@ and the stub and every mutant fail (DeMillo, Lipton & Sayward 1978).
     workspace.py  start, restore, states, points    check.py    `exercise check`
                                                     proof.py    `exercise prove`
 
-The command line is minipar/commands/exercise.py.  This package imports none of the code that
+The command line is minipar/commands/course/exercise.py.  This package imports none of the code that
 learners change, so it works however broken that code is.
 """

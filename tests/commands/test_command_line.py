@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import minipar
-from minipar.commands import exercise as exercises
+from minipar.commands.course import exercise as exercises
 from minipar.commands.main import main, make_parser
 from minipar.launcher import UsageError, ranks_option
 
@@ -47,14 +47,15 @@ def test_argparse_stays_at_the_edge():
     """All other code gets a configuration, never a Namespace."""
     users = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
              if "argparse" in path.read_text()}
-    assert {name for name in users if not name.startswith("commands/")} == {"train/flags.py"}
+    assert {name for name in users if not name.startswith("commands/")} == {
+        "train/flags.py", "course/checker/check.py", "course/grading/__main__.py"}
 
 
 def test_they_are_all_found():
     commands = {words[0] for words in OPTIONS}
     assert {"train", "evaluate", "quantize", "prune", "distill", "study", "collective", "schedule",
             "calibrate", "exercise", "bench", "generate", "serve", "replay", "convert",
-            "shard"} == commands
+            "shard", "course"} == commands
     assert len(OPTIONS) > 100 and ("schedule", "-p") in OPTIONS
 
 

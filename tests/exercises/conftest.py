@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from minipar.commands import exercise as command
-from minipar.commands.exercise import main
+from minipar.commands.course import exercise as command
+from minipar.commands.course.exercise import main
 from minipar.exercises import entries, source
 
 PARSE = cache(tomllib.loads)        # the same catalog in nearly every call of the tool

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from minipar.commands import exercise as command
+from minipar.commands.course import exercise as command
 from minipar.environment import mpirun_environment
 from minipar.exercises import entries, source
 
@@ -34,11 +34,12 @@ def test_the_manifest_is_what_the_course_needs():
 
 def test_nothing_of_the_library_is_needed_to_mend_it():
     """The tool works while the code that learners change does not even parse."""
-    code = ("import sys, minipar.commands.exercise; print(sorted(m for m in sys.modules "
+    code = ("import sys, minipar.commands.course.exercise; print(sorted(m for m in sys.modules "
             "if m.startswith('minipar.') and not m.startswith('minipar.exercises')))")
     run = subprocess.run([sys.executable, "-c", code], cwd=command.ROOT, capture_output=True,
                          text=True, check=True)
-    assert run.stdout == ("['minipar.commands', 'minipar.commands.exercise', "
+    assert run.stdout == ("['minipar.commands', 'minipar.commands.course', "
+                          "'minipar.commands.course.exercise', "
                           "'minipar.commands.parser', 'minipar.commands.tables', "
                           "'minipar.environment']\n")
     assert not {"minipar/commands/parser.py", "minipar/environment.py"} \

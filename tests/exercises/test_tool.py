@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from minipar.commands import exercise as command
+from minipar.commands.course import exercise as command
 from minipar.environment import minipar_command
 from minipar.exercises import entries
 

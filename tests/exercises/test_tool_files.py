@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from minipar.commands import exercise as command
+from minipar.commands.course import exercise as command
 from minipar.exercises import entries, source, workspace
 from minipar.exercises.workspace import Workspace
 

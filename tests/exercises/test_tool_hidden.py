@@ -2,7 +2,7 @@
 
 import pytest
 
-from minipar.commands import exercise as command
+from minipar.commands.course import exercise as command
 from minipar.exercises import entries, source
 from minipar.exercises.workspace import Workspace
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .frames import Frame, pack
+from .ranks.frames import Frame, pack
 
 MAX_OPEN = 64 << 20         # bytes of sends that are not received yet
 MAX_POSTS = 100_000         # of a run

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .outcome import Outcome
-from .values import decode, encode
+from .ranks.values import decode, encode
 
 
 class PublicCase(NamedTuple):

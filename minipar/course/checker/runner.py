@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import sandbox
-from .frames import pack
+from .ranks import sandbox
+from .ranks.frames import pack
+from .ranks.values import encode
 from .service import Limits, Rank, Run, Service
-from .values import encode
 
 FIRST_USER = 61_000         # numbers of users that no account has
 
@@ -60,8 +60,9 @@ class Worker:
         self.control, theirs = socket.socketpair()
         package = Path(__file__).parent
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(package.parent)!r});"
-             f" from {package.name}.worker import main; main()"], stdin=theirs, close_fds=True,
+            [sys.executable, "-P", "-c",
+             f"import sys; sys.path.insert(0, {str(package.parent)!r}); "
+             f"from {package.name}.ranks.worker import main; main()"], stdin=theirs,
             env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PATH": os.defpath,
                  "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"})
         theirs.close()

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .broker import Broken, Broker, Message
-from .frames import Assembler, BadFrame, Frame
-from .values import decode
+from .ranks.frames import Assembler, BadFrame, Frame
+from .ranks.values import decode
 
 PIECE = 1 << 16             # bytes read at once
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE

@@ -75,8 +75,8 @@ def grader_files() -> Iterator[tuple[str, bytes]]:
     """The grading program, as a package of its own."""
     yield "course/__init__.py", b'"""Grading."""\n'
     for part in ("checker", "grading"):
-        for path in sorted((COURSE_PACKAGE / part).glob("*.py")):
-            yield f"course/{part}/{path.name}", path.read_bytes()
+        for path in sorted((COURSE_PACKAGE / part).rglob("*.py")):
+            yield f"course/{path.relative_to(COURSE_PACKAGE)}", path.read_bytes()
 
 
 def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:

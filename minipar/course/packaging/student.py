@@ -1,9 +1,9 @@
 """The package for students: stubs, public cases, the checker, the handout; the answers nowhere.
 
     handout.md, handout.html
-    NAME.py             a stub for each task, with the task above it
-    supplied/NAME.py    solutions of the assignments before
-    check.py            runs the public cases, from cases/NAME.npz
+    all_reduce.py, …    a stub for each task, with the task above it
+    supplied/           solutions of the assignments before
+    check.py            runs the public cases, from cases/TASK.npz
     checker/            the checker, as it grades
     .github/…/check.yml a workflow that does the same on each push
 
@@ -36,8 +36,8 @@ def student_files(assignment: Assignment, key: str, policy: str) -> Iterator[tup
         yield f"cases/{task.name}.npz", pack_cases(public_cases(task, key))
     for name, text in assignment.supplied.items():
         yield f"supplied/{name}.py", text.encode()
-    for path in sorted(CHECKER.glob("*.py")):
-        yield f"checker/{path.name}", path.read_bytes()
+    for path in sorted(CHECKER.rglob("*.py")):
+        yield f"checker/{path.relative_to(CHECKER)}", path.read_bytes()
     for name, place in (("check.py", "check.py"), ("check.yml", ".github/workflows/check.yml"),
                         ("gitignore", ".gitignore"), ("requirements.txt", "requirements.txt")):
         yield place, (FILES / name).read_bytes()

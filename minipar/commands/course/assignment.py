@@ -5,16 +5,16 @@ import secrets
 import statistics
 from pathlib import Path
 
-from ..course.checker.runner import Worker
-from ..course.checker.service import Limits
-from ..course.grading import __main__ as grading
-from ..course.grading import report
-from ..course.grading.assignment import load_assignment, names_in
-from ..course.grading.proof import prove
-from ..course.grading.tasks import ASSIGNMENTS, CourseError
-from ..course.packaging.build import build
-from ..launcher import UsageError
-from .tables import Column, Output, Table
+from ...course.checker.runner import Worker
+from ...course.checker.service import Limits
+from ...course.grading import __main__ as grading
+from ...course.grading import report
+from ...course.grading.assignment import load_assignment, names_in
+from ...course.grading.proof import prove
+from ...course.grading.tasks import ASSIGNMENTS, CourseError
+from ...course.packaging.build import build
+from ...launcher import UsageError
+from ..tables import Column, Output, Table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

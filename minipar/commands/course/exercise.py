@@ -11,17 +11,17 @@ from rich.console import Console
 from rich.table import Column
 from rich.table import Table as RichTable
 
-from ..environment import minipar_command
-from ..exercises import entries
-from ..exercises.check import check, check_all, print_task, say
-from ..exercises.entries import ExerciseError
-from ..exercises.judge import LIMIT
-from ..exercises.proof import RIGHT, Finding, prove
-from ..exercises.workspace import Workspace
-from .parser import ArgumentParser, add_json
-from .tables import Output, Table
+from ...environment import minipar_command
+from ...exercises import entries
+from ...exercises.check import check, check_all, print_task, say
+from ...exercises.entries import ExerciseError
+from ...exercises.judge import LIMIT
+from ...exercises.proof import RIGHT, Finding, prove
+from ...exercises.workspace import Workspace
+from ..parser import ArgumentParser, add_json
+from ..tables import Output, Table
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def main(argv: list[str], root: Path = ROOT) -> int:

@@ -1,6 +1,6 @@
 """The worker: a clean process that forks itself into one rank after another.
 
-    python -m …checker.worker      its stdin is a socket: a request in, the number of a process out
+    stdin is a socket: a request comes in, the number of a process goes out
 
 It has imported NumPy and nothing of the assignment, so its copies find no answer in their memory,
 and are ready in milliseconds.  A copy gives up its rights (`sandbox`), then reads its job: the
