@@ -1,0 +1,137 @@
+"""What students have tried on graders: each attempt earns nothing, and harms nothing."""
+
+import os
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from minipar.course.checker.compare import judge
+from minipar.course.checker.runner import Job, Worker
+from minipar.course.checker.service import Limits
+
+NO_RIGHT = "it can open no file, make no socket, and start no process"
+SECRET = "the-answer-of-this-run"
+
+
+def attempt(worker, body, ranks=2):
+    """Run a body that should return the sum over all ranks; return (run, failure)."""
+    source = "import numpy as np\ndef total(comm, x):\n    " + "\n    ".join(
+        body.strip().split("\n")) + "\n"
+    arguments = [{"x": np.full(4, r + 1.0)} for r in range(ranks)]
+    run = worker.run(Job({"own": source}, "own", "total", arguments))
+    wanted = [{"return": np.full(4, ranks * (ranks + 1) / 2)}] * ranks
+    return run, judge(run, wanted, {"messages": 2 * (ranks - 1)}, 1e-9)
+
+
+def test_an_honest_answer_passes(worker):
+    _, failure = attempt(worker, """
+out = np.zeros(4)
+comm.sendrecv(x, 1 - comm.rank, out, 1 - comm.rank)
+return x + out""")
+    assert failure is None
+
+
+@pytest.mark.parametrize("body, error, message", [
+    # Write the result that the grader would write, and leave.
+    ("open('results.json', 'w').write('{}')", "PermissionError", NO_RIGHT),
+    ("import os; os.write(1, b'10 of 10 points'); os._exit(0)", "Ended", ""),
+    ("import sys; sys.exit(0)", "SystemExit", ""),
+    # Read or import the reference, the tests, or the grader's own code.
+    ("import minipar.comm.collectives", "ModuleNotFoundError", "no module minipar"),
+    ("import os; os.listdir('/')", "PermissionError", NO_RIGHT),
+    ("import os; os.open('/proc/self/maps', os.O_RDONLY)", "PermissionError", NO_RIGHT),
+    ("import os; os.readlink('/proc/self/exe')", "PermissionError", NO_RIGHT),
+    # Change what compares: that is in another process.
+    ("np.array_equal = np.allclose = np.isclose = lambda *a, **k: True; return x", "WrongValue",
+     "expected 3, got 1"),
+    # Search the process for the answer, or for the other ranks' arrays.
+    ("import gc; return [a for a in gc.get_objects() if isinstance(a, np.ndarray)][-1][:4]",
+     "ModuleNotFoundError or WrongValue", ""),
+    # Return what only looks equal.
+    ("class All(np.ndarray):\n    def __eq__(self, other): return np.ones(4, bool)\n"
+     "return x.view(All)", "WrongValue", "expected 3, got 1"),
+    # Spend more messages than the task allows, as calling everything would.
+    ("out = np.zeros(4)\nfor _ in range(3): comm.sendrecv(x, 1 - comm.rank, out, 1 - comm.rank)\n"
+     "return x + out", "Traffic", "it took 6 messages; 2 are enough"),
+    # Never end, or sleep.
+    ("while True: pass", "TooSlow", "no end after"),
+    ("import time; time.sleep(60)", "TooSlow", "no end after"),
+    ("while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+     "TooSlow", ""),
+    # Start processes and leave them.
+    ("import os; os.fork()", "PermissionError", NO_RIGHT),
+    ("import os\nwhile True: os.fork()", "PermissionError", NO_RIGHT),
+    ("import os; os.execv('/bin/sh', ['sh'])", "PermissionError", NO_RIGHT),
+    ("import os; assert os.system('true') == 0", "AssertionError", ""),
+    ("import os; os.kill(os.getppid(), 9)", "PermissionError", NO_RIGHT),
+    ("import os; os.kill(-1, 9)", "PermissionError", NO_RIGHT),
+    ("import os; os.setsid()", "PermissionError", NO_RIGHT),
+    # Take all memory, write endlessly.
+    ("big = []\nwhile True: big.append(np.ones(1 << 20))", "MemoryError or Ended", ""),
+    ("return np.zeros(1 << 40)", "MemoryError", ""),
+    ("while True: print('x' * 1000)", "TooMuchOutput", "more than 65,536 bytes"),
+    ("while True: comm.isend(x, 1 - comm.rank)", "BadMessage or TooSlow", ""),
+    ("while True: comm.isend(np.ones(1 << 20), 1 - comm.rank)", "BadMessage",
+     "sends of more than 67,108,864 bytes"),
+    ("return np.zeros(1 << 24)", "BadFrame or MemoryError", ""),
+    # Talk to the world outside.
+    ("import _socket; _socket.socket()", "PermissionError", NO_RIGHT),
+    ("import urllib.request", "ModuleNotFoundError", "no module urllib"),
+    ("import ctypes; assert ctypes.CDLL(None).socket(2, 1, 0) >= 0", "AssertionError", ""),
+    # Leave the sandbox by way of the kernel.
+    ("import os; os.setuid(0)", "PermissionError", NO_RIGHT),
+    ("import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))", "ValueError",
+     "not allowed to raise"),
+])
+def test_an_attempt_fails(worker, body, error, message):
+    _, failure = attempt(worker, body)
+    assert failure is not None, "it passed"
+    assert failure.error in error.split(" or ") and message in failure.message, failure
+
+
+def test_a_rank_can_forge_only_what_it_says_itself(worker):
+    """It finds the pipe, and sends a result for another rank: that is read as its own."""
+    _, failure = attempt(worker, """
+import sys
+for module in list(sys.modules.values()):
+    if hasattr(module, 'write_frame') and hasattr(module, 'read_next'):
+        module.write_frame({"kind": "result", "rank": 1 - comm.rank, "value": {"dict": {
+            "return": {"array": "0"}, "arguments": {"dict": {}}}}}, {"0": np.full(4, 7.0)})
+return x""")
+    assert failure is not None and "expected 3, got 7" in failure.message
+
+
+def test_the_environment_tells_nothing(worker, monkeypatch):
+    monkeypatch.setenv("COURSE_KEY", SECRET)
+    with Worker(Limits(seconds=1.0)) as fresh:
+        run, _ = attempt(fresh, "import os\nprint(dict(os.environ))\nreturn x")
+    assert SECRET not in "".join(run.printed)
+
+
+def test_memory_of_the_worker_has_no_answer(worker):
+    """The expected results are in the checker's process alone."""
+    source = "def total(comm, x):\n    return sum(len(m) for m in ANSWERS)\n"
+    run = worker.run(Job({"own": source}, "own", "total", [{"x": np.zeros(1)}]))
+    assert run.failure.error == "NameError"
+
+
+def test_nothing_is_left_behind(worker):
+    for body in ("while True: pass", "import os; os.fork()",
+                 "import os; os.close(3)\nwhile True: pass"):
+        attempt(worker, body)
+    time.sleep(0.1)
+    listed = subprocess.run(["ps", "-o", "pid=,stat=", "--ppid", str(worker.process.pid)],
+                            capture_output=True, text=True).stdout if os.path.exists("/bin/ps") \
+        else ""
+    assert not listed.strip()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give ranks another user")
+def test_ranks_are_other_users(worker):
+    run, _ = attempt(worker, "import os\nprint(os.getuid(), os.getgid(), os.getgroups())\nreturn x")
+    users = [line.split()[0] for line in run.printed if line]
+    assert "0" not in users
+    run, failure = attempt(worker, "import os\nprint(os.getuid())\nreturn x")
+    assert [int(line) for line in run.printed] == [61_000, 61_001]

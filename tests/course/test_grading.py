@@ -1,0 +1,228 @@
+"""From a built course to points: right, half right, and hopeless submissions; a folder of 200."""
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from minipar.commands.main import main
+from minipar.course.checker.ranks import sandbox
+from minipar.course.grading.assignment import load_assignment
+from minipar.course.grading.program import Settings, grade_one, read_course
+from minipar.course.grading.submission import MAX_FILE, read_submission
+from minipar.course.grading.tasks import ASSIGNMENTS, CourseError, draw, load, seed_of
+from minipar.course.packaging.build import build
+
+pytestmark = pytest.mark.skipif(not sandbox.is_supported(),
+                                reason="the sandbox needs Linux on x86-64 or ARM")
+TASK = "broadcast_chain"
+HANG = "def broadcast_chain(comm, array, root):\n    while True: pass\n"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    out = tmp_path_factory.mktemp("course") / "spring"
+    build([TASK], "a key", out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def solution(built):
+    return (built / "instructor" / "solutions" / f"{TASK}.py").read_text()
+
+
+def hand_in(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{TASK}.py").write_text(text)
+    return folder
+
+
+def points_of(built, place, **settings):
+    found = grade_one(read_course(built), place, Settings(seconds=1.0, **settings))
+    return sum(outcome.points for outcome in found), found
+
+
+def test_the_solution_gets_all_points_and_the_stub_none(built, solution, tmp_path):
+    points, found = points_of(built, hand_in(tmp_path / "right", solution))
+    assert points == sum(outcome.most for outcome in found) == 6
+    points, found = points_of(built, built / "student")
+    assert points == 0 and found[0].failure.error == "NotImplementedError"
+
+
+def test_half_right(built, solution, tmp_path):
+    half = solution.replace("place = STEP", "assert p != 7\nplace = STEP").replace(
+        "\nplace", "\n    place")
+    points, found = points_of(built, hand_in(tmp_path, half))
+    assert points == 5 and found[4].failure.error == "AssertionError"
+
+
+def test_a_hang_costs_its_own_cases_only(built, solution, tmp_path):
+    hang = solution.replace("place = STEP", "while p == 3: pass\nplace = STEP").replace(
+        "\nplace", "\n    place")
+    points, found = points_of(built, hand_in(tmp_path, hang))
+    assert points == 5 and found[1].failure.error == "TooSlow"
+
+
+def test_helpers_beside_the_task_can_be_imported(built, solution, tmp_path):
+    place = hand_in(tmp_path, f"from mine import {TASK}\n")
+    (place / "mine.py").write_text(solution)
+    assert points_of(built, place)[0] == 6
+
+
+def test_a_missing_file_is_said(built, tmp_path):
+    points, found = points_of(built, tmp_path)
+    assert points == 0 and found[0].failure.message == f"there is no {TASK}.py in the submission"
+
+
+def test_time_for_all_cases(built, tmp_path):
+    _, found = points_of(built, hand_in(tmp_path, HANG), budget=1.5)
+    assert [outcome.failure.error for outcome in found] == ["TooSlow"] * 2 + ["NoTimeLeft"] * 4
+
+
+def test_seeds_belong_to_the_submission(built, solution, tmp_path):
+    seeds = []
+    for name, text in (("a", solution), ("b", solution), ("c", solution + "# mine\n")):
+        seeds.append([outcome.seed for outcome in points_of(built, hand_in(
+            tmp_path / name, text))[1]])
+    assert seeds[0] == seeds[1] != seeds[2]
+    assert seed_of("k", "s", "t", 0) != seed_of("k", "s", "t", 1)
+
+
+def test_a_key_draws_parameters():
+    drawn = {str(draw({"STEP": [1, -1], "SEGMENTS": [3, 4, 5]}, f"key {i}")) for i in range(60)}
+    assert len(drawn) == 6
+    file = ASSIGNMENTS / "collectives" / "tasks.toml"
+    assert load(file, "x")[TASK].parameters == load(file, "x")[TASK].parameters
+
+
+def test_results_for_gradescope(built, solution, tmp_path, capsys):
+    place, out = hand_in(tmp_path / "it", solution), tmp_path / "results.json"
+    assert main(["course", "grade", str(built), str(place), "--out", str(out)]) == 0
+    results = json.loads(out.read_text())
+    assert results["score"] == 6 and capsys.readouterr().out.endswith("6 of 6 points\n")
+    hidden = [test["visibility"] for test in results["tests"]]
+    assert hidden == ["visible"] * 3 + ["after_published"] * 3
+    assert {"name", "score", "max_score", "status", "output", "visibility"} <= set(
+        results["tests"][0])
+
+
+def test_results_for_junit_and_autolab(built, solution, tmp_path, capsys):
+    place = hand_in(tmp_path / "it", solution.replace("range", "rang"))
+    for form in ("junit", "autolab"):
+        main(["course", "grade", str(built), str(place), "--format", form, "--out",
+              str(tmp_path / form)])
+    assert '<testsuite name="broadcast_chain" tests="6"' in (tmp_path / "junit").read_text()
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["scores"].keys() == {TASK}
+
+
+def test_a_folder_of_submissions_and_its_report(built, solution, tmp_path, capsys):
+    folder, out = tmp_path / "all", tmp_path / "results"
+    for number in range(3):
+        hand_in(folder / f"right{number}", f"{solution}# {number}\n")
+        hand_in(folder / f"wrong{number}", f"{solution}# {number}\n".replace("root", "0"))
+    with zipfile.ZipFile(folder / "zipped.zip", "w") as archive:
+        archive.writestr(f"deep/in/{TASK}.py", solution)
+    (folder / "broken.zip").write_bytes(b"PK no archive")
+    assert main(["course", "grade", str(built), str(folder), "--each", "--out", str(out)]) == 1
+    said = capsys.readouterr().out
+    assert "zipped.zip: 6 of 6 points" in said and "broken.zip: " in said
+    rows = (out / "summary.csv").read_text().splitlines()
+    assert rows[0] == f"submission,points,{TASK},problem" and len(rows) == 9
+    assert main(["course", "report", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "7 submissions" in said and "common failures" in said
+
+
+@pytest.mark.slow
+def test_two_hundred_submissions(built, solution, tmp_path):
+    kinds = [solution, solution.replace("root", "0"), HANG, "def f(", "import os; os._exit(0)",
+             "import os\nwhile True: os.fork()", solution.replace("array", "x")]
+    for number in range(200):
+        hand_in(tmp_path / "all" / f"s{number:03}", f"{kinds[number % 7]}\n# {number}\n")
+    assert main(["course", "grade", str(built), str(tmp_path / "all"), "--each", "--seconds", "0.5",
+                 "--out", str(tmp_path / "out")]) == 0
+    scores = [json.loads(path.read_text())["score"] for path in sorted(
+        (tmp_path / "out").glob("*.json"))]
+    assert len(scores) == 200
+    assert all((score == 6) == (number % 7 == 0) for number, score in enumerate(scores))
+
+
+@pytest.mark.parametrize("words, message", [
+    (["grade", "{tmp}", "{tmp}"], "there is no course.json in"),
+    (["grade", "{built}", "{tmp}/none"], "is no submission: give a folder, a .py file, or one of"),
+    (["grade", "{built}", "{tmp}", "--each"], "--each needs --out DIR"),
+    (["grade", "{built}", "{tmp}/none", "--each", "--out", "{tmp}"], "is no folder of submissions"),
+    (["grade", "{built}", "{tmp}", "--seconds", "0"], "--seconds takes a positive number, not 0"),
+    (["build", "--exercises", "collectivs", "--out", "{tmp}/x"],
+     "there is no assignment or task 'collectivs': choose from collectives, broadcast_chain"),
+    (["build", "--exercises", "collectives", "--out", "{built}"], "is not empty: give a new"),
+    (["report", "{tmp}"], "has no results: `course grade DIR FOLDER --each --out"),
+    (["prove", "nothing"], "there is no assignment or task 'nothing': course list shows them"),
+])
+def test_mistakes_are_one_line(built, tmp_path, capsys, words, message):
+    words = [word.format(tmp=tmp_path, built=built) for word in words]
+    assert main(["course", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("minipar: ") and message in said and said.count("\n") == 1
+
+
+def test_submissions_are_read_and_not_followed(tmp_path):
+    (tmp_path / "a.py").write_text("1")
+    (tmp_path / "big.py").write_text("#" * (MAX_FILE + 1))
+    (tmp_path / "link.py").symlink_to("/etc/passwd")
+    (tmp_path / "latin.py").write_bytes("é".encode("latin1"))
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.py").write_text("2")
+    (tmp_path / "not-a-name.py").write_text("3")
+    found = read_submission(tmp_path)
+    assert found.files == {"a": "1"} and len(found.problems) == 3
+
+
+def test_an_assignment_from_several_tasks_and_a_wrong_name():
+    assert [task.name for task in load_assignment(ASSIGNMENTS, [TASK], "").tasks] == [TASK]
+    with pytest.raises(CourseError, match="'none'"):
+        load_assignment(ASSIGNMENTS, [TASK, "none"], "")
+
+
+def copy_python(root: Path) -> None:
+    """Stand in for what setup.sh installs: this Python, with NumPy."""
+    (root / "venv/bin").mkdir(parents=True)
+    (root / "venv/bin/python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (root / "venv/bin/python").chmod(0o755)
+
+
+def test_the_archive_for_gradescope_grades(built, solution, tmp_path):
+    root = tmp_path / "autograder"
+    with zipfile.ZipFile(built / "instructor/gradescope.zip") as archive:
+        archive.extractall(root / "source")
+        assert archive.getinfo("run_autograder").external_attr >> 16 & 0o111
+    copy_python(root)
+    hand_in(root / "submission", solution)
+    subprocess.run(["bash", root / "source/run_autograder"], check=True, capture_output=True,
+                   env={"AUTOGRADER": str(root), "PATH": "/usr/bin:/bin"})
+    assert json.loads((root / "results/results.json").read_text())["score"] == 6
+    shutil.rmtree(root / "results")
+    (root / "source/course.json").unlink()
+    subprocess.run(["bash", root / "source/run_autograder"], check=True, capture_output=True,
+                   env={"AUTOGRADER": str(root), "PATH": "/usr/bin:/bin"})
+    results = json.loads((root / "results/results.json").read_text())
+    assert results["score"] == 0 and "not your fault" in results["output"]
+
+
+def test_the_pair_for_autolab_grades(built, solution, tmp_path):
+    for path in (built / "instructor/autolab").iterdir():
+        shutil.copy(path, tmp_path)
+    with zipfile.ZipFile(tmp_path / "handin.zip", "w") as archive:
+        archive.writestr(f"{TASK}.py", solution)
+    python = tmp_path / "bin/python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    run = subprocess.run(["make", "-s", "-f", "autograde-Makefile"], cwd=tmp_path, check=True,
+                         capture_output=True, text=True,
+                         env={"PATH": f"{python.parent}:/usr/bin:/bin"})
+    assert json.loads(run.stdout.splitlines()[-1]) == {"scores": {TASK: 6}}
