@@ -28,7 +28,7 @@ from .service import Draining, Service
 from .text_model import TextModel, text_of
 from .text_stream import TextStream
 
-MOST_BYTES = 4 << 20        # of a request's body
+MOST_BYTES, MOST_SECONDS = 4 << 20, 60      # of a request's body
 
 
 def make_app(text: TextModel, engine: Engine) -> Starlette:
@@ -38,7 +38,7 @@ def make_app(text: TextModel, engine: Engine) -> Starlette:
         Route("/v1/completions", server.complete, methods=["POST"]),
         Route("/v1/models", server.models), Route("/metrics", server.metrics),
         Route("/health", server.health)], lifespan=server.lifespan,
-        exception_handlers={404: not_found, 405: not_found})
+        exception_handlers={404: not_found, 405: not_found, ClientDisconnect: client_left})
 
 
 async def not_found(request: Request, error: Exception) -> Response:
@@ -46,6 +46,11 @@ async def not_found(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     return refusal(BadRequest(f"{request.method} {request.url.path} is unknown: POST to "
                               "/v1/completions", None, status))
+
+
+async def client_left(request: Request, error: Exception) -> Response:
+    """The answer to a client that has left: it reaches no one."""
+    return Response(status_code=499)
 
 
 def refusal(error: BadRequest) -> Response:
@@ -175,16 +180,27 @@ class Texts:
 
 
 async def read_json(request: Request) -> Any:
-    """The body of a request.  Raises BadRequest if it is no JSON, or too long."""
+    """The body of a request.  Raises BadRequest if it is no JSON, too long, or never complete."""
+    try:
+        async with asyncio.timeout(MOST_SECONDS):       # or it could keep the server from its end
+            body = await read_body(request)
+    except TimeoutError as error:
+        raise BadRequest(f"the body did not end within {MOST_SECONDS} seconds: send as many bytes "
+                         "as Content-Length says", status=408) from error
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is no JSON: {error}") from error
+
+
+async def read_body(request: Request) -> bytes:
+    """The bytes of a request.  Raises BadRequest for too many."""
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > MOST_BYTES:
             raise BadRequest(f"the body has more than {MOST_BYTES} bytes", status=413)
-    try:
-        return json.loads(body)
-    except ValueError as error:
-        raise BadRequest(f"the body is no JSON: {error}") from error
+    return body
 
 
 async def left(request: Request) -> None:

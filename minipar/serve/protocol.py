@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..inference import SamplingParams
@@ -60,8 +61,8 @@ def read_completion(body: Any, text: TextModel) -> CompletionRequest:
     unknown = sorted(body.keys() - SAMPLING.keys() - OTHERS)
     if unknown:
         raise BadRequest(f"unknown option {unknown[0]!r}: this server knows "
-                         f"{', '.join(sorted([*SAMPLING, *OTHERS]))}", unknown[0])
-    if body.get("model", text.name) != text.name:
+                         f"{', '.join(sorted([*SAMPLING, *OTHERS]))}", encodable(unknown[0]))
+    if body.get("model") not in (None, text.name):
         raise BadRequest(f"there is no model {body['model']!r} here: ask for {text.name!r}",
                          "model", 404, "model_not_found")
     given = {name: value for name, value in body.items() if value is not None}
@@ -100,7 +101,7 @@ class Options(NamedTuple):
     def number(self, name: str, default: float) -> float:
         """A finite number."""
         value = self.given.get(name, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
+        if type(value) not in (int, float) or not abs(value) < math.inf:
             raise BadRequest(f"{name} is a number, not {value!r}", name)
         return value
 
@@ -165,6 +166,11 @@ def kind_of(value: Any) -> str:
     return names.get(type(value), type(value).__name__)
 
 
+def encodable(text: str) -> str:
+    """A text, with "?" for the half characters that JSON can name and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 class CompletionWriter:
     """Writes the answers to one request: as a whole, or in chunks."""
 
@@ -172,18 +178,21 @@ class CompletionWriter:
         self.text, self.request = text, request
         self.head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion",
                      "created": int(time.time()), "model": text.name}
+        # characters of each answer whose tokens were written
+        self._ends = [len(text_of(text.tokenizer, prompt)) if request.echo else 0
+                      for prompt in request.prompts for _ in range(request.n)]
 
     def choice(self, index: int, text: str, sample: Sample | None,
                tokens: slice = slice(None), reason: str | None = None) -> dict[str, Any]:
         """One answer, or the part of it in `tokens`."""
         logprobs = None
         if sample is not None and self.request.logprobs is not None:
-            logprobs = self._logprobs(sample, tokens)
+            logprobs = self._logprobs(index, sample, tokens)
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
-    def _logprobs(self, sample: Sample, tokens: slice) -> dict[str, Any]:
+    def _logprobs(self, index: int, sample: Sample, tokens: slice) -> dict[str, Any]:
         shown = [text_of(self.text.tokenizer, [token]) for token in sample.tokens[tokens]]
-        offsets = [sum(map(len, shown[:i])) for i in range(len(shown))]
+        *offsets, self._ends[index] = accumulate(map(len, shown), initial=self._ends[index])
         return {"tokens": shown, "token_logprobs": sample.logprobs[tokens],
                 "top_logprobs": [{text_of(self.text.tokenizer, [token]): logprob
                                   for token, logprob in likeliest.items()}

@@ -79,11 +79,27 @@ def test_logprobs_are_the_models():
     ({"top_k": -2}, "top_k must be at least 1, or 0 for all tokens, not -2"),
     ({"min_p": 1.5}, r"min_p must be in \[0, 1\], not 1.5"),
     ({"repetition_penalty": 0}, "repetition_penalty must be above 0, not 0"),
-    ({"presence_penalty": float("nan")}, "presence_penalty must be finite, not nan"),
+    ({"presence_penalty": float("nan")}, "presence_penalty must be 0, or .* in size, not nan"),
+    ({"temperature": float("inf")}, "temperature must be 0, or .* in size, not inf"),
+    ({"temperature": 10**400}, "temperature must be 0, or .* in size, not 10000000"),
+    ({"seed": 2**64}, "seed must be 0, or .* in size, not 18446744073709551616"),
 ])
 def test_values_that_make_no_sense_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         SamplingParams(**values)
+
+
+@pytest.mark.parametrize("name", ["temperature", "repetition_penalty", "presence_penalty",
+                                  "frequency_penalty", "min_p", "top_p"])
+@pytest.mark.parametrize("value", [5e-324, 1e-300, 1e-100, 1e19, 1e308, -1e19, -1e308])
+def test_no_value_that_is_accepted_makes_logits_overflow(name, value):
+    values = dict.fromkeys(["temperature", "repetition_penalty", name], 1e-100)
+    try:
+        params = SamplingParams(**{**values, name: value})
+    except ValueError:
+        return
+    found = probabilities(1e4 * LOGITS, params, [0, 1], [2, 2] + list(range(len(LOGITS))))
+    assert np.isfinite(found).all() and found.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("temperature", [0, 1])

@@ -1,15 +1,19 @@
 """`/v1/completions`: answers, streams, refusals, clients that leave, a model that fails."""
 
+import asyncio
 import json
 
 import numpy as np
 import pytest
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from minipar.data import CharacterVocabulary
 from minipar.inference import Engine, ModelRunner, SchedulerConfig
 from minipar.nn import GPT, GPTConfig
+from minipar.serve import app
 from minipar.serve.app import make_app
+from minipar.serve.protocol import BadRequest
 from minipar.serve.text_model import TextModel
 
 VOCABULARY = CharacterVocabulary.from_text("abcdefgh \n")
@@ -62,7 +66,26 @@ def test_a_stream_is_the_same_text(server):
         assert [each["finish_reason"] for each in mine][-1] == "length"
         assert sum((each["logprobs"]["token_logprobs"] for each in mine), []) == \
             choice["logprobs"]["token_logprobs"]
+        assert sum((each["logprobs"]["text_offset"] for each in mine), []) == \
+            choice["logprobs"]["text_offset"]
+        prompt = len(body["prompt"][choice["index"] // 2])
+        assert choice["logprobs"]["text_offset"] == [*range(prompt, prompt + 6)]
     assert [choice["text"][0] for choice in whole] == ["a", "a", "d", "d"]
+
+
+def test_a_model_of_null_is_the_only_one(server):
+    assert complete(server, prompt="a", model=None).status_code == 200
+
+
+def test_a_body_that_never_ends_is_refused(monkeypatch):
+    monkeypatch.setattr(app, "MOST_SECONDS", 0.01)
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    with pytest.raises(BadRequest, match="did not end within 0.01 seconds") as refused:
+        asyncio.run(app.read_json(Request({"type": "http"}, receive)))
+    assert refused.value.status == 408
 
 
 def test_tokens_are_a_prompt_too_and_the_seed_counts(server):
@@ -94,6 +117,10 @@ def test_a_stop_string_is_no_part_of_the_answer(server):
     ({"stream": 1}, 400, "stream", "true or false, not 1"),
     ({"logprobs": 50}, 400, "logprobs", "at most 20"),
     ({"best_of": 2}, 400, "best_of", "unknown option 'best_of'"),
+    ({"seed": 2**70}, 400, "seed", "seed must be 0, or 1e-100 to 2^64 in size"),
+    ({"temperature": 10**400}, 400, "temperature", "1e-100 to 2^64 in size, not 1000"),
+    ({"temperature": 5e-324}, 400, "temperature", "1e-100 to 2^64 in size, not 5e-324"),
+    ({"presence_penalty": 1e308}, 400, "presence_penalty", "1e-100 to 2^64 in size, not 1e+308"),
     ({"model": "gpt-5"}, 404, "model", "ask for 'tiny'"),
 ])
 def test_a_mistake_gets_its_status_and_a_sentence(server, body, status, param, message):
@@ -107,6 +134,9 @@ def test_what_is_no_request_is_refused(server):
     assert server.post("/v1/completions", content="{").status_code == 400
     assert server.post("/v1/completions", content="[]").status_code == 400
     assert server.post("/v1/completions", content=b"x" * (5 << 20)).status_code == 413
+    nested = server.post("/v1/completions", content="[" * 100_000)
+    assert server.post("/v1/completions", content=r'{"\ud800": 1}').json()["error"]["param"] == "?"
+    assert nested.status_code == 400 and "recursion" in nested.json()["error"]["message"]
     assert server.get("/v1/completions").status_code == 405
     assert server.get("/v2").status_code == 404
     assert server.get("/health").json() == {"status": "ok"}

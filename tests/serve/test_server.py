@@ -33,7 +33,7 @@ class Server:
     def __init__(self, checkpoint, *words):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "minipar", "serve", str(checkpoint), "--port", "0", *words],
-            stdout=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         self.port = int(line.split("/v1")[0].rpartition(":")[2])
 
@@ -66,17 +66,22 @@ def test_a_client_that_leaves_frees_its_blocks(checkpoint, stream):
         connection.close()
         server.wait_for_blocks(lambda used: used == 0)
         assert server.get("/metrics")["num_requests"] == 0
+        server.post(prompt="abc").close()
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(PATIENCE) == 0
+        assert server.process.stderr.read() == ""
     finally:
         server.process.kill()
         server.process.wait()
 
 
-def test_ctrl_c_answers_what_runs_and_ends(checkpoint):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_or_sigterm_answers_what_runs_and_ends(checkpoint, number):
     server = Server(checkpoint)
     try:
         connection = server.post(prompt="abc", max_tokens=600, seed=1)
         server.wait_for_blocks(lambda used: used > 0)
-        server.process.send_signal(signal.SIGINT)
+        server.process.send_signal(number)
         answer = b""
         while part := connection.recv(1 << 16):
             answer += part

@@ -3,10 +3,12 @@
     minipar serve out/gpt --port 8000
     curl localhost:8000/v1/completions -d '{"prompt": "def ", "max_tokens": 20}'
 
-Ctrl-C: running requests are answered, new ones refused.  Needs `pip install 'minipar[serve]'`.
+Ctrl-C or SIGTERM: running requests are answered, new ones refused.
+Needs `pip install 'minipar[serve]'`.
 """
 
 import argparse
+import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace, output: Output) -> None:
-    """Serve until Ctrl-C.  Raises UsageError."""
+    """Serve until Ctrl-C or SIGTERM.  Raises UsageError."""
     try:
         import uvicorn
 
@@ -53,6 +55,7 @@ def main(options: argparse.Namespace, output: Output) -> None:
     address, port = listener.getsockname()[:2]
     output.text(f"{text.name}: http://{address}:{port}/v1/completions, Ctrl-C ends")
     server = uvicorn.Server(uvicorn.Config(make_app(text, engine), log_level="warning"))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with listener, suppress(KeyboardInterrupt):     # raised when all requests are answered
         server.run(sockets=[listener])
     output.text("all requests are answered")
