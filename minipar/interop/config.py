@@ -27,7 +27,7 @@ class Config:
             return default
         allowed = KINDS[kind]
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
-            self.refuse(key, f"a {kind.__name__} was expected")
+            self.refuse(key, f"{'an' if kind is int else 'a'} {kind.__name__} was expected")
         try:
             return kind(value)
         except OverflowError:

@@ -44,7 +44,7 @@ def read_config(config: Config) -> tuple[GPTConfig, bool | None]:
         if rate != rates[DROPOUTS[0]]:
             config.refuse(key, f"a model here has one dropout rate, and {DROPOUTS[0]} is "
                           f"{rates[DROPOUTS[0]]}: make them equal")
-    context = config.get("n_positions", int) or config.need("n_ctx", int)
+    context = config.need("n_ctx" if config.get("n_positions", int) is None else "n_positions", int)
     width = config.need("n_embd", int)
     tied = config.get("tie_word_embeddings", bool, True)
     return GPTConfig(config.need("vocab_size", int), context, config.need("n_layer", int),

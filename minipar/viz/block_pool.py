@@ -37,7 +37,7 @@ def draw_block_pool(path: str | Path, steps: Sequence[Mapping[str, Any]], num_bl
                     block_size: int, title: str = "") -> Path:
     """Draw the steps of a replay (`inference.scheduling.replay`); return the path written."""
     height = min(9.0, 1.6 + 0.28 * num_blocks)
-    figure = empty_figure(min(16.0, 4.5 + 0.32 * len(steps)), height + 1.6, title)
+    figure = empty_figure(min(16.0, 4.5 + 0.32 * len(steps)), height + 1.6, as_plain(title))
     pool, waste = figure.subplots(2, 1, sharex=True, height_ratios=(height, 1.6))
     names = list(dict.fromkeys(entry[0] for step in steps for entry in step["scheduled"]))
     colors = {name: COLORS[i % len(COLORS)] for i, name in enumerate(names)}
@@ -48,7 +48,7 @@ def draw_block_pool(path: str | Path, steps: Sequence[Mapping[str, Any]], num_bl
     _draw_waste(waste, steps)
     handles: list[Any] = []
     if len(names) <= MOST_NAMES:
-        handles += [Patch(facecolor=colors[name], label=name) for name in names]
+        handles += [Patch(facecolor=colors[name], label=as_plain(name)) for name in names]
     else:
         handles.append(Patch(facecolor="white", label=f"{len(names)} requests, a colour each "
                                                       "(colours repeat)"))
@@ -59,6 +59,11 @@ def draw_block_pool(path: str | Path, steps: Sequence[Mapping[str, Any]], num_bl
         handles.append(Line2D([], [], marker="v", linestyle="", color=RED, label="preempted"))
     legend_below(figure, handles, columns=8)
     return save(figure, path)
+
+
+def as_plain(text: str) -> str:
+    """Text that Matplotlib draws as it is: $ begins no formula."""
+    return text.replace("$", r"\$")
 
 
 def uses_of_blocks(steps: Sequence[Mapping[str, Any]], block_size: int) -> list[dict[int, Use]]:

@@ -92,7 +92,16 @@ def status_of(*words) -> int:
     ("--mesh cp=2", "runs over pp, dp and tp, not over cp"),
     ("--mesh pp=2,tp=2", "pp takes no other axis"),
     ("--mesh tp=2 --ranks 3", "say --ranks 2"),
+    ("--ranks -1", "--ranks takes a positive whole number, not -1"),
+    ("--stop=", "--stop is empty"),
+    ("--temperature 1e-300", "--temperature must be 0, or 1e-100 to 2^64 in size"),
+    ("--seed 99999999999999999999999", "--seed must be 0, or 1e-100 to 2^64 in size"),
+    ("--drafts 2", "name it with --draft"),
+    ("--draft {folder}/small --drafts 0", "--drafts must be at least 1, not 0"),
+    ("--draft {folder}/small --mesh tp=2", "on one rank, not on 2: leave --mesh"),
     ("--draft {folder}/small --samples 2", "one answer at a time"),
+    ("--draft {folder}/small --blocks 9 --cache int8 --prefix-caching --preempt-by swap",
+     "leave --blocks, --cache, --prefix-caching, --preempt-by out"),
 ])
 def test_mistakes_take_one_line(capsys, folder, words, message):
     arguments = [word.format(folder=folder) for word in words.split()]

@@ -27,11 +27,27 @@ def test_it_draws_the_blocks(capsys, tmp_path, name):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_title_and_names_are_drawn_as_they_are(capsys, tmp_path):
+    path = tmp_path / "scenario.json"
+    path.write_text(scenario(("$A_{$", [1], [[2, 3]]), what="costs $1_{, not $2"))
+    assert main(["replay", str(path), "--draw", str(tmp_path / "pool.svg")]) == 0
+    assert not capsys.readouterr().err
+    drawn = (tmp_path / "pool.svg").read_text()
+    assert "costs $1_{, not $2" in drawn and "$A_{$" in drawn
+
+
 def test_it_plays_a_beam_search(capsys):
     path = SCENARIO.parents[1] / "arrays/beam_search.json"
     assert main(["replay", str(path)]) == 0
     found, recorded = json.loads(capsys.readouterr().out), json.loads(path.read_text())
     assert found == {key: value for key, value in recorded.items() if key != "what"}
+
+
+def scenario(*requests: tuple[str, list[int], list[list[int]]], **others) -> str:
+    return json.dumps({"engine": {"num_blocks": 9, "block_size": 1, "prefix_caching": True},
+                       "requests": [{"name": name, "arrival_step": 0, "prompt": prompt,
+                                     "outputs": outputs} for name, prompt, outputs in requests],
+                       **others})
 
 
 @pytest.mark.parametrize(("text", "words", "message"), [
@@ -40,6 +56,10 @@ def test_it_plays_a_beam_search(capsys):
     ('{"num_blocks": 1, "block_size": 4, "prompt_length": 5, "beam_width": 2, "steps": [{}]}', [],
      "2 blocks are needed, and 1 of 1 are free"),
     ("{", [], "is no JSON"),
+    pytest.param("[" * 100_000, [], "is no JSON: maximum recursion", id="nested"),
+    (scenario(what="\ud800"), [], "is no JSON"),
+    (scenario(("A", [2**63], [[1]])), [], "tokens being integers of 64 bits"),
+    (scenario(("A", [1], [[2], [3]]), ("A.0", [1], [[2]])), [], "same name: A, A.0, A.1, A.0"),
     ("[]", [], 'expected {"engine": {…}, "requests": […]}'),
     ('{"engine": {"num_blocks": 4}, "requests": []}', ["--static"], 'needs "max_requests"'),
     ('{"engine": {"num_blocks": 4}, "requests": []}', ["--draw", "a.png"], "leave out --draw"),

@@ -100,5 +100,11 @@ def test_mistakes_take_one_line(checkpoint, capsys):
         assert main(["serve", str(checkpoint), "--port", str(port)]) == 1
     assert "choose another --port" in capsys.readouterr().err
     assert main(["serve", str(checkpoint), "--port", "70000"]) == 2
-    assert main(["serve", str(checkpoint), "--blocks", "0"]) == 2
-    assert "--blocks must be at least 1, not 0" in capsys.readouterr().err
+    assert "--port is a number from 0 to 65535" in capsys.readouterr().err
+    for words, message in ((["--blocks", "0"], "--blocks must be at least 1, not 0"),
+                           (["--host", ""], "--host is empty"),
+                           (["--host", "x" * 70], "choose another --host"),
+                           (["--host", "203.0.113.1"], "choose another --host")):
+        assert main(["serve", str(checkpoint), "--port", "0", *words]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ...comm import Cluster, Communicator
 from ...environment import launched
+from ...inference import SchedulerConfig
 from ...inference.cache import CACHES
 from ...inference.engine import Sample
 from ...inference.sampling.speculative import SpeculativeDecoder
@@ -28,7 +29,10 @@ from ...train.setup.strategy import parse_mesh
 from ..tables import Column, Output, Table
 from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
 
-DEFAULT_TOKENS = 100
+DEFAULT_TOKENS, DEFAULT_DRAFTS = 100, 4
+NOT_WITH_DRAFT = {"samples": 1, "blocks": None, "cache": "full", "token_budget": None,
+                  "max_requests": None, "prefix_caching": False,
+                  "preempt_by": SchedulerConfig.preempt_by}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft", type=Path, metavar="CHECKPOINT",
                         help="a small model that guesses tokens, which the large one checks: "
                              "speculative decoding, of one prompt after the other")
-    parser.add_argument("--drafts", type=int, default=4, metavar="N",
+    parser.add_argument("--drafts", type=int, metavar="N",
                         help="guesses for each step of the large model (4)")
     add_sampling(parser)
     add_scheduling(parser)
@@ -60,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace, output: Output) -> None:
     """Print the generated text.  Raises UsageError."""
     sizes = parse_mesh(options.mesh) if options.mesh is not None else {}
+    if options.ranks is not None and options.ranks < 1:
+        raise UsageError(f"--ranks takes a positive whole number, not {options.ranks}: for example "
+                         "--ranks 4")
+    if "" in options.stop:
+        raise UsageError("--stop is empty, and would end every answer at once: give a text")
     world, product = launched(), math.prod(sizes.values())
     num_ranks = world.size if world else options.ranks or 1
     if options.mesh is None:
@@ -72,13 +81,29 @@ def main(options: argparse.Namespace, output: Output) -> None:
     sampling_of(options)                    # mistakes are found before ranks start
     text = open_text_model(options.checkpoint)
     scheduling_of(options, text)
+    check_draft(options, num_ranks)
     if options.draft is not None:
-        if num_ranks > 1 or options.samples > 1:
-            raise UsageError("--draft decodes one answer at a time on one rank: leave --mesh, "
-                             "--ranks and --samples out")
         speculate(options, output, text)
         return
     launch(lambda comm: run(comm, options, output, sizes), cluster=Cluster(num_ranks))
+
+
+def check_draft(options: argparse.Namespace, num_ranks: int) -> None:
+    """Raise UsageError for options that mean nothing with --draft, or without it."""
+    if options.draft is None:
+        if options.drafts is not None:
+            raise UsageError("--drafts is the number of guesses of a model: name it with --draft")
+        return
+    if num_ranks > 1:
+        raise UsageError(f"--draft decodes on one rank, not on {num_ranks}: leave --mesh, --ranks "
+                         "and mpirun out")
+    others = [f"--{name.replace('_', '-')}" for name, default in NOT_WITH_DRAFT.items()
+              if getattr(options, name) != default]
+    if others:
+        raise UsageError("--draft decodes one answer at a time, in a cache of its own: leave "
+                         f"{', '.join(others)} out")
+    if options.drafts is not None and options.drafts < 1:
+        raise UsageError(f"--drafts must be at least 1, not {options.drafts}")
 
 
 def run(comm: Communicator, options: argparse.Namespace, output: Output,
@@ -114,7 +139,8 @@ def speculate(options: argparse.Namespace, output: Output, text: TextModel) -> N
                          f"{options.checkpoint}: both need the same vocabulary")
     printer, begin = Printer(output.console), time.perf_counter()
     try:
-        decoder = SpeculativeDecoder(text.model, draft.model, options.drafts, options.block_size)
+        decoder = SpeculativeDecoder(text.model, draft.model, options.drafts or DEFAULT_DRAFTS,
+                                     options.block_size)
         for prompt in options.prompt or ["\n"]:
             tokens = text.encode(prompt)
             shown = Shown(prompt, Sample(), TextStream(text.tokenizer, options.stop))

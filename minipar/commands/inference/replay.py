@@ -86,8 +86,10 @@ def _play_beams(options: argparse.Namespace, document: dict[str, Any]) -> dict[s
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(document, ensure_ascii=False).encode()       # it is printed: no half characters
+        return document
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
 
 

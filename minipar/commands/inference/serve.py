@@ -8,6 +8,7 @@ Needs `pip install 'minipar[serve]'`.
 """
 
 import argparse
+import errno
 import signal
 import socket
 from contextlib import suppress
@@ -41,21 +42,33 @@ def main(options: argparse.Namespace, output: Output) -> None:
     except ImportError as error:
         raise UsageError(f"minipar serve needs {error.name}: pip install 'minipar[serve]'") \
             from error
+    if not options.host:
+        raise UsageError("--host is empty: 127.0.0.1 is this machine only, 0.0.0.0 every address")
     if not 0 <= options.port <= 65535:
         raise UsageError(f"--port is a number from 0 to 65535, not {options.port}")
     text = open_text_model(options.checkpoint)
     config = scheduling_of(options, text)
     engine = Engine(ModelRunner(text.model, config.num_blocks, config.block_size,
                                 CACHES[options.cache]), config)
-    try:
-        listener = socket.create_server((options.host, options.port))
-    except OSError as error:
-        raise UsageError(f"cannot listen on {options.host}:{options.port} ({error.strerror}): "
-                         "choose another --port", status=1) from error
+    listener = listen(options.host, options.port)
     address, port = listener.getsockname()[:2]
-    output.text(f"{text.name}: http://{address}:{port}/v1/completions, Ctrl-C ends")
+    shown = f"[{address}]" if ":" in address else address
+    output.text(f"{text.name}: http://{shown}:{port}/v1/completions, Ctrl-C ends")
     server = uvicorn.Server(uvicorn.Config(make_app(text, engine), log_level="warning"))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with listener, suppress(KeyboardInterrupt):     # raised when all requests are answered
         server.run(sockets=[listener])
     output.text("all requests are answered")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.  Raises UsageError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "no name of a machine"
+        is_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
+        raise UsageError(f"cannot listen on {host!r}, port {port} ({reason}): choose another "
+                         f"{'--port' if is_port else '--host'}", status=1 if is_port else 2) \
+            from error

@@ -30,6 +30,12 @@ class ScriptedRequest:
     prompt: list[int]
     outputs: list[list[int]]
 
+    @property
+    def names(self) -> list[str]:
+        """Its name, and those of its samples if there are several."""
+        num_samples = len(self.outputs)
+        return [self.name, *(f"{self.name}.{i}" for i in range(num_samples) if num_samples > 1)]
+
     def request(self) -> Request:
         """A fresh request."""
         lengths = [len(output) for output in self.outputs]
@@ -58,9 +64,10 @@ def read_scenario(document: Any) -> Scenario:
     if not isinstance(document["requests"], list):
         raise ValueError(f'"requests" is a list, not {document["requests"]!r}')
     requests = [_read_request(entry) for entry in document["requests"]]
-    names = [request.name for request in requests]
+    names = [name for request in requests for name in request.names]
     if len(set(names)) < len(names):
-        raise ValueError(f"two requests have the same name: {', '.join(names)}")
+        raise ValueError("two requests, or samples of them, have the same name: "
+                         f"{', '.join(names)}")
     return Scenario(SchedulerConfig(**engine), requests)
 
 
@@ -84,13 +91,14 @@ def _read_request(entry: Any) -> ScriptedRequest:
                 and all(map(_are_tokens, request.outputs)))
     if not is_valid:
         raise ValueError(f"request {request.name!r}: expected a name, arrival_step >= 0, a prompt "
-                         "[token, …] and outputs [[token, …], …], tokens being integers, at least "
-                         "one each")
+                         "[token, …] and outputs [[token, …], …], tokens being integers of 64 "
+                         "bits, at least one each")
     return request
 
 
 def _are_tokens(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
+    return isinstance(value, list) and bool(value) and all(
+        type(token) is int and -2**63 <= token < 2**63 for token in value)
 
 
 class Replay:
