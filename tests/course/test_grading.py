@@ -19,7 +19,7 @@ from minipar.course.packaging.build import build
 
 pytestmark = pytest.mark.skipif(not sandbox.is_supported(),
                                 reason="the sandbox needs Linux on x86-64 or ARM")
-TASK = "broadcast_chain"
+TASK, ALL = "broadcast_chain", 15       # and its points
 HANG = "def broadcast_chain(comm, array, root):\n    while True: pass\n"
 
 
@@ -48,7 +48,7 @@ def points_of(built, place, **settings):
 
 def test_the_solution_gets_all_points_and_the_stub_none(built, solution, tmp_path):
     points, found = points_of(built, hand_in(tmp_path / "right", solution))
-    assert points == sum(outcome.most for outcome in found) == 6
+    assert points == sum(outcome.most for outcome in found) == ALL
     points, found = points_of(built, built / "student")
     assert points == 0 and found[0].failure.error == "NotImplementedError"
 
@@ -57,20 +57,20 @@ def test_half_right(built, solution, tmp_path):
     half = solution.replace("place = STEP", "assert p != 7\nplace = STEP").replace(
         "\nplace", "\n    place")
     points, found = points_of(built, hand_in(tmp_path, half))
-    assert points == 5 and found[4].failure.error == "AssertionError"
+    assert points == ALL - 3 and found[4].failure.error == "AssertionError"
 
 
 def test_a_hang_costs_its_own_cases_only(built, solution, tmp_path):
     hang = solution.replace("place = STEP", "while p == 3: pass\nplace = STEP").replace(
         "\nplace", "\n    place")
     points, found = points_of(built, hand_in(tmp_path, hang))
-    assert points == 5 and found[1].failure.error == "TooSlow"
+    assert points == ALL - 2 and found[1].failure.error == "TooSlow"
 
 
 def test_helpers_beside_the_task_can_be_imported(built, solution, tmp_path):
     place = hand_in(tmp_path, f"from mine import {TASK}\n")
     (place / "mine.py").write_text(solution)
-    assert points_of(built, place)[0] == 6
+    assert points_of(built, place)[0] == ALL
 
 
 def test_a_missing_file_is_said(built, tmp_path):
@@ -103,7 +103,7 @@ def test_results_for_gradescope(built, solution, tmp_path, capsys):
     place, out = hand_in(tmp_path / "it", solution), tmp_path / "results.json"
     assert main(["course", "grade", str(built), str(place), "--out", str(out)]) == 0
     results = json.loads(out.read_text())
-    assert results["score"] == 6 and capsys.readouterr().out.endswith("6 of 6 points\n")
+    assert results["score"] == ALL and capsys.readouterr().out.endswith("15 of 15 points\n")
     hidden = [test["visibility"] for test in results["tests"]]
     assert hidden == ["visible"] * 3 + ["after_published"] * 3
     assert {"name", "score", "max_score", "status", "output", "visibility"} <= set(
@@ -129,7 +129,7 @@ def test_a_folder_of_submissions_and_its_report(built, solution, tmp_path, capsy
     (folder / "broken.zip").write_bytes(b"PK no archive")
     assert main(["course", "grade", str(built), str(folder), "--each", "--out", str(out)]) == 1
     said = capsys.readouterr().out
-    assert "zipped.zip: 6 of 6 points" in said and "broken.zip: " in said
+    assert "zipped.zip: 15 of 15 points" in said and "broken.zip: " in said
     rows = (out / "summary.csv").read_text().splitlines()
     assert rows[0] == f"submission,points,{TASK},problem" and len(rows) == 9
     assert main(["course", "report", str(out)]) == 0
@@ -148,7 +148,7 @@ def test_two_hundred_submissions(built, solution, tmp_path):
     scores = [json.loads(path.read_text())["score"] for path in sorted(
         (tmp_path / "out").glob("*.json"))]
     assert len(scores) == 200
-    assert all((score == 6) == (number % 7 == 0) for number, score in enumerate(scores))
+    assert all((score == ALL) == (number % 7 == 0) for number, score in enumerate(scores))
 
 
 @pytest.mark.parametrize("words, message", [
@@ -204,7 +204,7 @@ def test_the_archive_for_gradescope_grades(built, solution, tmp_path):
     hand_in(root / "submission", solution)
     subprocess.run(["bash", root / "source/run_autograder"], check=True, capture_output=True,
                    env={"AUTOGRADER": str(root), "PATH": "/usr/bin:/bin"})
-    assert json.loads((root / "results/results.json").read_text())["score"] == 6
+    assert json.loads((root / "results/results.json").read_text())["score"] == ALL
     shutil.rmtree(root / "results")
     (root / "source/course.json").unlink()
     subprocess.run(["bash", root / "source/run_autograder"], check=True, capture_output=True,
@@ -225,4 +225,4 @@ def test_the_pair_for_autolab_grades(built, solution, tmp_path):
     run = subprocess.run(["make", "-s", "-f", "autograde-Makefile"], cwd=tmp_path, check=True,
                          capture_output=True, text=True,
                          env={"PATH": f"{python.parent}:/usr/bin:/bin"})
-    assert json.loads(run.stdout.splitlines()[-1]) == {"scores": {TASK: 6}}
+    assert json.loads(run.stdout.splitlines()[-1]) == {"scores": {TASK: ALL}}

@@ -36,10 +36,12 @@ def prove(file: Path, worker: Worker, supplied: dict[str, str],
             continue
         versions = {"solution": task.solution, "stub": "raise NotImplementedError",
                     **{name: wrong.body for name, wrong in task.mutants.items()}}
-        yield [test(task, version, body, worker, supplied) for version, body in versions.items()]
+        yield [try_version(task, version, body, worker, supplied)
+               for version, body in versions.items()]
 
 
-def test(task: Task, version: str, body: str, worker: Worker, supplied: dict[str, str]) -> Finding:
+def try_version(task: Task, version: str, body: str, worker: Worker,
+                supplied: dict[str, str]) -> Finding:
     """Run a version on all cases: a wrong one until its first failure."""
     points, first = 0, ""
     files = {**supplied, task.name: task.module(body)}

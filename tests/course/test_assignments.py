@@ -1,0 +1,74 @@
+"""Every assignment: its tasks are proven, its texts are complete, its numbers are true."""
+
+import math
+import re
+
+import pytest
+
+from minipar.course.grading.assignment import load_assignment, names_in
+from minipar.course.grading.proof import prove, try_version
+from minipar.course.grading.tasks import ASSIGNMENTS, variants
+from minipar.exercises import entries
+
+NAMES = names_in(ASSIGNMENTS)
+TASKS = [(name, task.name) for name in NAMES
+         for task in load_assignment(ASSIGNMENTS, [name], "a key").tasks]
+EXERCISES = entries.load(ASSIGNMENTS.parents[2])
+
+
+@pytest.mark.parametrize("name, task_name", TASKS, ids=[task for _, task in TASKS])
+def test_one_draw_is_proven(worker, name, task_name):
+    assignment = load_assignment(ASSIGNMENTS, [name], "a key")
+    task = next(task for task in assignment.tasks if task.name == task_name)
+    versions = {"solution": task.solution, "stub": "raise NotImplementedError",
+                **{mutant: wrong.body for mutant, wrong in task.mutants.items()}}
+    for version, body in versions.items():
+        finding = try_version(task, version, body, worker, assignment.supplied)
+        assert not finding.surprise, finding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, task_name", TASKS, ids=[task for _, task in TASKS])
+def test_every_draw_is_proven(worker, name, task_name):
+    supplied = load_assignment(ASSIGNMENTS, [name], "a key").supplied
+    for findings in prove(ASSIGNMENTS / name / "tasks.toml", worker, supplied, (task_name,)):
+        assert not [finding for finding in findings if finding.surprise]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_assignment_is_whole(name):
+    assignment = load_assignment(ASSIGNMENTS, [name], "a key")
+    [part] = assignment.parts
+    questions = re.findall(r"^(\d+)\. \((\d+) points\)", part.handout, re.MULTILINE)
+    answers = re.findall(r"^## (\d+)\. .+ \((\d+)\)$", part.rubric, re.MULTILINE)
+    assert len(questions) >= 4 and questions == answers, "each question has its answer"
+    total = sum(int(points) for _, points in questions)
+    assert f"{total} points for the questions" in part.rubric
+    for grade in "ABCF":
+        assert part.rubric.count(f"**{grade}**") >= len(questions), "a sample of each grade"
+    assert 3 <= len(assignment.tasks) <= 8
+    assert 0.5 < part.meta["hours"] / (sum(task.minutes for task in assignment.tasks) / 60) < 3
+    for task in assignment.tasks:
+        assert not task.exercise or task.exercise in EXERCISES, task.exercise
+        assert 8 <= task.points <= 25 and 60 <= len(task.text.split()) <= 260, task.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_drawn_in_every_variant(name):
+    for task in variants(ASSIGNMENTS / name / "tasks.toml"):
+        assert "$" not in task.text.replace("$$", "") and "$" not in task.title
+
+
+def test_the_numbers_of_the_rubric_on_collectives():
+    alpha, beta, n = 1e-5, 1e-10, 4 * 2**20
+
+    def chain(k):
+        return (7 + k - 1) * (alpha + n * beta / k)
+    assert min(range(1, 100), key=chain) == 16 and 15.8 < math.sqrt(6 * n * beta / alpha) < 15.95
+    assert round(chain(16) * 1e6) == 797 and round(chain(1) * 1e6) == 3006
+    text = (ASSIGNMENTS / "collectives" / "rubric.md").read_text(encoding="utf-8")
+    for size in (2**10, 2**20, 2**30):
+        for seconds in (3 * alpha + 3 * size * beta, 14 * alpha + 1.75 * size * beta):
+            shown = f"{seconds * 1e6:.1f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
+            assert shown in text, shown
+    assert math.isclose(11 * alpha / (1.25 * beta), 880_000)
