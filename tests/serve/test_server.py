@@ -94,6 +94,25 @@ def test_ctrl_c_or_sigterm_answers_what_runs_and_ends(checkpoint, number):
         server.process.wait()
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_second_ctrl_c_ends_at_once_and_says_so(checkpoint, stream):
+    server = Server(checkpoint)
+    try:
+        connection = server.post(prompt="abc", max_tokens=1900, n=8, stream=stream)
+        server.wait_for_blocks(lambda used: used > 0)
+        for _ in range(2):
+            server.process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        assert server.process.wait(PATIENCE) == 130
+        connection.close()
+        out, error = server.process.communicate()
+        assert not out and error == "minipar: interrupted twice: the running requests were cut " \
+            "off\n"
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
 def test_mistakes_take_one_line(checkpoint, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

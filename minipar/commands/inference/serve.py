@@ -3,12 +3,13 @@
     minipar serve out/gpt --port 8000
     curl localhost:8000/v1/completions -d '{"prompt": "def ", "max_tokens": 20}'
 
-Ctrl-C or SIGTERM: running requests are answered, new ones refused.
+Ctrl-C or SIGTERM: running requests are answered, new ones refused.  A second Ctrl-C cuts them off.
 Needs `pip install 'minipar[serve]'`.
 """
 
 import argparse
 import errno
+import logging
 import signal
 import socket
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from ...inference import Engine, ModelRunner
 from ...inference.cache import CACHES
-from ...launcher import UsageError
+from ...launcher import INTERRUPTED, UsageError
 from ...serve.text_model import open_text_model
 from ..tables import Output
 from .options import add_scheduling, scheduling_of
@@ -55,9 +56,13 @@ def main(options: argparse.Namespace, output: Output) -> None:
     shown = f"[{address}]" if ":" in address else address
     output.text(f"{text.name}: http://{shown}:{port}/v1/completions, Ctrl-C ends")
     server = uvicorn.Server(uvicorn.Config(make_app(text, engine), log_level="warning"))
+    # no tracebacks of the requests that a second Ctrl-C cuts off
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not server.force_exit)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with listener, suppress(KeyboardInterrupt):     # raised when all requests are answered
         server.run(sockets=[listener])
+    if server.force_exit:
+        raise UsageError("interrupted twice: the running requests were cut off", INTERRUPTED)
     output.text("all requests are answered")
 
 
