@@ -46,6 +46,8 @@ COMMANDS = {
     "calibrate": Command("calibrate", "under mpirun: measure which algorithm is fastest on this "
                          "machine"),
     "bench": Command("bench", "measure against PyTorch and hand-written NumPy"),
+    "milestone": Command("course.milestone", "train a GPT with your own functions in place of "
+                         "minipar's", True),
     "course": Command("course.assignment", "assignments: build, grade, report, prove", True),
     "doctor": Command("doctor", "show what is installed, and whether MPI fits together"),
 }

@@ -1,11 +1,10 @@
 """The course: graded assignments, beside the lessons and exercises that a learner does alone.
 
-    assignments/        the tasks as data, with handouts: one folder for each assignment
-    tasks.py            read the tasks; draw the parameters of a course by its key
+    milestones/         train a GPT with the learner's own functions in place
+    assignments/        the graded tasks as data, with handouts: one folder for each assignment
     checker/            run a student's function on ranks that can do no harm; compare and count
-    submission.py       read what a student handed in
-    grade.py            points for each case of each task
-    proof.py            show that the cases tell right from wrong
+    grading/            points for each case of each task of a submission
+    packaging/          an assignment as folders and archives to hand out and to upload
 
 A student's function runs under the checker: on the student's machine as on the instructor's.
 """

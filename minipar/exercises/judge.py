@@ -71,7 +71,8 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Patches],
     job = {"root": str(root), "file": exercise.file, "lines": lines, "tests": exercise.tests,
            "limit": limit, "stop_at_first": stop_at_first, "variants": variants,
            "token": secrets.token_hex()}
-    results, output, status = _run(root, job, START + limit * len(variants))
+    results, output, status = run_module("minipar.exercises.runner", root, job,
+                                         START + limit * len(variants))
     outcomes = {}
     for line in _signed(results, job["token"]):
         failures = tuple(Failure(**{**f, "notes": tuple(f["notes"]),
@@ -103,16 +104,19 @@ def _signed(results: str, token: str) -> list[dict]:
     return found
 
 
-def _run(root: Path, job: dict, limit: float) -> tuple[str, str, int | None]:
-    """Run the runner; return its results, its output, its exit status (None if too slow)."""
+def run_module(module: str, root: Path, job: dict, limit: float) -> tuple[str, str, int | None]:
+    """Run a module with `job` as JSON on its stdin, in the work tree `root`.
+
+    Returns what it wrote on stdout, on stderr, and its exit status (None if it was too slow).
+    """
     variables = environment.mpirun_environment()        # so that pytest is not taken for a rank
     for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
         variables.pop(name, None)
     variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                   "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        results, status = run_in_group([sys.executable, "-m", "minipar.exercises.runner"], root,
-                                       variables, json.dumps(job), output, limit)
+        results, status = run_in_group([sys.executable, "-m", module], root, variables,
+                                       json.dumps(job), output, limit)
         output.seek(0)
         return results, output.read(), status
 

@@ -15,7 +15,7 @@
     report.py               the headline, the progress bar, the pictures
     checkpoint_schema.py    what a checkpoint's description may say
     model_checkpoints.py    checkpoints of models: read, checked, written from Python
-    recipes/                the runs of `minipar prune` and `minipar distill`
+    recipes/                the runs of `minipar prune`, `distill` and `milestone`
 
 Read config.py and loop.py first.
 """

@@ -15,7 +15,7 @@
                     request_timeline                             when a request waits, gets tokens
     compression     pruning_masks, pareto, soft_targets
     experts         token_flow, expert_loads                     who computes which tokens
-    training        loss, device_limits
+    training        loss, device_limits, milestone
     all of them     figure, colors; page, the skeleton of pages
 
 `draw_…` writes a picture and returns its path; `write_…` writes another file; `…_in_terminal`
@@ -38,6 +38,7 @@ _MODULES = {
     "loss": ("draw_loss",),
     "memory_timeline": ("MemoryStep", "draw_memory_timeline", "live_levels", "phase_starts"),
     "mesh_traffic": ("MeshTraffic", "draw_mesh_traffic"),
+    "milestone": ("MilestoneRun", "draw_milestone"),
     "offload_timeline": ("draw_offload_timeline",),
     "pareto": ("ParetoPanel", "draw_pareto"),
     "perfetto": ("write_perfetto",),

@@ -48,14 +48,15 @@ def test_argparse_stays_at_the_edge():
     users = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
              if "argparse" in path.read_text()}
     assert {name for name in users if not name.startswith("commands/")} == {
-        "train/flags.py", "course/checker/check.py", "course/grading/__main__.py"}
+        "train/flags.py", "train/recipes/observed_run.py",
+        "course/checker/check.py", "course/grading/__main__.py"}
 
 
 def test_they_are_all_found():
     commands = {words[0] for words in OPTIONS}
     assert {"train", "evaluate", "quantize", "prune", "distill", "study", "collective", "schedule",
             "calibrate", "exercise", "bench", "generate", "serve", "replay", "convert",
-            "shard", "course"} == commands
+            "shard", "course", "milestone"} == commands
     assert len(OPTIONS) > 100 and ("schedule", "-p") in OPTIONS
 
 

@@ -35,7 +35,7 @@ ALLOWED = {     # what each room may import, itself apart
     "launcher": {"autograd", "comm", "environment", "memory"},
     "testing": {"comm", "environment"},
     "exercises": {"environment"},                   # works while the rest does not even parse
-    "course": {"environment", "exercises", "atomic_files"},
+    "course": {"exercises", "train"},
 }
 # on top: whatever they need
 PROGRAMS = {"train", "serve", "bench", "commands", "compression_study", "__main__", "__init__"}

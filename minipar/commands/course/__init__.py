@@ -1,6 +1,7 @@
 """The commands of the course.
 
     exercise.py     minipar exercise: write parts of minipar yourself
+    milestone.py    minipar milestone: train with your own functions in place
     assignment.py   minipar course: build, grade and report on assignments
 
 The first works while the code that learners change does not even parse.

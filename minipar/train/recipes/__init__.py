@@ -1,1 +1,1 @@
-"""Training runs with a purpose beside the loss: pruning and distillation."""
+"""Training runs with a purpose beside the loss: pruning, distillation, comparing two versions."""

@@ -1,0 +1,115 @@
+"""The milestones, the learner's functions for them, and the record of those that are reached."""
+
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...exercises.entries import Exercise, ExerciseError
+from ...exercises.judge import Patches
+from ...exercises.source import as_block, parse_block, same_body, stub_body
+from ...exercises.workspace import KEPT, Workspace, write
+
+FILE = Path(__file__).parent / "milestones.toml"
+
+
+@dataclass(frozen=True)
+class Milestone:
+    """A milestone: the exercises that it needs, and by name the options of what it trains."""
+
+    name: str
+    title: str
+    history: str
+    exercises: tuple[str, ...]
+    runs: dict[str, str]
+    now: str
+
+
+def milestones() -> dict[str, Milestone]:
+    """The milestones by name, in course order."""
+    entries = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return {name: Milestone(name, **{**entry, "exercises": tuple(entry["exercises"])})
+            for name, entry in entries.items()}
+
+
+def find(name: str) -> Milestone:
+    """A milestone by name.  Raises ExerciseError if there is none."""
+    known = milestones()
+    if name not in known:
+        raise ExerciseError(f"there is no milestone {name!r}: choose from {', '.join(known)}")
+    return known[name]
+
+
+def own_function(workspace: Workspace, exercise: Exercise) -> str | None:
+    """The learner's function for an exercise; None if it is not written yet.
+
+    Raises ExerciseError if its file is not Python.
+    """
+    block = workspace.written(exercise)
+    if block is None or same_body(parse_block(block), parse_block(as_block(stub_body(exercise)))):
+        return None
+    return block
+
+
+def missing(workspace: Workspace, milestone: Milestone) -> list[str]:
+    """The exercises that the learner has still to write."""
+    return [name for name in milestone.exercises
+            if own_function(workspace, workspace.find(name)) is None]
+
+
+def patches(workspace: Workspace, own: list[Exercise]) -> Patches:
+    """The source with the learner's functions for `own`, and references everywhere else.
+
+    A function that stands in the work tree is not replaced: its lines are those of the file.
+    """
+    found: Patches = {}
+    in_place = {exercise.targets[0] for exercise in own if workspace.is_started(exercise)}
+    for started in workspace.started():
+        for target in started.targets:
+            if target not in in_place:
+                found.setdefault(target.file, []).append(
+                    (target.function, workspace.reference(target)))
+    for exercise in own:
+        if exercise.targets[0] not in in_place:
+            block = workspace.written(exercise)
+            assert block is not None
+            found.setdefault(exercise.file, []).append((exercise.function, block))
+    return found
+
+
+def reached(root: Path) -> dict[str, bool]:
+    """Which milestones are reached, with the functions that the learner has now."""
+    try:
+        workspace = Workspace(root)
+    except ExerciseError:
+        return dict.fromkeys(milestones(), False)
+    return {name: is_reached(workspace, milestone) for name, milestone in milestones().items()}
+
+
+def is_reached(workspace: Workspace, milestone: Milestone) -> bool:
+    """True if the milestone was reached with these functions."""
+    path = record(workspace, milestone)
+    try:
+        return path.exists() and path.read_text().strip() == digest(workspace, milestone)
+    except (ExerciseError, SyntaxError):
+        return False
+
+
+def note_reached(workspace: Workspace, milestone: Milestone) -> None:
+    """Record that the milestone is reached."""
+    path = record(workspace, milestone)
+    path.parent.mkdir(exist_ok=True)
+    write(path, digest(workspace, milestone) + "\n")
+
+
+def record(workspace: Workspace, milestone: Milestone) -> Path:
+    """The file with the record of a milestone."""
+    return workspace.root / KEPT / f"milestone.{milestone.name}"
+
+
+def digest(workspace: Workspace, milestone: Milestone) -> str:
+    """SHA-256 of the milestone and of the learner's functions; "" if one is missing."""
+    blocks = [own_function(workspace, workspace.find(name)) for name in milestone.exercises]
+    if None in blocks:
+        return ""
+    return hashlib.sha256(repr((milestone, blocks)).encode()).hexdigest()
