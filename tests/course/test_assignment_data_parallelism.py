@@ -8,7 +8,7 @@ import pytest
 from minipar.course.grading.tasks import ASSIGNMENTS, variants
 
 FOLDER = ASSIGNMENTS / "data_parallelism"
-RUBRIC = (FOLDER / "rubric.md").read_text(encoding="utf-8")
+RUBRIC = " ".join((FOLDER / "rubric.md").read_text(encoding="utf-8").split())
 ALPHA, BETA, NUM_PARAMETERS = 20e-6, 1e-10, 124e6       # s, s/byte
 
 
