@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from minipar.course.checker.broker import Message
 from minipar.course.grading.assignment import load_assignment, names_in
 from minipar.course.grading.proof import prove, try_version
 from minipar.course.grading.tasks import ASSIGNMENTS, variants
@@ -72,3 +73,22 @@ def test_the_numbers_of_the_rubric_on_collectives():
             shown = f"{seconds * 1e6:.1f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
             assert shown in text, shown
     assert math.isclose(11 * alpha / (1.25 * beta), 880_000)
+
+
+FREE_SUMS = """
+total = np.zeros_like(array)
+for i, value in enumerate(array):
+    for bit in range(16):
+        mine = int(value) >> bit & 1
+        group = comm.split(mine)
+        total[i] += (group.size if mine else comm.size - group.size) << bit
+return total
+"""
+
+
+def test_the_capstone_on_bytes_counts_what_costs_none(worker):
+    task = load_assignment(ASSIGNMENTS, ["fewest_bytes"], "a key").tasks[0]
+    sums = try_version(task, "sums by the sizes of groups", FREE_SUMS, worker, {})
+    assert sums.points == 0 and "more than 16 splits" in sums.failure
+    empty = [Message(0, 1, 0, 1)] * 3
+    assert task.call("measure", [], empty, 2, **task.cases[0].sizes) == {"bytes": 48}

@@ -110,6 +110,7 @@ def test_a_rank_that_has_ended_is_named_in_the_deadlock(worker):
     ("import os; os._exit(0)", "Ended", "ended before the function returned"),
     ("import sys; sys.exit(0)", "SystemExit", ""),
     ("import torch", "ModuleNotFoundError", "there is no module torch here"),
+    ("for _ in range(17): comm.split(0)", "BadMessage", "more than 16 splits"),
 ])
 def test_what_fails(worker, body, error, message):
     fails(worker, body, error, message)

@@ -21,6 +21,7 @@ from .ranks.frames import Frame, pack
 
 MAX_OPEN = 64 << 20         # bytes of sends that are not received yet
 MAX_POSTS = 100_000         # of a run
+MAX_SPLITS = 16             # of a rank: the size of a new group tells something, and costs no bytes
 Key = tuple[int, int, int, int]         # group, source and destination in the world, tag
 
 
@@ -68,6 +69,7 @@ class Broker:
         self.recvs: dict[Key, deque[Post]] = defaultdict(deque)
         self.splits: dict[tuple[int, int], list[tuple]] = defaultdict(list)
         self.num_splits: dict[tuple[int, int], int] = defaultdict(int)      # by group and rank
+        self.all_splits = [0] * self.size                                   # by rank
         self.clocks = [0] * self.size
         self.done: dict[tuple[int, int], int] = {}          # (rank, number): the round it was done
         self.posted: dict[tuple[int, int], str] = {}        # (rank, number): in words
@@ -150,6 +152,9 @@ class Broker:
         """Collect a split; when the last rank of its group has come, form the new groups."""
         if rank not in self.groups[group]:
             raise Broken("a split of a group of other ranks")
+        self.all_splits[rank] += 1
+        if self.all_splits[rank] > MAX_SPLITS:
+            raise Broken(f"more than {MAX_SPLITS} splits: exchange data with messages, which count")
         self.posted[rank, number] = "in split for the other ranks"
         self.num_splits[group, rank] += 1
         arrived = self.splits[group, self.num_splits[group, rank]]
