@@ -3,74 +3,60 @@
     def main(comm):
         lesson = Lesson(comm, __file__, __doc__)
         lesson.table([Row("bytes sent", predicted, measured, "B")])     # asserted equal
-        lesson.picture(lambda path: draw_space_time(path, run))       # out/01_messages.png
+        lesson.picture(lambda path: draw_space_time(path, run))         # out/01/picture.png
         lesson.takeaway("…")
         lesson.exercises(questions=["…?"])
 
     if __name__ == "__main__":
         launch(main)
 
-A lesson is two files, lessons/NN_title.py and docs/pages/answers/NN.md, and a row in the tables of
-docs/pages/course.md and README.md.  Its rules, which tests/lessons check:
+A lesson is two files, lessons/NN_title.py and its page (`page.py`), and a row in the tables of
+docs/pages/course.md and README.md.  Constructing a Lesson prints the question, and from the page
+what to guess, the source, and the derivation.  Its rules, which tests/lessons check:
 
     docstring   begins with `Lesson NN. `; its first line asks a question
     length      at most 170 lines; a longer computation goes into a helper in lessons/support
     ranks       runs on any number of simulated or real ranks from `min_ranks` on; all rows are
                 checked on every rank, but only rank 0 prints and draws
     tables      at least one with predicted and measured values: Row asserts counts, shows seconds
-    picture     one, saved as out/NN_title.png; a page for the browser may be added
+    picture     one, saved as out/NN/picture.png; a page for the browser may be added
     takeaway    one: the sentence to remember
     exercises   all of the catalog with `lesson = NN`, listed automatically; name earlier ones
-    questions   each is answered on the answers page, folded below the same question, word for word
+    questions   each is answered on the page, folded below the same question, word for word
 
-`--out DIR` says where pictures go; `--answers` prints the answers, too.
+`--out DIR` says where the folder NN goes; `--answers` prints the answers, too.  Beside the picture
+it gets tables.json, trace.json if messages were counted, and lesson.json: the lesson is done.
 """
 
-import re
+import json
 import sys
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
-from math import isclose
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.padding import Padding
+from rich.syntax import Syntax
 from rich.table import Table
 
+from minipar import __version__
+from minipar.atomic_files import write_text
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_object
+from minipar.commands.tables import plain
 from minipar.environment import cores, minipar_command
 from minipar.exercises import entries
 from minipar.launcher import UsageError
+from minipar.viz import write_perfetto
+from support import kept_trace, page
+from support.page import ROOT
+from support.rows import ABOUT, AT_MOST, EQUAL, Row, number, ratio
 
-ROOT = Path(__file__).parents[2]
-OUT = ROOT / "out"
-ANSWERS = ROOT / "docs" / "pages" / "answers"
-EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
-
-
-class Row(NamedTuple):
-    """One line of a table: a predicted value, and the one that was counted or timed.
-
-    `rule` says what is asserted: "=" equal (floats to 1e-9), "≤" measured is at most predicted,
-    "≈" nothing: for seconds, and for other values that need not be exact.
-    """
-
-    what: str
-    predicted: float
-    measured: float
-    unit: str = ""
-    rule: str = EQUAL
-
-    def holds(self) -> bool:
-        """Return True if the measured value obeys the rule."""
-        if self.rule == EQUAL:
-            both_whole = isinstance(self.predicted, int) and isinstance(self.measured, int)
-            return (self.predicted == self.measured if both_whole
-                    else isclose(self.predicted, self.measured, rel_tol=1e-9))
-        return self.rule == ABOUT or self.measured <= self.predicted
+__all__ = ["ABOUT", "AT_MOST", "EQUAL", "OUT", "Lesson", "Row", "number"]
+OUT = (ROOT if (ROOT / "setup.cfg").exists() else Path()) / "out"
 
 
 class Lesson:
@@ -99,6 +85,24 @@ class Lesson:
         crowded = _crowded(comm)
         if crowded:
             self.console.print(f"[yellow]{crowded}[/]\n")
+        self.folder, self.started = self.options.out / number, time.monotonic()
+        self.tables: list[dict[str, Any]] = []
+        self._introduce(page.sections(self.name))
+
+    def _introduce(self, text: dict[str, str]) -> None:
+        """Print from the page what to guess, the source, and the derivation."""
+        if page.GUESS in text:
+            self.console.print("[bold cyan]Guess first[/]")
+            self.say(text[page.GUESS])
+        if page.SOURCE in text:
+            found = page.excerpt(text[page.SOURCE])
+            self.console.print(f"[bold cyan]The source[/]  {found.file}:{found.line}, "
+                               f"{found.function}")
+            self.console.print(Padding(Syntax(found.text, "python", theme="ansi_dark",
+                                              background_color="default"), (0, 0, 1, 4)))
+        if page.DERIVATION in text:
+            self.console.print("[bold cyan]Where the formula comes from[/]")
+            self.say(text[page.DERIVATION])
 
     def say(self, text: str) -> None:
         """Print a paragraph, in Markdown."""
@@ -112,12 +116,22 @@ class Lesson:
         for row in rows:
             assert row.holds(), (f"{row.what}: predicted {row.rule} {row.predicted!r}, {found} "
                                  f"{row.measured!r} {row.unit}")
-        self.grid([title or "", "predicted", found, "ratio"],
+        self.tables.append({
+            "title": title, "columns": [{"name": name, "unit": ""} for name in (
+                "quantity", "predicted", "rule", found, "unit")],
+            "rows": [[row.what, plain(row.predicted), row.rule, plain(row.measured), row.unit]
+                     for row in rows]})
+        self._print_grid([title or "", "predicted", found, "ratio"],
                   [(row.what, f"{row.rule} {number(row.predicted)} {row.unit}",
-                    f"{number(row.measured)} {row.unit}", _ratio(row)) for row in rows])
+                    f"{number(row.measured)} {row.unit}", ratio(row)) for row in rows])
 
     def grid(self, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Print any other table, with the first column left-aligned, the others right-aligned."""
+        self.tables.append({"title": headers[0], "rows": [list(map(str, row)) for row in rows],
+                            "columns": [{"name": name, "unit": ""} for name in headers]})
+        self._print_grid(headers, rows)
+
+    def _print_grid(self, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         table = Table(*headers[:1])
         for header in headers[1:]:
             table.add_column(header, justify="right")
@@ -127,11 +141,11 @@ class Lesson:
 
     def picture(self, draw: Callable[[Path], Any]) -> None:
         """Call draw(path) on rank 0 and print where the picture is."""
-        self._write("Picture", draw, self.options.out / f"{self.name}.png")
+        self._write("Picture", draw, self.folder / "picture.png")
 
     def page(self, write: Callable[[Path], Any]) -> None:
         """Call write(path) on rank 0 and print where the page for the browser is."""
-        self._write("Page", write, self.options.out / f"{self.name}.html")
+        self._write("Page", write, self.folder / "page.html")
 
     def _write(self, what: str, write: Callable[[Path], Any], path: Path) -> None:
         if self.comm.rank == 0:
@@ -146,28 +160,37 @@ class Lesson:
         """Print the catalog's exercises of this lesson, others by name, and the questions."""
         self.console.print("[bold]Exercises[/]")
         number = int(self.name.partition("_")[0])
-        own = [name for name, exercise in entries.load(ROOT).items() if exercise.lesson == number]
+        own = [name for name, exercise in entries.load(page.PACKAGE).items()
+               if exercise.lesson == number]
         for name in dict.fromkeys([*own, *names]):
             self.console.print(f"  • {minipar_command(f'exercise start {name}')}", soft_wrap=True)
-        answers = answers_of(self.name) if self.options.answers else {}
+        answers = page.answers_of(self.name) if self.options.answers else {}
         for question in questions:
             self.console.print(f"  • {question}", markup=False)
             if answers:
                 self.console.print(Padding(Markdown(answers[question]), (1, 0, 1, 4)))
         if questions and not answers:
-            self.console.print(f"[dim]The answers: --answers, or {_page(self.name)}[/]")
+            command = minipar_command(f"lesson {self.folder.name} --answers")
+            self.console.print(f"[dim]The answers: {command}[/]", soft_wrap=True)
+        self._write_results()
 
-
-def _page(name: str) -> Path:
-    """The page with the answers to a lesson's questions, relative to the source checkout."""
-    return (ANSWERS / f"{name.partition('_')[0]}.md").relative_to(ROOT)
-
-
-def answers_of(name: str) -> dict[str, str]:
-    """The answers to the questions of a lesson, in Markdown, by question."""
-    text = (ROOT / _page(name)).read_text(encoding="utf-8")
-    folded = re.findall(r"<summary>(.+?)</summary>(.+?)</details>", text, re.DOTALL)
-    return {" ".join(question.split()): answer.strip() for question, answer in folded}
+    def _write_results(self) -> None:
+        """Write tables, trace and the mark that the lesson was run to its end."""
+        trace = kept_trace.take()
+        if self.comm.rank:
+            return
+        if trace.messages:
+            write_perfetto(self.folder / "trace.json", trace)
+            self.console.print(f"\nTrace, for ui.perfetto.dev: {self.folder / 'trace.json'}",
+                               soft_wrap=True, markup=False)
+        seconds = round(time.monotonic() - self.started, 1)
+        for name, content in (
+                ("tables", {"command": f"lesson {self.folder.name}", "version": __version__,
+                            "tables": self.tables}),
+                ("lesson", {"lesson": self.name, "ranks": self.comm.size, "clock": self.clock,
+                            "seconds": seconds})):
+            text = json.dumps(content, indent=1, ensure_ascii=False)
+            write_text(self.folder / f"{name}.json", text + "\n")
 
 
 def _crowded(comm: Communicator) -> str:
@@ -182,18 +205,6 @@ def _crowded(comm: Communicator) -> str:
         "times and shares of time mean little.")
 
 
-def number(value: float) -> str:
-    """A number for people: 12,345 if it is whole or large, otherwise with three digits."""
-    whole = isinstance(value, int) or abs(value) < 1e15 and (value >= 1000 or value == int(value))
-    return f"{value:,.0f}" if whole else f"{value:.3g}"
-
-
-def _ratio(row: Row) -> str:
-    if row.rule == AT_MOST or not row.predicted:
-        return "–"
-    return "1" if row.predicted == row.measured else f"{row.measured / row.predicted:.4f}"
-
-
 def _options(words: list[str], program: str) -> Namespace:
     class Parser(ArgumentParser):
         def error(self, message: str):
@@ -201,6 +212,6 @@ def _options(words: list[str], program: str) -> Namespace:
 
     parser = Parser(program, description="A lesson; runs on simulated ranks (--ranks N), or on "
                                          "real ranks under mpirun.")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for its pictures")
+    parser.add_argument("--out", type=Path, default=OUT, help="where its folder NN goes")
     parser.add_argument("--answers", action="store_true", help="print the answers, too")
     return parser.parse_args(words)

@@ -12,6 +12,7 @@ from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_reduce, barrier, gather_trace
 from minipar.comm.simulated.replay import replay
 from minipar.comm.trace import Trace
+from support.kept_trace import keep
 
 
 def links_of(cluster: Cluster) -> str:
@@ -23,7 +24,7 @@ def counted(comm: Communicator, call: Callable[[], Any]) -> tuple[Trace, Any]:
     """(trace of all ranks during call(), empty on ranks other than 0; the result of call())."""
     comm.start_trace(replay=True)
     returned = call()
-    return gather_trace(comm, comm.stop_trace()) or Trace(), returned
+    return keep(gather_trace(comm, comm.stop_trace()) or Trace()), returned
 
 
 def rounds_of(trace: Trace, num_ranks: int) -> int:

@@ -46,6 +46,8 @@ COMMANDS = {
     "calibrate": Command("calibrate", "under mpirun: measure which algorithm is fastest on this "
                          "machine"),
     "bench": Command("bench", "measure against PyTorch and hand-written NumPy"),
+    "lessons": Command("course.lessons", "the lessons: what each asks, and how far you are", True),
+    "lesson": Command("course.lesson", "run a lesson, on real ranks if there is an MPI", True),
     "milestone": Command("course.milestone", "train a GPT with your own functions in place of "
                          "minipar's", True),
     "course": Command("course.assignment", "assignments: build, grade, report, prove", True),

@@ -1,5 +1,6 @@
 """The course: graded assignments, beside the lessons and exercises that a learner does alone.
 
+    lessons.py          where the lessons are, and which the learner has run
     milestones/         train a GPT with the learner's own functions in place
     assignments/        the graded tasks as data, with handouts: one folder for each assignment
     checker/            run a student's function on ranks that can do no harm; compare and count

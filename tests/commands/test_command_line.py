@@ -56,7 +56,8 @@ def test_they_are_all_found():
     commands = {words[0] for words in OPTIONS}
     assert {"train", "evaluate", "quantize", "prune", "distill", "study", "collective", "schedule",
             "calibrate", "exercise", "bench", "generate", "serve", "replay", "convert",
-            "shard", "course", "milestone"} == commands
+            "shard", "course", "milestone",
+            "lesson"} == commands
     assert len(OPTIONS) > 100 and ("schedule", "-p") in OPTIONS
 
 

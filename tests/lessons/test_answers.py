@@ -36,14 +36,14 @@ def questions_of(lesson: Path) -> list[str]:
 
 def says(lesson: str, *texts: str) -> None:
     """Assert that the answers of a lesson contain these words, wherever lines end."""
-    page = " ".join((PAGES / "answers" / f"{lesson}.md").read_text("utf-8").split())
+    page = " ".join((PAGES / "lessons" / f"{lesson}.md").read_text("utf-8").split())
     for text in texts:
-        assert text in page, f"answers/{lesson}.md does not say {text!r}"
+        assert text in page, f"lessons/{lesson}.md does not say {text!r}"
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_questions_and_answers_go_together(kit, lesson):
-    answers = kit.answers_of(lesson.stem)
+    answers = kit.page.answers_of(lesson.stem)
     assert list(answers) == questions_of(lesson)
     assert all(40 < len(answer) < 1000 for answer in answers.values())
 
@@ -55,14 +55,14 @@ def test_the_lists_give_the_question_of_a_lesson(lesson):
     number = lesson.name[:2]
     assert (f"| [`{lesson.name}`](lessons/{lesson.name}) | {question} |\n"
             in (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert (f"| {number} | {question} | [answers](answers/{number}.md) |\n"
+    assert (f"| {number} | {question} | [page](lessons/{number}.md) |\n"
             in (PAGES / "course.md").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_the_page_of_a_lesson(lesson):
     """Its title is the lesson's; nothing but answers is folded; the course links to it."""
-    text = (PAGES / "answers" / f"{lesson.name[:2]}.md").read_text(encoding="utf-8")
+    text = (PAGES / "lessons" / f"{lesson.name[:2]}.md").read_text(encoding="utf-8")
     first = lesson.read_text(encoding="utf-8").splitlines()[0].removeprefix('"""')
     assert text.startswith(f"# {' '.join(first.split())}\n")
     assert f"lessons/{lesson.name}" in text
@@ -71,11 +71,11 @@ def test_the_page_of_a_lesson(lesson):
     assert len(folds) == text.count("<details") == text.count("</details>")
     assert not re.search(r"^([-+*#>]|\d+[.)]) ", text.partition("\n")[2], re.MULTILINE), \
         "a line of text that Markdown takes for a list or a heading"
-    assert f"](answers/{lesson.name[:2]}.md)" in (PAGES / "course.md").read_text(encoding="utf-8")
+    assert f"](lessons/{lesson.name[:2]}.md)" in (PAGES / "course.md").read_text(encoding="utf-8")
 
 
 def test_no_page_is_left_over():
-    pages = {page.stem for page in (PAGES / "answers").iterdir()}
+    pages = {page.stem for page in (PAGES / "lessons").iterdir()}
     assert pages == {lesson.name[:2] for lesson in LESSONS}
 
 
@@ -86,7 +86,7 @@ def test_the_terminal_answers_if_asked(kit, capsys, monkeypatch, asked):
     simulate(lambda comm: kit.Lesson(comm, str(LESSONS[0]), "Lesson 00. ?")
              .exercises(questions=questions), Cluster(2))
     printed = " ".join(capsys.readouterr().out.split())
-    for question, answer in kit.answers_of(LESSONS[0].stem).items():
+    for question, answer in kit.page.answers_of(LESSONS[0].stem).items():
         assert printed.count(f"• {question}") == 1, "not once: rank 0 alone prints"
         assert printed.count(" ".join(answer.split())) == asked
     assert ("--answers" in printed) != asked, "who has no answers is told how to get them"

@@ -65,7 +65,7 @@ def test_06_when_probabilities_win(width, heads):
     def ahead(tokens):
         kept = layer_activations(GPTConfig(64, tokens, 1, heads, width), 1)
         return 2 * kept["probabilities"] - sum(kept.values())
-    page = (PAGES / "answers" / "06.md").read_text("utf-8")
+    page = (PAGES / "lessons" / "06.md").read_text("utf-8")
     first = next(t for t in map(int, re.findall(r"from ([\d,]+) (?:tokens|for)", page.replace(
         ",", ""))) if ahead(t) > 0)
     assert ahead(first - 1) <= 0, "they win before"

@@ -1,5 +1,6 @@
 """Every lesson runs on simulated and on real ranks, shows its picture, keeps to its contract."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -72,7 +73,9 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
         simulate(main, Cluster(world.size))
     else:
         ranks, kind = world.run(lambda comm: (main(comm), comm.rank)[1]), "real MPI"
-    written, printed = {path.name for path in tmp_path.iterdir()}, capsys.readouterr().out
+    folder = tmp_path / lesson.stem[:2]
+    written = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    printed = capsys.readouterr().out
     if 0 not in ranks:
         assert not written and not printed, "more than one rank printed"
         return
@@ -81,9 +84,14 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
         assert part in printed, "a lesson prints a table of rows, a takeaway and exercises"
     assert "measured" in printed or "simulated ┃" in printed, "a table shows what was measured"
     assert printed.count("Takeaway:") == 1, "more than one takeaway, or more than one rank printed"
-    assert written - {f"{lesson.stem}.html"} == {f"{lesson.stem}.png"}, "a lesson has one picture"
-    assert all(f": {tmp_path / name}\n" in printed for name in written)
-    assert (tmp_path / f"{lesson.stem}.png").read_bytes().startswith(b"\x89PNG")
+    assert written - {"page.html", "trace.json"} == {"picture.png", "tables.json", "lesson.json"}
+    shown = written - {"tables.json", "lesson.json"}
+    assert all(f": {folder / name}\n" in printed for name in shown)
+    assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
+    tables = json.loads((folder / "tables.json").read_text("utf-8"))["tables"]
+    assert tables and all(len(row) == len(table["columns"]) for table in tables
+                          for row in table["rows"])
+    assert json.loads((folder / "lesson.json").read_text("utf-8"))["ranks"] == world.size
     named = re.findall(r"exercise start (\w+)", printed)
     assert set(named) <= set(EXERCISES), "an exercise that is not in the catalog"
     number = int(lesson.stem[:2])
@@ -100,7 +108,7 @@ def test_lesson_runs_alone(lesson, tmp_path):
     done = run(lesson, "--ranks", 3, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "(3 simulated ranks)" in done.stdout and done.stdout.count("Takeaway:") == 1
-    assert (tmp_path / f"{lesson.stem}.png").exists()
+    assert (tmp_path / lesson.stem[:2] / "picture.png").exists()
 
 
 @pytest.mark.slow
@@ -123,7 +131,7 @@ def test_lesson_runs_on_real_ranks(lesson, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "(2 real MPI ranks)" in done.stdout
     assert done.stdout.count("Takeaway:") == 1
-    assert (tmp_path / f"{lesson.stem}.png").exists()
+    assert (tmp_path / lesson.stem[:2] / "picture.png").exists()
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)

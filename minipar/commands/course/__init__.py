@@ -1,6 +1,7 @@
 """The commands of the course.
 
     exercise.py     minipar exercise: write parts of minipar yourself
+    lessons.py      minipar lessons: the path; lesson.py: minipar lesson 12
     milestone.py    minipar milestone: train with your own functions in place
     assignment.py   minipar course: build, grade and report on assignments
 

@@ -1,0 +1,41 @@
+"""Rows of a lesson's tables: predicted beside counted or timed."""
+
+from math import isclose
+from typing import NamedTuple
+
+EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
+
+
+class Row(NamedTuple):
+    """One line of a table: a predicted value, and the one that was counted or timed.
+
+    `rule` says what is asserted: "=" equal (floats to 1e-9), "≤" measured is at most predicted,
+    "≈" nothing: for seconds, and for other values that need not be exact.
+    """
+
+    what: str
+    predicted: float
+    measured: float
+    unit: str = ""
+    rule: str = EQUAL
+
+    def holds(self) -> bool:
+        """Return True if the measured value obeys the rule."""
+        if self.rule == EQUAL:
+            both_whole = isinstance(self.predicted, int) and isinstance(self.measured, int)
+            return (self.predicted == self.measured if both_whole
+                    else isclose(self.predicted, self.measured, rel_tol=1e-9))
+        return self.rule == ABOUT or self.measured <= self.predicted
+
+
+def number(value: float) -> str:
+    """A number for people: 12,345 if it is whole or large, otherwise with three digits."""
+    whole = isinstance(value, int) or abs(value) < 1e15 and (value >= 1000 or value == int(value))
+    return f"{value:,.0f}" if whole else f"{value:.3g}"
+
+
+def ratio(row: Row) -> str:
+    """Measured over predicted, as text."""
+    if row.rule == AT_MOST or not row.predicted:
+        return "–"
+    return "1" if row.predicted == row.measured else f"{row.measured / row.predicted:.4f}"

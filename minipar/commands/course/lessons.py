@@ -1,0 +1,58 @@
+"""`minipar lessons`: the lessons as one path; what each asks, and how far you are."""
+
+import argparse
+from collections import Counter
+
+from ...course.lessons import NoLesson, default_out, has_run, lessons
+from ...course.milestones.goal import milestones, reached
+from ...environment import minipar_command
+from ...exercises.entries import ExerciseError
+from ...exercises.workspace import Workspace
+from ...launcher import UsageError
+from ..tables import Column, Output, Table
+from .exercise import ROOT
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command has no arguments of its own."""
+
+
+def main(options: argparse.Namespace, output: Output) -> None:
+    """List the lessons, and the milestones."""
+    try:
+        known = lessons()
+    except NoLesson as error:
+        raise UsageError(str(error)) from None
+    all_of, passed = exercises_by_lesson()
+    table = Table.of("lessons", "", Column("the question", is_text=True), "exercises",
+                     Column("", is_text=True))
+    done = [has_run(lesson, default_out()) for lesson in known]
+    for lesson, ran in zip(known, done):
+        count = f"{passed[lesson.number]} of {all_of[lesson.number]}" \
+            if all_of[lesson.number] else "–"
+        table.add(f"{lesson.number:02}", lesson.question, count, "run" if ran else "")
+    output.table(table)
+    state = reached(ROOT)
+    goals = Table.of("milestones", "milestone", Column("your own functions train", is_text=True),
+                     Column("", is_text=True))
+    for name, milestone in milestones().items():
+        goals.add(name, milestone.title, "reached" if state[name] else "")
+    output.table(goals)
+    following = next((lesson for lesson, ran in zip(known, done) if not ran), None)
+    if following is not None:
+        output.text(f"{sum(done)} of {len(known)} run.  To go on: "
+                    + minipar_command(f"lesson {following.number:02}"))
+
+
+def exercises_by_lesson() -> tuple[Counter[int], Counter[int]]:
+    """(number of exercises, number of passed ones) by lesson; empty without a source tree."""
+    all_of: Counter[int] = Counter()
+    passed: Counter[int] = Counter()
+    try:
+        workspace = Workspace(ROOT)
+    except ExerciseError:           # installed by pip: exercises need a source tree
+        return all_of, passed
+    for exercise in workspace.exercises.values():
+        all_of[exercise.lesson] += 1
+        passed[exercise.lesson] += workspace.state(exercise) == "passed"
+    return all_of, passed
