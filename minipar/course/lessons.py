@@ -3,6 +3,8 @@
     source tree     lessons/NN_title.py, docs/pages/lessons/NN.md
     pip install     the same below share/minipar
     out/NN/         lesson.json is written when a lesson has run to its end
+
+A lesson is found by its number or by a word of its title.
 """
 
 import difflib

@@ -1,0 +1,47 @@
+"""Every lesson's page: what to guess, the source that runs, a derivation in steps."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
+
+
+@pytest.fixture
+def page(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "lessons")
+    from support import page
+    return page
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_a_page_is_whole(page, lesson):
+    found = page.sections(lesson.stem)
+    assert list(found) == [page.GUESS, page.SOURCE, page.DERIVATION, page.QUESTIONS]
+    assert 15 <= len(found[page.GUESS].split()) <= 110 and "?" in found[page.GUESS] + "?"
+    steps = re.findall(r"^(\d)\. ", found[page.DERIVATION], re.MULTILINE)
+    assert steps == [str(i + 1) for i in range(len(steps))] and 3 <= len(steps) <= 8
+    assert "`" in found[page.DERIVATION], "a derivation has formulas"
+    assert re.search(r"\b(19|20)\d\d\b", found[page.DERIVATION]), "and a source"
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_the_source_of_a_lesson_is_there(page, lesson):
+    found = page.excerpt(page.sections(lesson.stem)[page.SOURCE])
+    lines = found.text.splitlines()
+    assert 3 <= len(lines) <= page.MOST_LINES
+    source = (ROOT / found.file).read_text(encoding="utf-8").splitlines()
+    assert source[found.line - 1].strip() == lines[0].strip()
+
+
+@pytest.mark.parametrize("line, message", [
+    ("somewhere", "below `## The source` stands"),
+    ("`minipar/random.py`, `nothing`, from `a` to `b`", "has no nothing"),
+    ("`minipar/units.py`, `in_bytes`, from `no such line` to `b`", "'no such line'"),
+    ("`minipar/units.py`, `in_bytes`, from `def` to `no such end`", "'no such end'"),
+])
+def test_lines_that_are_gone_are_told(page, line, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        page.excerpt(line)
