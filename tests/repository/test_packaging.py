@@ -4,7 +4,10 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
+import zipfile
 
 import pytest
 
@@ -53,3 +56,49 @@ def test_the_source_distribution_is_whole(tmp_path):
             "docs/mkdocs.yml", "docs/pages/images/timeline.png",
             "minipar/exercises/catalog/collectives.toml"} <= there
     assert not [name for name in names if name.endswith(".pyc")]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    tree = tmp_path_factory.mktemp("wheel") / "tree"
+    shutil.copytree(ROOT, tree, ignore=LEFT_OUT)
+    code = "from setuptools import build_meta; print(build_meta.build_wheel('made'))"
+    built = subprocess.run([sys.executable, "-c", code], cwd=tree, env=mpirun_environment(),
+                           capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return tree / "made" / built.stdout.split("\n")[-2]
+
+
+def test_the_wheel_has_the_lessons_and_the_course(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        names = {re.sub(r"^minipar-[^/]*\.data/data/", "", name) for name in packed.namelist()}
+    scripts = {path.name for path in (ROOT / "lessons").glob("[0-9]*.py")}
+    assert {f"share/minipar/lessons/{name}" for name in scripts} <= names
+    assert {f"share/minipar/docs/pages/lessons/{name[:2]}.md" for name in scripts} <= names
+    assert {"share/minipar/lessons/support/kit.py", "minipar/course/assignments/policy.md",
+            "minipar/course/assignments/collectives/tasks.toml",
+            "minipar/course/milestones/milestones.toml",
+            "minipar/course/packaging/files/run_autograder"} <= names
+
+
+@pytest.mark.slow
+def test_lessons_run_from_an_installed_wheel(wheel, tmp_path):
+    """In an empty folder, with no source tree; the dependencies are this Python's."""
+    venv.create(tmp_path / "venv", with_pip=True, system_site_packages=False)
+    python = tmp_path / "venv/bin/python"
+    site = next((tmp_path / "venv/lib").glob("python*/site-packages"))
+    (site / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    for name in ("__editable___minipar", "__editable__.minipar"):
+        assert not list(site.glob(f"{name}*"))
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True,
+                   capture_output=True)
+    (tmp_path / "empty").mkdir()
+    for words in (["lessons"], ["lesson", "02", "--simulated"],
+                  ["course", "build", "--exercises", "collectives", "--out", "built"]):
+        run = subprocess.run([python, "-P", "-c", "import sys; sys.path[:] = [p for p in sys.path "
+                              f"if p != {str(ROOT)!r}]; sys.meta_path[:] = [f for f in "
+                              "sys.meta_path if 'editable' not in str(f).lower()]; "
+                              "from minipar.commands.main import main; sys.exit(main())", *words],
+                             cwd=tmp_path / "empty", capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+    assert (tmp_path / "empty/out/02/picture.png").exists()
