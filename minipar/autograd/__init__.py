@@ -4,6 +4,8 @@
     function.py     an operation and its derivative; calling one adds a node to the graph
     engine.py       backward: the walk over the graph (consumers are counted in graph_traversal.py)
     saved.py        arrays kept for backward, and hooks on them
+    tensor_interface.py     what Tensor has beside differentiation
+    online_softmax.py       attention over some keys at a time, for long sequences and caches
     meter.py        FLOPs, bytes and calls of each operation
     errors.py       what a wrong call is told
     gradcheck.py    derivatives against finite differences

@@ -1,6 +1,6 @@
 """Ranks that exchange messages: real MPI processes or a simulated cluster, and collectives on both.
 
-    communicator.py     the interface: send, recv, split (clock, nodes, trace: its base class)
+    communicator.py     the interface: send, recv, split (instrumentation: clock, trace)
     collectives/        all-reduce and the others, one file per operation, the ring first
     work.py             non-blocking collectives: start, progress, wait
     mesh.py             the ranks as a grid with named axes
@@ -10,7 +10,7 @@
     trace.py            the log of messages and computations
 
 The rest serves these: chunks, arguments and subgroup the collectives, gather_objects the traces,
-progress the non-blocking collectives.
+progress the non-blocking collectives, rank_state all communicators of a rank.
 """
 
 from .communicator import Communicator, Request

@@ -84,5 +84,5 @@ def has_run(lesson: Lesson, out: Path) -> bool:
 
 
 def default_out() -> Path:
-    """Where lessons write: out/ of the source tree, or of the working directory."""
+    """The folder into which lessons write: out/ of the source tree, or of the working directory."""
     return (SOURCE_TREE if (SOURCE_TREE / "setup.cfg").exists() else Path()) / "out"

@@ -6,7 +6,8 @@
                     permutations, rank_traffic, mesh_traffic     who sends how much to whom
                     crossovers                                   which is fastest at which size
     pipelines       pipeline, pipeline_terminal, schedule_page   a schedule's timetable
-    memory          memory_timeline, remat_*, offload_timeline   live bytes over a step
+    memory          memory_timeline, offload_timeline            live bytes over a step
+                    remat_steps, remat_tradeoff                  what recomputation saves and costs
     tensors         autograd_graph, sharded_pair, stacked_bars   what is saved, sharded, sent
                     sharded_program                              GSPMD: what is cut along what
                     ring_attention                               which pairs each rank computes

@@ -1,4 +1,4 @@
-"""What students have tried on graders: each attempt earns nothing, and harms nothing."""
+"""Attempts that students have made on graders: each earns nothing, and harms nothing."""
 
 import os
 import subprocess

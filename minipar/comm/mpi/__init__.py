@@ -7,7 +7,8 @@
     library.py                  loads MPI, after checking that launcher and library fit
     watchdog.py, guardian.py    report ranks that are stuck, and ranks that died
     builtin_collectives.py      algorithm="mpi": the library's own collectives
-    shared_memory.py, _window   algorithm="shared": an all-reduce without messages on a node
+    shared_memory.py            algorithm="shared": an all-reduce without messages on a node
+    shared_window.py            the memory that it uses
 
 Import `world.from_mpi`, or use `launch`.
 """

@@ -119,7 +119,7 @@ def sent_in_a_step(version: Version) -> dict[str, int]:
 
 
 def drawn(tried: Attempt) -> viz.MilestoneRun:
-    """What the picture shows of an attempt."""
+    """An attempt as the picture shows it."""
     return viz.MilestoneRun(
         tried.name, [step.loss for step in tried.reference.steps],
         [step.loss for step in tried.own.steps], sent_in_a_step(tried.reference),

@@ -49,7 +49,7 @@ class Post(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What a rank waits for."""
+    """The post that a rank waits for, in words, and the line of the wait."""
 
     number: int
     what: str

@@ -31,12 +31,12 @@ def judge(run: Run, expected: list[dict[str, Any]], traffic: dict[str, Any],
 
 
 def name_of(name: str) -> str:
-    """What a learner calls this result."""
+    """A result's name in a message to the student."""
     return "the result" if name == "return" else f"{name} afterwards"
 
 
 def differ(where: str, wanted: Any, found: Any, tolerance: float) -> str:
-    """How `found` differs from `wanted`, in a sentence; "" if it does not."""
+    """The difference of `found` from `wanted`, in a sentence; "" if there is none."""
     if isinstance(wanted, dict):
         if not isinstance(found, dict) or set(found) != set(wanted):
             return f"{where}: expected a dict with {', '.join(wanted)}, got {brief(found)}"
@@ -54,7 +54,7 @@ def differ(where: str, wanted: Any, found: Any, tolerance: float) -> str:
 
 
 def differ_in_numbers(where: str, wanted: np.ndarray, found: Any, tolerance: float) -> str:
-    """How an array, or a number, differs from the one that is wanted."""
+    """The same for an array or a number."""
     if not isinstance(found, np.ndarray | float | int) or isinstance(found, bool):
         return f"{where}: expected an array of shape {wanted.shape}, got {brief(found)}"
     found = np.asarray(found)
@@ -83,7 +83,7 @@ def brief(value: Any) -> str:
 
 
 def too_much(messages: list[Message], traffic: dict[str, Any]) -> str:
-    """How the messages exceed what is allowed, in a sentence; "" if they do not."""
+    """The first limit that the messages exceed, in a sentence; "" if none."""
     pairs = traffic.get("pairs")
     if pairs is not None:
         allowed = {tuple(pair) for pair in pairs}
@@ -99,7 +99,7 @@ def too_much(messages: list[Message], traffic: dict[str, Any]) -> str:
 
 
 def totals(messages: list[Message]) -> dict[str, int]:
-    """What was sent, counted in four ways."""
+    """The messages counted in four ways: number, bytes, rounds, bytes of the busiest rank."""
     by_rank: dict[int, int] = {}
     for message in messages:
         by_rank[message.source] = by_rank.get(message.source, 0) + message.num_bytes

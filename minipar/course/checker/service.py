@@ -26,7 +26,7 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Limits(NamedTuple):
-    """What a run may use, per rank; seconds are those of a clock on the wall, for all ranks."""
+    """The limits of a run: of each rank, but seconds are those of a wall clock, for all."""
 
     seconds: float = 10.0
     memory: int = 256 << 20         # bytes beside Python and NumPy
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why a run failed: on which rank, what, and the line of the submission."""
+    """A failed run: the rank, the error, and the line of the submission."""
 
     rank: int | None
     error: str
@@ -44,7 +44,7 @@ class Failure(NamedTuple):
 
 @dataclass
 class Run:
-    """What came of a run; `results` by rank: "return" and "arguments", as they are afterwards."""
+    """The outcome of a run; `results` by rank: "return", and "arguments" as they are afterwards."""
 
     results: list[dict[str, Any] | None]
     messages: list[Message] = field(default_factory=list)
@@ -170,7 +170,7 @@ class Service:
 
 
 def result_of(frame: Frame) -> dict[str, Any]:
-    """What a rank returned.  Raises ValueError if it is not of the form that ranks send."""
+    """The result that a rank has sent.  Raises ValueError if it is not of the form that ranks send."""
     value = decode(frame.fields.get("value"), frame.arrays)
     if not isinstance(value, dict) or set(value) != {"return", "arguments"} \
             or not isinstance(value["arguments"], dict):

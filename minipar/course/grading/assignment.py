@@ -19,7 +19,7 @@ META = {"number": int, "title": str, "summary": str, "hours": int | float, "prev
 
 
 class Part(NamedTuple):
-    """What an assignment takes from one folder."""
+    """The tasks and texts that an assignment takes from one folder."""
 
     name: str
     meta: dict[str, Any]

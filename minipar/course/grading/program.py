@@ -44,7 +44,7 @@ class Course(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How to grade: seconds a case, seconds in all, the form of the result."""
+    """Settings of grading: seconds of a case, seconds in all, the form of the result."""
 
     seconds: float = 5.0
     budget: float = float("inf")

@@ -22,7 +22,7 @@ class Finding(NamedTuple):
 
     @property
     def surprise(self) -> str:
-        """What should not be; "" if all is well."""
+        """A contradiction to what is to be proven, in a sentence; "" if all is well."""
         if self.version == "solution":
             return f"does not pass: {self.failure}" if self.points < self.task.points else ""
         return "earns all points" if self.points == self.task.points else ""

@@ -35,7 +35,7 @@ def gradescope(outcomes: Sequence[Outcome], submission: Submission) -> dict[str,
 
 
 def failure_of(outcome: Outcome) -> dict[str, str]:
-    """What a report counts of a failure."""
+    """The failure of an outcome, for reports."""
     failure = outcome.failure
     return {"error": failure.error, "message": failure.message, "line": failure.line} \
         if failure else {"error": "", "message": "", "line": ""}

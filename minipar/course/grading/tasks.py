@@ -53,7 +53,7 @@ class CourseError(Exception):
 
 
 class Case(NamedTuple):
-    """One test of a task: so many ranks, and the sizes that `inputs` takes."""
+    """One test of a task: its number of ranks, and the sizes that `inputs` takes."""
 
     number: int
     ranks: int
@@ -225,6 +225,6 @@ def combinations(parameters: dict[str, list]) -> list[dict[str, Any]]:
 
 
 def seed_of(key: str, submission: str, task: str, case: int) -> int:
-    """The seed of a case for one submission: nobody can know it before, anyone can repeat it."""
+    """The seed of a case for one submission: a student cannot know it, an instructor can repeat it."""
     digest = hashlib.sha256(f"{key}/{submission}/{task}/{case}".encode()).digest()
     return int.from_bytes(digest[:6])

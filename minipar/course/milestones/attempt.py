@@ -112,7 +112,7 @@ def parsed(results: str) -> Iterable[dict[str, Any]]:
 
 
 def compare(reference: Version, own: Version) -> str:
-    """Where a version first differs from the reference, in a sentence; "" if it does not."""
+    """The first difference of a version from the reference, in a sentence; "" if there is none."""
     for number, (wanted, found) in enumerate(zip(reference.steps, own.steps)):
         for rank, (right, sent) in enumerate(zip(wanted.sent, found.sent)):
             for label in sorted({*right, *sent}):

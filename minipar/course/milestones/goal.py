@@ -78,7 +78,7 @@ def patches(workspace: Workspace, own: list[Exercise]) -> Patches:
 
 
 def reached(root: Path) -> dict[str, bool]:
-    """Which milestones are reached, with the functions that the learner has now."""
+    """By name, whether a milestone is reached with the functions that the learner has now."""
     try:
         workspace = Workspace(root)
     except ExerciseError:

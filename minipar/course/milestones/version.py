@@ -3,8 +3,8 @@
     stdin    JSON: root, token, patches (by file: function, block), options of `minipar train`
     stdout   JSON lines with the token: one for each step, then "end"; or the error
 
-Every step has its loss and the virtual time at its end; by rank the bytes and messages that it sent
-in each collective, and the most bytes that were alive.  The run is that of
+Every step has its loss and the virtual time at its end.  By rank it has the bytes and messages that
+were sent in each collective, and the most bytes that were alive.  The run is that of
 four simulated ranks in float64, so two versions of the same program agree to the last bits, and a
 deadlock is found at once.
 """

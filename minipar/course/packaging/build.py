@@ -60,7 +60,7 @@ def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) ->
 
 
 def private_files(assignment: Assignment, key: str, folder: Path) -> Iterator[tuple[str, bytes]]:
-    """What grading reads: the key, the names of the tasks, and the assignments' own files."""
+    """The files that grading reads: the key, the names of the tasks, and the assignments' own files."""
     names = [task.name for task in assignment.tasks]
     yield COURSE, (json.dumps({"key": key, "tasks": names}, indent=1) + "\n").encode()
     wanted = dict.fromkeys(name for part in assignment.parts
@@ -87,7 +87,7 @@ def answers(assignment: Assignment) -> Iterator[tuple[str, bytes]]:
 
 
 def readme(assignment: Assignment, key: str, out: Path) -> str:
-    """What the instructor does with the folder."""
+    """The page that tells the instructor what to do with the folder."""
     text = (FILES / "instructor.md").read_text(encoding="utf-8")
     drawn = [f"`{task.name}`: " + ", ".join(f"{name} = {value!r}" for name, value in
                                             task.parameters.items())

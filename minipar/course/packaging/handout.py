@@ -67,7 +67,7 @@ def handout(assignment: Assignment, policy: str) -> str:
 
 
 def sections(part: Part) -> list[str]:
-    """What to learn and the background, the tasks, and the questions of a part."""
+    """The sections of a part: aims and background, the tasks, the questions."""
     before, _, questions = part.handout.partition("## Questions")
     return [before.strip(), "## Tasks", *map(task_text, part.tasks),
             *(["## Questions\n\n" + questions.strip()] if questions else [])]

@@ -1,5 +1,9 @@
 """The factor rule of every operation of `minipar.autograd`, in one table.
 
+    rule                            what a factor rule is; factor_flow: one step of propagation
+    broadcasting, shapes            one element at a time; operations that move elements
+    products, heads                 what contracts a factor; attention, rotary positions
+
 To add one: write the rule beside those of its kind, and enter the operation here.
 """
 

@@ -1,1 +1,8 @@
-"""Training runs with a purpose beside the loss: pruning, distillation, comparing two versions."""
+"""Training runs with a purpose beside the loss: pruning, distillation, comparing two versions.
+
+    pruning                             train, prune, train on
+    distillation, distill_plan, teacher     a student, the plan of its run, its teacher
+    observed_run                        a short run, told step by step, for milestones
+
+Each uses the loop of `train/loop.py`.
+"""

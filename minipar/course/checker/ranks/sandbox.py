@@ -1,11 +1,11 @@
-"""What untrusted code may do: compute, and talk over the pipes that it was given.
+"""The sandbox: untrusted code may compute, and talk over the pipes that it was given.
 
     another user        if the checker is root: a number that nothing else belongs to
     limits              memory, CPU time, no files, no processes                     (setrlimit)
     system calls        a short list; every other one fails with PermissionError     (seccomp)
 
 After `enter`, the process can open no file, make no socket, start no process, and send no signal.
-So it finds no reference, writes no result, calls nobody, and leaves nothing behind.  The list needs
+It finds no reference, writes no result, reaches no other machine, and leaves nothing behind.  The list needs
 Linux on x86-64 or ARM; `is_supported` tells.  See seccomp(2) and the kernel's
 Documentation/userspace-api/seccomp_filter.rst.
 """

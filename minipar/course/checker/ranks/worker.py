@@ -159,7 +159,7 @@ def read_next() -> Frame:
 
 
 def read_exactly(num_bytes: int) -> bytes:
-    """Read so many bytes from the checker; b"" at the end of the stream."""
+    """Read `num_bytes` from the checker; b"" at the end of the stream."""
     data = bytearray()
     while len(data) < num_bytes:
         piece = os.read(FRAMES, num_bytes - len(data))
