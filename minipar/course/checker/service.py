@@ -170,7 +170,7 @@ class Service:
 
 
 def result_of(frame: Frame) -> dict[str, Any]:
-    """The result that a rank has sent.  Raises ValueError if it is not of the form that ranks send."""
+    """The result that a rank has sent.  Raises ValueError if it has another form."""
     value = decode(frame.fields.get("value"), frame.arrays)
     if not isinstance(value, dict) or set(value) != {"return", "arguments"} \
             or not isinstance(value["arguments"], dict):

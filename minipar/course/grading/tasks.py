@@ -225,6 +225,6 @@ def combinations(parameters: dict[str, list]) -> list[dict[str, Any]]:
 
 
 def seed_of(key: str, submission: str, task: str, case: int) -> int:
-    """The seed of a case for one submission: a student cannot know it, an instructor can repeat it."""
+    """The seed of a case for one submission: no student knows it, an instructor can repeat it."""
     digest = hashlib.sha256(f"{key}/{submission}/{task}/{case}".encode()).digest()
     return int.from_bytes(digest[:6])

@@ -60,7 +60,7 @@ def build(wanted: list[str], key: str, out: Path, folder: Path = ASSIGNMENTS) ->
 
 
 def private_files(assignment: Assignment, key: str, folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The files that grading reads: the key, the names of the tasks, and the assignments' own files."""
+    """The files that grading reads: the key, the tasks' names, the assignments' own files."""
     names = [task.name for task in assignment.tasks]
     yield COURSE, (json.dumps({"key": key, "tasks": names}, indent=1) + "\n").encode()
     wanted = dict.fromkeys(name for part in assignment.parts

@@ -5,8 +5,8 @@
     system calls        a short list; every other one fails with PermissionError     (seccomp)
 
 After `enter`, the process can open no file, make no socket, start no process, and send no signal.
-It finds no reference, writes no result, reaches no other machine, and leaves nothing behind.  The list needs
-Linux on x86-64 or ARM; `is_supported` tells.  See seccomp(2) and the kernel's
+It finds no reference, writes no result, reaches no other machine, and leaves nothing behind.  The
+list needs Linux on x86-64 or ARM; `is_supported` tells.  See seccomp(2) and the kernel's
 Documentation/userspace-api/seccomp_filter.rst.
 """
 
