@@ -6,6 +6,7 @@ import re
 import pytest
 
 from minipar.course.checker.broker import Message
+from minipar.course.checker.service import Run
 from minipar.course.grading.assignment import load_assignment, names_in
 from minipar.course.grading.proof import prove, try_version
 from minipar.course.grading.tasks import ASSIGNMENTS, variants
@@ -18,21 +19,22 @@ EXERCISES = entries.load(ASSIGNMENTS.parents[2])
 
 
 @pytest.mark.parametrize("name, task_name", TASKS, ids=[task for _, task in TASKS])
-def test_one_draw_is_proven(worker, name, task_name):
+def test_one_draw_is_proven(patient_worker, name, task_name):
     assignment = load_assignment(ASSIGNMENTS, [name], "a key")
     task = next(task for task in assignment.tasks if task.name == task_name)
     versions = {"solution": task.solution, "stub": "raise NotImplementedError",
                 **{mutant: wrong.body for mutant, wrong in task.mutants.items()}}
     for version, body in versions.items():
-        finding = try_version(task, version, body, worker, assignment.supplied)
+        finding = try_version(task, version, body, patient_worker, assignment.supplied)
         assert not finding.surprise, finding
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, task_name", TASKS, ids=[task for _, task in TASKS])
-def test_every_draw_is_proven(worker, name, task_name):
+def test_every_draw_is_proven(patient_worker, name, task_name):
     supplied = load_assignment(ASSIGNMENTS, [name], "a key").supplied
-    for findings in prove(ASSIGNMENTS / name / "tasks.toml", worker, supplied, (task_name,)):
+    for findings in prove(ASSIGNMENTS / name / "tasks.toml", patient_worker, supplied,
+                          (task_name,)):
         assert not [finding for finding in findings if finding.surprise]
 
 
@@ -91,4 +93,34 @@ def test_the_capstone_on_bytes_counts_what_costs_none(worker):
     sums = try_version(task, "sums by the sizes of groups", FREE_SUMS, worker, {})
     assert sums.points == 0 and "more than 16 splits" in sums.failure
     empty = [Message(0, 1, 0, 1)] * 3
-    assert task.call("measure", [], empty, 2, **task.cases[0].sizes) == {"bytes": 48}
+    assert task.measure(task.cases[0]).apply(Run([None] * 2, empty)) == (None, {"bytes": 48})
+
+
+def test_the_numbers_of_the_rubric_on_model_parallelism():
+    n, d, k, p = 4096, 4096, 16384, 8
+    text = (ASSIGNMENTS / "model_parallelism" / "rubric.md").read_text(encoding="utf-8")
+    for num_bytes in (7 / 8 * n * (k + d) * 2, 2 * 7 / 8 * n * d * 2, 7 / 8 * n * k * 2):
+        assert f"{num_bytes / 1e6:.1f} MB" in text
+    assert (k + d) / (2 * d) == 2.5 and (8 + p // 2 - 1) * 3 == 33 and f"{900 / 105:.1f} %" in text
+    task = load_assignment(ASSIGNMENTS, ["best_schedule"], "a key").tasks[0]
+    space: dict = {}
+    exec(task.module(task.solution), space)
+    for cap, wanted in ((4, 29), (5, 27), (8, 27)):
+        sizes = {"stages": 4, "m": 8, "costs": (1, 1, 1), "cap": [cap] * 4}
+        rows = space["best_schedule"](4, 8, (1, 1, 1), [cap] * 4)
+        measure = task.measure(task.cases[0])._replace(sizes=sizes)
+        assert measure.apply(Run([{"return": rows}])) == (None, {"time": wanted})
+
+
+@pytest.mark.parametrize("rows, sentence", [
+    (None, "not of the form"), ([], "the schedule has 0 rows, but there are 4 stages"),
+    ([[("F", 0)]] * 4, "stage 0 does F for microbatches [0], but there are 0 … 7"),
+    ([[(k, i) for i in range(8) for k in "IFW"]] * 4, "stage 0 does I of microbatch 0 before"),
+    ([[(k, i) for k in "FIW" for i in range(8)]] * 4, "stage 0 keeps 5 microbatches at F"),
+    ([[(k, i) for i in range(8) for k in "FIW"]] + [[(k, i) for i in range(7, -1, -1)
+     for k in "FIW"]] * 3, "stands still: stage 0 before ('I', 0)"),
+])
+def test_a_schedule_that_breaks_a_rule_is_told(rows, sentence):
+    task = load_assignment(ASSIGNMENTS, ["best_schedule"], "a key").tasks[0]
+    failure, _ = task.measure(task.cases[0]).apply(Run([{"return": rows}]))
+    assert failure.error == "Invalid" and sentence in failure.message, failure.message

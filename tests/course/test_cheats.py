@@ -22,7 +22,7 @@ def attempt(worker, body, ranks=2):
     arguments = [{"x": np.full(4, r + 1.0)} for r in range(ranks)]
     run = worker.run(Job({"own": source}, "own", "total", arguments))
     wanted = [{"return": np.full(4, ranks * (ranks + 1) / 2)}] * ranks
-    return run, judge(run, wanted, {"messages": 2 * (ranks - 1)}, 1e-9)
+    return run, judge(run, wanted, {"messages": 2 * (ranks - 1)}, 1e-9)[0]
 
 
 def test_an_honest_answer_passes(worker):
@@ -73,8 +73,7 @@ return x + out""")
     ("return np.zeros(1 << 40)", "MemoryError", ""),
     ("while True: print('x' * 1000)", "TooMuchOutput", "more than 65,536 bytes"),
     ("while True: comm.isend(x, 1 - comm.rank)", "BadMessage or TooSlow", ""),
-    ("while True: comm.isend(np.ones(1 << 20), 1 - comm.rank)", "BadMessage",
-     "sends of more than 67,108,864 bytes"),
+    ("while True: comm.isend(np.ones(1 << 20), 1 - comm.rank)", "BadMessage or TooSlow", ""),
     ("return np.zeros(1 << 24)", "BadFrame or MemoryError", ""),
     # Talk to the world outside.
     ("import _socket; _socket.socket()", "PermissionError", NO_RIGHT),

@@ -4,6 +4,7 @@
     service.py          read and write the pipes of ranks; watch the limits
     broker.py           carry and count the messages; find deadlocks
     compare.py          results and messages against what was expected
+    measure.py          whether a capstone's result is valid, and what it is ranked by
     outcome.py          the outcome of a case in words; the points
     cases.py            public cases as files, without the code that made them
     check.py            what students run

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .measure import Measure
 from .outcome import Outcome
 from .ranks.values import decode, encode
 
@@ -27,6 +28,7 @@ class PublicCase(NamedTuple):
     arguments: list[dict[str, Any]]
     expected: list[dict[str, Any]]
     traffic: dict[str, Any]
+    measure: Measure | None             # of a capstone
 
 
 def pack_cases(cases: Sequence[PublicCase]) -> bytes:
@@ -48,7 +50,9 @@ def read_cases(file: Path) -> list[PublicCase]:
         heads = json.loads(found["head"].tobytes())
     return [PublicCase(**{**head, "outcome": Outcome(**head["outcome"]),
                           "arguments": decode(head["arguments"], arrays),
-                          "expected": decode(head["expected"], arrays)}) for head in heads]
+                          "expected": decode(head["expected"], arrays),
+                          "measure": head["measure"] and Measure(*head["measure"])})
+            for head in heads]
 
 
 def plain(traffic: dict[str, Any]) -> dict[str, Any]:

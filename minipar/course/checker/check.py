@@ -68,9 +68,9 @@ def check(case: PublicCase, files: dict[str, str], worker: Worker) -> tuple[Outc
     """Run and judge a case."""
     started = time.monotonic()
     run = worker.run(Job(files, case.outcome.task, case.function, case.arguments, case.is_serial))
-    failure = judge(run, case.expected, case.traffic, case.tolerance)
+    failure, measured = judge(run, case.expected, case.traffic, case.tolerance, case.measure)
     printed = next((text for text in run.printed if text.strip()), "")
-    return case.outcome._replace(failure=failure, printed=printed,
+    return case.outcome._replace(failure=failure, printed=printed, measured=measured,
                                  seconds=time.monotonic() - started), run
 
 

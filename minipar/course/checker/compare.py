@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 
 from .broker import Message
+from .measure import Measure
 from .service import Failure, Run
 
 MOST_SHOWN = 6              # numbers of an array in a message
 
 
-def judge(run: Run, expected: list[dict[str, Any]], traffic: dict[str, Any],
-          tolerance: float) -> Failure | None:
-    """The first difference between a run and what is expected; None if there is none."""
+def judge(run: Run, expected: list[dict[str, Any]], traffic: dict[str, Any], tolerance: float,
+          measure: Measure | None = None) -> tuple[Failure | None, dict[str, float]]:
+    """(the first difference between a run and what is expected, or None; what is measured)."""
+    failure = first_failure(run, expected, traffic, tolerance)
+    return (failure, {}) if failure or measure is None else measure.apply(run)
+
+
+def first_failure(run: Run, expected: list[dict[str, Any]], traffic: dict[str, Any],
+                  tolerance: float) -> Failure | None:
+    """The failure of a run, else the first wrong value, else too much traffic; or None."""
     if run.failure is not None:
         return run.failure
     for rank, (found, wanted) in enumerate(zip(run.results, expected)):

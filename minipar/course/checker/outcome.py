@@ -65,8 +65,9 @@ def as_text(outcomes: Sequence[Outcome]) -> str:
     """A line for each case; the first failure of each task in full; the points."""
     lines, explained = [], set()
     for outcome in outcomes:
+        numbers = "".join(f", {name} {value:,.10g}" for name, value in outcome.measured.items())
         lines.append(f"{'✗' if outcome.failure else '✓'} {outcome.task}: {outcome.case}  "
-                     f"({outcome.points} of {outcome.most})")
+                     f"({outcome.points} of {outcome.most}{numbers})")
         if outcome.failure and outcome.task not in explained:
             explained.add(outcome.task)
             lines += ["    " + line for line in describe(outcome).split("\n")]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from ..checker.compare import judge
 from ..checker.outcome import Outcome
 from ..checker.runner import Job, Worker
-from ..checker.service import Failure, Run
+from ..checker.service import Failure
 from .submission import Submission
 from .tasks import Case, CourseError, Task, seed_of
 
@@ -61,16 +61,13 @@ def run_case(task: Task, case: Case, seed: int, files: dict[str, str], worker: W
     started = time.monotonic()
     run = worker.run(Job(files, task.name, task.function, arguments, task.is_serial))
     seconds = time.monotonic() - started
-    failure = judge(run, expected, allowed, task.tolerance)
-    return outcome(task, case, seed, failure, seconds, run)
+    failure, measured = judge(run, expected, allowed, task.tolerance, task.measure(case))
+    printed = next((text for text in run.printed if text.strip()), "")
+    return outcome(task, case, seed, failure, seconds, printed, measured)
 
 
 def outcome(task: Task, case: Case, seed: int, failure: Failure | None, seconds: float = 0.0,
-            run: Run | None = None) -> Outcome:
-    """The outcome of a case; of a capstone with what it is ranked by."""
-    measured = {}
-    if failure is None and run is not None and "measure" in task.code:
-        measured = task.call("measure", run.results, run.messages, case.ranks, **case.sizes)
-    printed = next((text for text in run.printed if text.strip()), "") if run else ""
+            printed: str = "", measured: dict[str, float] | None = None) -> Outcome:
+    """The outcome of a case."""
     return Outcome(task.name, case.number, str(case), case.ranks, case.points, case.is_hidden,
-                   f"seed {seed}", seconds, failure, printed, measured)
+                   f"seed {seed}", seconds, failure, printed, measured or {})

@@ -18,7 +18,8 @@ the KEY of a course chooses one value for each parameter.  An entry:
                                         "messages", "bytes", "rounds", "bytes_of_a_rank"; "pairs":
                                         the (source, dest) that may talk
     measure                             optional body of measure(results, messages, p, **case): what
-                                        a leaderboard ranks by, a dict of numbers
+                                        a leaderboard ranks by, a dict of numbers; it raises
+                                        ValueError for a result that breaks a rule
     tolerance                           relative; 1e-9 if missing; 0 means equal
     cases                               tables with ranks, points, hidden, and what inputs takes
     solution                            body of the function; or a whole module, with helpers
@@ -40,6 +41,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from ..checker.measure import Measure, call_body
 
 ASSIGNMENTS = Path(__file__).parents[1] / "assignments"
 MIN_MUTANTS = 3
@@ -122,13 +125,13 @@ class Task:
 
     def call(self, name: str, *arguments: Any, **sizes: Any) -> Any:
         """Call one of the bodies of the entry, with the parameters as global names."""
-        head = {"inputs": "rng, p", "expected": "inputs, p", "traffic": "inputs, p",
-                "measure": "results, messages, p"}[name]
-        text = (f"def {name}({', '.join([head, *sizes])}):\n"
-                + textwrap.indent(self.code[name], "    "))
-        space = {"np": np, **self.parameters}
-        exec(compile(text, f"<{name} of {self.name}>", "exec"), space)
-        return space[name](*arguments, **sizes)
+        head = {"inputs": "rng, p", "expected": "inputs, p", "traffic": "inputs, p"}[name]
+        return call_body(name, head, self.code[name], self.parameters, sizes, *arguments)
+
+    def measure(self, case: Case) -> Measure | None:
+        """What a capstone's results are measured by; None for other tasks."""
+        code = self.code.get("measure")
+        return None if code is None else Measure(code, self.parameters, case.sizes)
 
     def module(self, body: str) -> str:
         """A file with this body of the function, or a body that is a whole module already."""

@@ -60,5 +60,5 @@ def public_cases(task: Task, key: str) -> list[PublicCase]:
             arguments = task.arguments(case, seed)
             found.append(PublicCase(outcome(task, case, seed, None), task.function, task.is_serial,
                                     task.tolerance, arguments, task.expected(arguments, case),
-                                    task.traffic(arguments, case)))
+                                    task.traffic(arguments, case), task.measure(case)))
     return found
