@@ -78,7 +78,7 @@ def differ_in_numbers(where: str, wanted: np.ndarray, found: Any, tolerance: flo
         return ""
     place = tuple(map(int, np.argwhere(~close)[0]))
     at = f" at index {place[0] if len(place) == 1 else place}" if place else ""
-    return (f"{where}{at}: expected {wanted[place]:.10g}, got {found[place]:.10g} "
+    return (f"{where}{at}: expected {wanted[place].item():.10g}, got {found[place].item():.10g} "
             f"({int((~close).sum())} of {close.size} numbers differ)")
 
 

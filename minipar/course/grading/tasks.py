@@ -23,7 +23,8 @@ the KEY of a course chooses one value for each parameter.  An entry:
     tolerance                           relative; 1e-9 if missing; 0 means equal
     cases                               tables with ranks, points, hidden, and what inputs takes
     solution                            body of the function; or a whole module, with helpers
-    mutants.NAME                        a wrong body, and `why` it is wrong
+    mutants.NAME                        `why` it is wrong, and a wrong `body`; or `replace`, pairs of
+                                        words of the solution and what stands there instead
 
 `expected` works on all ranks' inputs at once, in plain NumPy: an oracle that has nothing in common
 with the solution.  `course prove` shows that the solution passes, and every mutant fails.
@@ -197,10 +198,21 @@ def make_task(where: str, name: str, entry: dict[str, Any], chosen: dict[str, An
     cases = tuple(make_case(where, i, dict(case)) for i, case in enumerate(entry["cases"]))
     return Task(name, title, text.strip(), entry["minutes"], entry["exercise"], entry["signature"],
                 chosen, cases, entry.get("tolerance", 1e-9), entry["solution"],
-                {mutant: Wrong(" ".join(parts["why"].split()), parts["body"])
+                {mutant: make_mutant(where, parts, entry["solution"])
                  for mutant, parts in entry["mutants"].items()},
                 {part: entry[part] for part in ("inputs", "expected", "traffic", "measure")
                  if part in entry}, len(combinations(entry.get("parameters", {}))))
+
+
+def make_mutant(where: str, parts: dict[str, Any], solution: str) -> Wrong:
+    """The mutant of a table.  Raises CourseError if words to replace do not stand there once."""
+    body = parts.get("body", solution)
+    for old, new in parts.get("replace", ()):
+        if body.count(old) != 1:
+            raise CourseError(f"{where}: replace needs words that stand in the solution once, not "
+                              f"{body.count(old)} times: {old!r}")
+        body = body.replace(old, new)
+    return Wrong(" ".join(parts["why"].split()), body)
 
 
 def make_case(where: str, number: int, entry: dict[str, Any]) -> Case:
