@@ -144,7 +144,7 @@ class Task:
     def constants(self) -> str:
         """The head of a file: NumPy, and the course's parameters."""
         lines = [f"{name} = {value!r}\n" for name, value in self.parameters.items()]
-        return "import numpy as np\n\n" + "".join(lines) + "\n" * bool(lines)
+        return "import numpy as np\n\n" + "".join(lines) + ("\n\n" if lines else "\n")
 
 
 def load(file: Path, key: str) -> dict[str, Task]:
