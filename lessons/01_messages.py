@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from support.bug_zoo import ZOO
+from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
 
 from minipar.comm import Cluster, Communicator, Deadlock
@@ -109,7 +110,7 @@ def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
     comm.start_trace()
     times = [ping_pong(comm, size) for size in SIZES]
-    pair, cluster = comm.stop_trace(), getattr(comm, "cluster", None)
+    pair, cluster = stop_trace(comm), getattr(comm, "cluster", None)
     is_partner = comm.rank < 2
     rows = [Row("ping-pong: messages sent by this rank", is_partner * len(SIZES) * REPEATS,
                 pair.num_sent()),

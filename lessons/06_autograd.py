@@ -9,6 +9,7 @@ the whole batch, and the memory it needs is what the tape keeps.
 """
 
 import numpy as np
+from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
 
 from minipar import autograd as ag
@@ -89,7 +90,7 @@ def gradients(config: GPTConfig, ids: np.ndarray, comm: Communicator | None = No
     model.loss(ids[:, :-1], ids[:, 1:], num_targets).backward()
     if not graph:
         all_reduce_gradients(model, comm)
-    return model.slabs[0].complete_grad(), comm.stop_trace().bytes_sent()
+    return model.slabs[0].complete_grad(), stop_trace(comm).bytes_sent()
 
 
 def total(comm: Communicator, count: int) -> int:
@@ -109,7 +110,7 @@ def recurrent_bytes(comm: Communicator, graph: bool) -> int:
     x.sum().backward()
     if not graph:
         all_reduce_gradients(layer, comm)
-    return total(comm, comm.stop_trace().bytes_sent())
+    return total(comm, stop_trace(comm).bytes_sent())
 
 
 def main(comm: Communicator) -> None:

@@ -18,6 +18,7 @@ process has its own GIL.
 """
 
 import numpy as np
+from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
 from support.measuring import thread_slowdown
 from support.observed_step import ring_hook
@@ -62,7 +63,7 @@ def train(comm: Communicator, make, num_rows: int, num_steps: int = 3):
         batch = Microbatch(ids[mine, :-1], targets[mine], samples + mine)
         losses.append(strategy.forward_backward([batch], step=step))
         strategy.step(optimizer)
-    trace = comm.stop_trace()
+    trace = stop_trace(comm)
     return losses, strategy.state_dict(), trace
 
 

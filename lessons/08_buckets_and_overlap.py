@@ -11,6 +11,7 @@ buckets, from the last layer to the first, and reduces each full bucket while ba
 """
 
 import numpy as np
+from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
 from support.observed_step import ring_hook
 
@@ -59,7 +60,7 @@ def count_messages(lesson: Lesson) -> None:
         strategy = ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)     # float64
         comm.start_trace()
         strategy.forward_backward([draw_batch(range(10))])
-        trace = comm.stop_trace()
+        trace = stop_trace(comm)
         messages = sum(predict("all_reduce", "ring", p, run.stop - run.start).messages
                        for run in strategy.buckets)
         rows += [Row(f"{name_of(strategy)}: bytes of all ranks, 2 (p−1) n", total,
@@ -72,7 +73,7 @@ def count_messages(lesson: Lesson) -> None:
             slab.zero_grad()
         comm.start_trace()
         strategy.forward_backward(batches)
-        sent = int(sum_over_ranks(comm, comm.stop_trace().bytes_sent()))
+        sent = int(sum_over_ranks(comm, stop_trace(comm).bytes_sent()))
         grads.append(strategy.slabs[0].complete_grad().copy())
     lesson.table([
         *rows, Row("4 microbatches, 3 of them inside no_sync: bytes", total, sent, "B"),

@@ -19,6 +19,7 @@ Xu et al. 2021 (GSPMD); propagation in the order of OpenXLA's Shardy.
 from typing import NamedTuple
 
 import numpy as np
+from support.kept_trace import stop_trace
 from support.kit import AT_MOST, Lesson, Row
 
 from minipar.autograd import Tensor
@@ -69,10 +70,10 @@ def run(comm: Communicator, sizes: dict[str, int], annotations: dict[str, P]) ->
     step.initialize(seed=0, dtype=np.float64)
     comm.start_trace()
     value = step(ids, targets)
-    forward = comm.stop_trace().bytes_sent(comm.rank)
+    forward = stop_trace(comm).bytes_sent(comm.rank)
     comm.start_trace()
     value.backward()
-    backward = comm.stop_trace().bytes_sent(comm.rank)
+    backward = stop_trace(comm).bytes_sent(comm.rank)
     alone = model(comm.size).initialize(seed=0, dtype=np.float64)
     expected = loss(alone, ids, targets)
     expected.backward()

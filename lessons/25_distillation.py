@@ -14,6 +14,7 @@ ranks than its students.  Then only its outputs travel, each number once.
 """
 
 import numpy as np
+from support.kept_trace import stop_trace
 from support.kit import ABOUT, Lesson, Row
 from support.teacher import (
     BATCH,
@@ -105,7 +106,7 @@ def elsewhere(comm: Communicator, lesson: Lesson, teacher: Module, expected: lis
         else:
             losses = fit(own, model, announced, SHORT, 1e-2)
             off = float(np.max(np.abs(np.subtract(losses, expected[:SHORT]))))
-        sent = sum_over_ranks(comm, comm.stop_trace().bytes_sent(label=LABEL))
+        sent = sum_over_ranks(comm, stop_trace(comm).bytes_sent(label=LABEL))
         rows += [Row(f"sent, teacher {where}", FLOAT * int(told), int(sent), "B"),
                  Row("     loss − that of a teacher on every rank", 1e-10, off, "", "≤")]
     lesson.say(f"Now the teacher is split over {p - half} of {p} ranks, and the others train the "

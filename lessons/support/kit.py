@@ -25,7 +25,7 @@ what to guess, the source, and the derivation.  Its rules, which tests/lessons c
     questions   each is answered on the page, folded below the same question, word for word
 
 `--out DIR` says where the folder NN goes; `--answers` prints the answers, too.  Beside the picture
-it gets tables.json, trace.json if messages were counted, and lesson.json: the lesson is done.
+it gets tables.json, trace.json if there is a trace, and lesson.json: the lesson is done.
 """
 
 import json
@@ -179,7 +179,7 @@ class Lesson:
         trace = kept_trace.take()
         if self.comm.rank:
             return
-        if trace.messages:
+        if kept_trace.num_events(trace):
             write_perfetto(self.folder / "trace.json", trace)
             self.console.print(f"\nTrace, for ui.perfetto.dev: {self.folder / 'trace.json'}",
                                soft_wrap=True, markup=False)

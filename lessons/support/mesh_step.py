@@ -11,6 +11,8 @@ from minipar.optim import SGD
 from minipar.parallel.strategies import make_hybrid
 from minipar.parallel.strategy import Microbatch, Strategy
 
+from .kept_trace import stop_trace
+
 V, T, D, L, M, SIZE = 50, 16, 64, 6, 2, 8       # M microbatches; bytes of a float64
 ROWS = 8                                        # of a microbatch, all ranks of dp together
 CONFIG = GPTConfig(V, T, L, num_heads=8, width=D, tied=False)
@@ -41,7 +43,7 @@ def step(comm: Communicator, sizes: dict[str, int] | None = None,
     begun = comm.now()
     comm.start_trace()
     loss = strategy.forward_backward(batches)
-    trace, seconds = comm.stop_trace(), comm.now() - begun
+    seconds, trace = comm.now() - begun, stop_trace(comm)
     norm, optimizer = strategy.clip_grad_norm(np.inf), SGD(strategy.slabs, lr=0.1)
     comm.start_trace()
     strategy.step(optimizer)

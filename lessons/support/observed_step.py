@@ -16,6 +16,8 @@ from minipar.optim import AdamW
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.viz.memory_timeline import MemoryStep, peak_of, phase_starts
 
+from .kept_trace import stop_trace
+
 STATES = ("parameters", "optimizer states", "gradients", "communication")   # not activations
 ROWS = 2                    # of a microbatch, on each rank
 
@@ -58,7 +60,7 @@ def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Commu
     comm.start_trace()
     with ledger.recording():
         metered(step)(comm)
-    trace, ended = comm.stop_trace(), comm.now()
+    ended, trace = comm.now(), stop_trace(comm)
     memory = MemoryStep("", ledger.history, begun, ended, phases=phase_starts(trace, comm.rank))
     return Step(strategy, kept, peak_of(memory, STATES)[1], total(comm, trace.bytes_sent()),
                 median(times[1:] or times), memory)

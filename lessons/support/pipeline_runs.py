@@ -18,6 +18,8 @@ from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.timeline import Timeline
 from minipar.parallel.strategy import Microbatch, Strategy
 
+from .kept_trace import stop_trace
+
 
 class Observed(NamedTuple):
     """The measurements of a batch: this rank's trace, and totals of all ranks."""
@@ -34,7 +36,7 @@ def observe(comm: Communicator, batch: Callable[[], float]) -> Observed:
     batch()
     comm.start_trace()
     loss = metered(lambda comm: batch())(comm)
-    trace = comm.stop_trace()
+    trace = stop_trace(comm)
     spans = trace.named_spans()
     ends = np.array([-min(s.start for s in spans), max(s.end for s in spans)], float)
     seconds = float(np.sum(all_reduce(comm, ends, "max")))
