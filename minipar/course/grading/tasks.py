@@ -23,8 +23,8 @@ the KEY of a course chooses one value for each parameter.  An entry:
     tolerance                           relative; 1e-9 if missing; 0 means equal
     cases                               tables with ranks, points, hidden, and what inputs takes
     solution                            body of the function; or a whole module, with helpers
-    mutants.NAME                        `why` it is wrong, and a wrong `body`; or `replace`, pairs of
-                                        words of the solution and what stands there instead
+    mutants.NAME                        `why` it is wrong, and a wrong `body`; or `replace`: pairs
+                                        of words of the solution, and what stands there instead
 
 `expected` works on all ranks' inputs at once, in plain NumPy: an oracle that has nothing in common
 with the solution.  `course prove` shows that the solution passes, and every mutant fails.
