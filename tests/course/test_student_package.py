@@ -14,7 +14,7 @@ from minipar.course.grading.assignment import load_assignment, names_in
 from minipar.course.grading.tasks import ASSIGNMENTS
 from minipar.course.packaging.build import build
 from minipar.course.packaging.handout import as_html, handout
-from minipar.course.packaging.student import student_files
+from minipar.course.packaging.student import stub, student_files
 
 KEY = "a key"
 NAMES = names_in(ASSIGNMENTS)
@@ -107,3 +107,10 @@ def test_public_cases_come_back_whole(tmp_path):
     case = read_cases(tmp_path / "x.npz")[0]
     assert case.function == "broadcast_chain" and case.outcome.ranks == 4
     assert np.array_equal(case.expected[3]["array"], case.arguments[0]["array"])
+
+
+def test_a_stub_keeps_indented_lines_as_they_are():
+    [task] = [task for task in load_assignment(
+        ASSIGNMENTS, ["compression_and_inference"], "a key").tasks if task.name == "block_table"]
+    assert '\n    ["fork", name, child]    child is' in stub(task)
+    assert "\n\n\ndef block_table(" in stub(task)

@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add("list", "show the assignments and their tasks")
     made = add("build", "make the package for students, and what the instructor needs")
-    made.add_argument("--exercises", required=True, metavar="LIST",
-                      help="assignments or tasks, separated by commas (course list shows them)")
+    made.add_argument("--exercises", required=True, metavar="NAME", nargs="+",
+                      help="assignments or tasks, separated by spaces or commas (course list)")
     made.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     made.add_argument("--key", metavar="WORD", help="draws the parameters of the tasks, and the "
                       "values of the cases (default: a random one)")
@@ -57,9 +57,8 @@ def _list(options: argparse.Namespace, output: Output) -> int:
     for name in names_in(ASSIGNMENTS):
         assignment = load_assignment(ASSIGNMENTS, [name], "")
         [part] = assignment.parts
-        table = Table.of(f"{name}: {part.meta['summary']}", "task", "points",
-                         Column("time", "min"), "wrong bodies", "draws",
-                         Column("variation of", is_text=True))
+        table = Table.of(f"{name}: {part.meta['summary']}", "task", "points", "minutes",
+                         "mutants", "draws", Column("variation of", is_text=True))
         for task in assignment.tasks:
             table.add(task.name, task.points, task.minutes, len(task.mutants), task.num_draws,
                       task.exercise or "–")
@@ -68,8 +67,8 @@ def _list(options: argparse.Namespace, output: Output) -> int:
 
 
 def _build(options: argparse.Namespace, output: Output) -> int:
-    key = options.key or secrets.token_hex(8)
-    assignment = build(options.exercises.split(","), key, options.out)
+    key, names = options.key or secrets.token_hex(8), " ".join(options.exercises)
+    assignment = build(names.replace(",", " ").split(), key, options.out)
     output.text(f"{options.out}: {len(assignment.tasks)} tasks, {assignment.points} points",
                 f"for students     {options.out / 'student'}, {options.out / 'student.zip'}",
                 f"for you alone    {options.out / 'instructor'}",

@@ -46,7 +46,8 @@ def student_files(assignment: Assignment, key: str, policy: str) -> Iterator[tup
 def stub(task: Task) -> str:
     """The file that a student begins with."""
     words = [line for paragraph in task.text.split("\n\n")
-             for line in [*textwrap.wrap(" ".join(paragraph.split()), 92), ""]]
+             for line in [*(paragraph.split("\n") if paragraph.startswith("    ") else
+                            textwrap.wrap(" ".join(paragraph.split()), 92)), ""]]
     head = "\n".join([f'"""{task.title}', "", *words]).rstrip()
     return f'{head}\n"""\n\n{task.module(STUB.format(task.name))}'
 
