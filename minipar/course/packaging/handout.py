@@ -37,7 +37,7 @@ part = comm.split(color, key)           # the ranks of one color; all ranks call
 Arrays that are sent and received have the same dtype and number of elements. A `send` may block
 until it is received: two ranks that both send first wait for ever.
 """
-STYLE = """body{max-width:46rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff;
+STYLE = """body{max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff;
 font:1.05rem/1.55 system-ui,sans-serif}code,pre{font:.92em ui-monospace,monospace}pre{padding:.8rem;
 overflow-x:auto;background:#f3f4f6;border-radius:6px}table{border-collapse:collapse}
 th,td{padding:.25rem .8rem;border-bottom:1px solid #ccc;text-align:left}
@@ -58,9 +58,10 @@ def handout(assignment: Assignment, policy: str) -> str:
              "\n".join(["| file | task | points | minutes |", "| --- | --- | ---: | ---: |",
                         *rows])]
     if assignment.supplied:
+        first = next(iter(assignment.supplied))
         parts.append("Solutions of earlier tasks come with this one, in `supplied/`; import them "
-                     "by name: " + ", ".join(f"`from {name} import …`"
-                                             for name in assignment.supplied) + ".")
+                     f"by name, as in `from {first} import {first}`: " +
+                     ", ".join(f"`{name}`" for name in assignment.supplied) + ".")
     parts += [section for part in assignment.parts for section in sections(part)]
     check = CHECK.format(task=longest, pad=" " * max(1, 16 - len(longest)))
     return "\n\n".join([*parts, check.strip(), policy.strip()]) + "\n"
