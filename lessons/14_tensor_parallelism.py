@@ -4,11 +4,8 @@ A layer too large for one rank is split: A by columns, B by rows.  Then
 
     gelu(x [A₀ A₁]) [B₀; B₁]  =  gelu(x A₀) B₀ + gelu(x A₁) B₁
 
-and the ranks exchange nothing between the two products, only at the two ends.  Before them stands
-f: every rank uses the same x with its own columns, so dx is a sum over the ranks, an all-reduce in
-backward.  After them stands g: the result is a sum over the ranks, an all-reduce in forward.
-Attention is such a pair too, with its columns split by heads.  So a transformer layer costs 2 + 2
-all-reduces of b·t·d numbers a step.
+and the ranks exchange nothing between the two products.  Before them stands f, an all-reduce in
+backward; after them stands g, an all-reduce in forward.  Attention is such a pair, too.
 
     python lessons/14_tensor_parallelism.py --ranks 8
     mpirun -n 4 python lessons/14_tensor_parallelism.py

@@ -7,8 +7,8 @@ there:
     tensor      ──x, all──▶ norm ──▶ f: copy       ═ pair ═ g: all-reduce     ──▶ x, all
     sequence    ──some x──▶ norm ──▶ all-gather    ═ pair ═ reduce-scatter    ──▶ some x
 
-An all-reduce is a reduce-scatter and an all-gather, so this sends no extra bytes.  Weights that are
-used on split tokens (norms, biases, positions) need their gradients summed: copy_to(w).
+Weights that are used on split tokens (norms, biases, positions) need their gradients summed:
+copy_to(w).
 
     python lessons/15_sequence_parallelism.py --ranks 8
     mpirun -n 4 python lessons/15_sequence_parallelism.py

@@ -8,9 +8,6 @@ a query needs the keys and values of all tokens before it.  Two ways to bring th
     Ulysses    an all-to-all turns t/p tokens of all heads into all tokens of h/p heads; another
                one turns the results back
 
-A causal query sees only what came before it.  So with contiguous pieces the last rank computes
-nearly twice the mean; in zig-zag order every rank has an early and a late piece.
-
     python lessons/16_context_parallelism.py --ranks 8
     mpirun -n 4 python lessons/16_context_parallelism.py
 """

@@ -7,8 +7,7 @@ travel to them and their results travel back: an all-to-all each way, and two mo
     tokens of rank 0 ──┐ all-to-all ┌─▶ experts of rank 0 ─┐ all-to-all ┌─▶ Σ gate · result
     tokens of rank 1 ──┘   (rows)   └─▶ experts of rank 1 ─┘ (results)  └─▶ on the token's rank
 
-The router decides how many rows go where.  So ranks first tell each other the numbers, and what is
-popular becomes a bottleneck: a capacity drops what is too much, a loss or a bias evens it out.
+A popular expert is a bottleneck: a capacity drops what is too much, a loss or a bias evens it out.
 
     python lessons/17_experts.py --ranks 4
     mpirun -n 4 python lessons/17_experts.py

@@ -9,9 +9,8 @@ that the segment saves, and runs the segment again when backward reaches it:
                                again, then back
                     again, then back
 
-For one more forward this needs 2 √L - 1 arrays instead of L + 1.  That rule of thumb holds for
-equal layers that save as much as their input.  A transformer block saves some twenty times its
-input: which segments are best then?
+√L segments are best for equal layers that save as much as their input.  A transformer block saves
+some twenty times its input: which segments are best then?
 
     python lessons/20_rematerialization.py    mpirun -n 4 python lessons/20_rematerialization.py
 """

@@ -5,10 +5,8 @@ quantization rounds numbers to an evenly spaced grid and stores the index of the
 
     q = clip(round(x / scale) + zero)     x̂ = (q - zero) · scale     |x - x̂| ≤ scale / 2
 
-for every x that is not clipped; beyond the grid the error is the distance to its end.  The largest
-number of a tensor, an output channel or a group sets the scale for all of it: the fewer numbers
-share a scale, the smaller the error.  Products of quantized numbers are products of small integers,
-and exact.  Where rounding hurts, the other weights can compensate (GPTQ), or training can adapt.
+The largest number of a tensor, an output channel or a group sets the scale for all of it.  Where
+rounding hurts, the other weights can compensate (GPTQ), or training can adapt.
 
     python lessons/24_quantization.py          mpirun -n 4 python lessons/24_quantization.py
 """
@@ -49,9 +47,7 @@ def weight_errors(lesson: Lesson, w: np.ndarray) -> None:
             rows.append(Row("   root of the mean squared error, scale / √12",
                             float(np.sqrt(np.mean(kept.scale**2) / 12)),
                             float(np.sqrt(np.mean((w - kept.rows())**2))), rule="≈"))
-    lesson.say(f"An MLP {SIZES} was trained, data-parallel. Now its first weight is rounded. (A "
-               "number falls anywhere between two grid points, so its error is uniformly "
-               "distributed; hence the √12.)")
+    lesson.say(f"An MLP {SIZES} was trained, data-parallel. Now its first weight is rounded.")
     lesson.table(rows, "error of a weight")
     grid, end = IntGrid(8), np.abs(w).max()        # the largest weight: where the grid ends
     scale, zero = grid.calculate_qparams(-end, end)

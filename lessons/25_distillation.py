@@ -6,9 +6,8 @@ it:
 
     p = softmax(z'/T)   q = softmax(z/T)        loss = α T² Σ p ln(p/q) + (1 - α) cross-entropy
 
-Here dz = T (q - p), and q - p shrinks with 1/T.  With T² the gradient therefore keeps its size: z -
-z' over the number of classes.  A teacher too large for one rank runs on several, perhaps on other
-ranks than its students.  Then only its outputs travel, each number once.
+A teacher too large for one rank runs on several, perhaps on other ranks than its students.  Then
+only its outputs travel, each number once.
 
     python lessons/25_distillation.py          mpirun -n 4 python lessons/25_distillation.py
 """

@@ -8,8 +8,8 @@ cut into blocks of B tokens.  Each sequence has a table of its blocks, as a proc
     table of A  [0, 3]      block   0 │ 1 │ 2 │ 3 │ 4       token i is in slot i mod B
     table of B  [1, 2]              A   B   B   A   free    of block table[i div B]
 
-A sequence takes a block when it needs one, so it wastes fewer than B slots.  And two tables may
-name the same block: answers to one prompt share it, until one of them writes (copy-on-write).
+A sequence takes a block when it needs one.  And two tables may name the same block: answers to one
+prompt share it, until one of them writes (copy-on-write).
 
     python lessons/26_paged_inference.py       mpirun -n 4 python lessons/26_paged_inference.py
 """

@@ -1,8 +1,8 @@
 """Lesson 30. Continuous batching: when may the next request begin?
 
-A step of decoding reads all weights, for one sequence or for fifty: it takes max(t_read, T t_token)
-for T tokens.  So sequences should be decoded together.  But they do not come together, and they do
-not end together.  A static batch waits for its longest answer, with ever fewer rows:
+A step of decoding reads all weights, for one sequence or for fifty, so sequences should be decoded
+together.  But they do not come together, and they do not end together.  A static batch waits for
+its longest answer, with ever fewer rows:
 
     static    A A · · · · · · · D D D D · ·     continuous    A A D D D D F F ·
               B B B B B B B B B E E E E E E                   B B B B B B B B B
