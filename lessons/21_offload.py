@@ -15,7 +15,7 @@ Nothing is recomputed and nothing is rounded.  If the link is fast enough, the c
 
 import time
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -88,6 +88,7 @@ def phase(comm: Communicator, link: Link | None,
     return forward, comm.now() - forward, offload
 
 
+@cache          # once for all simulated ranks of a process: their times are equal
 def on_link(link: Link | None,
             ahead: int = AHEAD) -> tuple[float, float, OffloadActivations | None, Trace]:
     """`phase` on a simulated device, and its trace."""
