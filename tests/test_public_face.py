@@ -32,6 +32,13 @@ def test_importing_it_loads_next_to_nothing():
     assert done.stdout.strip() == "[]"
 
 
+def test_the_help_of_the_command_line_loads_neither_matplotlib_nor_mpi():
+    code = ("import sys; from minipar.commands.main import make_parser; make_parser(); "
+            "print([m for m in ('mpi4py', 'matplotlib') if m in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_its_names_load_neither_matplotlib_nor_mpi():
     code = ("import sys, minipar as mp; [getattr(mp, name) for name in mp.__all__]; "
             "print([m for m in ('mpi4py', 'matplotlib') if m in sys.modules])")

@@ -118,7 +118,7 @@ def sent_in_a_step(version: Version) -> dict[str, int]:
     return sums
 
 
-def drawn(tried: Attempt) -> viz.MilestoneRun:
+def drawn(tried: Attempt) -> "viz.MilestoneRun":
     """An attempt as the picture shows it."""
     return viz.MilestoneRun(
         tried.name, [step.loss for step in tried.reference.steps],
