@@ -9,8 +9,8 @@ that the segment saves, and runs the segment again when backward reaches it:
                                again, then back
                     again, then back
 
-√L segments are best for equal layers that save as much as their input.  A transformer block saves
-some twenty times its input: which segments are best then?
+Some √L segments are right for equal layers that save as much as their input.  A block of a GPT
+saves about twenty times its input: which segments are best then?
 
     python lessons/20_rematerialization.py    mpirun -n 4 python lessons/20_rematerialization.py
 """
