@@ -43,6 +43,7 @@ BATCH, AHEAD = 8, 6              # arrays in flight in each direction
 PSI = GPT(CONFIG).num_parameters()
 # (speed of the link, arrays in flight); at speed 1 copies out take as long as the forward.
 LINKS = ((4.0, AHEAD), (1.0, AHEAD), (1.0, 2), (0.5, AHEAD), (0.25, AHEAD))
+Phase = tuple[float, float, OffloadActivations | None]  # virtual seconds: forward, backward
 
 
 class Step(NamedTuple):
@@ -75,8 +76,7 @@ def train(offloads: bool, num_steps: int = 4) -> Step:
     return Step(model.slabs[0].grad.copy(), ledger, offload, seconds)
 
 
-def phase(comm: Communicator, link: Link | None,
-          ahead: int) -> tuple[float, float, OffloadActivations | None]:
+def phase(comm: Communicator, link: Link | None, ahead: int) -> Phase:
     """Virtual seconds of forward and of backward, which offload over `link` if there is one."""
     model = GPT(CONFIG).initialize()
     offload = OffloadActivations(MappedFile().empty, model.parameters(), *copy_streams(comm, link),
@@ -89,12 +89,11 @@ def phase(comm: Communicator, link: Link | None,
 
 
 @cache          # once for all simulated ranks of a process: their times are equal
-def on_link(link: Link | None,
-            ahead: int = AHEAD) -> tuple[float, float, OffloadActivations | None, Trace]:
+def on_link(link: Link | None, ahead: int = AHEAD) -> tuple[Phase, Trace]:
     """`phase` on a simulated device, and its trace."""
     cluster = Cluster(1, trace=True, flops_per_second=1e10, memory_bandwidth=1e12)
     (seen,), _ = simulate(partial(phase, link=link, ahead=ahead), cluster)
-    return (*seen, keep(cluster.trace))
+    return seen, cluster.trace
 
 
 def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
@@ -137,16 +136,16 @@ def main(comm: Communicator) -> None:
         Row("  in the file: 8Ψ", 8 * PSI, states_out, "B"),
         Row("weights at the peak of inference: the largest unit, not 4Ψ", max(units), peak, "B")])
 
-    forward, back, _, trace = on_link(None)
+    (forward, back, _), trace = on_link(None)
     balance = saved / forward
-    rows, traces = [], {"all kept": trace}
+    rows, traces = [], {"all kept": keep(trace)}
     for speed, ahead in LINKS:
-        f, b, offload, trace = on_link(Link(0.0, balance * speed), ahead)
+        (f, b, offload), trace = on_link(Link(0.0, balance * speed), ahead)
         name = f"link {speed:g}" + (f", {ahead} ahead" if ahead != AHEAD else "")
         out, back_in = (n / (balance * speed) for n in (offload.bytes_out, offload.bytes_in))
         rows.append(Row(f"{name}: max(F, out) + max(B, in)",
                         1e3 * (max(forward, out) + max(back, back_in)), 1e3 * (f + b), "ms", "≈"))
-        traces[name] = trace
+        traces[name] = keep(trace)
     lesson.say(f"In virtual time forward takes {1e3 * forward:.0f} ms, backward {1e3 * back:.0f} "
                "ms. A link of speed 1 copies all activations in the time of the forward.")
     lesson.table(rows, "one step", "simulated")

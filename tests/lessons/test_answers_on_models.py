@@ -178,11 +178,11 @@ def test_21_inputs_instead_of_all():
 def test_21_links_and_waiting():
     names = lesson("21")
     on_link, saved = names["on_link"], gpt_activations(names["CONFIG"], names["BATCH"])
-    forward, backward, *_ = on_link(None)
+    (forward, backward, _), _ = on_link(None)
     assert 1.85 * forward < backward < 2.05 * forward
 
     def more(speed, ahead):
-        f, b, *_ = on_link(Link(0.0, saved / forward * speed), ahead)
+        (f, b, _), _ = on_link(Link(0.0, saved / forward * speed), ahead)
         return (f + b - forward - backward) / forward
     assert math.isclose(more(1, 0), 2) and math.isclose(more(0.25, 0), 8)
     assert more(1, 6) == 0 and 0.75 < more(0.5, 6) < 0.85 and 3.9 < more(0.25, 6) < 4.15
