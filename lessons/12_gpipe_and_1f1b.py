@@ -18,7 +18,7 @@ minipar/parallel/pipeline/one_f_one_b.py shows in one file how a rank runs its r
 
 import numpy as np
 from support.kit import ABOUT, EQUAL, Lesson, Row
-from support.pipeline_runs import distance, gradients, run, serial
+from support.pipeline_runs import Run, distance, gradients, run, serial
 from support.pipeline_timelines import from_rank_0, times_of, typical
 
 from minipar.comm import Communicator
@@ -32,6 +32,7 @@ from minipar.parallel.pipeline.schedule.metrics import bubble
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.schedules import gpipe, one_f_one_b
 from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate
+from minipar.parallel.pipeline.schedule.timeline import Timeline
 from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.parallel.strategy import Microbatch
 from minipar.viz.pipeline import draw_pipelines
@@ -43,24 +44,44 @@ TITLES, LIVE = {"gpipe": "GPipe", "1f1b": "1F1B"}, {"gpipe": "m", "1f1b": "min(m
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    p, s = comm.size, comm.rank
+    p = comm.size
     draw = np.random.default_rng(0)
     batches = [Microbatch(draw.standard_normal((ROWS, WIDTH)), draw.integers(0, WIDTH, ROWS),
                           np.arange(ROWS)) for _ in range(M)]
-    expected_loss, expected = serial(mlp(p), batches)
     runs = {name: run(comm, name, mlp(p), batches) for name in TITLES}
     one = run(comm, "gpipe", mlp(p), batches[:1]).activations
-    simulated = comm.is_simulated
-    link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
-
     lesson.say(f"An MLP of {p * LAYERS} layers on p = {p} ranks, m = {M} microbatches of {ROWS} "
                "samples, float64. What both schedules share:")
+    compare_values(lesson, runs, batches)
+    compare_memory(lesson, runs, one)
+    timelines = compare_times(lesson, runs)
+    show_faults(lesson, p)
+    sizes = gather_object(comm, one)
+    lesson.picture(lambda path: draw_pipelines(path, timelines, sizes))
+    lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal time. 1F1B has the "
+                    "same bubble as GPipe, but keeps p − s microbatches instead of all m.")
+    lesson.exercises(questions=[
+        "The bubble should be 5 % of the total on 8 ranks. How many microbatches does that take?",
+        "Why does 1F1B not shrink the bubble? Which ranks idle when?",
+        "Double m and halve the microbatches. How do bubble, memory, bytes and the efficiency of "
+        "each product change?"])
+
+
+def compare_values(lesson: Lesson, runs: dict[str, Run], batches: list[Microbatch]) -> None:
+    """Loss, gradients and bytes of both schedules."""
+    p = lesson.comm.size
+    loss, expected = serial(mlp(p), batches)
     lesson.table([row for name, (strategy, seen, *_) in runs.items() for row in (
-        Row(f"{TITLES[name]}: loss", expected_loss, seen.loss),
+        Row(f"{TITLES[name]}: loss", loss, seen.loss),
         Row(f"{TITLES[name]}: difference of a gradient from one process", 1e-12,
             distance(gradients(strategy), expected), "", "≤"),
         Row(f"{TITLES[name]}: sent, 2 m b d over each of p − 1 boundaries",
             2 * M * ROWS * WIDTH * (p - 1) * FLOAT, seen.sent, "B"))], "equal")
+
+
+def compare_memory(lesson: Lesson, runs: dict[str, Run], one: int) -> None:
+    """Microbatches in flight and activations; `one` is the bytes of a microbatch."""
+    p, s = lesson.comm.size, lesson.comm.rank
     lesson.say("They differ in the activations that wait for their backward. Rank 0 keeps the "
                "most.")
     lesson.table([row for name, (strategy, _, _, activations) in runs.items() for row in (
@@ -68,6 +89,12 @@ def main(comm: Communicator) -> None:
             strategy.most_in_flight),
         Row(f"{TITLES[name]}: activations, each {one:,} B", live(name, p, s) * one,
             activations, "B"))], f"on this rank, s = {s}")
+
+
+def compare_times(lesson: Lesson, runs: dict[str, Run]) -> dict[str, Timeline]:
+    """Bubble and time of both schedules; return their timelines by title, for the picture."""
+    comm, p, simulated = lesson.comm, lesson.comm.size, lesson.comm.is_simulated
+    link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
     rows, timelines = [], {}
     for name, (_, _, timeline, _) in runs.items():
         formula = pipelines.bubble(name, p, M, Times()).of_total
@@ -94,16 +121,7 @@ def main(comm: Communicator) -> None:
                    "The prediction, drawn beside the measurement, simulates the schedule with the "
                    "shortest measured F and B, and free links. The rest is time for messages, for "
                    "bookkeeping and for waiting for a core."))
-    lint(lesson, p)
-    sizes = gather_object(comm, one)
-    lesson.picture(lambda path: draw_pipelines(path, timelines, sizes))
-    lesson.takeaway("Microbatches shrink the bubble to (p − 1)/m of the ideal time. 1F1B has the "
-                    "same bubble as GPipe, but keeps p − s microbatches instead of all m.")
-    lesson.exercises(questions=[
-        "The bubble should be 5 % of the total on 8 ranks. How many microbatches does that take?",
-        "Why does 1F1B not shrink the bubble? Which ranks idle when?",
-        "Double m and halve the microbatches. How do bubble, memory, bytes and the efficiency of "
-        "each product change?"])
+    return timelines
 
 
 def mlp(num_ranks: int) -> MLP:
@@ -116,7 +134,7 @@ def live(name: str, p: int, s: int) -> int:
     return M if name == "gpipe" else min(M, p - s)
 
 
-def lint(lesson: Lesson, p: int) -> None:
+def show_faults(lesson: Lesson, p: int) -> None:
     """Show three wrong versions of 1F1B, and the fault that `find_fault` reports for each."""
     def spoilt(rank: int, row: list[Action]) -> Schedule:
         return [row if r == rank else good for r, good in enumerate(one_f_one_b(p, M))]

@@ -6,13 +6,13 @@
     layout.py               a parameter of minipar, and the arrays of a file that make it up
     gpt2.py, llama.py       the two layouts: sizes, and the table of all parameters
     tokenizer.py            the tokenizer's files
-    folder.py               a folder of either layout as a GPT, and a GPT as such a folder
+    hugging_face.py         a folder of either layout as a GPT, and a GPT as such a folder
 
 A layout is one table; loading reads it in one direction, saving in the other.  `minipar convert`
 uses these files.
 """
 
-from .folder import load_pretrained, open_pretrained, save_pretrained
+from .hugging_face import load_pretrained, open_pretrained, save_pretrained
 from .safetensors import InteropError, open_safetensors
 from .safetensors_writer import write_safetensors
 

@@ -141,7 +141,7 @@ class GatedFeedForward(FeedForward):
 
 
 def make_mlp(config: GPTConfig, block: int) -> Module:
-    """The MLP of block number `block`, or its experts."""
+    """The MLP of block `block`, or its experts."""
     mlp, experts = GatedFeedForward if config.mlp == "swiglu" else FeedForward, config.experts
     if experts is None or not experts.has_experts(block):
         return mlp(config)
@@ -154,11 +154,11 @@ def make_mlp(config: GPTConfig, block: int) -> Module:
 class Block(Module):
     """x (b, t, d) → (b, t, d): attention mixes positions, the MLP treats each by itself."""
 
-    def __init__(self, config: GPTConfig, number: int = 0):
+    def __init__(self, config: GPTConfig, index: int = 0):
         super().__init__()
         norm = NORMS[config.norm]
         self.ln_1, self.attn = norm(config.width, config.norm_epsilon), Attention(config)
-        self.ln_2, self.mlp = norm(config.width, config.norm_epsilon), make_mlp(config, number)
+        self.ln_2, self.mlp = norm(config.width, config.norm_epsilon), make_mlp(config, index)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, t, d) → (b, t, d)."""

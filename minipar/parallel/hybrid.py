@@ -11,7 +11,8 @@
 Each axis is a strategy of its own; only a stage's slab (stage_slab.py) knows both pp and tp.
 `parallelize` makes the layers tensor-parallel, `parallelize_context` spreads the tokens over cp,
 and a `Pipeline` cuts that model into stages.  When the schedule has run, the dp and cp ranks of a
-stage, which have the same parameters, sum their gradients.  With FSDP they have shards instead, and
+stage, which have the same parameters, sum their gradients.  (Experts lie on the ep ranks, a part of
+dp; the edp ranks, the other part, have the same ones.)  With FSDP they have shards instead, and
 gather and reduce while the schedule runs (fsdp_pipeline.py).  Below, "over dp" means over both.
 
     g(parameter) = Σ over dp, cp  Σ over microbatches  dL/dparameter,  L = Σ losses / targets of all

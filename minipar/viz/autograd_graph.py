@@ -20,7 +20,7 @@ from .colors import BLACK, BLUE, DARK, GREEN
 from .figure import new_figure, save
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """A function or a leaf of the graph.
 
     `inputs` are the indices of the nodes its inputs come from.  `out` is the name and shape of its
@@ -36,7 +36,7 @@ class Node(NamedTuple):
     num_bytes: int
 
 
-def graph_nodes(root: Any, names: Mapping[str, Any]) -> list[Node]:
+def graph_nodes(root: Any, names: Mapping[str, Any]) -> list[GraphNode]:
     """The boxes behind the Tensor `root`, each after its inputs; `names` are Tensors by name."""
     made_by = {id(t.grad_target): f"{name} {_shape(t.data)}".strip()
                for name, t in names.items() if t.grad_target}
@@ -48,12 +48,12 @@ def graph_nodes(root: Any, names: Mapping[str, Any]) -> list[Node]:
         index[id(target)] = len(boxes)
         out = made_by.get(id(target), "")
         if _is_leaf(target):
-            boxes.append(Node(out or "leaf", True, [], out, [], 0))
+            boxes.append(GraphNode(out or "leaf", True, [], out, [], 0))
             continue
         arrays = [saved() for saved in target.ctx.saved if saved.item is not None]
         new = {id(owner): owner.nbytes for owner in map(_owner, arrays) if id(owner) not in seen}
         seen |= set(new)
-        boxes.append(Node(target.function.__name__, False,
+        boxes.append(GraphNode(target.function.__name__, False,
                          [index[id(below)] for below in target.inputs if below],
                          out, [called.get(id(a), _shape(a)) for a in arrays],
                          sum(new.values())))
@@ -110,7 +110,7 @@ def _draw_arrow(axes: Axes, start: tuple, end: tuple, source: Any, target: Any) 
         "patchA": source, "patchB": target, "connectionstyle": f"arc3,rad={bend}"})
 
 
-def _draw_box(axes: Axes, box: Node, place: tuple[int, int]) -> Any:
+def _draw_box(axes: Axes, box: GraphNode, place: tuple[int, int]) -> Any:
     x, y = place
     lines = [box.name] + ([f"keeps {', '.join(box.keeps)}"] if box.keeps else [])
     lines += [f"+ {in_bytes(box.num_bytes)}"] if box.num_bytes else []
@@ -124,7 +124,7 @@ def _draw_box(axes: Axes, box: Node, place: tuple[int, int]) -> Any:
     return text.get_bbox_patch()
 
 
-def _place(boxes: list[Node]) -> list[tuple[int, int]]:
+def _place(boxes: list[GraphNode]) -> list[tuple[int, int]]:
     """(column, row) of each box: one column before the first of its users, leaves further down."""
     users: list[list[int]] = [[] for _ in boxes]
     for i, box in enumerate(boxes):

@@ -8,7 +8,7 @@ import pytest
 
 from minipar.backend.shape_array import ShapeArray
 from minipar.interop import InteropError, llama, load_pretrained, save_pretrained
-from minipar.interop.folder import LAYOUTS, layout_of, open_pretrained, to_arrays
+from minipar.interop.hugging_face import LAYOUTS, layout_of, open_pretrained, to_arrays
 from minipar.nn import GPT, GPTConfig, RopeConfig
 
 

@@ -74,7 +74,7 @@ def recursive_doubling(comm: Communicator, chunks: list[Array]) -> None:
 
     If p is no power of two, ⌊log₂ p⌋ + 2 rounds: first some ranks give their chunk to a partner,
     and in the end they get all from it (`subgroup.power_of_two`).  Then `bruck` is better.
-    Thakur, Rabenseifner & Gropp 2005, section 4.1.
+    Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     core, partner = power_of_two(comm)
     bounds = piece_bounds(sum(c.size for c in chunks), comm.size, [c.size for c in chunks])

@@ -94,7 +94,7 @@ def recursive_doubling(comm: Communicator, flat: Array, op: str | Combine) -> No
 
     If p is no power of two, ⌊log₂ p⌋ + 2 rounds (`subgroup.power_of_two`).  The fewest rounds, so
     for short arrays.  Every rank adds by itself, always with the lower rank's part first, so that
-    all get the same bits.  Thakur, Rabenseifner & Gropp 2005, section 4.5.
+    all get the same bits.  Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     combine, arrived = find_operator(op), np.empty_like(flat)
 

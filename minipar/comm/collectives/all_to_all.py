@@ -21,7 +21,7 @@ def pairwise(comm: Communicator, outgoing: list[Array], incoming: list[Array],
              counts: Sequence[Sequence[int]] | None = None) -> None:
     """p - 1 rounds, n(p-1)/p bytes: in round k rank r sends to r + k and receives from r - k.
 
-    Thakur, Rabenseifner & Gropp 2005, section 4.4.
+    Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     p, r = comm.size, comm.rank
     incoming[r][...] = outgoing[r]

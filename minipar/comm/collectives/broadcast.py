@@ -30,7 +30,7 @@ def binomial(comm: Communicator, array: Array, root: int) -> None:
         round 1   0 ─▶ 2   1 ─▶ 3
         round 2   0 ─▶ 4   1 ─▶ 5   2 ─▶ 6   3 ─▶ 7
 
-    Thakur, Rabenseifner & Gropp 2005, section 4.3.
+    Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     p = comm.size
     me = (comm.rank - root) % p
@@ -104,7 +104,7 @@ def scatter_all_gather(comm: Communicator, array: Array, root: int) -> None:
         scatter      a b c d  ─▶  a · · ·   · b · ·   · · c ·   · · · d
         all-gather            ─▶  a b c d   a b c d   a b c d   a b c d
 
-    For long arrays and any p.  Van de Geijn's; Thakur, Rabenseifner & Gropp 2005, section 4.3.
+    For long arrays and any p.  Van de Geijn's; Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     ranks = rooted(comm, root)
     with flattened(array) as flat:

@@ -25,7 +25,7 @@ def binomial(comm: Communicator, flat: Array, combine: Combine) -> None:
         round 2   0 ◀────────────── 4
 
     In place: afterwards `flat` is the result on rank 0, a partial sum on the others.
-    Thakur, Rabenseifner & Gropp 2005, section 4.6.
+    Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     p, r, distance = comm.size, comm.rank, 1
     arrived = np.empty_like(flat)

@@ -70,7 +70,7 @@ def pairwise(comm: Communicator, chunks: list[Array], combine: Combine) -> None:
         round 2   0 ◀─▶ 2   1 ◀─▶ 3             and no partial sums are passed on
 
     In place, as `ring`, but the other chunks stay as they were.
-    Thakur, Rabenseifner & Gropp 2005, section 4.2.
+    Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     p, r = comm.size, comm.rank
     mine = chunks[r]
@@ -88,7 +88,7 @@ def recursive_halving(comm: Communicator, chunks: list[Array], combine: Combine)
 
     If p is no power of two, ⌊log₂ p⌋ + 2 rounds: first some ranks give all they have to a partner,
     and in the end they get their chunk from it (`subgroup.power_of_two`).
-    Thakur, Rabenseifner & Gropp 2005, section 4.2.
+    Thakur, Rabenseifner & Gropp 2005, section 4.
     """
     core, partner = power_of_two(comm)
     r, mine = comm.rank, chunks[comm.rank]

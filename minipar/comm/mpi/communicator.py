@@ -47,17 +47,17 @@ class MPICommunicator(Communicator):
         self.chooser, self.own_algorithms = chooser, own_algorithms or {}
         self.choice: Choose | None = None       # what the chooser returned
         self.rank, self.size = mpi_comm.Get_rank(), len(members)
-        self.world_rank = rank_state.number
+        self.world_rank = rank_state.world_rank
 
-    def with_tags(self, number: int) -> "MPICommunicator":
-        """The same ranks, with tags of its own: messages of another `number` never meet these."""
+    def with_tags(self, index: int) -> "MPICommunicator":
+        """The same ranks, with tags of its own: messages of another `index` never meet these."""
         # Only the world has the attribute by the standard; Open MPI's other communicators do not.
         num_ranges = self.MPI.COMM_WORLD.Get_attr(self.MPI.TAG_UB) // NUM_TAGS - 1
         if num_ranges < 1:
             raise RuntimeError("this MPI library has too few tags for non-blocking collectives: "
                                "call the collective itself")
         return MPICommunicator(self.mpi_comm, self.MPI, self.rank_state, self.members, self.chooser,
-                               self.own_algorithms, NUM_TAGS * (1 + number % num_ranges))
+                               self.own_algorithms, NUM_TAGS * (1 + index % num_ranges))
 
     def make_progress_engine(self) -> Any:
         """An engine for the Works of this rank."""
@@ -117,8 +117,8 @@ class MPICommunicator(Communicator):
         buffer = np.ascontiguousarray(to_host(array))
         request = self.mpi_comm.Isend([buffer, self.MPI.BYTE], dest, tag + self.first_tag)
         description = ("send to", dest, tag, buffer.nbytes, self.label)
-        number = self.rank_state.log("send", self.group, tag, dest, buffer.nbytes)
-        return MPIRequest(self, request, description, buffer=buffer, number=number)
+        action = self.rank_state.log("send", self.group, tag, dest, buffer.nbytes)
+        return MPIRequest(self, request, description, buffer=buffer, action=action)
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> MPIRequest:
         """Begin to receive into `out`, through a host buffer if it is on a GPU or has gaps."""
@@ -129,8 +129,8 @@ class MPICommunicator(Communicator):
         buffer = out if lies_ready(out) else np.empty(out.shape, out.dtype)
         request = self.mpi_comm.Irecv([buffer, self.MPI.BYTE], source, tag + self.first_tag)
         description = ("receive from", source, tag, buffer.nbytes, self.label)
-        number = self.rank_state.log("recv", self.group, tag, source, buffer.nbytes)
-        return MPIRequest(self, request, description, out, buffer, number)
+        action = self.rank_state.log("recv", self.group, tag, source, buffer.nbytes)
+        return MPIRequest(self, request, description, out, buffer, action)
 
     def sendrecv(self, array: Array, dest: int, out: Array, source: int, tag: int = 0) -> None:
         """Exchange: one call of the library, if there is no copy, no trace and no Work."""

@@ -44,16 +44,16 @@ class MPIRequest:
     """A Request over one of mpi4py's; `description` is (kind, peer, tag, bytes, label)."""
 
     def __init__(self, comm: Any, request: Any, description: tuple, out: Array = None,
-                 buffer: np.ndarray | None = None, number: int | None = None):
+                 buffer: np.ndarray | None = None, action: int | None = None):
         self.comm, self.request, self.description = comm, request, description
         self.peers = [comm.members[description[1]]]     # world numbers
-        self.number = number                        # in the rank's program, if that is logged
+        self.action = action                        # its index in the rank's program, if logged
         self.out, self.buffer = out, buffer         # of a receive: the array, the host buffer
         self.posted, self.done = time.perf_counter(), False
 
     def wait(self) -> None:
         """Block until it is done.  Raises ValueError if the message has another size."""
-        self.comm.rank_state.log("wait", self.number)
+        self.comm.rank_state.log("wait", self.action)
         engine = self.comm.rank_state.engine
         if engine is None:
             self.block()

@@ -56,5 +56,5 @@ class Watchdog:
         where = source_line(process.program or sys._current_frames().get(self.main_thread))
         whom = "" if peer is None else f" rank {peer} (tag {tag}, {num_bytes} bytes)"
         what = f"{kind}{whom}{' in ' + label if label else ''} at {where}"
-        print(f"minipar: rank {process.number} of {len(process.nodes)} {sentence.format(what)}",
+        print(f"minipar: rank {process.world_rank} of {len(process.nodes)} {sentence.format(what)}",
               file=sys.stderr, flush=True)

@@ -44,7 +44,7 @@ def from_mpi(mpi_comm: Any) -> MPICommunicator:
 
 def watch(process: Process, node: Any) -> None:
     """Collective on the node.  Have this process watched: its waits, and its death."""
-    process.guardian = Guardian(node, process.number, len(process.nodes))
+    process.guardian = Guardian(node, process.world_rank, len(process.nodes))
     forget_shared_memory()
     Watchdog(import_mpi(), process, process.guardian)
 

@@ -121,11 +121,12 @@ class Cluster:
             source.port_out = dest.port_in = end = start + num_bytes * self.seconds_per_byte
             end += self.latency
         else:
-            source.port_out, end = self.links.carry(source.number, dest.number, num_bytes, start)
-            dest.port_in = source.port_out
+            ranks = source.world_rank, dest.world_rank
+            dest.port_in, end = self.links.carry(*ranks, num_bytes, start)
+            source.port_out = dest.port_in
         if source.messages is not None:
             source.messages.append(
-                (source.number, dest.number, num_bytes, label, sent, start, end))
+                (source.world_rank, dest.world_rank, num_bytes, label, sent, start, end))
         return end
 
     def run(self, main: Callable[[Any], Any]) -> tuple[list, float]:
@@ -140,10 +141,11 @@ class Cluster:
 
         def body(rank: Rank) -> None:
             self.hub.switch()               # until all ranks have been started
+            r = rank.world_rank
             try:
-                results[rank.number] = main(SimulatedCommunicator(self, rank, rank.number, 0))
+                results[r] = main(SimulatedCommunicator(self, rank, r, 0))
             except Exception as error:
-                error.add_note(f"on rank {rank.number} of {self.num_ranks} simulated ranks")
+                error.add_note(f"on rank {r} of {self.num_ranks} simulated ranks")
                 raise
 
         collecting = gc.isenabled()
@@ -153,7 +155,7 @@ class Cluster:
                 rank.greenlet = greenlet(body)
                 rank.greenlet.gr_context = copy_context()   # context variables of its own
                 rank.greenlet.switch(rank)      # from here: it inherits its starter's stack depth
-                heappush(self.ready, (0.0, rank.number, rank.greenlet))
+                heappush(self.ready, (0.0, rank.world_rank, rank.greenlet))
             while self.ready:
                 heappop(self.ready)[2].switch()
             stuck = [rank for rank in self.ranks if not rank.greenlet.dead]

@@ -9,7 +9,7 @@ from .rank import Rank, SimulatedRequest, Split
 
 
 class SimulatedCommunicator(Communicator):
-    """A Communicator in virtual time; `group` is its number in `cluster.groups`."""
+    """A Communicator in virtual time; `group` is its index in `cluster.groups`."""
 
     is_simulated = True
     rank_state: Rank
@@ -18,15 +18,15 @@ class SimulatedCommunicator(Communicator):
     def __init__(self, cluster: Any, me: Rank, rank: int, group: int):
         self.cluster, self.rank_state, self.rank, self.group = cluster, me, rank, group
         self.size = len(cluster.groups[group])
-        self.world_rank = me.number
+        self.world_rank = me.world_rank
         self.num_calls, self.label = 0, ""     # set here: found faster than on the class
 
-    def channel(self, me: Any, number: int) -> "SimulatedCommunicator":
-        """The same ranks as a group of its own: messages of another `number` never meet them.
+    def channel(self, me: Any, index: int) -> "SimulatedCommunicator":
+        """The same ranks as a group of its own: messages of another `index` never meet them.
 
         `me` stands for this rank there.
         """
-        cluster, key = self.cluster, (self.group, number)
+        cluster, key = self.cluster, (self.group, index)
         if key not in cluster.channels:
             cluster.channels[key] = len(cluster.groups)
             cluster.groups.append(cluster.groups[self.group])
@@ -77,7 +77,7 @@ class SimulatedCommunicator(Communicator):
         me, start = self.rank_state, self.rank_state.clock
         end = min(start + seconds * me.slowness, me.lost_at)
         if me.trace is not None:
-            me.trace.spans.append((me.number, name, start, end))
+            me.trace.spans.append((me.world_rank, name, start, end))
             me.log("compute", name, seconds)
         me.compute_until(end)
 
@@ -93,7 +93,7 @@ class SimulatedCommunicator(Communicator):
             send.array, send.done = array.copy(), me.clock
         key = (self.group, self.rank, dest, tag)
         if me.actions is not None:
-            send.number = me.log("send", self.group, tag, dest, array.nbytes)
+            send.action = me.log("send", self.group, tag, dest, array.nbytes)
         recv = cluster.recvs.pop(key, None)
         if recv is None:
             send.stand_in_line(cluster.sends, key)
@@ -117,7 +117,7 @@ class SimulatedCommunicator(Communicator):
         recv = SimulatedRequest(me, out, self.label)
         key = (self.group, source, self.rank, tag)
         if me.actions is not None:
-            recv.number = me.log("recv", self.group, tag, source, out.nbytes)
+            recv.action = me.log("recv", self.group, tag, source, out.nbytes)
         send = cluster.sends.pop(key, None)
         if send is None:
             recv.stand_in_line(cluster.recvs, key)
@@ -201,4 +201,4 @@ class SimulatedCommunicator(Communicator):
         me.log("split", self.group, color, key, group)
         if group is None:
             return None
-        return SimulatedCommunicator(cluster, me, cluster.groups[group].index(me.number), group)
+        return SimulatedCommunicator(cluster, me, cluster.groups[group].index(me.world_rank), group)

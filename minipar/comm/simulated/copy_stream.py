@@ -80,7 +80,7 @@ class SimulatedCopyStream(CopyStream):
             copy.end = self.free = (start + self.link.latency
                                     + copy.source.nbytes / self.link.bandwidth)
             if me.trace is not None:
-                me.trace.spans.append((me.number, self.name, start, copy.end))
+                me.trace.spans.append((me.world_rank, self.name, start, copy.end))
 
 
 class TracedCopyStream(CopyStream):

@@ -29,7 +29,7 @@ def raise_cause(stuck: list[Rank], cluster: Any) -> None:
         return
     error = (CollectiveMismatch(describe_mismatch(differ[0])) if differ else
              Deadlock(describe_stuck(stuck, cluster)))
-    error.stacks = {rank.number: lines_of(rank.greenlet.gr_frame) for rank in stuck}
+    error.stacks = {rank.world_rank: lines_of(rank.greenlet.gr_frame) for rank in stuck}
     raise error
 
 
@@ -63,7 +63,7 @@ def describe_waits(ranks: list[Rank], cluster: Any, most: int = 16) -> list[str]
         what = "computes" if waiting is None else f"waits {waiting}"
         if isinstance(waiting, SimulatedRequest):
             what = "waits " + pending.get(id(waiting), "for a message under way")
-        lines.append(f"rank {rank.number} {what} at {source_line(rank.greenlet.gr_frame)}")
+        lines.append(f"rank {rank.world_rank} {what} at {source_line(rank.greenlet.gr_frame)}")
     if len(ranks) > most:
         lines.append(f"and {len(ranks) - most} more ranks")
     return lines

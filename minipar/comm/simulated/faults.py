@@ -24,7 +24,7 @@ from .deadlock import describe_waits
 
 
 class RankLost(RuntimeError):
-    """A rank was lost; `rank` is its world number."""
+    """A rank was lost; `rank` is its rank in the world."""
 
     def __init__(self, rank: int, sentence: str):
         super().__init__(sentence)
@@ -45,22 +45,22 @@ class Faults:
                 raise ValueError(f"a fault of rank {rank}: the cluster has ranks 0 … "
                                  f"{cluster.num_ranks - 1}")
         for rank in cluster.ranks:
-            rank.slowness = self.slow.get(rank.number, 1.0)
-            rank.lost_at = self.lost.get(rank.number, inf)
+            rank.slowness = self.slow.get(rank.world_rank, 1.0)
+            rank.lost_at = self.lost.get(rank.world_rank, inf)
         # Negative numbers: at equal times a loss comes before what any rank does.
         cluster.ready += sorted(
             (when, -1 - rank, greenlet(lambda rank=rank, when=when: lose(cluster, rank, when)))
             for rank, when in self.lost.items())
 
 
-def lose(cluster: Any, number: int, when: float) -> None:
-    """End the run, because rank `number` is lost at `when`; do nothing if it has finished."""
-    lost = cluster.ranks[number]
+def lose(cluster: Any, world_rank: int, when: float) -> None:
+    """End the run, because rank `world_rank` is lost at `when`; do nothing if it has finished."""
+    lost = cluster.ranks[world_rank]
     if lost.greenlet.dead and lost.clock < when:
         return
     others = [rank for rank in cluster.ranks if not rank.greenlet.dead and rank is not lost]
     waits = describe_waits(others, cluster) if others else []
-    sentence = "\n  ".join([f"rank {number} of {cluster.num_ranks} was lost at {when:g} s of "
+    sentence = "\n  ".join([f"rank {world_rank} of {cluster.num_ranks} was lost at {when:g} s of "
                             "virtual time, and the run ended", *waits])
     cluster.sends = cluster.recvs = cluster.splits = cluster.calls = Closed()
     for rank in cluster.ranks:
@@ -71,5 +71,5 @@ def lose(cluster: Any, number: int, when: float) -> None:
     for rank in others:
         rank.greenlet.parent = getcurrent()         # so that it ends here
         with suppress(RankLost, RuntimeError):
-            rank.greenlet.throw(RankLost(number, sentence))
-    raise RankLost(number, sentence)
+            rank.greenlet.throw(RankLost(world_rank, sentence))
+    raise RankLost(world_rank, sentence)

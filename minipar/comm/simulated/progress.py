@@ -70,7 +70,7 @@ def sleep_until_woken(me: Rank, latest: float | None, waiting: Any) -> None:
     """
     ready, me.waiting = me.ready, waiting
     if latest is not None:
-        heappush(ready, (max(latest, me.clock), me.number, me.greenlet))
+        heappush(ready, (max(latest, me.clock), me.world_rank, me.greenlet))
     (heappop(ready)[2] if ready else me.hub).switch()
     me.waiting = None
     # Any other event that was to wake this rank must not wake it from its next wait.
@@ -86,7 +86,7 @@ class PausingRank:
     """
 
     def __init__(self, me: Any):
-        self.rank_state, self.number, self.greenlet = me, me.number, me.greenlet
+        self.rank_state, self.world_rank, self.greenlet = me, me.world_rank, me.greenlet
         self.waiting: Any = None        # while the rank sleeps: the request that may wake it
         self.waiting_for: Any = None    # what the Work waits for: a request or split …
         self.until: float | None = None     # … or a time

@@ -53,14 +53,14 @@ class Rank(RankState):
     def give_way(self) -> None:
         """Let the other ranks run until they have reached this rank's time."""
         self.waiting = None
-        heappush(self.ready, (self.clock, self.number, self.greenlet))
+        heappush(self.ready, (self.clock, self.world_rank, self.greenlet))
         heappop(self.ready)[2].switch()
 
     def compute_until(self, time: float) -> None:
         """Advance the clock.  Earlier events of other ranks happen first, so that ports serve
         messages in the order of time."""
         self.clock = time
-        if self.ready and self.ready[0] < (time, self.number) and getcurrent() is self.greenlet:
+        if self.ready and self.ready[0] < (time, self.world_rank) and getcurrent() is self.greenlet:
             self.give_way()
 
     def asks_again(self) -> bool:
@@ -75,13 +75,13 @@ class Rank(RankState):
 class SimulatedRequest:
     """Half a message.  `done` is the virtual time of its end; None until both halves have met."""
 
-    __slots__ = ("rank", "array", "label", "posted", "done", "behind", "number")
+    __slots__ = ("rank", "array", "label", "posted", "done", "behind", "action")
 
     def __init__(self, rank: Rank, array: Array, label: str):
         self.rank, self.array, self.label, self.posted = rank, array, label, rank.clock
         self.done: Any = None
         self.behind: Any = None                         # the next request of the same key
-        self.number: int | None = None                  # in its rank's program, if that is logged
+        self.action: int | None = None                  # its index in the rank's program, if logged
 
     def stand_in_line(self, queue: dict, key: tuple) -> None:
         """Join `queue` until the other half comes, behind earlier requests of the same key."""
@@ -95,13 +95,13 @@ class SimulatedRequest:
         """Both halves have met, and end at `end`: wake the rank if it waits for this one."""
         self.done, rank = end, self.rank
         if rank.waiting is self:
-            heappush(rank.ready, (end, rank.number, rank.greenlet))
+            heappush(rank.ready, (end, rank.world_rank, rank.greenlet))
 
     def wait(self) -> None:
         """Block this rank, but not the process, until both halves have met."""
         rank = self.rank
         if rank.actions is not None:
-            rank.log("wait", self.number)
+            rank.log("wait", self.action)
         if self.done is None:
             rank.block(self)
         if self.done > rank.clock:
@@ -125,9 +125,9 @@ class SimulatedRequest:
 
 def misfit(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:
     """The error of a receive whose array does not fit the message."""
-    return ValueError(f"rank {dest.number} receives into {out.dtype} {out.shape}, but rank "
-                      f"{source.number} sends {array.dtype} {array.shape}: sizes and dtypes must "
-                      "be equal")
+    return ValueError(f"rank {dest.world_rank} receives into {out.dtype} {out.shape}, but rank "
+                      f"{source.world_rank} sends {array.dtype} {array.shape}: sizes and dtypes "
+                      "must be equal")
 
 
 class Split:
@@ -155,4 +155,4 @@ class Split:
         self.done = max(me.clock for *_, me in self.arrived)
         for *_, me in self.arrived:
             if me.waiting is self:
-                heappush(ready, (self.done, me.number, me.greenlet))
+                heappush(ready, (self.done, me.world_rank, me.greenlet))

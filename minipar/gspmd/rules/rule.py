@@ -85,9 +85,9 @@ def _parse(text: str) -> DimFactors | None:
     return tuple([() if token == "1" else tuple(token.strip("()").split()) for token in tokens])
 
 
-def letters(number: int, start: str = "a") -> list[str]:
+def letters(count: int, start: str = "a") -> list[str]:
     """Names for factors: a, b, c, …"""
-    return [chr(ord(start) + i) for i in range(number)]
+    return [chr(ord(start) + i) for i in range(count)]
 
 
 def to_factors(dims: Dims, factors: DimFactors, sizes: Mapping[str, int],

@@ -10,7 +10,7 @@ for the keys and values of one token; B slots are a block.
 
 All layers but attention treat the T tokens as one batch and ignore which sequence a token is of.
 Attention is computed for all rows of the same number of tokens at once: they are a RowGroup.
-Yu et al. 2022 (Orca), section 4.2: selective batching.
+Yu et al. 2022 (Orca), section 3: selective batching.
 """
 
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ values themselves move in (run), before anything is written: `PagedKVCache.apply
 
 With `Policy.PROMPTS_FIRST`, c comes first, and a step that admits a prompt leaves a and b out.
 With `Policy.STATIC`, c waits until no request runs.
-Yu et al. 2022 (Orca), section 4: a new schedule every step.  Kwon et al. 2023, section 4.5.
+Yu et al. 2022 (Orca), section 3: a new schedule every step.  Kwon et al. 2023, section 4.5.
 """
 
 import math

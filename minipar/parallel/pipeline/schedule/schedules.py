@@ -36,7 +36,7 @@ def placement_of(schedule: Schedule) -> Placement:
     Raises ValueError if there is a stage without any action, or none at all.
     """
     counted = Counter((action.stage, rank) for rank, row in enumerate(schedule) for action in row)
-    most: dict[int, tuple[int, int]] = {}       # stage: (number of its actions, -rank)
+    most: dict[int, tuple[int, int]] = {}       # stage: (how many actions, -rank)
     if not counted:
         raise ValueError("the schedule has no actions: give it a row for each rank, from 0F0 on")
     for (stage, rank), number in counted.items():
@@ -109,9 +109,9 @@ def interleaved(num_ranks: int, num_microbatches: int, virtual_stages: int = 2,
     return schedule
 
 
-def _even_groups(number: int, num_groups: int) -> list[range]:
-    """0 … number - 1 in `num_groups` groups, the first ones larger by one if need be."""
-    size, larger = divmod(number, num_groups)
+def _even_groups(count: int, num_groups: int) -> list[range]:
+    """0 … count - 1 in `num_groups` groups, the first ones larger by one if need be."""
+    size, larger = divmod(count, num_groups)
     starts = [i * size + min(i, larger) for i in range(num_groups + 1)]
     return [range(start, stop) for start, stop in zip(starts, starts[1:])]
 

@@ -9,7 +9,7 @@ import pytest
 
 from minipar.interop import InteropError, load_pretrained, open_safetensors, save_pretrained
 from minipar.interop import write_safetensors as write
-from minipar.interop.folder import open_pretrained
+from minipar.interop.hugging_face import open_pretrained
 from minipar.nn import GPT, GPTConfig, RopeConfig
 
 DATA = Path(__file__).parent / "data"
