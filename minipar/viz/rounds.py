@@ -155,7 +155,8 @@ class RecordingCluster(Cluster):
     def deliver(self, source, array, label, sent, dest, out, posted) -> float:
         """Deliver a message and record it; return the time of its arrival."""
         end = super().deliver(source, array, label, sent, dest, out, posted)
-        self.seen.append((end, Move(source.number, dest.number, array.nbytes, decode(array))))
+        self.seen.append((end, Move(source.world_rank, dest.world_rank, array.nbytes,
+                                    decode(array))))
         return end
 
 

@@ -110,6 +110,7 @@ class Cluster:
             out[...] = array
         except ValueError:              # as many elements, in another shape
             out[...] = array.reshape(out.shape)
+        ranks = source.world_rank, dest.world_rank
         start = sent                    # comparisons: four times as fast as max()
         if posted > start:
             start = posted
@@ -121,12 +122,10 @@ class Cluster:
             source.port_out = dest.port_in = end = start + num_bytes * self.seconds_per_byte
             end += self.latency
         else:
-            ranks = source.world_rank, dest.world_rank
-            dest.port_in, end = self.links.carry(*ranks, num_bytes, start)
-            source.port_out = dest.port_in
+            source.port_out, end = self.links.carry(*ranks, num_bytes, start)
+            dest.port_in = source.port_out
         if source.messages is not None:
-            source.messages.append(
-                (source.world_rank, dest.world_rank, num_bytes, label, sent, start, end))
+            source.messages.append((*ranks, num_bytes, label, sent, start, end))
         return end
 
     def run(self, main: Callable[[Any], Any]) -> tuple[list, float]:
@@ -139,13 +138,12 @@ class Cluster:
         self._begin()
         results = [None] * self.num_ranks
 
-        def body(rank: Rank) -> None:
+        def body(me: Rank) -> None:
             self.hub.switch()               # until all ranks have been started
-            r = rank.world_rank
             try:
-                results[r] = main(SimulatedCommunicator(self, rank, r, 0))
+                results[me.world_rank] = main(SimulatedCommunicator(self, me, me.world_rank, 0))
             except Exception as error:
-                error.add_note(f"on rank {r} of {self.num_ranks} simulated ranks")
+                error.add_note(f"on rank {me.world_rank} of {self.num_ranks} simulated ranks")
                 raise
 
         collecting = gc.isenabled()
