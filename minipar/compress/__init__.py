@@ -7,7 +7,8 @@
     load.py         a checkpoint, with the compression steps it lists, becomes a model
     footprint.py    bytes, FLOPs and seconds of a model's versions
 
-`minipar quantize`, `prune` and `distill` use these; `minipar study` compares them.
+`minipar quantize`, `prune` and `distill` use these; `minipar study` compares what they make
+(compression_study/, beside this package).
 """
 
 from .load import load_model

@@ -3,8 +3,8 @@
     minipar study --out out/study           a few minutes on two cores
     minipar study --quick --out out/study   seconds: tiny models, to see that it works
 
-A digits MLP and a text GPT are trained dense, then pruned, quantized and distilled, from several
-seeds.  The report has study.md (table, findings and picture), study.csv, study.json and study.png;
+A digits MLP and a text GPT are trained dense, then pruned, quantized and distilled by `compress/`,
+from several seeds.  The report has study.md (table, findings and picture), study.csv, study.json and study.png;
 the checkpoints are deleted at the end.
 
     subjects.py       the two models and their training budgets
