@@ -4,8 +4,8 @@
     minipar study --quick --out out/study   seconds: tiny models, to see that it works
 
 A digits MLP and a text GPT are trained dense, then pruned, quantized and distilled by `compress/`,
-from several seeds.  The report has study.md (table, findings and picture), study.csv, study.json and study.png;
-the checkpoints are deleted at the end.
+from several seeds.  The report has study.md (table, findings and picture), study.csv, study.json
+and study.png; the checkpoints are deleted at the end.
 
     subjects.py       the two models and their training budgets
     versions.py       train the dense model and make all its compressed versions, one file each
