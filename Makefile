@@ -25,7 +25,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-all test-mpi test-mpis test-with test-oldest test-peers exercises \
-  lessons lint bench docs clean
+  lessons lint bench docs test-site clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -110,7 +110,11 @@ bench: $(READY)  ## measure against PyTorch (if installed) and hand-written NumP
 
 docs: $(READY)  ## build the site into site/
 	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs]'
-	$(PY) -m mkdocs build --strict --quiet --config-file docs/mkdocs.yml
+	$(PY) docs/builder/build.py $(if $(WEB),--web)
+
+test-site: docs  ## walk over the site in Chromium: links, keyboard, screen readers, pieces
+	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs,site_test]'
+	$(PY) -m pytest -m site tests/site
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .venv-oldest .venv-openmpi .venv-mpich out site build .pytest_cache \

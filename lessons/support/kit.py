@@ -25,7 +25,8 @@ what to guess, the source, and the derivation.  Its rules, which tests/lessons c
     questions   each is answered on the page, folded below the same question, word for word
 
 `--out DIR` says where the folder NN goes; `--answers` prints the answers, too.  Beside the picture
-it gets tables.json, trace.json if there is a trace, and lesson.json: the lesson is done.
+it gets report.md (the run in Markdown), tables.json, trace.json if there is a trace, and
+lesson.json: the lesson is done.
 """
 
 import json
@@ -53,7 +54,7 @@ from minipar.launcher import UsageError
 from minipar.viz import write_perfetto
 from support import kept_trace, page
 from support.page import ROOT
-from support.rows import ABOUT, AT_MOST, EQUAL, Row, number, ratio
+from support.rows import ABOUT, AT_MOST, EQUAL, Row, as_markdown, number, ratio
 
 __all__ = ["ABOUT", "AT_MOST", "EQUAL", "OUT", "Lesson", "Row", "number"]
 OUT = (ROOT if (ROOT / "setup.cfg").exists() else Path()) / "out"
@@ -87,13 +88,14 @@ class Lesson:
             self.console.print(f"[yellow]{crowded}[/]\n")
         self.folder, self.started = self.options.out / number, time.monotonic()
         self.tables: list[dict[str, Any]] = []
+        self.report: list[str] = []             # what is said and found, in Markdown
         self._introduce(page.sections(self.name))
 
     def _introduce(self, text: dict[str, str]) -> None:
         """Print from the page what to guess, the source, and the derivation."""
         if page.GUESS in text:
             self.console.print("[bold cyan]Guess first[/]")
-            self.say(text[page.GUESS])
+            self._print(text[page.GUESS])
         if page.SOURCE in text:
             found = page.excerpt(text[page.SOURCE])
             self.console.print(f"[bold cyan]The source[/]  {found.file}:{found.line}, "
@@ -102,10 +104,14 @@ class Lesson:
                                               background_color="default"), (0, 0, 1, 4)))
         if page.DERIVATION in text:
             self.console.print("[bold cyan]Where the formula comes from[/]")
-            self.say(text[page.DERIVATION])
+            self._print(text[page.DERIVATION])
 
     def say(self, text: str) -> None:
         """Print a paragraph, in Markdown."""
+        self.report.append(text)
+        self._print(text)
+
+    def _print(self, text: str) -> None:
         self.console.print(Markdown(text), "", sep="\n")
 
     def table(self, rows: Sequence[Row], title: str = "", found: str = "measured") -> None:
@@ -132,6 +138,7 @@ class Lesson:
         self._print_grid(headers, rows)
 
     def _print_grid(self, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self.report.append(as_markdown(headers, rows))
         table = Table(*headers[:1])
         for header in headers[1:]:
             table.add_column(header, justify="right")
@@ -142,6 +149,7 @@ class Lesson:
     def picture(self, draw: Callable[[Path], Any]) -> None:
         """Call draw(path) on rank 0 and print where the picture is."""
         self._write("Picture", draw, self.folder / "picture.png")
+        self.report.append("![The picture that this lesson draws](picture.png)")
 
     def page(self, write: Callable[[Path], Any]) -> None:
         """Call write(path) on rank 0 and print where the page for the browser is."""
@@ -154,6 +162,7 @@ class Lesson:
 
     def takeaway(self, text: str) -> None:
         """Print the sentence to remember."""
+        self.report.append(f"**Takeaway:** {text}")
         self.console.print(f"[bold green]Takeaway:[/] {text}\n")
 
     def exercises(self, *names: str, questions: Sequence[str] = ()) -> None:
@@ -175,7 +184,7 @@ class Lesson:
         self._write_results()
 
     def _write_results(self) -> None:
-        """Write tables, trace and the mark that the lesson was run to its end."""
+        """Write report, tables, trace and the mark that the lesson was run to its end."""
         trace = kept_trace.take()
         if self.comm.rank:
             return
@@ -191,6 +200,7 @@ class Lesson:
                             "seconds": seconds})):
             text = json.dumps(content, indent=1, ensure_ascii=False)
             write_text(self.folder / f"{name}.json", text + "\n")
+        write_text(self.folder / "report.md", "\n\n".join(self.report) + "\n")
 
 
 def _crowded(comm: Communicator) -> str:

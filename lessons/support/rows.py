@@ -1,7 +1,8 @@
 """Rows of a lesson's tables: predicted beside counted or timed."""
 
+from collections.abc import Sequence
 from math import isclose
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 EQUAL, AT_MOST, ABOUT = "=", "≤", "≈"
 
@@ -39,3 +40,10 @@ def ratio(row: Row) -> str:
     if row.rule == AT_MOST or not row.predicted:
         return "–"
     return "1" if row.predicted == row.measured else f"{row.measured / row.predicted:.4f}"
+
+
+def as_markdown(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table in Markdown, the first column left-aligned, the others right-aligned."""
+    lines = [list(headers), ["---", *["---:"] * (len(headers) - 1)], *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") or " " for cell in line) + " |"
+                     for line in lines)

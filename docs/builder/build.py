@@ -1,0 +1,62 @@
+"""Build the site: `make docs`, or `python docs/builder/build.py [--out site]`.
+
+    docs/pages ──copy──▶ build/site/pages ──Material for mkdocs──▶ site/
+                            ▲
+    lesson_pages.py   each lesson's page, with the tables and the picture of a run
+    book.py           the spine: its source, with the docstrings as margin notes
+    reference.py      the API, from the docstrings
+    pieces.py         `<!-- piece: NAME -->` becomes an interactive piece and its data
+    mathematics.py    $formulas$ become MathML, which browsers draw without a script
+    browser.py        lessons and exercises that run in the page (WEB=1)
+
+The staged folder holds plain Markdown: no hook of mkdocs is used, so other generators that read
+mkdocs.yml build the same site from it.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import book
+import lesson_pages
+import mathematics
+import pieces
+import reference
+from stage import ROOT, Stage
+
+
+def main() -> int:
+    """Build the site; return mkdocs' exit status."""
+    parser = argparse.ArgumentParser(description="Build the site.")
+    parser.add_argument("--out", type=Path, default=ROOT / "site", help="a folder (%(default)s)")
+    parser.add_argument("--web", action="store_true", help="with lessons that run in the browser")
+    options = parser.parse_args()
+    stage = Stage(ROOT / "build" / "site")
+    shutil.copy(ROOT / "CONTRIBUTING.md", stage.pages / "contributing.md")
+    shutil.copy(ROOT / "CHANGELOG.md", stage.pages / "changelog.md")
+    lesson_pages.add(stage)
+    book.add(stage)
+    reference.add(stage)
+    if options.web and find_spec("browser"):
+        import browser
+        browser.add(stage)
+    pieces.expand(stage)
+    mathematics.convert(stage)
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
+    built = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet",
+                            "--config-file", str(stage.configure())], env=environment)
+    if built.returncode == 0:
+        shutil.rmtree(options.out, ignore_errors=True)
+        shutil.move(stage.folder / "html", options.out)
+        print(f"the site is in {options.out}: python -m http.server --directory {options.out}")
+    for sentence in stage.left_out:
+        print(f"left out: {sentence}")
+    return built.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Interactive pieces: a line `<!-- piece: NAME -->` of a page becomes docs/pieces/NAME.
+
+A piece is two files: data.py, whose `data()` returns the one JSON that it draws, made by minipar's
+own functions, and piece.js, which draws it.  The JSON is written into the page and all scripts into
+one file, so a page works without a server and without a network.  Where scripts are off, the words
+around it and its description remain.
+"""
+
+import importlib.util
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from stage import ROOT, Stage
+
+PIECES = ROOT / "docs" / "pieces"
+PLACE = re.compile(r"^<!-- piece: (\w+) -->$", re.MULTILINE)
+SCRIPT = "assets/pieces.js"
+
+
+def names() -> list[str]:
+    """All pieces."""
+    return sorted(path.parent.name for path in PIECES.glob("*/piece.js"))
+
+
+@cache
+def data_of(name: str) -> dict[str, Any]:
+    """The data of a piece, from its data.py."""
+    return load(PIECES / name / "data.py").data()
+
+
+def load(path: Path) -> Any:
+    """The module of a file beside a piece."""
+    spec = importlib.util.spec_from_file_location(f"piece_{path.parent.name}_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def block(name: str) -> str:
+    """The HTML of a piece in a page."""
+    text = json.dumps(data_of(name), ensure_ascii=False, separators=(",", ":"))
+    text = text.replace("</", "<\\/")                   # it stands in a <script>
+    return (f'<div class="piece" data-piece="{name}"><noscript>This figure needs JavaScript.'
+            f'</noscript></div>\n<script type="application/json" id="data-{name}">'
+            f"{text}</script>")
+
+
+def expand(stage: Stage) -> None:
+    """Put the pieces into the pages, and all their scripts into one file.
+
+    Raises FileNotFoundError for a piece that does not exist.
+    """
+    for path in stage.markdown():
+        text = path.read_text(encoding="utf-8")
+        if PLACE.search(text):
+            path.write_text(PLACE.sub(lambda found: block(found[1]), text), encoding="utf-8")
+    scripts = [PIECES / "piece.js", *[PIECES / name / "piece.js" for name in names()]]
+    stage.write(SCRIPT, "\n".join(path.read_text(encoding="utf-8") for path in scripts))
