@@ -7,7 +7,6 @@
     reference.py      the API, from the docstrings
     pieces.py         `<!-- piece: NAME -->` becomes an interactive piece and its data
     mathematics.py    $formulas$ become MathML, which browsers draw without a script
-    browser.py        lessons and exercises that run in the page (WEB=1)
 
 The staged folder holds plain Markdown: no hook of mkdocs is used, so other generators that read
 mkdocs.yml build the same site from it.

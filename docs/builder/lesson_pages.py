@@ -17,7 +17,7 @@ from pathlib import Path
 from stage import ROOT, Stage
 
 sys.path.insert(0, str(ROOT / "lessons"))
-from support import page  # noqa: E402
+from support import page
 
 SECTION = "Lessons"
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))

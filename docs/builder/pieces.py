@@ -1,7 +1,7 @@
 """Interactive pieces: a line `<!-- piece: NAME -->` of a page becomes docs/pieces/NAME.
 
-A piece is two files: data.py, whose `data()` returns the one JSON that it draws, made by minipar's
-own functions, and piece.js, which draws it.  The JSON is written into the page and all scripts into
+A piece is two files: `data`, whose function `data()` returns the one JSON that it draws, made by
+minipar's own functions, and piece.js, which draws it.  The JSON is written into the page and all scripts into
 one file, so a page works without a server and without a network.  Where scripts are off, the words
 around it and its description remain.
 """
@@ -27,7 +27,7 @@ def names() -> list[str]:
 
 @cache
 def data_of(name: str) -> dict[str, Any]:
-    """The data of a piece, from its data.py."""
+    """The data of a piece."""
     return load(PIECES / name / "data.py").data()
 
 

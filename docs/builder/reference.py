@@ -3,8 +3,9 @@
 import pkgutil
 from pathlib import Path
 
-import minipar
 from stage import Stage
+
+import minipar
 
 SECTION = "API"
 SKIPPED = ("minipar.testing",)

@@ -84,8 +84,9 @@ def test_lesson(world, lesson, tmp_path, monkeypatch, capsys):
         assert part in printed, "a lesson prints a table of rows, a takeaway and exercises"
     assert "measured" in printed or "simulated ┃" in printed, "a table shows what was measured"
     assert printed.count("Takeaway:") == 1, "more than one takeaway, or more than one rank printed"
-    assert written - {"page.html", "trace.json"} == {"picture.png", "tables.json", "lesson.json"}
-    shown = written - {"tables.json", "lesson.json"}
+    assert written - {"page.html", "trace.json"} == {
+        "picture.png", "report.md", "tables.json", "lesson.json"}
+    shown = written - {"report.md", "tables.json", "lesson.json"}
     assert all(f": {folder / name}\n" in printed for name in shown)
     assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
     tables = json.loads((folder / "tables.json").read_text("utf-8"))["tables"]

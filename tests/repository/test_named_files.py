@@ -10,7 +10,7 @@ NAMED = re.compile(r"(?<![\w./*-])(?:[\w.-]+/)*[\w-]+\.(?:py|toml|cfg|cff)\b")
 NOT_OURS = {"program.py", "run.toml", "mappings.py", "contextlib.py", "lessons/NN_title.py",
             "catalog/TOPIC.toml"}          # of users, of others, and patterns of names
 FOLDERS = [folder for folder in (ROOT, *ROOT.rglob("*")) if folder.is_dir()
-           and not {".git", ".venv", "site", "out"} & {*folder.relative_to(ROOT).parts[:1]}]
+           and not {".git", ".venv", "site", "out", "build"} & {*folder.relative_to(ROOT).parts[:1]}]
 PLACES = (ROOT / "minipar", ROOT / "lessons", ROOT / "docs")
 SOURCES = sorted(path for place in PLACES for path in place.rglob("*")
                  if path.suffix in (".py", ".md", ".toml"))
