@@ -1,9 +1,9 @@
 """Interactive pieces: a line `<!-- piece: NAME -->` of a page becomes docs/pieces/NAME.
 
 A piece is two files: `data`, whose function `data()` returns the one JSON that it draws, made by
-minipar's own functions, and piece.js, which draws it.  The JSON is written into the page and all scripts into
-one file, so a page works without a server and without a network.  Where scripts are off, the words
-around it and its description remain.
+minipar's own functions, and piece.js, which draws it.  The JSON is written into the page and all
+scripts into one file, so a page works without a server and without a network.  Where scripts are
+off, the words around a piece remain.
 """
 
 import importlib.util
