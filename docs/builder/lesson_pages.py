@@ -22,6 +22,7 @@ from support import page
 SECTION = "Lessons"
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 RANKS = 4
+NAMES = {"gspmd": "GSPMD", "fsdp": "FSDP", "zero": "ZeRO", "gpipe": "GPipe", "1f1b": "1F1B"}
 RESULTS = ("report.md", "picture.png")
 
 
@@ -74,8 +75,9 @@ def title_of(script: Path) -> str:
 
 def short(script: Path) -> str:
     """The name of a lesson in the navigation."""
-    words = script.stem[3:].replace("_", " ")
-    return {"gspmd": "GSPMD", "fsdp": "FSDP", "zero": "ZeRO"}.get(words, words.capitalize())
+    words = script.stem[3:].split("_")
+    return " ".join(NAMES.get(word, word if i else word.capitalize())
+                    for i, word in enumerate(words))
 
 
 def write(script: Path, folder: Path) -> str:
