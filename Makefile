@@ -57,7 +57,7 @@ test: $(READY)  ## all tests: simulated ranks on all cores, and real MPI ranks
 	$(PY) -m pytest $(XDIST)
 
 test-all: $(READY)  ## the long sweeps too
-	$(PY) -m pytest $(XDIST) -m "slow or not slow"
+	$(PY) -m pytest $(XDIST) -m "not site"
 
 test-mpi: $(READY)  ## only the tests on real MPI ranks
 	$(PY) -m pytest -m mpi
@@ -113,8 +113,8 @@ docs: $(READY)  ## build the site into site/
 	$(PY) docs/builder/build.py $(if $(WEB),--web)
 
 test-site: docs  ## walk over the site in Chromium: links, keyboard, screen readers, pieces
-	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs,site_test]'
-	$(PY) -m pytest -m site tests/site
+	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs,chromium]'
+	$(PY) -m pytest $(XDIST) -m site tests/site
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .venv-oldest .venv-openmpi .venv-mpich out site build .pytest_cache \

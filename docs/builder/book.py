@@ -84,8 +84,8 @@ def listing(node: ast.Module | ast.FunctionDef | ast.ClassDef, lines: list[str],
 
 def page(number: int, chapter: Chapter) -> str:
     """A chapter in Markdown."""
-    parts = ["---", "hide: [toc]", "---", "", f"# {number}. {chapter.title}", "", f"*{chapter.part}*", "",
-             " ".join(chapter.words), ""]
+    parts = ["---", "hide: [toc]", "---", "", f"# {number}. {chapter.title}", "",
+             f"*{chapter.part}*", "", " ".join(chapter.words), ""]
     for file, names in chapter.entries:
         parts += [f"## `{file}`", ""]
         for one in listings(file, names):

@@ -14,6 +14,7 @@ mkdocs.yml build the same site from it.
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,12 @@ import reference
 from stage import ROOT, Stage
 
 
+def from_root(path: Path) -> str:
+    """A page of the root folder, whose links to docs/pages become links between pages."""
+    text = path.read_text(encoding="utf-8").replace("](docs/pages/", "](")
+    return re.sub(r"\[([^\]]+)\]\((?!https?:|#|[\w/]+\.md|images/)[^)]*\)", r"\1", text)
+
+
 def main() -> int:
     """Build the site; return mkdocs' exit status."""
     parser = argparse.ArgumentParser(description="Build the site.")
@@ -35,8 +42,8 @@ def main() -> int:
     parser.add_argument("--web", action="store_true", help="with lessons that run in the browser")
     options = parser.parse_args()
     stage = Stage(ROOT / "build" / "site")
-    shutil.copy(ROOT / "CONTRIBUTING.md", stage.pages / "contributing.md")
-    shutil.copy(ROOT / "CHANGELOG.md", stage.pages / "changelog.md")
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        stage.write(name.lower(), from_root(ROOT / name))
     lesson_pages.add(stage)
     book.add(stage)
     reference.add(stage)

@@ -2,6 +2,7 @@
 
 import pkgutil
 from pathlib import Path
+from types import ModuleType
 
 from stage import Stage
 
@@ -25,14 +26,30 @@ def packages() -> list[tuple[str, list[str]]]:
     return sorted(found.items())
 
 
+def public_face() -> list[str]:
+    """A table of all names of `import minipar as mp`, each with a link to where it is described."""
+    rows = ["## The public face", "", "| name | from |", "| --- | --- |"]
+    for name in sorted(minipar.__all__, key=str.lower):
+        thing = getattr(minipar, name)
+        module = getattr(thing, "__module__", None)
+        if isinstance(thing, ModuleType):
+            home = thing.__name__
+        elif module and module.startswith("minipar") and hasattr(thing, "__qualname__"):
+            home = f"{module}.{thing.__qualname__}"
+        else:
+            continue
+        rows.append(f"| [`mp.{name}`][{home}] | `{home.rpartition('.')[0]}` |")
+    return [*rows, ""]
+
+
 def add(stage: Stage) -> None:
     """Add the reference, and a first page that lists the packages."""
     pages = packages()
-    lines = ["# API", "", "Each package, with what the heads of its files say. The public face, "
-             "`import minipar as mp`, is [minipar](minipar.md).", ""]
+    lines = ["# API", "", *public_face(), "## Packages", "",
+             "Each with what the heads of its files say, and the source of each name.", ""]
     stage.sections[SECTION] = [{"Overview": "api/index.md"}]
     for package, modules in pages:
-        parts = [f"# {package}", "", f"::: {package}", "    options:",
+        parts = [f"# {package}", "", f"::: {package}", "    options:", "      members: false",
                  "      show_root_heading: false", "      show_root_toc_entry: false", ""]
         for module in modules:
             parts += [f"## {module.rpartition('.')[2]}", "", f"::: {module}", "    options:",

@@ -10,9 +10,9 @@
     if __name__ == "__main__":
         launch(main)
 
-A lesson is two files, lessons/NN_title.py and its page (`page.py`), and a row in the tables of
-docs/pages/course.md and README.md.  Constructing a Lesson prints the question, and from the page
-what to guess, the source, and the derivation.  Its rules, which tests/lessons check:
+A lesson is two files, lessons/NN_title.py and its page (`page.py`), and a row in the table of
+docs/pages/course.md.  Constructing a Lesson prints the question, and from the page what to guess,
+the source, and the derivation.  Its rules, which tests/lessons check:
 
     docstring   begins with `Lesson NN. `; its first line asks a question
     length      at most 170 lines; a longer computation goes into a helper in lessons/support

@@ -60,7 +60,7 @@ def allocate_zeros(kind: str, like: Array, shape: Any = None) -> Array:
 
 @contextmanager
 def allocating_with(allocators: Allocators) -> Iterator[None]:
-    """Context in which allocators[kind](like, shape) makes the zeros of that kind."""
+    """Context in which `allocators[kind](like, shape)` makes the zeros of that kind."""
     token = _allocators.set(allocators)
     try:
         yield

@@ -53,8 +53,6 @@ def test_the_lists_give_the_question_of_a_lesson(lesson):
     first = " ".join(lesson.read_text(encoding="utf-8").split("\n", 1)[0].split())
     question = first.split(". ", 1)[1]
     number = lesson.name[:2]
-    assert (f"| [`{lesson.name}`](lessons/{lesson.name}) | {question} |\n"
-            in (ROOT / "README.md").read_text(encoding="utf-8"))
     assert (f"| {number} | {question} | [page](lessons/{number}.md) |\n"
             in (PAGES / "course.md").read_text(encoding="utf-8"))
 
