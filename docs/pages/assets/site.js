@@ -1,4 +1,5 @@
-// A table that is wider than the screen scrolls: let the keyboard reach it.
+// What the theme leaves out: a table that is wider than the screen scrolls, so the keyboard must
+// reach it; and a dialog has a name.
 "use strict";
 
 const reach = () => {
@@ -6,6 +7,9 @@ const reach = () => {
     wrap.tabIndex = 0;
     wrap.setAttribute("role", "group");
     wrap.setAttribute("aria-label", "table");
+  }
+  for (const dialog of document.querySelectorAll('[role="dialog"]:not([aria-label])')) {
+    dialog.setAttribute("aria-label", "Search");
   }
 };
 new MutationObserver(reach).observe(document.documentElement, { childList: true, subtree: true });
