@@ -1,6 +1,6 @@
 """Interactive pieces: a line `<!-- piece: NAME -->` of a page becomes docs/pieces/NAME.
 
-A piece is two files: `data`, whose function `data()` returns the one JSON that it draws, made by
+A piece is two files: data.py, whose function `data()` returns the one JSON that it draws, made by
 minipar's own functions, and piece.js, which draws it.  The JSON is written into the page and all
 scripts into one file, so a page works without a server and without a network.  Where scripts are
 off, the words around a piece remain.

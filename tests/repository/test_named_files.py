@@ -8,7 +8,7 @@ from tests.repository.test_layering import ROOT
 
 NAMED = re.compile(r"(?<![\w./*-])(?:[\w.-]+/)*[\w-]+\.(?:py|toml|cfg|cff)\b")
 NOT_OURS = {"program.py", "run.toml", "mappings.py", "contextlib.py", "lessons/NN_title.py",
-            "catalog/TOPIC.toml", "data.py"}          # of users, of others, and patterns of names
+            "catalog/TOPIC.toml"}          # of users, of others, and patterns of names
 NOT_SOURCE = {(name,) for name in (".git", ".venv", "site", "out", "build")}
 FOLDERS = [folder for folder in (ROOT, *ROOT.rglob("*")) if folder.is_dir()
            and folder.relative_to(ROOT).parts[:1] not in NOT_SOURCE]

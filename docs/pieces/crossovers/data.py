@@ -1,0 +1,25 @@
+"""All-reduce crossovers: rounds, bytes and combined bytes of each algorithm, for any size."""
+
+from typing import Any
+
+from minipar.comm import Cluster
+from minipar.comm.collectives.registry import ALL_REDUCE, OVER_NODES
+from minipar.comm.cost import predict
+
+RANKS = [2, 4, 8, 16, 32, 64, 128, 256]
+LARGE = 256 * 4096          # elements: all chunks are equal
+
+
+def data() -> dict[str, Any]:
+    """{"ranks", "costs": {p: {algorithm: [rounds, bytes / n, combined / n]}}, "links", …}."""
+    costs = {}
+    for p in RANKS:
+        costs[p] = {}
+        for name in ALL_REDUCE:
+            if name in OVER_NODES or name == "blocked_ring":
+                continue
+            cost = predict("all_reduce", name, p, LARGE, itemsize=8)
+            costs[p][name] = [cost.rounds, cost.num_bytes / (8 * LARGE), cost.reduced / (8 * LARGE)]
+    cluster = Cluster(2)
+    return {"ranks": RANKS, "costs": costs,
+            "latency": cluster.latency, "bandwidth": cluster.bandwidth, "combining": 2e10}

@@ -1,0 +1,110 @@
+"""Interactive pieces: their data are minipar's numbers; their scripts compute as Python does."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from minipar.comm.cost import predict
+from minipar.comm.cost.model import seconds
+from minipar.formulas.activations import gpt_activations
+from minipar.nn import GPT, GPTConfig
+from minipar.number_formats import FORMATS
+from tests.site.conftest import ROOT
+
+PIECES = sorted(path.parent.name for path in (ROOT / "docs" / "pieces").glob("*/piece.js"))
+PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "pages").glob("*.md")}
+
+
+@pytest.fixture
+def data(monkeypatch):
+    pytest.importorskip("yaml", reason="make docs installs what builds the site")
+    monkeypatch.syspath_prepend(ROOT / "docs" / "builder")
+    monkeypatch.delitem(sys.modules, "pieces", raising=False)
+    import pieces
+    return pieces.data_of
+
+
+@pytest.fixture
+def script(browser, data):
+    """A function that calls the `compute` of a piece, in Chromium."""
+    page = browser.new_page()
+    page.set_content("<p></p>")
+    page.add_script_tag(content="\n".join(
+        (ROOT / "docs" / "pieces" / name).read_text(encoding="utf-8")
+        for name in ("piece.js", *[f"{each}/piece.js" for each in PIECES])))
+
+    def compute(name, settings):
+        return page.evaluate(
+            "([name, data, all]) => all.map((each) => minipar.pieces[name].compute(data, each))",
+            [name, json.loads(json.dumps(data(name))), settings])
+    yield compute
+    page.close()
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_piece_is_on_a_page_and_its_data_are_json(name, data):
+    assert any(f"<!-- piece: {name} -->" in text for text in PAGES.values())
+    text = json.dumps(data(name), allow_nan=False)
+    assert len(text) < 200_000, "a page carries it"
+
+
+def test_memory_has_the_models_numbers(data):
+    found = data("memory")["models"]["GPT-2 small"]
+    config = GPTConfig(50257, 1024, 12, num_heads=12, width=768)
+    assert found["parameters"] == GPT(config).num_parameters() == 124_439_808
+    assert 12 * found["activations"][1]["tensor"]["none"] < gpt_activations(config, 1)
+
+
+@pytest.mark.site
+def test_crossovers_compute_the_cost_model(script):
+    cases = [(p, n, latency) for p in (2, 8, 64) for n in (2**16, 2**26)
+             for latency in (1e-6, 1e-4)]
+    found = script("crossovers", [{"p": p, "n": n, "latency": latency, "bandwidth": 1e10,
+                                   "combining": 2e10} for p, n, latency in cases])
+    for (p, n, latency), times in zip(cases, found):
+        for name, time in times.items():
+            cost = predict("all_reduce", name, p, n // 8)
+            assert time == pytest.approx(seconds(cost, latency, 1e10, 2e10), rel=1e-9)
+
+
+@pytest.mark.site
+def test_the_number_line_rounds_as_the_formats_do(script, data):
+    values = np.concatenate([np.random.default_rng(0).standard_normal(200) * 10.0**k
+                             for k in (-8, -3, 0, 3, 6)]).astype(np.float32)
+    for each in data("number_line")["formats"]:
+        name = each["name"]
+        rounded = FORMATS[name].round(values)
+        found = script("number_line", [{"name": name, "value": float(v)} for v in values])
+        mine = [np.inf if one["rounded"] is None else one["rounded"] for one in found]
+        finite = np.isfinite(rounded)
+        assert np.array_equal(np.array(mine)[finite], rounded[finite].astype(np.float64)), name
+        assert not np.isfinite(np.array(mine)[~finite]).any(), name
+
+
+@pytest.mark.site
+def test_memory_shards_what_zero_shards(script, data):
+    base = {"model": "GPT-2 small", "optimizer": "AdamW", "dp": 4, "tp": 1, "pp": 1, "batch": 2,
+            "parallel": "tensor", "remat": "none"}
+    found = script("memory", [{**base, "zero": zero} for zero in range(4)])
+    psi = data("memory")["models"]["GPT-2 small"]["parameters"]
+    states = [sum(size for kind, size in one.items() if kind != "activations") for one in found]
+    assert states == [16 * psi, 8 * psi + 8 * psi / 4, 4 * psi + 12 * psi / 4, 16 * psi / 4]
+    assert len({one["activations"] for one in found}) == 1
+
+
+@pytest.mark.site
+@pytest.mark.parametrize("page, piece", [("memory", "memory"), ("choosing", "crossovers"),
+                                         ("precision", "number_line")])
+def test_a_piece_reacts_to_the_keyboard(tab, address, page, piece):
+    tab.goto(f"{address}/{page}/")
+    root = tab.locator(f'[data-piece="{piece}"]')
+    before = root.locator(".words").inner_text()
+    slider = root.locator('input[type="range"]').first
+    slider.focus()
+    for _ in range(4):
+        tab.keyboard.press("ArrowRight")
+    assert root.locator(".words").inner_text() != before
+    assert root.locator("svg").get_attribute("aria-label") == root.locator(".words").inner_text()
+    assert not tab.faults
