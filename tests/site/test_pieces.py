@@ -94,9 +94,40 @@ def test_memory_shards_what_zero_shards(script, data):
     assert len({one["activations"] for one in found}) == 1
 
 
+def test_every_recorded_collective_costs_what_was_predicted(data):
+    for operation, algorithms in data("collective")["runs"].items():
+        for algorithm, runs in algorithms.items():
+            for p, run in runs.items():
+                counted = [len(run["moves"]), run["path"][-1], sum(map(len, run["moves"]))]
+                assert counted == run["predicted"], (operation, algorithm, p)
+
+
+@pytest.mark.site
+def test_the_collective_player_counts_rounds(script, data):
+    where = {"operation": "all_reduce", "algorithm": "ring", "p": 6}
+    found = script("collective", [{**where, "round": round} for round in range(11)])
+    run = data("collective")["runs"]["all_reduce"]["ring"][6]
+    assert [one["messages"] for one in found] == [6 * round for round in range(11)]
+    assert found[-1]["bytes"] == run["predicted"][1]
+
+
+@pytest.mark.site
+def test_the_best_plan_is_the_best_of_the_front(script, data):
+    for chain, each in data("remat")["chains"].items():
+        front = each["plans"]
+        settings = [{"chain": chain, "budget": plan["peak"]} for plan in front]
+        assert [one["extra"] for one in script("remat", settings)] == [
+            plan["extra"] for plan in front]
+        assert script("remat", [{"chain": chain, "budget": front[0]["peak"] - 1}]) == [None]
+    equal = data("remat")["chains"]["16 equal layers"]["plans"]
+    unit = equal[-1]["peak"] // 17                  # keep all: L + 1 arrays
+    assert min(plan["peak"] for plan in equal if plan["extra"] < 1) <= 6 * unit
+
+
 @pytest.mark.site
 @pytest.mark.parametrize("page, piece", [("memory", "memory"), ("choosing", "crossovers"),
-                                         ("precision", "number_line")])
+                                         ("precision", "number_line"),
+                                         ("rematerialization", "remat")])
 def test_a_piece_reacts_to_the_keyboard(tab, address, page, piece):
     tab.goto(f"{address}/{page}/")
     root = tab.locator(f'[data-piece="{piece}"]')
@@ -107,4 +138,15 @@ def test_a_piece_reacts_to_the_keyboard(tab, address, page, piece):
         tab.keyboard.press("ArrowRight")
     assert root.locator(".words").inner_text() != before
     assert root.locator("svg").get_attribute("aria-label") == root.locator(".words").inner_text()
+    assert not tab.faults
+
+
+@pytest.mark.site
+def test_the_collective_player_steps(tab, address):
+    tab.goto(f"{address}/choosing/")
+    root = tab.locator('[data-piece="collective"]')
+    root.get_by_role("button", name="next round").click()
+    assert root.locator(".words").inner_text().startswith("Round 1 of 6: 0 sends")
+    root.get_by_role("button", name="back").press("Enter")
+    assert root.locator(".words").inner_text().startswith("Before the first round")
     assert not tab.faults
