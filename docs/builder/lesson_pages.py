@@ -14,6 +14,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from pieces import data_of
 from stage import ROOT, Stage
 
 sys.path.insert(0, str(ROOT / "lessons"))
@@ -96,7 +97,14 @@ def write(script: Path, folder: Path) -> str:
         f"```python\n{source.text}\n```",
         f"## {page.DERIVATION}", words[page.DERIVATION],
         "## A run", f"On {RANKS} simulated ranks, made when this site was built.", loosened(report),
-        *questions(words), f"<!-- questions of lesson {number} -->"]) + "\n"
+        *questions(words), *typed(number)]) + "\n"
+
+
+def typed(number: str) -> list[str]:
+    """The questions of a lesson that take a number, if it has any."""
+    if number not in data_of("question")["questions"]:
+        return []
+    return ["## Type a number", f"<!-- piece: question lesson {number} -->"]
 
 
 def loosened(report: str) -> str:

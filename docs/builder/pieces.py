@@ -16,7 +16,7 @@ from typing import Any
 from stage import ROOT, Stage
 
 PIECES = ROOT / "docs" / "pieces"
-PLACE = re.compile(r"^<!-- piece: (\w+) -->$", re.MULTILINE)
+PLACE = re.compile(r"^<!-- piece: (\w+)(?: lesson (\w+))? -->$", re.MULTILINE)
 SCRIPT = "assets/pieces.js"
 
 
@@ -40,11 +40,12 @@ def load(path: Path) -> Any:
     return module
 
 
-def block(name: str) -> str:
-    """The HTML of a piece in a page."""
+def block(name: str, lesson: str | None = None) -> str:
+    """The HTML of a piece in a page, of a `lesson` if it has something for each."""
     text = json.dumps(data_of(name), ensure_ascii=False, separators=(",", ":"))
     text = text.replace("</", "<\\/")                   # it stands in a <script>
-    return (f'<div class="piece" data-piece="{name}"><noscript>This figure needs JavaScript.'
+    of_lesson = f' data-lesson="{lesson}"' if lesson else ""
+    return (f'<div class="piece" data-piece="{name}"{of_lesson}><noscript>This needs JavaScript.'
             f'</noscript></div>\n<script type="application/json" id="data-{name}">'
             f"{text}</script>")
 
@@ -57,6 +58,6 @@ def expand(stage: Stage) -> None:
     for path in stage.markdown():
         text = path.read_text(encoding="utf-8")
         if PLACE.search(text):
-            path.write_text(PLACE.sub(lambda found: block(found[1]), text), encoding="utf-8")
+            path.write_text(PLACE.sub(lambda found: block(*found.groups()), text), encoding="utf-8")
     scripts = [PIECES / "piece.js", *[PIECES / name / "piece.js" for name in names()]]
     stage.write(SCRIPT, "\n".join(path.read_text(encoding="utf-8") for path in scripts))

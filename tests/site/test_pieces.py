@@ -45,7 +45,8 @@ def script(browser, data):
 
 @pytest.mark.parametrize("name", PIECES)
 def test_a_piece_is_on_a_page_and_its_data_are_json(name, data):
-    assert any(f"<!-- piece: {name} -->" in text for text in PAGES.values())
+    places = [text for text in PAGES.values() if f"<!-- piece: {name} -->" in text]
+    assert places or name == "question", "the builder puts questions on the lessons' pages"
     text = json.dumps(data(name), allow_nan=False)
     assert len(text) < 200_000, "a page carries it"
 
@@ -150,3 +151,30 @@ def test_the_collective_player_steps(tab, address):
     root.get_by_role("button", name="back").press("Enter")
     assert root.locator(".words").inner_text().startswith("Before the first round")
     assert not tab.faults
+
+
+@pytest.mark.site
+def test_questions_know_right_from_wrong(script, data):
+    for lesson, asked in data("question")["questions"].items():
+        for index, question in enumerate(asked):
+            where = {"lesson": lesson, "index": index}
+            values = [question["answer"], *[value for value, _ in question["wrong"]]]
+            said = script("question", [{**where, "value": value} for value in values])
+            assert said[0] == [True, f"Right. {question['reason']}"]
+            assert [one for one in said[1:]] == [
+                [False, f"Not yet. {hint}"] for _, hint in question["wrong"]], question["text"]
+            assert script("question", [{**where, "value": 1e9 * question["answer"]}])[0][1] \
+                == "Not yet: it is less."
+
+
+@pytest.mark.site
+def test_a_typed_number_is_checked(tab, address):
+    tab.goto(f"{address}/lessons/12/")
+    box = tab.get_by_label("which percentage of the total time")
+    box.fill("21.875")
+    box.press("Enter")
+    form = tab.locator('[data-piece="question"] form').first
+    assert "of the ideal time" in form.locator(".words").inner_text()
+    box.fill("17.95")
+    form.get_by_role("button", name="Check").click()
+    assert "Right." in form.locator(".words").inner_text()
