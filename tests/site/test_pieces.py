@@ -161,7 +161,7 @@ def test_questions_know_right_from_wrong(script, data):
             values = [question["answer"], *[value for value, _ in question["wrong"]]]
             said = script("question", [{**where, "value": value} for value in values])
             assert said[0] == [True, f"Right. {question['reason']}"]
-            assert [one for one in said[1:]] == [
+            assert said[1:] == [
                 [False, f"Not yet. {hint}"] for _, hint in question["wrong"]], question["text"]
             assert script("question", [{**where, "value": 1e9 * question["answer"]}])[0][1] \
                 == "Not yet: it is less."

@@ -76,8 +76,8 @@ def questions() -> list[Question]:
                  {100 * 7 / 32: "That is of the ideal time. The total includes the bubble.",
                   100 * 8 / 40: "p − 1 stages must be filled, not p."}),
         Question("12", "And how many microbatches does stage 2 of these 8 keep at most?",
-                 min(32, 8 - 2),
-                 "microbatches", "min(m, p − s).", {32: "That is GPipe.", 8: "That is stage 0."}, 0),
+                 min(32, 8 - 2), "microbatches", "min(m, p − s).",
+                 {32: "That is GPipe.", 8: "That is stage 0."}, 0),
         Question("14", "How many all-reduces of b·t·d numbers do 24 layers cost, forward and "
                        "backward?",
                  4 * 24, "all-reduces", "Two pairs a layer; g forward and f backward in each.",
