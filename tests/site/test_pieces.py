@@ -11,6 +11,9 @@ from minipar.comm.cost.model import seconds
 from minipar.formulas.activations import gpt_activations
 from minipar.nn import GPT, GPTConfig
 from minipar.number_formats import FORMATS
+from minipar.parallel.pipeline.schedule.actions import Action
+from minipar.parallel.pipeline.schedule.simulate import Times, simulate
+from minipar.parallel.pipeline.schedule.validate import find_fault
 from tests.site.conftest import ROOT
 
 PIECES = sorted(path.parent.name for path in (ROOT / "docs" / "pieces").glob("*/piece.js"))
@@ -178,3 +181,46 @@ def test_a_typed_number_is_checked(tab, address):
     box.fill("17.95")
     form.get_by_role("button", name="Check").click()
     assert "Right." in form.locator(".words").inner_text()
+
+
+@pytest.mark.site
+def test_the_pipeline_puzzle_simulates_as_python_does(script, data):
+    rng, times = np.random.default_rng(0), data("pipeline")["times"]
+    for p, by_m in data("pipeline")["schedules"].items():
+        for schedules in by_m.values():
+            for each in schedules.values():
+                found = script("pipeline", [{"rows": each["rows"], "times": times}])[0]
+                assert (found["time"], found["peaks"], found["stuck"]) == (
+                    each["time"], each["peaks"], [])
+                edited = []
+                for _ in range(20):                 # some actions out of place
+                    rows = [list(row) for row in each["rows"]]
+                    row = rows[rng.integers(p)]
+                    row.insert(int(rng.integers(len(row))), row.pop(int(rng.integers(len(row)))))
+                    edited.append(rows)
+                for rows, found in zip(edited, script("pipeline", [
+                        {"rows": rows, "times": times} for rows in edited])):
+                    schedule = [[Action(kind, rank, i) for kind, i in row]
+                                for rank, row in enumerate(rows)]
+                    if find_fault(schedule):
+                        assert found["stuck"]
+                    else:
+                        assert not found["stuck"]
+                        assert found["time"] == simulate(schedule, Times()).makespan()
+
+
+@pytest.mark.site
+def test_an_arrow_key_moves_an_action(tab, address):
+    tab.goto(f"{address}/pipelines/")
+    root = tab.locator('[data-piece="pipeline"]')
+    before = root.locator(".words").inner_text()
+    assert before.startswith("Time ")
+    root.locator('[data-cell="0,0"]').focus()
+    tab.keyboard.press("ArrowRight")
+    assert root.locator('[data-cell="0,1"]').get_attribute("aria-label").startswith(
+        "rank 0, F of microbatch 0, place 2")
+    order = [root.locator(f'[data-cell="0,{k}"] text').inner_text() for k in range(2)]
+    assert order == ["F1", "F0"]
+    root.get_by_role("button", name="begin again").click()
+    assert root.locator(".words").inner_text() == before
+    assert not tab.faults
