@@ -26,6 +26,7 @@ from support.observed_step import ring_hook
 from minipar.comm import Cluster, Communicator
 from minipar.comm.collectives import all_gather, chunk_bounds, sum_over_ranks
 from minipar.comm.trace import Trace
+from minipar.environment import in_browser
 from minipar.formulas.data_parallel import bytes_per_step, data_parallel_bytes
 from minipar.launcher import launch, simulate
 from minipar.nn import GPT, GPTConfig
@@ -113,9 +114,10 @@ def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:
 
 def share_an_interpreter(lesson: Lesson) -> None:
     """Time two threads of one process that both run Python."""
-    lesson.table([Row("2 threads that each run the same loop: seconds ÷ those of 1", 2.0,
-                      thread_slowdown(lambda: sum(i for i in range(200_000))), rule="≈")],
-                 "one process, one GIL: two threads take turns")
+    if not in_browser():                # which has no threads
+        lesson.table([Row("2 threads that each run the same loop: seconds ÷ those of 1", 2.0,
+                          thread_slowdown(lambda: sum(i for i in range(200_000))), rule="≈")],
+                     "one process, one GIL: two threads take turns")
     lesson.say("NumPy releases the GIL during large products, so threads can drive devices that "
                "get long operations. But launching each operation is Python, and there the threads "
                "wait for each other.")

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 try:
     import fcntl
-except ImportError:                 # Windows
+except ImportError:                 # Windows, WebAssembly
     fcntl = None        # type: ignore[assignment]
 
 Write = Callable[[BinaryIO], Any]
@@ -130,6 +130,9 @@ def locked(folder: Path) -> Iterator[bool]:
 
     It yields False where folders cannot be locked, or another process has it for too long.
     """
+    if fcntl is None:                   # no system call, so no use to wait for it
+        yield False
+        return
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

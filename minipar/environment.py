@@ -87,6 +87,11 @@ def num_cores() -> int:
     return len(cores())
 
 
+def in_browser() -> bool:
+    """True in a web page (WebAssembly): no threads, no processes, integers of 32 bits."""
+    return sys.platform == "emscripten"
+
+
 def shows_stores_in_order() -> bool:
     """True if other cores see what one core writes in the order in which it was written."""
     return platform.machine() in ("x86_64", "AMD64")
@@ -155,6 +160,8 @@ def minipar_command(words: str, num_ranks: int = 0) -> str:
     It starts the Python that runs now, whether or not its environment is active:
     `.venv/bin/mpirun -n 4 .venv/bin/python -m minipar calibrate`.
     """
+    if in_browser():                        # it is for the reader's own machine
+        return f"minipar {words}"
     mpirun = find_mpirun()
     launcher = f"{_typed(mpirun) if mpirun else 'mpirun'} -n {num_ranks} " if num_ranks else ""
     return f"{launcher}{_typed(sys.executable)} -m minipar {words}"

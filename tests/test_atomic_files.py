@@ -104,6 +104,13 @@ def test_a_folder_that_another_process_keeps_locked_is_no_hang(tmp_path, monkeyp
     assert (tmp_path / "a.txt").read_bytes() == b"whole" and not drafts(tmp_path)
 
 
+def test_without_locks_no_time_is_spent_on_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr("minipar.atomic_files.fcntl", None)
+    monkeypatch.setattr("minipar.atomic_files.time.sleep", lambda seconds: pytest.fail("it waits"))
+    replace_file(tmp_path / "a.txt", lambda file: file.write(b"whole"))
+    assert (tmp_path / "a.txt").read_bytes() == b"whole" and not drafts(tmp_path)
+
+
 def test_files_are_as_readable_as_others(tmp_path):
     path = replace_file(tmp_path / "a.txt", lambda file: file.write(b"1"))
     (tmp_path / "plain.txt").write_text("1")

@@ -6,6 +6,7 @@ import gc
 import numpy as np
 import pytest
 
+from minipar.backend import allocate_zeros
 from minipar.backend.shape_array import Memory, ShapeArray
 
 F, D, H, I, B = (np.dtype(name) for name in ("f4", "f8", "f2", "i4", "?"))
@@ -233,3 +234,10 @@ def test_a_175_billion_parameter_array_costs_nothing():
     w = ShapeArray((175_000_000_000,), np.float32, memory)
     y = w[:12288 * 49152].reshape(12288, 49152) * 2.0
     assert memory.live == 700_000_000_000 + y.nbytes and y.shape == (12288, 49152)
+
+
+def test_zeros_may_be_larger_than_the_machine_can_address():
+    memory = Memory()
+    like = ShapeArray((), F, memory)
+    assert allocate_zeros("parameters", like, (2**70,)).shape == (2**70,)
+    assert memory.peak == 4 * 2**70 + like.nbytes

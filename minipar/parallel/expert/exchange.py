@@ -69,7 +69,8 @@ def agree_on_exchange(comm: Communicator, counts: Sequence[int],
         by_rank = all_gather(comm, np.array([counts], np.int64))            # (p, E)
     table = tuple(tuple(int(row[start:stop].sum()) for start, stop in bounds) for row in by_rank)
     arrived = by_rank[:, slice(*bounds[comm.rank])]                         # (p, own experts)
-    expert_of_row = np.repeat(np.tile(np.arange(arrived.shape[1]), comm.size), arrived.ravel())
+    times = arrived.ravel().astype(np.intp)     # np.repeat takes no int64 on a machine of 32 bits
+    expert_of_row = np.repeat(np.tile(np.arange(arrived.shape[1]), comm.size), times)
     by_expert = np.argsort(expert_of_row, kind="stable")
     by_source = np.empty_like(by_expert)
     by_source[by_expert] = np.arange(len(by_expert))
