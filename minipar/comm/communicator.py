@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 HERE = str(Path(__file__).parent)
+STACK_BEGINS = "browser/greenlet.py"    # in a web page: the library greenlet has no lines of Python
 NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must offer
 
 
@@ -180,6 +181,8 @@ def source_line(frame: FrameType | None, unknown: str = "an unknown line") -> st
     """The innermost line of the user's program, outside `minipar.comm`, as file:line."""
     while frame is not None:
         file = frame.f_code.co_filename
+        if file.endswith(STACK_BEGINS):
+            break
         if not file.startswith(HERE) and not file.endswith("contextlib.py"):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back

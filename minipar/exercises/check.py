@@ -1,6 +1,7 @@
 """`exercise check`: test what the learner wrote, and explain the result.
 
-    check        one exercise: the failing test, the line that raised, a known mistake
+    check        one exercise, and the commands that help further
+    explain      the result of a check: the failing test, the line that raised, a known mistake
     check_all    test everything the learner has written again, and count the points
     examine      the outcome of one exercise's tests, or why they were not run
 
@@ -9,7 +10,7 @@ copy of the reference.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -45,25 +46,33 @@ class Verdict:
 def check(workspace: Workspace, console: Console, exercise: Exercise, limit: float) -> bool:
     """Check one exercise and print the explanation; return whether it passed."""
     verdict = examine(workspace, exercise, limit)
+    explain(workspace, console, exercise, verdict)
+    if verdict.passed:
+        say(console, "To compare it with the reference: "
+                     + minipar_command(f"exercise restore {exercise.name}"))
+    elif verdict.outcome is not None:
+        say(console, f"\nStuck?  {minipar_command(f'exercise hint {exercise.name}')}")
+    return verdict.passed
+
+
+def explain(workspace: Workspace, console: Console, exercise: Exercise, verdict: Verdict) -> None:
+    """Print the result of a check: points, the first failing test, a known mistake."""
     outcome, name = verdict.outcome, exercise.name
     if outcome is None:
         say(console, f"✗ {name}: {verdict.why_not}")
         if verdict.why_not.startswith(NOTHING):
             print_task(console, exercise)
-        return False
+        return
     if outcome.passed:
         say(console, f"✓ {name}: {exercise.points} points ({outcome.num_passed} tests in "
-                     f"{outcome.seconds:.1f} s)\nTo compare it with the reference: "
-                     + minipar_command(f"exercise restore {name}"))
-        return True
+                     f"{outcome.seconds:.1f} s)")
+        return
     say(console, f"✗ {name}: 0 of {exercise.points} points ({outcome.num_passed} tests passed, "
                  f"{len(outcome.failures)} failed)")
     print_failure(workspace, console, exercise, outcome.failures[0])
     for mutant in exercise.mutants:
         if source.same_body(verdict.written, _parse(mutant.body)):
             console.print(f"\nA known mistake: {mutant.why}")
-    say(console, f"\nStuck?  {minipar_command(f'exercise hint {name}')}")
-    return False
 
 
 def check_all(workspace: Workspace, console: Console, limit: float) -> bool:
@@ -86,10 +95,11 @@ def check_all(workspace: Workspace, console: Console, limit: float) -> bool:
 
 
 def examine(workspace: Workspace, exercise: Exercise, limit: float,
-            recorded: bool = False) -> Verdict:
+            recorded: bool = False, judge: Callable[..., dict[str, Outcome]] = judge) -> Verdict:
     """Check what the learner wrote for an exercise, and record whether it passes.
 
-    With `recorded`, an exercise that passed and was restored is checked too.
+    With `recorded`, an exercise that passed and was restored is checked too.  `judge` runs the
+    tests; where no process can be started, it is another than that of judge.py.
     """
     started = workspace.is_started(exercise)
     try:

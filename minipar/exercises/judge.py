@@ -73,14 +73,8 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Patches],
            "token": secrets.token_hex()}
     results, output, status = run_module("minipar.exercises.runner", root, job,
                                          START + limit * len(variants))
-    outcomes = {}
-    for line in _signed(results, job["token"]):
-        failures = tuple(Failure(**{**f, "notes": tuple(f["notes"]),
-                                    "line": f["line"] and tuple(f["line"])})
-                         for f in line["failures"])
-        if not failures and line["status"]:
-            failures = (Failure("", "pytest", f"exit status {line['status']}: {_tail(output)}"),)
-        outcomes[line["variant"]] = Outcome(line["num_passed"], failures, line["seconds"])
+    outcomes = {line["variant"]: outcome_of(line, output)
+                for line in _signed(results, job["token"])}
     unfinished = [name for name in variants if name not in outcomes]
     if unfinished:
         if status is None or any(line.startswith(TIMED_OUT) for line in results.splitlines()):
@@ -91,6 +85,16 @@ def judge(root: Path, exercise: Exercise, variants: dict[str, Patches],
                               + _tail(output))
         outcomes[unfinished[0]] = Outcome(0, (failure,), limit)
     return outcomes
+
+
+def outcome_of(result: dict, output: str = "") -> Outcome:
+    """The outcome that the runner reports; `output` is what its tests printed."""
+    failures = tuple(Failure(**{**f, "notes": tuple(f["notes"]),
+                                "line": f["line"] and tuple(f["line"])})
+                     for f in result["failures"])
+    if not failures and result["status"]:
+        failures = (Failure("", "pytest", f"exit status {result['status']}: {_tail(output)}"),)
+    return Outcome(result["num_passed"], failures, result["seconds"])
 
 
 def _signed(results: str, token: str) -> list[dict]:
