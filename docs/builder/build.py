@@ -6,6 +6,7 @@
     book.py           the spine: its source, with the docstrings as margin notes
     reference.py      the API, from the docstrings
     pieces.py         `<!-- piece: NAME -->` becomes an interactive piece and its data
+    browser.py        lessons and exercises that run in the page, if asked for (WEB=1)
     mathematics.py    $formulas$ become MathML, which browsers draw without a script
 
 The staged folder holds plain Markdown: no hook of mkdocs is used, so other generators that read
@@ -18,10 +19,10 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import book
+import browser
 import lesson_pages
 import mathematics
 import pieces
@@ -47,9 +48,10 @@ def main() -> int:
     lesson_pages.add(stage)
     book.add(stage)
     reference.add(stage)
-    if options.web and find_spec("browser"):
-        import browser
+    if options.web:
         browser.add(stage)
+    else:
+        browser.leave_out(stage, "make docs WEB=1 builds it")
     pieces.expand(stage)
     mathematics.convert(stage)
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}

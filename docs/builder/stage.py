@@ -56,6 +56,8 @@ class Stage:
         (title, content), = entry.items()
         if content == GENERATED:
             content = self.sections.get(title)
+            if content and len(content) == 1:           # a single page, not a section
+                return content[0]
         elif isinstance(content, list):
             content = [filled for filled in map(self._filled, content) if filled]
         return {title: content} if content else None
