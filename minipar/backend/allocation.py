@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from .arrays import Array
-from .shape_array import ShapeArray
 
 Allocators = Mapping[str, Callable[[Array, Any], Array]]
 
@@ -55,10 +54,11 @@ def allocate_zeros(kind: str, like: Array, shape: Any = None) -> Array:
     if kind in _allocators.get():
         return _allocators.get()[kind](like, shape)
     shape = like.shape if shape is None else shape
-    if isinstance(like, ShapeArray):    # np.zeros refuses sizes that this machine cannot address
-        return record_allocation(kind, like.new_array(shape))
-    # np.zeros, unlike np.zeros_like, takes no page of memory before it is written to.
-    return record_allocation(kind, np.zeros(shape, like.dtype, like=like))
+    # np.zeros, unlike np.zeros_like, takes no page of memory before it is written to; but it
+    # refuses sizes that the machine cannot address, which an array without numbers may have.
+    zeros = np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else (
+        np.zeros_like(like, shape=shape))
+    return record_allocation(kind, zeros)
 
 
 @contextmanager

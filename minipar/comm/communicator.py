@@ -179,10 +179,8 @@ def some_of(requests: Sequence[Request | None]) -> list[tuple[int, Any]]:
 
 def source_line(frame: FrameType | None, unknown: str = "an unknown line") -> str:
     """The innermost line of the user's program, outside `minipar.comm`, as file:line."""
-    while frame is not None:
+    while frame is not None and not frame.f_code.co_filename.endswith(STACK_BEGINS):
         file = frame.f_code.co_filename
-        if file.endswith(STACK_BEGINS):
-            break
         if not file.startswith(HERE) and not file.endswith("contextlib.py"):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
