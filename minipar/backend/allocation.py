@@ -56,9 +56,8 @@ def allocate_zeros(kind: str, like: Array, shape: Any = None) -> Array:
     shape = like.shape if shape is None else shape
     # np.zeros, unlike np.zeros_like, takes no page of memory before it is written to; but it
     # refuses sizes that the machine cannot address, which an array without numbers may have.
-    zeros = np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else (
-        np.zeros_like(like, shape=shape))
-    return record_allocation(kind, zeros)
+    return record_allocation(kind, np.zeros(shape, like.dtype) if isinstance(like, np.ndarray)
+                             else np.zeros_like(like, shape=shape))
 
 
 @contextmanager
