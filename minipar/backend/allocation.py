@@ -30,8 +30,7 @@ def record_allocation(kind: str, array: Array) -> Array:
     Kinds: "parameters", "gradients", "optimizer states", "communication", "offloaded", and
     "temporaries", which operations hand on.  `ctx.save` sees the saved activations.
     """
-    observer = _observer.get()
-    if observer is not None:
+    if (observer := _observer.get()) is not None:
         observer(kind, array)
     return array
 

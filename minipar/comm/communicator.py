@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 HERE = str(Path(__file__).parent)
-STACK_BEGINS = "browser/greenlet.py"    # in a web page: the library greenlet has no lines of Python
 NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must offer
 
 
@@ -179,7 +178,8 @@ def some_of(requests: Sequence[Request | None]) -> list[tuple[int, Any]]:
 
 def source_line(frame: FrameType | None, unknown: str = "an unknown line") -> str:
     """The innermost line of the user's program, outside `minipar.comm`, as file:line."""
-    while frame is not None and not frame.f_code.co_filename.endswith(STACK_BEGINS):
+    # In a web page a rank's stack begins in Python; the library greenlet has no lines of it.
+    while frame is not None and not frame.f_code.co_filename.endswith("browser/greenlet.py"):
         file = frame.f_code.co_filename
         if not file.startswith(HERE) and not file.endswith("contextlib.py"):
             return f"{file}:{frame.f_lineno}"
