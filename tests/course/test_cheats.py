@@ -7,12 +7,14 @@ import time
 import numpy as np
 import pytest
 
-from minipar.course.checker.compare import judge
+from minipar.course.checker.compare import judge, totals
+from minipar.course.checker.ranks.frames import MAX_TEXT
 from minipar.course.checker.runner import Job, Worker
 from minipar.course.checker.service import Limits
 
 NO_RIGHT = "it can open no file, make no socket, and start no process"
 SECRET = "the-answer-of-this-run"
+RAW = "import sys\nraw = sys.modules['checker.ranks.worker']\n"      # what writes to the pipe
 
 
 def attempt(worker, body, ranks=2):
@@ -75,6 +77,21 @@ return x + out""")
     ("while True: comm.isend(x, 1 - comm.rank)", "BadMessage or TooSlow", ""),
     ("while True: comm.isend(np.ones(1 << 20), 1 - comm.rank)", "BadMessage or TooSlow", ""),
     ("return np.zeros(1 << 24)", "BadFrame or MemoryError", ""),
+    # Send what the checker cannot read, print or keep.
+    (RAW + 'raw.write_frame({"kind": "wait", "id": float("inf"), "line": ""}, {})', "BadMessage",
+     "infinity"),
+    ("raise ValueError('\\ud800')", "ValueError", "?"),
+    ("raise ValueError('x' * 900_000)", "ValueError", ""),
+    ("return 10**400", "WrongValue", "expected an array of shape (4,), got int 1000"),
+    (RAW + "raw.write_frame({'kind': 'error', 'error': 'E', 'message': 'x' * 900_000}, {})", "E",
+     "xxx"),
+    (RAW + """
+big, number = np.ones(1 << 17), 0
+while True:
+    request = comm.irecv(big, comm.rank)
+    comm.isend(big, comm.rank)
+    raw.write_frame({"kind": "wait", "id": request.number, "line": ""}, {})""", "BadMessage",
+     "it waits for messages, and does not read them"),
     # Talk to the world outside.
     ("import _socket; _socket.socket()", "PermissionError", NO_RIGHT),
     ("import urllib.request", "ModuleNotFoundError", "no module urllib"),
@@ -88,6 +105,8 @@ def test_an_attempt_fails(worker, body, error, message):
     _, failure = attempt(worker, body)
     assert failure is not None, "it passed"
     assert failure.error in error.split(" or ") and message in failure.message, failure
+    assert len(failure.message) <= MAX_TEXT + len(NO_RIGHT) + 10
+    failure.message.encode()                                # it can be written into results
 
 
 def test_a_rank_can_forge_only_what_it_says_itself(worker):
@@ -100,6 +119,51 @@ for module in list(sys.modules.values()):
             "return": {"array": "0"}, "arguments": {"dict": {}}}}}, {"0": np.full(4, 7.0)})
 return x""")
     assert failure is not None and "expected 3, got 7" in failure.message
+
+
+def test_asking_whether_it_has_come_does_not_hide_a_round(worker):
+    run, failure = attempt(worker, """
+for _ in range(3):
+    out = np.zeros(4)
+    request = comm.irecv(out, 1 - comm.rank)
+    comm.isend(x, 1 - comm.rank)
+    while not request.test():
+        pass
+return x + out""")
+    assert failure.error == "Traffic" and totals(run.messages)["rounds"] == 3
+
+
+def test_no_array_comes_before_it_was_waited_for(worker):
+    """Without `wait` the checker would not know the round."""
+    _, failure = attempt(worker, """
+out = np.zeros(4)
+request = comm.irecv(out, 1 - comm.rank)
+comm.isend(x, 1 - comm.rank)
+comm._wire.take(comm._wire.read())
+return x + out""")
+    assert failure.error == "TooSlow"
+
+
+def test_the_shape_of_an_empty_message_tells_nothing(worker):
+    run, failure = attempt(worker, RAW + """
+shapes = []
+def complete(request, frame):
+    request.is_done = True
+    shapes.extend(array.shape for array in frame.arrays.values())
+sys.modules[type(comm).__module__].Request.complete = complete
+comm.sendrecv(np.zeros((0, int(x[0]))), 1 - comm.rank, np.zeros(0), 1 - comm.rank)
+return x + shapes[0][-1]""")
+    assert totals(run.messages)["bytes"] == 0 and failure.error == "WrongValue"
+
+
+def test_a_pipe_sends_no_signals(worker):
+    """With fcntl, it would: to any process of the same user, the checker itself among them."""
+    run, _ = attempt(worker, """
+import ctypes
+libc = ctypes.CDLL(None)
+print(libc.fcntl(3, 8, 1), libc.ioctl(3, 0x8901, ctypes.byref(ctypes.c_int(1))))
+return x""")
+    assert run.printed == ["-1 -1\n"] * 2
 
 
 def test_the_environment_tells_nothing(worker, monkeypatch):

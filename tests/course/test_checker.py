@@ -149,6 +149,7 @@ def test_values_travel_whole():
     ('{"arrays": [["x", "|O", [1]]]}', b"12345678", "dtype '|O'"),
     ('{"arrays": [["x", "<f8", [1000000000000]]]}', b"", "fewer bytes"),
     ('{"arrays": [["x", "<f8", [-1]]]}', b"", "shape [-1]"),
+    ('{"arrays": [["x", "<f8", [' + "9, " * 99 + "9]]]}", b"", "shape [9, 9"),
     ('{"arrays": []}', b"1", "left over"),
     ("[1]", b"", "not a frame"), ("{", b"", "not a frame"),
     ("[" * 100_000, b"", "not a frame"),
@@ -172,6 +173,9 @@ def test_a_frame_that_is_too_large_is_refused_before_it_is_read():
     ([1, 2], (1, 2), ""), ([1, 2], [1, 3], "x[1]: expected 2, got int 3"),
     ((1, 2), [1], "x: expected 2 values, got list [1]"),
     ({"a": 1.0}, {"a": 1.0}, ""), ({"a": 1.0}, {"b": 1.0}, "x: expected a dict with a"),
+    (np.array([1, np.inf]), np.array([7, np.inf]), "x at index 0: expected 1, got 7"),
+    (np.array([1, np.nan]), np.array([1 + 1e-12, np.nan]), ""),
+    (0.5, 10**400, "x: expected an array of shape (), got int 1000"),
     (True, 1, "x: expected True, got int 1"), (np.zeros(2), np.full(2, np.nan), "got nan"),
 ])
 def test_comparison(wanted, found, sentence):

@@ -1,9 +1,12 @@
 """From a built course to points: right, half right, and hopeless submissions; a folder of 200."""
 
+import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -11,9 +14,10 @@ import pytest
 
 from minipar.commands.main import main
 from minipar.course.checker.ranks import sandbox
+from minipar.course.grading import program
 from minipar.course.grading.assignment import load_assignment
 from minipar.course.grading.program import Settings, grade_one, read_course
-from minipar.course.grading.submission import MAX_FILE, read_submission
+from minipar.course.grading.submission import MAX_FILE, MAX_FILES, MAX_TAR, read_submission
 from minipar.course.grading.tasks import ASSIGNMENTS, CourseError, draw, load, seed_of
 from minipar.course.packaging.build import build
 
@@ -116,7 +120,9 @@ def test_results_for_junit_and_autolab(built, solution, tmp_path, capsys):
         main(["course", "grade", str(built), str(place), "--format", form, "--out",
               str(tmp_path / form)])
     assert '<testsuite name="broadcast_chain" tests="6"' in (tmp_path / "junit").read_text()
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["scores"].keys() == {TASK}
+    said = capsys.readouterr().out.split("of 15 points\n")[1].splitlines()
+    assert json.loads(said[-1])["scores"].keys() == {TASK}
+    assert sum(f"{TASK}: " in line for line in said) == 3, "students see this: no hidden cases"
 
 
 def test_a_folder_of_submissions_and_its_report(built, solution, tmp_path, capsys):
@@ -127,14 +133,39 @@ def test_a_folder_of_submissions_and_its_report(built, solution, tmp_path, capsy
     with zipfile.ZipFile(folder / "zipped.zip", "w") as archive:
         archive.writestr(f"deep/in/{TASK}.py", solution)
     (folder / "broken.zip").write_bytes(b"PK no archive")
+    surrogate = solution.replace("    ", "    raise ValueError('\\ud800')\n    ", 1)
+    hand_in(folder / os.fsdecode(b"caf\xe9"), surrogate)
     assert main(["course", "grade", str(built), str(folder), "--each", "--out", str(out)]) == 1
     said = capsys.readouterr().out
     assert "zipped.zip: 15 of 15 points" in said and "broken.zip: " in said
     rows = (out / "summary.csv").read_text().splitlines()
-    assert rows[0] == f"submission,points,{TASK},problem" and len(rows) == 9
+    assert rows[0] == f"submission,points,{TASK},problem" and len(rows) == 10
     assert main(["course", "report", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "7 submissions" in said and "common failures" in said
+    assert "8 submissions" in said and "common failures" in said
+
+
+def test_a_fault_of_grading_costs_one_submission(built, solution, tmp_path, capsys, monkeypatch):
+    def read(place):
+        if place.name == "bad":
+            raise ZeroDivisionError("a fault")
+        return read_submission(place)
+    monkeypatch.setattr(program, "read_submission", read)
+    for name in ("bad", "good"):
+        hand_in(tmp_path / "all" / name, solution)
+    words = ["--each", "--out", str(tmp_path / "out")]
+    assert main(["course", "grade", str(built), str(tmp_path / "all"), *words]) == 1
+    said = capsys.readouterr().out
+    assert "bad: grading failed (ZeroDivisionError: a fault)" in said
+    assert "good: 15 of 15 points" in said
+
+
+def test_results_of_two_assignments_are_not_mixed(built, solution, tmp_path, capsys):
+    for name, cases in (("a", "xy"), ("b", "xyz")):
+        tests = [{"name": case} for case in cases]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"tests": tests}))
+    assert main(["course", "report", str(tmp_path)]) == 2
+    assert "mixes assignments: " in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -178,8 +209,39 @@ def test_submissions_are_read_and_not_followed(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.py").write_text("2")
     (tmp_path / "not-a-name.py").write_text("3")
+    (tmp_path / "bom.py").write_bytes(b"\xef\xbb\xbfx = 1")           # as some editors write it
+    (tmp_path / ".venv/lib").mkdir(parents=True)
+    (tmp_path / ".venv/lib/b.py").write_text("4")
     found = read_submission(tmp_path)
-    assert found.files == {"a": "1"} and len(found.problems) == 3
+    assert found.files == {"a": "1", "bom": "x = 1"} and len(found.problems) == 3
+    with tarfile.open(tmp_path / "as-typed.tgz", "w:gz") as archive:
+        archive.add(tmp_path / "a.py", "./a.py")
+    assert read_submission(tmp_path / "as-typed.tgz").files == {"a": "1"}
+
+
+def test_an_archive_is_not_unpacked_without_limit(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "many.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(MAX_FILES + 20):
+            archive.writestr(f"a{number}.py", "#")
+    reads = []
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda self, entry: reads.append(entry) or b"")
+    found = read_submission(tmp_path / "many.zip")
+    assert len(reads) == len(found.files) == MAX_FILES
+    assert found.problems[-1] == "and 10 more"
+    with gzip.open(tmp_path / "zeros.tar.gz", "wb") as file:
+        file.write(bytes(MAX_TAR + 1))
+    with pytest.raises(CourseError, match="bytes, unpacked: hand in the .py files alone"):
+        read_submission(tmp_path / "zeros.tar.gz")
+
+
+def test_a_broken_archive_is_told(tmp_path):
+    with zipfile.ZipFile(tmp_path / "it.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.py", "x = 1\n" * 100)
+    data = bytearray((tmp_path / "it.zip").read_bytes())
+    data[36:50] = bytes(byte ^ 0xFF for byte in data[36:50])           # in the packed file
+    (tmp_path / "it.zip").write_bytes(data)
+    with pytest.raises(CourseError, match="cannot be read .*: hand it in again"):
+        read_submission(tmp_path / "it.zip")
 
 
 def test_an_assignment_from_several_tasks_and_a_wrong_name():

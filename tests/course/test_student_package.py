@@ -97,8 +97,15 @@ def test_a_student_checks_shows_and_hands_in(tmp_path):
     assert check("--zip").returncode == 0
     with zipfile.ZipFile(student / "submission.zip") as archive:
         assert archive.namelist() == ["broadcast_chain.py"]
-    run = check("broadcast")
-    assert run.returncode == 2 and run.stderr.startswith("check.py: there is no task broadcast")
+    for words, message in ((["broadcast"], "there is no task broadcast"),
+                           (["--seconds", "nan"], "--seconds takes a positive number, not nan"),
+                           (["--junit", "none/results.xml"], "No such file or directory"),
+                           (["--zip"], "latin.py is not text in UTF-8: save it as such")):
+        if message.startswith("latin"):
+            (student / "latin.py").write_bytes(b"\xe9")
+        run = check(*words)
+        assert run.returncode == 2 and run.stderr.startswith("check.py: ") and message in run.stderr
+        assert run.stderr.count("\n") == 1
 
 
 def test_public_cases_come_back_whole(tmp_path):

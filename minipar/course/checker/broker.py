@@ -9,6 +9,7 @@ have met, neither is done.  When every rank that has not ended waits, none can g
 
 Rounds: a rank's clock is the number of messages
 that it had to wait for, one after another; a message takes one round from the later of its ends.
+A message stays here until its rank asks for it, by `wait` or `test`: so none arrives uncounted.
 """
 
 from collections import defaultdict, deque
@@ -17,9 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .ranks.frames import Frame, pack
+from .ranks.frames import Frame, clean, pack
 
-MAX_OPEN = 64 << 20         # bytes of sends that are not received yet
+MAX_OPEN = 64 << 20         # bytes of messages under way
+MAX_LINE = 200              # characters of a line's place
 MAX_POSTS = 100_000         # of a run
 MAX_SPLITS = 16             # of a rank: the size of a new group tells something, and costs no bytes
 Key = tuple[int, int, int, int]         # group, source and destination in the world, tag
@@ -56,6 +58,14 @@ class Wait(NamedTuple):
     line: str
 
 
+class Done(NamedTuple):
+    """What completes a post: its round, and what its rank gets when it asks."""
+
+    round: int
+    array: np.ndarray | None
+    fields: dict[str, int]
+
+
 @dataclass
 class Broker:
     """The network of `size` ranks: `take` handles a frame and returns the frames that answer."""
@@ -71,7 +81,7 @@ class Broker:
         self.num_splits: dict[tuple[int, int], int] = defaultdict(int)      # by group and rank
         self.all_splits = [0] * self.size                                   # by rank
         self.clocks = [0] * self.size
-        self.done: dict[tuple[int, int], int] = {}          # (rank, number): the round it was done
+        self.done: dict[tuple[int, int], Done] = {}         # (rank, number): not asked for yet
         self.posted: dict[tuple[int, int], str] = {}        # (rank, number): in words
         self.waiting: dict[int, Wait] = {}
         self.open_bytes = 0
@@ -80,15 +90,16 @@ class Broker:
         """Handle a frame of a rank; return (rank, frame) for each answer.  Raises Broken."""
         fields, kind = frame.fields, frame.fields.get("kind")
         try:
+            number, line = int(fields["id"]), clean(fields["line"], MAX_LINE)
             if kind == "wait":
-                self.wait(rank, int(fields["id"]), str(fields["line"]))
-                return []
+                self.waiting[rank] = Wait(number, self.posted[rank, number], line)
+                return self.hand_over(rank, number)
             if len(self.posted) >= MAX_POSTS:
                 raise Broken(f"more than {MAX_POSTS:,} messages")
-            number, line = int(fields["id"]), str(fields["line"])
             if kind == "test":
                 self.posted[rank, number] = "test"
-                return [self.complete(rank, number, self.clocks[rank])]
+                self.done[rank, number] = Done(self.clocks[rank], None, {})
+                return [*self.hand_over(rank, int(fields["about"])), *self.hand_over(rank, number)]
             if kind == "split":
                 return self.split(rank, number, line, int(fields["group"]), fields["color"],
                                   int(fields["key"]))
@@ -101,7 +112,7 @@ class Broker:
                 self.posted[rank, number] = f"to send {array.nbytes} bytes to rank {peer}"
                 self.open_bytes += array.nbytes
                 if self.open_bytes > MAX_OPEN:
-                    raise Broken(f"sends of more than {MAX_OPEN:,} bytes that no rank receives")
+                    raise Broken(f"messages of more than {MAX_OPEN:,} bytes that no rank waits for")
                 key = int(fields["group"]), rank, peer, tag
                 self.sends[key].append(Post(rank, number, self.clocks[rank], line, array))
             elif kind == "recv":
@@ -112,7 +123,7 @@ class Broker:
             else:
                 raise Broken("a frame of an unknown kind")
             return self.match(key)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
             raise Broken(f"a frame that is not of the communicator's ({error!r})") from None
 
     def match(self, key: Key) -> list[tuple[int, bytes]]:
@@ -121,31 +132,31 @@ class Broker:
             return []
         send, recv = self.sends[key].popleft(), self.recvs[key].popleft()
         assert send.array is not None
-        self.open_bytes -= send.array.nbytes
         round = max(send.clock, recv.clock) + 1
         self.messages.append(Message(send.rank, recv.rank, send.array.nbytes, round))
-        return [self.complete(send.rank, send.number, round),
-                self.complete(recv.rank, recv.number, round, array=send.array)]
+        array = send.array.reshape(-1)          # a shape would tell something, and cost no bytes
+        return [*self.complete(send.rank, send.number, Done(round, None, {})),
+                *self.complete(recv.rank, recv.number, Done(round, array, {}))]
 
-    def complete(self, rank: int, number: int, round: int, array: np.ndarray | None = None,
-                 fields: dict[str, int] | None = None) -> tuple[int, bytes]:
-        """The frame that completes a post."""
-        self.done[rank, number] = round
-        if rank in self.waiting and self.waiting[rank].number == number:
-            self.wait_is_over(rank, number)
-        arrays = {} if array is None else {"array": array}
-        return rank, pack({"id": number, **(fields or {})}, arrays)
+    def complete(self, rank: int, number: int, done: Done) -> list[tuple[int, bytes]]:
+        """Note that a post is complete; hand it over if its rank waits for it."""
+        self.done[rank, number] = done
+        waits = rank in self.waiting and self.waiting[rank].number == number
+        return self.hand_over(rank, number) if waits else []
 
-    def wait(self, rank: int, number: int, line: str) -> None:
-        """A rank waits for what it has posted."""
-        self.waiting[rank] = Wait(number, self.posted[rank, number], line)
-        if (rank, number) in self.done:
-            self.wait_is_over(rank, number)
+    def hand_over(self, rank: int, number: int) -> list[tuple[int, bytes]]:
+        """The frame that completes a post, if it is complete: its rank has asked for it.
 
-    def wait_is_over(self, rank: int, number: int) -> None:
-        """Let a rank go on: its clock is now at least the round of what it waited for."""
-        del self.waiting[rank]
-        self.clocks[rank] = max(self.clocks[rank], self.done[rank, number])
+        The rank goes on, and its clock is now at least the round of what it asked for.
+        """
+        done = self.done.pop((rank, number), None)
+        if done is None:
+            return []
+        self.waiting.pop(rank, None)
+        self.clocks[rank] = max(self.clocks[rank], done.round)
+        arrays = {} if done.array is None else {"array": done.array}
+        self.open_bytes -= 0 if done.array is None else done.array.nbytes
+        return [(rank, pack({"id": number, **done.fields}, arrays))]
 
     def split(self, rank: int, number: int, line: str, group: int, color: int | None,
               key: int) -> list[tuple[int, bytes]]:
@@ -171,7 +182,7 @@ class Broker:
             found = {} if color is None else {
                 "group": first + list(made).index(color), "rank": made[color].index(rank),
                 "size": len(made[color])}
-            answers.append(self.complete(rank, number, self.clocks[rank], fields=found))
+            answers += self.complete(rank, number, Done(self.clocks[rank], None, found))
         return answers
 
     def is_stuck(self, running: set[int]) -> bool:

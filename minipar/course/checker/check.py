@@ -9,6 +9,7 @@ Grading adds hidden cases: other numbers of ranks, other sizes.
 """
 
 import argparse
+import os
 import sys
 import time
 import zipfile
@@ -37,12 +38,25 @@ def main(folder: Path, words: Sequence[str] | None = None) -> int:
                         help="how long a case may take (default %(default)g)")
     options = parser.parse_args(words)
     unknown = [task for task in options.tasks if task not in tasks]
-    if unknown or options.seconds <= 0:
-        print(f"check.py: there is no task {unknown[0]}: choose from {', '.join(tasks)}" if unknown
-              else "check.py: --seconds takes a positive number", file=sys.stderr)
+    try:
+        if unknown:
+            raise Mistake(f"there is no task {unknown[0]}: choose from {', '.join(tasks)}")
+        if not options.seconds > 0:
+            raise Mistake(f"--seconds takes a positive number, not {options.seconds:g}")
+        return write_zip(folder, tasks) if options.zip else run_cases(folder, options, tasks)
+    except (Mistake, OSError) as error:
+        print(f"check.py: {error}", file=sys.stderr)
         return 2
-    if options.zip:
-        return write_zip(folder, tasks)
+
+
+class Mistake(Exception):
+    """A mistake of the user; the message is one line that says what to do."""
+
+
+def run_cases(folder: Path, options: argparse.Namespace, tasks: Sequence[str]) -> int:
+    """Run the cases that the options ask for, and print the outcomes."""
+    if not hasattr(os, "fork"):
+        raise Mistake("ranks are processes of Linux or macOS: on Windows, run it in WSL")
     own, supplied = modules(folder), modules(folder / "supplied")
     outcomes: list[Outcome] = []
     with Worker(Limits(options.seconds)) as worker:
@@ -60,8 +74,14 @@ def main(folder: Path, words: Sequence[str] | None = None) -> int:
 
 def modules(folder: Path) -> dict[str, str]:
     """The Python files of a folder by name."""
-    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))
-            if path.name != "check.py"}
+    files = {}
+    for path in sorted(folder.glob("*.py")):
+        if path.name != "check.py" and path.is_file():
+            try:
+                files[path.stem] = path.read_text(encoding="utf-8-sig")
+            except UnicodeDecodeError:
+                raise Mistake(f"{path.name} is not text in UTF-8: save it as such") from None
+    return files
 
 
 def check(case: PublicCase, files: dict[str, str], worker: Worker) -> tuple[Outcome, Run]:

@@ -66,11 +66,14 @@ def differ_in_numbers(where: str, wanted: np.ndarray, found: Any, tolerance: flo
     if not isinstance(found, np.ndarray | float | int) or isinstance(found, bool):
         return f"{where}: expected an array of shape {wanted.shape}, got {brief(found)}"
     found = np.asarray(found)
+    if found.dtype.kind == "O":             # an int of more than 64 bits
+        return f"{where}: expected an array of shape {wanted.shape}, got {brief(found.item())}"
     if found.shape != wanted.shape:
         return f"{where}: expected shape {wanted.shape}, got {found.shape}"
     if found.dtype.kind != wanted.dtype.kind and wanted.dtype.kind != "f":
         return f"{where}: expected dtype {wanted.dtype}, got {found.dtype}"
-    size = float(np.max(np.abs(wanted), initial=1.0)) if wanted.dtype.kind == "f" else 0
+    size = float(np.max(np.abs(wanted[np.isfinite(wanted)]), initial=1.0)) \
+        if wanted.dtype.kind == "f" else 0
     with np.errstate(invalid="ignore"):
         close = np.isclose(found, wanted, rtol=0, atol=tolerance * size, equal_nan=True) \
             if size else found == wanted

@@ -87,8 +87,8 @@ def as_junit(outcomes: Sequence[Outcome]) -> str:
             test = ElementTree.SubElement(suite, "testcase", classname=task, name=outcome.case,
                                           time=f"{outcome.seconds:.3f}")
             if outcome.failure is not None:
-                failure = ElementTree.SubElement(test, "failure", type=outcome.failure.error,
-                                                 message=printable(outcome.failure.message))
+                error, message = map(printable, outcome.failure[1:3])
+                failure = ElementTree.SubElement(test, "failure", type=error, message=message)
                 failure.text = printable(describe(outcome))
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 

@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .broker import Broken, Broker, Message
-from .ranks.frames import Assembler, BadFrame, Frame
+from .broker import MAX_OPEN, Broken, Broker, Message
+from .ranks.frames import Assembler, BadFrame, Frame, clean
 from .ranks.values import decode
 
 PIECE = 1 << 16             # bytes read at once
@@ -145,12 +145,14 @@ class Service:
                     rank.has_ended = True
                     return None
                 if kind == "error":
-                    return Failure(number, *(str(frame.fields.get(name, ""))
+                    return Failure(number, *(clean(frame.fields.get(name, ""))
                                              for name in ("error", "message", "line")))
                 for dest, answer in self.broker.take(number, frame):
                     self.ranks[dest].outgoing += answer
+                if len(rank.outgoing) > MAX_OPEN:
+                    raise Broken("it waits for messages, and does not read them")
         except (BadFrame, Broken, ValueError) as error:
-            return Failure(number, "BadMessage", str(error))
+            return Failure(number, "BadMessage", clean(error))
         return None
 
     def too_slow(self) -> Failure:

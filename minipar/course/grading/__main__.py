@@ -39,9 +39,10 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings(options.seconds, options.budget, options.format, not options.no_sandbox)
     if not options.each:
         found = grade_one(course, options.submission, settings, options.out)
-        print(as_text(found))
-        if options.format == "autolab":
-            print(autolab(found))
+        if options.format != "autolab":
+            print(as_text(found))
+        else:                           # Autolab shows students all of it
+            print(as_text([one for one in found if not one.is_hidden]), autolab(found), sep="\n")
         return 0
     if options.out is None:
         raise CourseError("--each needs --out DIR: a folder for the results")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..checker.outcome import Outcome, as_junit, by_task
+from ..checker.ranks.frames import clean
 from ..checker.runner import Worker
 from ..checker.service import Limits
 from .assignment import Assignment, load_assignment
@@ -56,9 +57,13 @@ def read_course(folder: Path) -> Course:
     """The course in a folder that `course build` has written, or in its instructor's folder."""
     for place in (folder / "instructor", folder):
         if (place / COURSE).is_file():
-            saved = json.loads((place / COURSE).read_text(encoding="utf-8"))
-            return Course(saved["key"], load_assignment(place / "assignments", saved["tasks"],
-                                                        saved["key"]))
+            try:
+                saved = json.loads((place / COURSE).read_text(encoding="utf-8"))
+                key, tasks = str(saved["key"]), list(saved["tasks"])
+            except (ValueError, KeyError, TypeError):
+                raise CourseError(f"{place / COURSE} is not what `course build` wrote: build "
+                                  "again, with the same --key") from None
+            return Course(key, load_assignment(place / "assignments", tasks, key))
     raise CourseError(f"there is no {COURSE} in {folder}, nor in its folder instructor: give the "
                       "folder that `course build --out` has written")
 
@@ -112,9 +117,14 @@ def grade_each(course: Course, folder: Path, out: Path, settings: Settings,
         worker = workers.get()
         try:
             file = out / f"{place.name}.{'xml' if settings.form == 'junit' else 'json'}"
-            return place.name, run(course, read_submission(place), settings, worker, file)
+            return clean(place.name), run(course, read_submission(place), settings, worker, file)
         except CourseError as error:
-            return place.name, error
+            return clean(place.name), error
+        except Exception as error:      # a fault of grading must not cost the other submissions
+            worker.stop()
+            worker.start()
+            return clean(place.name), CourseError(
+                f"grading failed ({type(error).__name__}: {clean(error, 200)}): grade it by hand")
         finally:
             workers.put(worker)
 

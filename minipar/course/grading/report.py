@@ -47,7 +47,12 @@ def read_results(folder: Path) -> dict[str, dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             raise CourseError(f"{path} is no results.json of grading: the folder should have "
                               "what `course grade --each --out` has written") from None
-    if not found:
+    cases = {path: [test["name"] for test in one["tests"]] for path, one in found.items() if one}
+    for path, names in cases.items():
+        if names != next(iter(cases.values())):
+            raise CourseError(f"{folder} mixes assignments: {path} and {next(iter(cases))} have "
+                              "other cases; give each assignment a folder of its own")
+    if not cases:
         raise CourseError(f"{folder} has no results: `course grade DIR FOLDER --each --out "
                           f"{folder}` writes them")
     return found

@@ -63,9 +63,10 @@ def autolab(outcomes: Sequence[Outcome]) -> str:
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all; what UTF-8 cannot hold becomes an escape."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8",
+                                     errors="backslashreplace") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

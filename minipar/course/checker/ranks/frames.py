@@ -16,7 +16,9 @@ import numpy as np
 
 HEAD = struct.Struct("<IQ")
 MAX_JSON = 1 << 20                  # bytes
-MAX_ARRAYS = 64 << 20               # bytes of all arrays of a frame together
+MAX_ARRAYS = 8 << 20                # bytes of all arrays of a frame together
+MAX_DIMENSIONS = 32                 # of an array
+MAX_TEXT = 4000                     # characters of a text that is kept
 DTYPES = {np.dtype(name).str for name in (
     "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16",
     "float32", "float64")}
@@ -68,8 +70,9 @@ def unpack(header: bytes, data: bytes) -> Frame:
         fields = json.loads(header)
         heads, arrays, start = fields.pop("arrays"), {}, 0
         for name, dtype, shape in heads:
-            if dtype not in DTYPES or any(type(n) is not int or n < 0 for n in shape):
-                raise BadFrame(f"an array of dtype {dtype!r} and shape {shape!r}")
+            if dtype not in DTYPES or len(shape) > MAX_DIMENSIONS \
+                    or any(type(n) is not int or n < 0 for n in shape):
+                raise BadFrame(f"an array of dtype {dtype!r:.40} and shape {shape!r:.40}")
             count = int(np.prod(shape, dtype=object)) if shape else 1
             size = count * np.dtype(dtype).itemsize
             if start + size > len(data):
@@ -83,6 +86,11 @@ def unpack(header: bytes, data: bytes) -> Frame:
     if not isinstance(fields, dict) or start != len(data):
         raise BadFrame("not a frame: bytes are left over")
     return Frame(fields, arrays)
+
+
+def clean(text: Any, most: int = MAX_TEXT) -> str:
+    """A text from a rank: not longer than `most`, and such that it can be written as UTF-8."""
+    return str(text)[:most].encode(errors="replace").decode()
 
 
 def read_frame(read: Callable[[int], bytes]) -> Frame | None:

@@ -23,13 +23,14 @@ except ImportError:                 # Windows
     resource = None  # type: ignore[assignment]
 
 # System calls that Python and NumPy need to compute, by machine: x86-64, ARM (None: not there).
-# glibc's fstat is newfstatat, which tells at most that a file exists.
+# glibc's fstat is newfstatat, which tells at most that a file exists.  No fcntl and no ioctl: with
+# F_SETOWN and F_SETSIG, a pipe sends any signal to any process of the same user.
 ALLOWED = {
     "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "close": (3, 57),
-    "fstat": (5, 80), "newfstatat": (262, 79), "lseek": (8, 62), "ioctl": (16, 29),
-    "fcntl": (72, 25), "poll": (7, None), "ppoll": (271, 73), "select": (23, None),
-    "pselect6": (270, 72), "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215),
-    "mremap": (25, 216), "madvise": (28, 233), "brk": (12, 214), "futex": (202, 98),
+    "fstat": (5, 80), "newfstatat": (262, 79), "lseek": (8, 62), "poll": (7, None),
+    "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "mmap": (9, 222),
+    "mprotect": (10, 226), "munmap": (11, 215), "mremap": (25, 216), "madvise": (28, 233),
+    "brk": (12, 214), "futex": (202, 98),
     "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "rt_sigaction": (13, 134),
     "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "sigaltstack": (131, 132),
     "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "clock_gettime": (228, 113),
