@@ -1,12 +1,10 @@
 """From a built course to points: right, half right, and hopeless submissions; a folder of 200."""
 
-import gzip
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from minipar.course.checker.ranks import sandbox
 from minipar.course.grading import program
 from minipar.course.grading.assignment import load_assignment
 from minipar.course.grading.program import Settings, grade_one, read_course
-from minipar.course.grading.submission import MAX_FILE, MAX_FILES, MAX_TAR, read_submission
+from minipar.course.grading.submission import read_submission
 from minipar.course.grading.tasks import ASSIGNMENTS, CourseError, draw, load, seed_of
 from minipar.course.packaging.build import build
 
@@ -170,16 +168,17 @@ def test_results_of_two_assignments_are_not_mixed(built, solution, tmp_path, cap
 
 @pytest.mark.slow
 def test_two_hundred_submissions(built, solution, tmp_path):
-    kinds = [solution, solution.replace("root", "0"), HANG, "def f(", "import os; os._exit(0)",
+    hang = HANG.replace("True", "comm.size == 3")           # in one case: the test takes a minute
+    kinds = [solution, solution.replace("root", "0"), hang, "def f(", "import os; os._exit(0)",
              "import os\nwhile True: os.fork()", solution.replace("array", "x")]
     for number in range(200):
         hand_in(tmp_path / "all" / f"s{number:03}", f"{kinds[number % 7]}\n# {number}\n")
-    assert main(["course", "grade", str(built), str(tmp_path / "all"), "--each", "--seconds", "0.5",
+    assert main(["course", "grade", str(built), str(tmp_path / "all"), "--each", "--seconds", "3",
                  "--out", str(tmp_path / "out")]) == 0
     scores = [json.loads(path.read_text())["score"] for path in sorted(
         (tmp_path / "out").glob("*.json"))]
     assert len(scores) == 200
-    assert all((score == ALL) == (number % 7 == 0) for number, score in enumerate(scores))
+    assert [number for number, score in enumerate(scores) if score == ALL] == [*range(0, 200, 7)]
 
 
 @pytest.mark.parametrize("words, message", [
@@ -199,49 +198,6 @@ def test_mistakes_are_one_line(built, tmp_path, capsys, words, message):
     assert main(["course", *words]) == 2
     said = capsys.readouterr().err
     assert said.startswith("minipar: ") and message in said and said.count("\n") == 1
-
-
-def test_submissions_are_read_and_not_followed(tmp_path):
-    (tmp_path / "a.py").write_text("1")
-    (tmp_path / "big.py").write_text("#" * (MAX_FILE + 1))
-    (tmp_path / "link.py").symlink_to("/etc/passwd")
-    (tmp_path / "latin.py").write_bytes("é".encode("latin1"))
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "a.py").write_text("2")
-    (tmp_path / "not-a-name.py").write_text("3")
-    (tmp_path / "bom.py").write_bytes(b"\xef\xbb\xbfx = 1")           # as some editors write it
-    (tmp_path / ".venv/lib").mkdir(parents=True)
-    (tmp_path / ".venv/lib/b.py").write_text("4")
-    found = read_submission(tmp_path)
-    assert found.files == {"a": "1", "bom": "x = 1"} and len(found.problems) == 3
-    with tarfile.open(tmp_path / "as-typed.tgz", "w:gz") as archive:
-        archive.add(tmp_path / "a.py", "./a.py")
-    assert read_submission(tmp_path / "as-typed.tgz").files == {"a": "1"}
-
-
-def test_an_archive_is_not_unpacked_without_limit(tmp_path, monkeypatch):
-    with zipfile.ZipFile(tmp_path / "many.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for number in range(MAX_FILES + 20):
-            archive.writestr(f"a{number}.py", "#")
-    reads = []
-    monkeypatch.setattr(zipfile.ZipFile, "read", lambda self, entry: reads.append(entry) or b"")
-    found = read_submission(tmp_path / "many.zip")
-    assert len(reads) == len(found.files) == MAX_FILES
-    assert found.problems[-1] == "and 10 more"
-    with gzip.open(tmp_path / "zeros.tar.gz", "wb") as file:
-        file.write(bytes(MAX_TAR + 1))
-    with pytest.raises(CourseError, match="bytes, unpacked: hand in the .py files alone"):
-        read_submission(tmp_path / "zeros.tar.gz")
-
-
-def test_a_broken_archive_is_told(tmp_path):
-    with zipfile.ZipFile(tmp_path / "it.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.py", "x = 1\n" * 100)
-    data = bytearray((tmp_path / "it.zip").read_bytes())
-    data[36:50] = bytes(byte ^ 0xFF for byte in data[36:50])           # in the packed file
-    (tmp_path / "it.zip").write_bytes(data)
-    with pytest.raises(CourseError, match="cannot be read .*: hand it in again"):
-        read_submission(tmp_path / "it.zip")
 
 
 def test_an_assignment_from_several_tasks_and_a_wrong_name():
