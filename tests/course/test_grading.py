@@ -191,6 +191,8 @@ def test_two_hundred_submissions(built, solution, tmp_path):
      "there is no assignment or task 'collectivs': choose from collectives, broadcast_chain"),
     (["build", "--exercises", "collectives", "--out", "{built}"], "is not empty: give a new"),
     (["report", "{tmp}"], "has no results: `course grade DIR FOLDER --each --out"),
+    (["build", "--exercises", "x", "--out", "{tmp}/x", "--from", "{tmp}"],
+     "has no assignments: an assignment is a folder with assignment.toml"),
     (["prove", "nothing"], "there is no assignment or task 'nothing': course list shows them"),
 ])
 def test_mistakes_are_one_line(built, tmp_path, capsys, words, message):

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -9,6 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from minipar.commands.main import main
 from minipar.course.checker.cases import read_cases
 from minipar.course.grading.assignment import load_assignment, names_in
 from minipar.course.grading.tasks import ASSIGNMENTS
@@ -121,3 +123,17 @@ def test_a_stub_keeps_indented_lines_as_they_are():
         ASSIGNMENTS, ["compression_and_inference"], "a key").tasks if task.name == "block_table"]
     assert '\n    ["fork", name, child]    child is' in stub(task)
     assert "\n\n\ndef block_table(" in stub(task)
+
+
+def test_tasks_of_ones_own(tmp_path, capsys):
+    own = tmp_path / "own"
+    shutil.copytree(ASSIGNMENTS / "collectives", own / "collectives")
+    shutil.copy(ASSIGNMENTS / "policy.md", own)
+    tasks = own / "collectives/tasks.toml"
+    tasks.write_text(tasks.read_text().replace("[broadcast_chain", "[private_chain"))
+    words = ["--from", str(own)]
+    assert main(["course", "build", "--exercises", "private_chain", "--out", str(tmp_path / "out"),
+                 *words]) == 0
+    assert (tmp_path / "out/student/private_chain.py").exists()
+    assert main(["course", "list", *words]) == 0
+    assert "private_chain" in capsys.readouterr().out

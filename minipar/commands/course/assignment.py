@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     def add(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
 
-    add("list", "show the assignments and their tasks")
+    shown = add("list", "show the assignments and their tasks")
     made = add("build", "make the package for students, and what the instructor needs")
     made.add_argument("--exercises", required=True, metavar="NAME", nargs="+",
                       help="assignments or tasks, separated by spaces or commas (course list)")
@@ -32,12 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     made.add_argument("--key", metavar="WORD", help="draws the parameters of the tasks, and the "
                       "values of the cases (default: a random one)")
     grading.add_arguments(add("grade", "grade a submission, or a folder of them"))
-    shown = add("report", "show which cases tell who has understood, and common failures")
-    shown.add_argument("results", type=Path, metavar="RESULTS",
-                       help="the folder that grade --each has written")
+    told = add("report", "show which cases tell who has understood, and common failures")
+    told.add_argument("results", type=Path, metavar="RESULTS",
+                      help="the folder that grade --each has written")
     proven = add("prove", "show that solutions pass, and that every wrong function loses points")
     proven.add_argument("names", nargs="*", metavar="NAME", help="assignments or tasks "
                         "(default: all)")
+    for command in (shown, made, proven):
+        command.add_argument("--from", dest="folder", type=Path, default=ASSIGNMENTS, metavar="DIR",
+                             help="a folder of your own assignments (default: minipar's)")
 
 
 def main(options: argparse.Namespace, output: Output) -> int:
@@ -54,8 +57,8 @@ def main(options: argparse.Namespace, output: Output) -> int:
 
 
 def _list(options: argparse.Namespace, output: Output) -> int:
-    for name in names_in(ASSIGNMENTS):
-        assignment = load_assignment(ASSIGNMENTS, [name], "")
+    for name in names_in(options.folder):
+        assignment = load_assignment(options.folder, [name], "")
         [part] = assignment.parts
         table = Table.of(f"{name}: {part.meta['summary']}", "task", "points", "minutes",
                          "mutants", "draws", Column("variation of", is_text=True))
@@ -68,7 +71,7 @@ def _list(options: argparse.Namespace, output: Output) -> int:
 
 def _build(options: argparse.Namespace, output: Output) -> int:
     key, names = options.key or secrets.token_hex(8), " ".join(options.exercises)
-    assignment = build(names.replace(",", " ").split(), key, options.out)
+    assignment = build(names.replace(",", " ").split(), key, options.out, options.folder)
     output.text(f"{options.out}: {len(assignment.tasks)} tasks, {assignment.points} points",
                 f"for students     {options.out / 'student'}, {options.out / 'student.zip'}",
                 f"for you alone    {options.out / 'instructor'}",
@@ -100,13 +103,13 @@ def _prove(options: argparse.Namespace, output: Output) -> int:
     table = Table.of("", "task", "points", "draws", "wrong bodies", Column("", is_text=True))
     surprises, seen = 0, set()
     with Worker(Limits(seconds=5.0)) as worker:
-        for name in names_in(ASSIGNMENTS):
-            assignment = load_assignment(ASSIGNMENTS, [name], "")
+        for name in names_in(options.folder):
+            assignment = load_assignment(options.folder, [name], "")
             seen |= {name, *(task.name for task in assignment.tasks)}
             for task in assignment.tasks:
                 if names and name not in names and task.name not in names:
                     continue
-                found = [finding for group in prove(ASSIGNMENTS / name / "tasks.toml", worker,
+                found = [finding for group in prove(options.folder / name / "tasks.toml", worker,
                                                     assignment.supplied, (task.name,))
                          for finding in group]
                 bad = [finding for finding in found if finding.surprise]

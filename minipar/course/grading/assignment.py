@@ -51,8 +51,11 @@ class Assignment(NamedTuple):
 
 
 def names_in(folder: Path) -> list[str]:
-    """The assignments of a folder, in course order."""
+    """The assignments of a folder, in course order.  Raises CourseError if it has none."""
     found = [path.parent for path in folder.glob("*/assignment.toml")]
+    if not found:
+        raise CourseError(f"{folder} has no assignments: an assignment is a folder with "
+                          "assignment.toml, tasks.toml, handout.md and rubric.md")
     return [path.name for path in sorted(found, key=lambda path: read_meta(path)["number"])]
 
 
