@@ -108,13 +108,13 @@ lint: $(READY)  ## style and types
 bench: $(READY)  ## measure against PyTorch (if installed) and hand-written NumPy
 	$(PY) -m minipar bench
 
-docs: $(READY)  ## build the site into site/
+docs: $(READY)  ## build the site into site/; with WEB=1, lessons and exercises run in it
 	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs]'
 	$(PY) docs/builder/build.py $(if $(WEB),--web)
 
 test-site: docs  ## walk over the site in Chromium: links, keyboard, screen readers, pieces
 	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs,chromium]'
-	$(PY) -m pytest $(XDIST) -m site tests/site
+	$(PY) -m pytest $(XDIST) -m "site and not slow" tests/site
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .venv-oldest .venv-openmpi .venv-mpich out site build .pytest_cache \

@@ -21,6 +21,7 @@ import tarfile
 import urllib.request
 import zipfile
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,7 +50,7 @@ PURE = ("rich", "pygments", "markdown-it-py", "mdurl", "threadpoolctl",
 TREE = ("minipar", "lessons", "tests", "docs/browser", "docs/pages/lessons", "setup.cfg")
 SUFFIXES = (".py", ".toml", ".md", ".txt", ".html", ".cfg")
 LEFT_OUT = ("minipar/bench/", "minipar/course/", "tests/interop/", "tests/lessons/", "tests/site/")
-SECONDS = 60        # without a byte: then a download has failed
+SECONDS = 20        # without a byte: then a download has failed
 
 
 class Missing(Exception):
@@ -93,13 +94,13 @@ def offer(page: Path) -> None:
     page.write_text(text.replace(head, link, 1), encoding="utf-8")
 
 
-def obtain(folder: Path | None, cache: Path) -> dict[str, Path]:
+def obtain(folder: Path | None, kept: Path) -> dict[str, Path]:
     """Pyodide's files by name, and NumPy's wheel as "numpy".  Raises Missing."""
-    files = {name: core_file(name, digest, folder, cache) for name, digest in CORE.items()}
+    files = {name: core_file(name, digest, folder, kept) for name, digest in CORE.items()}
     lock = json.loads(files["pyodide-lock.json"].read_text(encoding="utf-8"))
     wheel, digest = (lock["packages"]["numpy"][key] for key in ("file_name", "sha256"))
     if folder is None:
-        return files | {"numpy": cached(cache / wheel, digest, lambda: download(WHEELS_AT + wheel))}
+        return files | {"numpy": cached(kept / wheel, digest, lambda: download(WHEELS_AT + wheel))}
     if not (folder / wheel).exists():
         raise Missing(f"{folder} has no {wheel}")
     if not is_good(folder / wheel, digest):
@@ -107,19 +108,14 @@ def obtain(folder: Path | None, cache: Path) -> dict[str, Path]:
     return files | {"numpy": folder / wheel}
 
 
-def core_file(name: str, digest: str, folder: Path | None, cache: Path) -> Path:
-    """A file of Pyodide itself: from the folder, the cache, the network, or npm."""
+def core_file(name: str, digest: str, folder: Path | None, kept: Path) -> Path:
+    """A file of Pyodide itself: from the folder, the cache, npm or the network."""
     if folder is not None and is_good(folder / name, digest):
         return folder / name
 
     def fetch() -> bytes:
-        try:
-            return download(CORE_AT + name)
-        except Missing as error:
-            if shutil.which("npm") is None:
-                raise
-            return from_npm(name, error)
-    return cached(cache / name, digest, fetch)
+        return from_npm().get(name) or download(CORE_AT + name)
+    return cached(kept / name, digest, fetch)
 
 
 def cached(path: Path, digest: str, fetch: Any) -> Path:
@@ -150,18 +146,19 @@ def download(address: str) -> bytes:
                       "a folder") from None
 
 
-def from_npm(name: str, before: Missing) -> bytes:
-    """A file of Pyodide's package of npm.  Raises Missing: `before`, if npm has none either."""
+@cache
+def from_npm() -> dict[str, bytes]:
+    """The files of Pyodide's package, if npm is installed and reaches its registry."""
+    if shutil.which("npm") is None:
+        return {}
     with TemporaryDirectory() as folder:
-        packed = subprocess.run(["npm", "pack", "--silent", f"pyodide@{VERSION}"], cwd=folder,
-                                capture_output=True, text=True)
-        archives = list(Path(folder).glob("*.tgz"))
-        if packed.returncode or not archives:
-            raise before
-        with tarfile.open(archives[0]) as archive:
-            member = archive.extractfile(f"package/{name}")
-            assert member is not None, name
-            return member.read()
+        subprocess.run(["npm", "pack", "--silent", "--fetch-retries=0", f"pyodide@{VERSION}"],
+                       cwd=folder, capture_output=True)
+        for file in Path(folder).glob("*.tgz"):
+            with tarfile.open(file) as archive:
+                return {name: archive.extractfile(f"package/{name}").read()     # type: ignore
+                        for name in CORE}
+    return {}
 
 
 def packages() -> Iterable[tuple[Path, str]]:

@@ -107,6 +107,13 @@ def test_without_stack_switching_the_recorded_runs_are_named(tab, address):
     assert tab.url.endswith("/lessons/01/")
 
 
+def test_a_lesson_s_page_leads_here(tab, address):
+    tab.goto(f"{address}/lessons/09/")
+    tab.get_by_role("link", name="in your browser").click()
+    tab.get_by_text("Nothing has run yet.").wait_for()
+    assert tab.get_by_label("Lesson", exact=True).input_value().startswith("09 ")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LESSONS)
 def test_every_lesson_runs(name, page):

@@ -98,6 +98,7 @@ def test_files_of_the_network(builder, core, tmp_path, monkeypatch):
         name = address.rpartition("/")[2]
         return b"numpy" if name == "numpy.whl" else (core / name).read_bytes()
     monkeypatch.setattr(builder, "download", download)
+    monkeypatch.setattr(builder, "from_npm", dict)
     for _ in range(2):
         files = builder.obtain(None, tmp_path / "cache")
     assert {file.parent for file in files.values()} == {tmp_path / "cache"}
@@ -112,7 +113,8 @@ def test_without_the_files_the_page_is_left_out(builder, tmp_path, monkeypatch):
     monkeypatch.setenv("WEB_WHEELS", str(tmp_path / "none"))
     monkeypatch.setattr(builder, "CORE", {"pyodide.mjs": digest(b"")})
     monkeypatch.setattr(builder, "CORE_AT", (tmp_path / "nowhere").as_uri() + "/")
-    monkeypatch.setattr(builder.shutil, "which", lambda name: None)
+    monkeypatch.setattr(builder, "from_npm", dict)
+    monkeypatch.setattr(builder, "cache_folder", lambda: tmp_path / "cache")
     builder.add(Stage)
     assert not (tmp_path / builder.PAGE).exists() and not Stage.sections
     assert "pyodide.mjs cannot be had" in Stage.left_out[0] and "WEB_WHEELS" in Stage.left_out[0]

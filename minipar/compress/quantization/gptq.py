@@ -60,10 +60,13 @@ def inverse_root(h: Array, damping: float = 0.01) -> Array:
     mean = np.mean(np.diag(h))
     damped = h + (damping * mean if mean > 0 else 1.0) * np.eye(len(h))
     try:
-        return np.linalg.cholesky(np.linalg.inv(damped)).T
+        root = np.linalg.cholesky(np.linalg.inv(damped)).T
     except np.linalg.LinAlgError:
+        root = np.full_like(h, np.nan)      # as NumPy returns in WebAssembly, which raises nothing
+    if not np.isfinite(root).all():
         raise ValueError(f"the Hessian of the calibration inputs is singular in spite of damping "
-                         f"{damping:g}: raise it, or give more calibration data") from None
+                         f"{damping:g}: raise it, or give more calibration data")
+    return root
 
 
 def round_columns(w: Array, u: Array, nearest: Callable[[Array], Array], kept: Array) -> Array:

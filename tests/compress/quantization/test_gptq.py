@@ -101,6 +101,12 @@ def test_inputs_that_never_come():
         inverse_root(-np.eye(3), damping=0)
 
 
+def test_a_machine_without_flags_of_invalid_operations(monkeypatch):
+    monkeypatch.setattr(np.linalg, "cholesky", lambda h: np.full_like(h, np.nan))
+    with pytest.raises(ValueError, match="singular in spite of damping 0"):
+        inverse_root(-np.eye(3), damping=0)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_hessian_that_is_not_finite_is_refused(bad):
     """One bad number among the calibration inputs is enough; NaN used to come out as weights."""
