@@ -6,8 +6,8 @@
 
 stacks.py does it in a browser; the tests do it with threads.  What differs from greenlet: a
 suspended greenlet that is no longer used is not unwound, but stays parked until the page ends; and
-`gr_frame` is a copy.  While a stack of WebAssembly is parked, others use its memory, so nobody else
-can read its frames: it is woken to say itself where it stands.
+`gr_frame` is a copy.  While a stack of WebAssembly is parked, others use its memory, so its frames
+cannot be read from outside: it is woken, copies them, and is parked again.
 """
 
 import sys

@@ -89,6 +89,17 @@ def test_a_loop_without_end_is_stopped(page):
     assert "deadlock" in run_lesson(page, "01_messages"), "Python starts again"
 
 
+def test_a_loop_without_end_ends_after_two_minutes(page):
+    page.clock.install()
+    editor = page.get_by_label("Your function")
+    editor.fill(editor.input_value().replace("raise", "while True: pass\n    raise"))
+    page.get_by_role("button", name="Run its tests").click()
+    page.clock.fast_forward(119_000)
+    assert "Loading" in page.locator("#browser .words").inner_text()
+    page.clock.fast_forward(2_000)
+    page.locator("#browser .words").get_by_text("no end after 120 s").wait_for(timeout=5_000)
+
+
 def test_what_was_written_is_kept(page):
     editor = page.get_by_label("Your function")
     editor.fill("def mine(): ...")
