@@ -5,6 +5,7 @@ import pytest
 
 from minipar.course.checker.broker import Message
 from minipar.course.checker.compare import differ, too_much, totals
+from minipar.course.checker.outcome import Outcome, as_junit, as_text, describe
 from minipar.course.checker.ranks import frames
 from minipar.course.checker.ranks.values import decode, encode
 from minipar.course.checker.runner import Job, Worker
@@ -129,6 +130,25 @@ def test_the_line_of_an_endless_loop(worker):
 def test_what_is_printed_comes_back(worker):
     run = call(worker, "def f(comm):\n    print('rank', comm.rank)\n    return 1")
     assert run.printed == ["rank 0\n", "rank 1\n"] and run.failure is None
+
+
+def test_parts_of_numpy_that_are_imported_when_needed(worker):
+    run = call(worker, """
+from __future__ import annotations
+import numpy as np
+def f(comm, x):
+    return [np.quantile(x, 0.5), np.median(x), float(np.ma.array(x, mask=x > 1).sum()),
+            np.polynomial.Polynomial([0, 1])(2.0)]
+""", x=np.arange(3.0))
+    assert run.failure is None and run.results[0]["return"] == [1.0, 1.0, 1.0, 2.0]
+
+
+def test_a_report_holds_no_command_for_a_terminal(worker):
+    failure = call(worker, "def f(comm): raise ValueError('\\x1b[2J\\x9b1m5 points')").failure
+    outcome = Outcome("f", 0, "2 ranks", 2, 1, False, "seed 1", 0.1, failure, "\x1b[1mhello\a")
+    assert describe(outcome).split("\n")[-1] == "printed: [1mhello"
+    for text in (as_text([outcome]), as_junit([outcome])):
+        assert all(c == "\n" or c.isprintable() for c in text)
 
 
 def test_one_bad_run_costs_no_other(worker):

@@ -44,7 +44,7 @@ def describe(outcome: Outcome) -> str:
     lines.append(f"with {outcome.case}, {outcome.seed}")
     if outcome.printed.strip():
         lines.append(f"printed: {outcome.printed.strip()[:PRINTED]}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def by_task(outcomes: Sequence[Outcome]) -> dict[str, tuple[int, int]]:
@@ -89,11 +89,11 @@ def as_junit(outcomes: Sequence[Outcome]) -> str:
             if outcome.failure is not None:
                 error, message = map(printable, outcome.failure[1:3])
                 failure = ElementTree.SubElement(test, "failure", type=error, message=message)
-                failure.text = printable(describe(outcome))
+                failure.text = describe(outcome)
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def printable(text: str) -> str:
-    """A text without the characters that XML cannot hold."""
-    return "".join(c for c in text if c in "\n\t" or c >= " " and not 0xD800 <= ord(c) <= 0xDFFF
-                   and ord(c) not in (0xFFFE, 0xFFFF))
+    """A text without what XML cannot hold, and what a terminal obeys: control characters."""
+    return "".join(c for c in text if c in "\n\t" or c >= " " and not 0x7F <= ord(c) <= 0x9F
+                   and not 0xD800 <= ord(c) <= 0xDFFF and ord(c) not in (0xFFFE, 0xFFFF))

@@ -41,7 +41,8 @@ def pack(fields: dict[str, Any], arrays: dict[str, np.ndarray] | None = None) ->
     for name, array in (arrays or {}).items():
         array = np.asarray(array)
         if array.dtype.str not in DTYPES:
-            raise BadFrame(f"{name} has dtype {array.dtype}: only numbers and bools can be sent")
+            raise BadFrame(f"an array of dtype {array.dtype}: only numbers and bools can be sent, "
+                           "or returned")
         heads.append([name, array.dtype.str, list(array.shape)])
         parts.append(np.ascontiguousarray(array).tobytes())
     header = json.dumps({**fields, "arrays": heads}).encode()
