@@ -203,6 +203,12 @@ def test_comparison(wanted, found, sentence):
     assert (sentence in said) if sentence else not said, said
 
 
+def test_a_difference_in_the_last_bit_is_shown():
+    """Two equal numbers would tell nothing to a student who added in another order."""
+    said = differ("x", np.array([0.3]), np.array([0.1 + 0.2]), 0.0)
+    assert said.startswith("x at index 0: expected 0.29999999999999999, got 0.30000000000000004")
+
+
 def test_traffic():
     messages = [Message(0, 1, 8, 1), Message(1, 2, 8, 2)]
     assert too_much(messages, {"messages": 2, "bytes": 16, "rounds": 2}) == ""

@@ -81,7 +81,11 @@ def differ_in_numbers(where: str, wanted: np.ndarray, found: Any, tolerance: flo
         return ""
     place = tuple(map(int, np.argwhere(~close)[0]))
     at = f" at index {place[0] if len(place) == 1 else place}" if place else ""
-    return (f"{where}{at}: expected {wanted[place].item():.10g}, got {found[place].item():.10g} "
+    pair = wanted[place].item(), found[place].item()
+    one, other = (f"{value:.10g}" for value in pair)
+    if one == other:
+        one, other = (f"{value:.17g}" for value in pair)
+    return (f"{where}{at}: expected {one}, got {other} "
             f"({int((~close).sum())} of {close.size} numbers differ)")
 
 
