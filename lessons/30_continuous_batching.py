@@ -28,7 +28,7 @@ from minipar.launcher import launch
 from minipar.viz import draw_request_timeline
 
 LENGTHS = {"A": (5, 2), "B": (3, 9), "C": (6, 3), "D": (2, 4), "E": (4, 6), "F": (7, 2)}
-SLOTS = 3                               # requests at a time
+AT_ONCE = 3                             # requests that run together
 LONG, OTHERS, COMES = 600, 4, 0.105     # a long prompt, requests beside it, seconds when it comes
 
 
@@ -41,7 +41,7 @@ def main(comm: Communicator) -> None:
     speculation(lesson)
     lesson.picture(lambda path: draw_request_timeline(
         path, {name: run.steps for name, run in runs.items()},
-        dict.fromkeys(LENGTHS, 0.0), f"Six requests, {SLOTS} at a time"))
+        dict.fromkeys(LENGTHS, 0.0), f"Six requests, {AT_ONCE} at a time"))
     lesson.takeaway("Decide anew before every step: a request begins when another ends, long "
                     "prompts run in chunks beside the others, and no answer changes.")
     lesson.exercises(questions=[
@@ -58,14 +58,14 @@ def main(comm: Communicator) -> None:
 def batches(lesson: Lesson) -> dict[str, Served]:
     """Serve the six requests in static batches and continuously."""
     arrivals = [Arrival(0.0, *lengths) for lengths in LENGTHS.values()]
-    runs = {name: serve(arrivals, list(LENGTHS), max_requests=SLOTS, policy=policy)
+    runs = {name: serve(arrivals, list(LENGTHS), max_requests=AT_ONCE, policy=policy)
             for name, policy in (("static batches", "static"),
                                  ("continuous batching", "token_budget"))}
     answered = [answer for _, answer in LENGTHS.values()]
-    predicted = [sum(max(answered[i:i + SLOTS]) for i in range(0, len(answered), SLOTS)),
-                 max(max(answered), math.ceil(sum(answered) / SLOTS))]
+    predicted = [sum(max(answered[i:i + AT_ONCE]) for i in range(0, len(answered), AT_ONCE)),
+                 max(max(answered), math.ceil(sum(answered) / AT_ONCE))]
     lesson.say(f"A step takes max({1e3 * READ:g} ms, {1e3 * COMPUTE:g} ms · tokens) of virtual "
-               f"time. Six requests want {', '.join(map(str, answered))} tokens, {SLOTS} at a "
+               f"time. Six requests want {', '.join(map(str, answered))} tokens, {AT_ONCE} at a "
                "time:")
     lesson.table([row for (name, run), steps, why in zip(runs.items(), predicted, (
         "Σ of the longest answers", "⌈Σ tokens / 3⌉")) for row in (

@@ -7,7 +7,7 @@ import numpy as np
 from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from minipar.inference.cache import Row
 from minipar.inference.metrics import Summary
-from minipar.inference.model import KVCache, forward
+from minipar.inference.model import KVCache, forward_over_cache
 from minipar.inference.sampling.speculative import expected_tokens, verify
 from minipar.nn import GPT, GPTConfig
 
@@ -28,7 +28,7 @@ def decode(model: GPT, cache: KVCache, tables: list[list[int]], prompts: list[li
     for _ in range(num_tokens):
         rows = [Row(each[start:], start, table)
                 for each, start, table in zip(tokens, starts, tables)]
-        logits = forward(model, cache, rows).data
+        logits = forward_over_cache(model, cache, rows).data
         starts = [len(each) for each in tokens]
         tokens = [[*each, int(row.argmax())] for each, row in zip(tokens, logits)]
     return tokens, logits

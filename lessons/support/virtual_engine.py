@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from minipar.inference import Engine, Generation, SchedulerConfig
 from minipar.inference.metrics import EngineMetrics, Summary
-from minipar.inference.runner import NewToken, StepWork
+from minipar.inference.model_runner import NewToken, StepWork
 from minipar.inference.scheduling import Step
 from minipar.inference.scheduling.replay import as_record
 from minipar.inference.simulated_load import Arrival

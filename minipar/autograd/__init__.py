@@ -11,8 +11,7 @@
     gradcheck.py    derivatives against finite differences
     ops/            the operations, one file a family, each with its derivative beside it
 
-To add an operation: write its class and function into a file of ops/, export the function here, and
-add a case to tests/autograd/test_gradcheck.py.
+To add an operation: CONTRIBUTING.md, "An operation".
 """
 
 from .engine import backward

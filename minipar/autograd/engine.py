@@ -42,10 +42,10 @@ def backward(root: Tensor, grad: Array | None = None, defer_weights: bool = Fals
 
 
 class Walk:
-    """One walk over the graph below `root`, with the sums of gradients that are not complete."""
+    """One walk over the graph from `start` on, with the sums of gradients that are not complete."""
 
-    def __init__(self, root: GradTarget, poll: Callable[[], None] | None = None):
-        self.missing = count_consumers(root)       # contributions, by target
+    def __init__(self, start: GradTarget, poll: Callable[[], None] | None = None):
+        self.missing = count_consumers(start)       # contributions, by target
         self.accumulated: dict[Node, Array] = {}
         self.owned: set[Node] = set()       # whose sum was allocated here: added to in place
         self.poll, self.meter = poll, current_meter()
@@ -60,7 +60,7 @@ class Walk:
             if self.poll is not None:
                 self.poll()
             target = stack[-1][0]                       # last in, first out
-            # no local name: a pullback would keep its saved arrays alive
+            # bind the popped gradient to no name: it would keep its saved arrays alive
             self.accumulate(*stack.pop())
             self.missing[target] -= 1
             if self.missing[target] == 0:           # all consumers have contributed

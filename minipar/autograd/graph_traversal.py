@@ -6,12 +6,12 @@ from .errors import freed_graph
 from .tensor import GradientSlot, GradTarget, Tensor
 
 
-def count_consumers(root: GradTarget) -> dict[GradTarget, int]:
-    """The number of gradients that each node and slot below `root` will receive.
+def count_consumers(start: GradTarget) -> dict[GradTarget, int]:
+    """The number of gradients that each node and slot from `start` on will receive.
 
     Raises RuntimeError if backward freed the graph.
     """
-    num_consumers, stack = {root: 1}, [root]
+    num_consumers, stack = {start: 1}, [start]
     while stack:
         target = stack.pop()
         if target.inputs is None:
@@ -31,9 +31,9 @@ def reachable_slots(root: Tensor) -> set[GradientSlot]:
     return {target for target in targets if isinstance(target, GradientSlot)}
 
 
-def topological_order(root: GradTarget) -> Iterator[GradTarget]:
-    """Every node and leaf below `root` once, each after its inputs."""
-    done, stack = set(), [(root, False)]
+def topological_order(start: GradTarget) -> Iterator[GradTarget]:
+    """Every node and leaf from `start` on once, each after its inputs."""
+    done, stack = set(), [(start, False)]
     while stack:
         target, inputs_done = stack.pop()
         if target in done:

@@ -13,7 +13,7 @@ import numpy as np
 from ..backend.malloc import keep_freed_memory
 from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig, generate
 from ..inference.cache import KVSizes, PagedKVCache, Row
-from ..inference.model import forward
+from ..inference.model import forward_over_cache
 from ..nn import GPT, GPTConfig
 from .baselines.numpy_decode import NumpyDecoder
 from .timing import Row as BenchRow
@@ -84,8 +84,9 @@ def step_of(model: GPT, num_rows: int) -> Callable[[], None]:
     """A step that decodes one token of each of `num_rows` sequences of 40."""
     tables = np.arange(num_rows * 4).reshape(-1, 4).tolist()
     cache = PagedKVCache(KVSizes.of(model), num_rows * 4, BLOCK, model.slabs[0].data)
-    forward(model, cache, [Row(range(40), 0, table) for table in tables])
-    return lambda: forward(model, cache, [Row([i], 40, table) for i, table in enumerate(tables)])
+    forward_over_cache(model, cache, [Row(range(40), 0, table) for table in tables])
+    rows = [Row([i], 40, table) for i, table in enumerate(tables)]
+    return lambda: forward_over_cache(model, cache, rows)
 
 
 def requests_of(model: GPT, num_requests: int) -> Callable[[], None]:

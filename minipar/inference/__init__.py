@@ -5,7 +5,7 @@
     cache/              keys and values as arrays, paged attention
     model/              one step of a GPT over a cache
     sampling/           from logits to the next token
-    runner.py           one step with arrays: move blocks, run the model, draw tokens
+    model_runner.py     one step with arrays: move blocks, run the model, draw tokens
     engine.py           submit, step, stream, cancel
     metrics.py          times of requests, waste, hits, preemptions
     parallel/           the same over tensor and pipeline ranks; replicas behind a router
@@ -17,7 +17,7 @@ Kwon et al. 2023 (vLLM) is the paper.
 
 from .engine import Engine, Generation
 from .generate import generate
-from .runner import ModelRunner
+from .model_runner import ModelRunner
 from .sampling import SamplingParams
 from .scheduling import RequestTooLarge, SchedulerConfig
 

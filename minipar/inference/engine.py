@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from .cache import Row
 from .metrics import EngineMetrics
-from .runner import Draw, NewToken, Runner, StepWork
+from .model_runner import Draw, NewToken, Runner, StepWork
 from .sampling import SamplingParams
 from .scheduling import CachedSequence, Request, RequestTooLarge, Scheduler, SchedulerConfig, Step
 
@@ -166,7 +166,7 @@ class Engine:
     def begin_step(self) -> StepWork:
         """Schedule the next step; return its work.  `end_step` takes the tokens that it yields."""
         step = self.scheduler.schedule()
-        rows, row_of = rows_of(step)
+        rows, row_of = rows_of(step)        # before `advance`, which forks sequences without a row
         self._drawing = self.scheduler.advance(step)
         self._step = step
         draws = [self._draw(request, sequence, row_of) for request, sequence in self._drawing]

@@ -19,7 +19,7 @@ from ..autograd import no_grad
 from ..backend import Array, asarray_like, to_host
 from ..nn import GPT
 from .cache import ContiguousKVCache, KVSizes, Row
-from .model import forward
+from .model import forward_over_cache
 from .sampling import SamplingParams, next_token
 
 
@@ -39,7 +39,7 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
     for _ in range(num_tokens):
         if len(ids) <= longest:
             row = Row(ids[num_cached:], num_cached, [0])
-            logits, num_cached = to_host(forward(model, cache, [row]).data)[0], len(ids)
+            logits, num_cached = to_host(forward_over_cache(model, cache, [row]).data)[0], len(ids)
         else:
             window = asarray_like(np.array(ids[-longest:], np.int64), cache.data)
             logits = logits_of_window(model, window)

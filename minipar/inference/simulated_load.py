@@ -23,7 +23,7 @@ from ..comm import Cluster, Communicator
 from ..nn import GPTConfig
 from ..random import generator
 from .engine import Engine
-from .runner import NewToken, StepWork
+from .model_runner import NewToken, StepWork
 from .scheduling import SchedulerConfig
 from .scheduling.config import Policy
 

@@ -88,8 +88,8 @@ class Optimizer:
 
         `spans` are the parts of the block with weight decay or a learning rate of their own.
         """
-        place = states[0] if states else p
-        p_at_states, g = to_device_of(p, place), to_device_of(g, place)
+        like = states[0] if states else p
+        p_at_states, g = to_device_of(p, like), to_device_of(g, like)
         scratch, decayed = self._scratch[:, :p.shape[0]]
         if spans and not self.decoupled:
             g = add_decay(spans, p_at_states, g, out=decayed)

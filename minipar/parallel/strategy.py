@@ -70,19 +70,20 @@ class Strategy:
     counts_tokens = True        # False: another rank counts the same tokens
 
     def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
-        if not all(parameter.initialized for parameter in model.parameters()):
-            raise ValueError(NO_VALUES_MESSAGE)
-        self.slabs: Sequence[FlatBuffer] = list(model.slabs)
-        self._attach(model, comm, wire)
-        self._watch_gradients()
-
-    def _attach(self, model: Module, comm: Communicator, wire: Wire) -> None:
         self.model, self.comm, self.wire = model, comm, wire
+        self.slabs: Sequence[FlatBuffer] = list(model.slabs)
         self.is_synchronizing = True                # False inside no_sync()
         self._is_reduced = False        # True from a reduction until the next gradient arrives
         self._last_poll: float | None = None
+        self.check_values()
+        self.watch_gradients()
 
-    def _watch_gradients(self) -> None:
+    def check_values(self) -> None:
+        """Raise ValueError if a parameter has no values yet."""
+        if not all(parameter.initialized for parameter in self.model.parameters()):
+            raise ValueError(NO_VALUES_MESSAGE)
+
+    def watch_gradients(self) -> None:
         """Note each gradient that arrives, so that `step` can refuse gradients not reduced."""
         for parameter in self.model.parameters():
             parameter.slot.ready_hooks.append(self._on_gradient)

@@ -81,7 +81,7 @@ def train_rank(comm: Communicator, config: TrainConfig,
 
 
 def finish(comm: Communicator, state: TrainState, console: Console) -> TrainResult:
-    """Collective.  Take the steps, then print and draw_pictures the results."""
+    """Collective.  Take the steps, then print the results and draw the pictures."""
     run, is_first = state.config.run, comm.rank == 0
     kind = "MPI" if launched() else "simulated"
     world = "one rank" if comm.size == 1 else f"{comm.size} {kind} ranks"

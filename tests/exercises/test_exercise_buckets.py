@@ -9,7 +9,7 @@ from minipar.nn import MLP
 from minipar.parallel import strategy
 from minipar.parallel.data import buckets
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.data.reduction_order import OrderedLauncher
+from minipar.parallel.data.ordered_launcher import OrderedLauncher
 from minipar.parallel.zero.zero2 import ZeRO2
 
 # Sizes, limits and the buckets of PyTorch 2.13 (compute_bucket_assignment_by_size), in bytes.

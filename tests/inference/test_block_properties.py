@@ -73,8 +73,9 @@ class Blocks:
     def compute(self, sequence: CachedSequence, tokens: list[int]) -> None:
         """Append tokens, and write them; if blocks run short, nothing must have changed."""
         pool, before, table = self.pool, self.state(), list(sequence.table)
+        last = sequence.last_block(pool)
         needed = (sequence.missing_blocks(pool, len(tokens))
-                  + sequence.shares_last_block(pool))
+                  + (last is not None and pool.ref_counts[last] > 1))
         if needed > len(pool.free):
             with pytest.raises(OutOfBlocks):
                 pool.require(needed)

@@ -10,7 +10,7 @@ from minipar.inference.cache import (
     PagedKVCache,
     Row,
 )
-from minipar.inference.model import forward
+from minipar.inference.model import forward_over_cache
 from minipar.inference.model.plain_layers import PLAIN, evaluate
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, Embedding, GPTConfig, Linear, RopeConfig
@@ -41,7 +41,7 @@ def largest_error(model: GPT, cache, tables, chunks) -> float:
     for counts in chunks:
         rows = [Row(ids[i, positions[i]:positions[i] + count].tolist(), positions[i], tables[i])
                 for i, count in enumerate(counts)]
-        found = forward(model, cache, rows).data
+        found = forward_over_cache(model, cache, rows).data
         positions = [sum(pair) for pair in zip(positions, counts)]
         last = np.array([expected[i, position - 1] for i, position in enumerate(positions)])
         error = max(error, float(abs(found - last).max()))
@@ -90,7 +90,7 @@ def test_float32_stays_float32():
     for cache, tables in caches(model):
         assert cache.data.dtype == np.float32
         assert largest_error(model, cache, tables, CHUNKS["prefill"]) < 1e-5
-        assert forward(model, cache, [Row([1], 0, tables[0])]).data.dtype == np.float32
+        assert forward_over_cache(model, cache, [Row([1], 0, tables[0])]).data.dtype == np.float32
 
 
 def test_logits_of_all_tokens():
@@ -99,7 +99,8 @@ def test_logits_of_all_tokens():
     with no_grad():
         expected = model(ids).data[0]
     for cache, tables in caches(model):
-        found = forward(model, cache, [Row(list(range(10)), 0, tables[0])], last_only=False)
+        row = Row(list(range(10)), 0, tables[0])
+        found = forward_over_cache(model, cache, [row], last_only=False)
         np.testing.assert_allclose(found.data, expected, atol=1e-12)
 
 
@@ -116,13 +117,13 @@ def test_blocks_are_copied_and_swapped():
     model = model_of()
     cache = PagedKVCache(KVSizes.of(model), 6, 4, model.slabs[0].data, num_host_blocks=2)
     tokens = [3, 1, 4, 1, 5, 9, 2]
-    expected = forward(model, cache, [Row(tokens, 0, [0, 1])]).data
-    forward(model, cache, [Row(tokens[:6], 0, [2, 3])])
+    expected = forward_over_cache(model, cache, [Row(tokens, 0, [0, 1])]).data
+    forward_over_cache(model, cache, [Row(tokens[:6], 0, [2, 3])])
     cache.apply(swapped_out=[(2, 1), (3, 0)], swapped_in=[], copied=[])
     cache.data[:, :, [2, 3]] = np.nan
     cache.apply(swapped_out=[], swapped_in=[(1, 5), (0, 4)], copied=[(4, 2)])
     for table in ([5, 4], [5, 2]):
-        found = forward(model, cache, [Row(tokens[6:], 6, table)]).data
+        found = forward_over_cache(model, cache, [Row(tokens[6:], 6, table)]).data
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -130,4 +131,4 @@ def test_a_sequence_beyond_the_context_is_refused():
     model = model_of()
     (cache, tables), _ = caches(model)
     with pytest.raises(ValueError, match="of 25 tokens is longer than the model's context of 24"):
-        forward(model, cache, [Row([1] * 25, 0, [*tables[0], 17])])
+        forward_over_cache(model, cache, [Row([1] * 25, 0, [*tables[0], 17])])

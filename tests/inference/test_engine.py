@@ -8,7 +8,7 @@ import pytest
 
 from minipar.autograd import no_grad
 from minipar.inference.engine import Engine
-from minipar.inference.runner import ModelRunner
+from minipar.inference.model_runner import ModelRunner
 from minipar.inference.sampling import SamplingParams, next_token, top_logprobs
 from minipar.inference.scheduling import Policy, RequestTooLarge, SchedulerConfig
 from minipar.nn import GPT, GPTConfig

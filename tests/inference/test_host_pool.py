@@ -3,7 +3,7 @@
 import numpy as np
 
 from minipar.inference.engine import Engine
-from minipar.inference.runner import ModelRunner
+from minipar.inference.model_runner import ModelRunner
 from minipar.inference.scheduling import BlockPool, SchedulerConfig
 from minipar.nn import GPT, GPTConfig
 

@@ -13,7 +13,7 @@ from minipar.inference.cache import (
     PagedKVCache,
     Row,
 )
-from minipar.inference.model import forward
+from minipar.inference.model import forward_over_cache
 from minipar.nn import GPT, GPTConfig, RopeConfig
 from tests.support.strict_array import StrictArray, as_cupy
 
@@ -42,7 +42,7 @@ def logits(model: GPT, kind) -> list[np.ndarray]:
         cache = kind(KVSizes.of(model), 6, 4, like, num_host_blocks=1)
     found = []
     for rows in STEPS:
-        found += [to_host(forward(model, cache, rows, last_only).data)
+        found += [to_host(forward_over_cache(model, cache, rows, last_only).data)
                   for last_only in (True, False)]
         if kind is not ContiguousKVCache:
             cache.apply(swapped_out=[(2, 1)], swapped_in=[], copied=[(0, 4)])

@@ -5,8 +5,8 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.inference.engine import Engine
+from minipar.inference.model_runner import ModelRunner
 from minipar.inference.parallel.pipeline import PipelineEngine, step_bytes
-from minipar.inference.runner import ModelRunner
 from minipar.inference.sampling import SamplingParams
 from minipar.inference.scheduling import SchedulerConfig
 from minipar.launcher import metered

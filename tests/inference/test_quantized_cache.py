@@ -6,7 +6,7 @@ import pytest
 from minipar.inference import Engine, ModelRunner, SchedulerConfig
 from minipar.inference.cache import CACHES, KVSizes, PagedKVCache, QuantizedKVCache, Row, RowBatch
 from minipar.inference.cache.quantized import EMPTY, decode, write
-from minipar.inference.model import forward
+from minipar.inference.model import forward_over_cache
 from minipar.inference.model.compressed import WEIGHTS, compare
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
@@ -88,7 +88,8 @@ def test_logits_are_near_and_bytes_are_a_quarter():
         start = 0
         for count in counts:
             row = Row(ids[start:start + count], start, [3, 0, 6, 1, 7])
-            found, expected = (forward(model, kv, [row]).data for kv in (cache, in_floats))
+            found, expected = (forward_over_cache(model, kv, [row]).data
+                               for kv in (cache, in_floats))
             assert abs(found - expected).max() < 0.02 * expected.std()
             start += count
 

@@ -3,7 +3,7 @@
 import pytest
 
 from minipar.inference.cache import Row
-from minipar.inference.runner import StepWork
+from minipar.inference.model_runner import StepWork
 from minipar.inference.simulated_load import (
     CostModel,
     poisson_arrivals,

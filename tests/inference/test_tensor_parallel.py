@@ -5,10 +5,10 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.inference.engine import Engine
+from minipar.inference.model_runner import ModelRunner
 from minipar.inference.parallel.tensor import TensorParallelRunner, step_bytes
-from minipar.inference.runner import ModelRunner
 from minipar.inference.sampling import SamplingParams
-from minipar.inference.sampling.vocabulary import sampling_bytes
+from minipar.inference.sampling.vocabulary_parallel import sampling_bytes
 from minipar.inference.scheduling import SchedulerConfig
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.tensor.apply import parallelize

@@ -1,9 +1,9 @@
 """The tokens that one step computes: a row for each sequence, all rows end to end.
 
-    sequence A, 3 tokens of its prompt     sequence B, decoding     sequence C, decoding
+    sequence x, 3 tokens of its prompt     sequence y, decoding     sequence z, decoding
     ids         5  9  2                    7                        7
     positions   0  1  2                    18                       6
-    slots       table_A[0]·B + 0, 1, 2     table_B[18 div B]·B + …  …
+    slots       table_x[0]·B + 0, 1, 2     table_y[18 div B]·B + …  …
 
 A row is the new tokens of one sequence: a chunk of its prompt, or one token.  A slot is the room
 for the keys and values of one token; B slots are a block.

@@ -7,6 +7,6 @@
 Read them in this order.
 """
 
-from .cached_forward import KVCache, forward
+from .cached_forward import KVCache, forward_over_cache
 
-__all__ = ["KVCache", "forward"]
+__all__ = ["KVCache", "forward_over_cache"]

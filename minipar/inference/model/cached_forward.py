@@ -31,7 +31,8 @@ class KVCache(Protocol):
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
 
 
-def forward(model: GPT, cache: KVCache, rows: Sequence[Row], last_only: bool = True) -> Tensor:
+def forward_over_cache(model: GPT, cache: KVCache, rows: Sequence[Row],
+                       last_only: bool = True) -> Tensor:
     """Logits (S, V) of each row's last token; of all tokens (T, V) with `last_only` False.
 
     A row's table must have room for its tokens.  Of a tensor-parallel model: this rank's columns.

@@ -18,7 +18,7 @@ from ...compress.quantization.layers import QuantizedLayer
 from ...compress.quantization.post_training import quantize
 from ...nn import GPT
 from ..cache import CACHES, KVSizes, PagedKVCache, Row
-from .cached_forward import forward
+from .cached_forward import forward_over_cache
 
 BLOCK = 16                          # tokens
 WEIGHTS: dict[str, tuple[Any, Granularity] | None] = {
@@ -75,5 +75,5 @@ def weight_bytes(model: GPT) -> int:
 def decoded_logits(model: GPT, cache: PagedKVCache, ids: np.ndarray) -> np.ndarray:
     """The logits (t, V) after each of the tokens, computed one by one from the cache."""
     table = range(cache.num_blocks)
-    return np.concatenate([to_host(forward(model, cache, [Row([int(token)], i, table)]).data)
-                           for i, token in enumerate(ids)])
+    steps = [[Row([int(token)], i, table)] for i, token in enumerate(ids)]
+    return np.concatenate([to_host(forward_over_cache(model, cache, rows).data) for rows in steps])

@@ -26,7 +26,7 @@ from ...parallel.pipeline.stages import Staged
 from ..cache import KVSizes, PagedKVCache, RowBatch
 from ..engine import Engine, Generation, TokenEvent
 from ..model.cached_forward import check_context, embed, head, run_blocks
-from ..runner import NewToken, StepWork, draw_tokens
+from ..model_runner import NewToken, StepWork, draw_tokens
 from ..scheduling import SchedulerConfig
 
 

@@ -8,7 +8,7 @@ All ranks run the same engine on equal requests.  So they decide alike, send no 
 equal block tables.  A step of T tokens and n drawn rows sends
 
     2 all-reduces of T·d numbers for each layer, one more for the embedding     (training's f and g)
-    a few numbers for each drawn row                                   (sampling/vocabulary.py)
+    a few numbers for each drawn row                          (sampling/vocabulary_parallel.py)
 
 and a rank's cache takes 1/p of the bytes.  Pope et al. 2022, section 3.
 """
@@ -17,9 +17,9 @@ from ...backend import to_host
 from ...comm import Communicator
 from ...nn import GPT
 from ..cache import PagedKVCache
-from ..model import forward
-from ..runner import ModelRunner, NewToken, StepWork
-from ..sampling.vocabulary import next_tokens_over_ranks, top_logprobs_over_ranks
+from ..model import forward_over_cache
+from ..model_runner import ModelRunner, NewToken, StepWork
+from ..sampling.vocabulary_parallel import next_tokens_over_ranks, top_logprobs_over_ranks
 
 
 class TensorParallelRunner(ModelRunner):
@@ -36,7 +36,8 @@ class TensorParallelRunner(ModelRunner):
     def run(self, work: StepWork) -> list[NewToken]:
         """Collective.  Carry out one step; return a token for each of its draws."""
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
-        columns = to_host(forward(self.model, self.cache, work.rows).data)      # (S, V/p)
+        logits = forward_over_cache(self.model, self.cache, work.rows).data
+        columns = to_host(logits)                                   # (S, V/p)
         drawn = columns[[draw.row for draw in work.draws]]
         tokens = next_tokens_over_ranks(self.tp, drawn, self.vocab_size,
                                         [draw.choice for draw in work.draws])

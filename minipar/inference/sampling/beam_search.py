@@ -22,7 +22,7 @@ import numpy as np
 from ...backend import to_host
 from ...nn import GPT
 from ..cache import KVSizes, PagedKVCache, Row
-from ..model import forward
+from ..model import forward_over_cache
 from ..scheduling import BlockPool, blocks_for
 from ..scheduling.beam_search import Beams
 from .sampler import likeliest
@@ -57,7 +57,7 @@ def beam_search(model: GPT, prompt: Sequence[int], width: int, max_tokens: int,
     cache = PagedKVCache(KVSizes.of(model), num_blocks, block_size, model.slabs[0].data)
     beams = Beams(BlockPool(num_blocks, block_size), prompt, width)
     answers: list[FinishedBeam] = []
-    logits = forward(model, cache, [Row(prompt, 0, beams.sequences[0].table)]).data
+    logits = forward_over_cache(model, cache, [Row(prompt, 0, beams.sequences[0].table)]).data
     sums = np.zeros(1)
     for length in range(1, max_tokens + 1):
         offers = best_offers(sums[:, None] + log_softmax(to_host(logits)),
@@ -91,7 +91,7 @@ def extend(model: GPT, cache: PagedKVCache, beams: Beams, offers: Sequence[Offer
     blocks = beams.select([offer.parent for offer in offers], [offer.token for offer in offers])
     cache.apply((), (), blocks.copied)
     rows = [Row(each.tokens[-1:], each.num_computed - 1, each.table) for each in beams.sequences]
-    return forward(model, cache, rows).data
+    return forward_over_cache(model, cache, rows).data
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -115,7 +115,9 @@ def keep_top_k(logits: np.ndarray, k: int) -> np.ndarray:
 
 
 def keep_top_p(logits: np.ndarray, p: float, total: float | None = None) -> np.ndarray:
-    """Logits (V,) of the likeliest tokens up to the one that reaches `p`; others -inf.
+    """Logits (V,) of the likeliest tokens, until their probabilities sum to `p`; others -inf.
+
+    The token with which the sum reaches `p` is kept.
 
     Of equally likely tokens the one with the smaller number comes first.  `total` is the sum of
     e^(logit - maximum) over all tokens, if `logits` are only some of them.

@@ -28,7 +28,7 @@ import numpy as np
 from ...backend import to_host
 from ...nn import GPT
 from ..cache import KVSizes, PagedKVCache, Row
-from ..model import forward
+from ..model import forward_over_cache
 from ..scheduling import BlockPool, CachedSequence, blocks_for
 from .sampler import SamplingParams, pick, probabilities, uniform
 
@@ -109,7 +109,7 @@ class CachedModel:
         start = self.sequence.num_computed
         row = Row(self.sequence.tokens[start:], start, self.sequence.table)
         self.sequence.num_computed = len(self.sequence.tokens)
-        return to_host(forward(self.model, self.cache, [row], last_only).data)
+        return to_host(forward_over_cache(self.model, self.cache, [row], last_only).data)
 
 
 @dataclass

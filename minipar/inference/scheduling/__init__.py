@@ -1,7 +1,7 @@
 """Scheduling: the requests that compute in each step, and their blocks; no arrays, no model.
 
     block_pool.py        free blocks, counts of their users, the cache of prefixes
-    cached_sequence.py   a sequence's tokens and block table; copy-on-write, fork, rewind
+    block_table.py       a sequence's tokens and block table; copy-on-write, fork, rewind
     request.py           a prompt and the sequences that answer it
     config.py            sizes and rules: Policy, Preemption
     step.py              what the scheduler decides for one step
@@ -14,7 +14,7 @@ Read them in this order.
 """
 
 from .block_pool import BlockPool, OutOfBlocks, blocks_for, prefix_keys
-from .cached_sequence import CachedSequence
+from .block_table import CachedSequence
 from .config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .request import Request
 from .scheduler import Scheduler

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .block_pool import BlockPool, blocks_for
-from .cached_sequence import CachedSequence
+from .block_table import CachedSequence
 
 
 class BeamBlocks(NamedTuple):

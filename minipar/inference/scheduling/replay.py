@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .cached_sequence import CachedSequence
+from .block_table import CachedSequence
 from .config import RequestTooLarge, SchedulerConfig
 from .request import Request
 from .scheduler import Scheduler

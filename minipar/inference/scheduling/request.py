@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from .block_pool import BlockPool, blocks_for
-from .cached_sequence import CachedSequence
+from .block_table import CachedSequence
 
 
 @dataclass(eq=False)        # a request is itself, whatever its fields
@@ -58,8 +58,9 @@ class Request:
         """The most blocks that it uses at a time, when no other request shares any.
 
         All answers share the whole blocks of the prompt; its last block, too, until they write
-        into it.  The last token of an answer is never computed.  In the step that computes the
-        token before, for the i-th longest answer, i answers have blocks of their own.
+        into it.  The last token of an answer is never computed.  When the i-th longest answer
+        computes the token before it, i answers still run, each with its own blocks after the
+        prompt's whole ones.
         """
         num_prompt, shared = len(self.prompt), len(self.prompt) // block_size
         longest_first = enumerate(sorted(self.lengths, reverse=True), start=1)
@@ -84,8 +85,8 @@ class Request:
     def blocks_to_allocate(self, pool: BlockPool, num_tokens: int) -> int:
         """The number of blocks that all sequences need for their next tokens, copies included."""
         fresh = sum(sequence.missing_blocks(pool, num_tokens) for sequence in self.sequences)
-        writers = [sequence.table[-1] for sequence in self.sequences
-                   if sequence.shares_last_block(pool)]
+        writers = [last for sequence in self.sequences
+                   if (last := sequence.last_block(pool)) is not None and pool.ref_counts[last] > 1]
         # of the sequences that share a block the last one writes in place, if no other reads it
         in_place = sum(writers.count(block) == pool.ref_counts[block] for block in set(writers))
         return fresh + len(writers) - in_place

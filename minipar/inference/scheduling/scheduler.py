@@ -19,8 +19,11 @@ One step, in this order.  The engine makes these calls, or `minipar replay` with
 Preemption is decided in `schedule`, where numbers of blocks change hands at once.  The keys and
 values themselves move in (run), before anything is written: `PagedKVCache.apply`.
 
-With `Policy.PROMPTS_FIRST`, c comes first, and a step that admits a prompt leaves a and b out.
-With `Policy.STATIC`, c waits until no request runs.
+The policy says when c comes:
+    TOKEN_BUDGET     as above
+    PROMPTS_FIRST    c is tried first, and a step that admits a prompt leaves a and b out; after a
+                     and b it is tried only if no request runs
+    STATIC           only if no request runs
 Yu et al. 2022 (Orca), section 3: a new schedule every step.  Kwon et al. 2023, section 4.5.
 """
 
@@ -29,7 +32,7 @@ from collections import deque
 from collections.abc import Collection
 
 from .block_pool import BlockPool, blocks_for, prefix_keys
-from .cached_sequence import CachedSequence
+from .block_table import CachedSequence
 from .config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .request import Request
 from .step import Scheduled, Step
@@ -89,7 +92,8 @@ class Scheduler:
         budget = self._schedule_running(step, budget)
         if not step.preempted:
             budget = self._swap_in(step, budget)
-            if not self.swapped and (self.config.policy is Policy.TOKEN_BUDGET or not self.running):
+            joins_running = self.config.policy is Policy.TOKEN_BUDGET
+            if not self.swapped and (joins_running or not self.running):
                 self._admit(step, budget)
         return step
 
@@ -158,21 +162,19 @@ class Scheduler:
 
     def _admit(self, step: Step, budget: float) -> None:
         """Let waiting requests begin, first come, first served, while all limits last."""
-        while self.waiting and budget > 0:
-            if len(self.running) >= (self.config.max_requests or math.inf):
-                break
+        limit = self.config.max_requests or math.inf
+        while self.waiting and budget > 0 and len(self.running) < limit:
             request = self.waiting[0]
             hits = self._cached_prefix(request)
-            num_known = len(request.sequences[0].tokens)
-            num_tokens = int(min(num_known - len(hits) * self.config.block_size, budget))
-            end = len(hits) * self.config.block_size + num_tokens
+            start, num_known = len(hits) * self.config.block_size, len(request.sequences[0].tokens)
+            end = int(min(num_known, start + budget))
             # PROMPTS_FIRST cuts a prompt only when nothing else runs: a recomputed request may
             # exceed token_budget
             is_split = self.config.policy is Policy.PROMPTS_FIRST and end < num_known
             if (is_split and self.running) or not self._fits(hits, end):
                 break
             self._begin(step, self.waiting.popleft(), hits)
-            budget -= self._allocate(step, request, num_tokens)
+            budget -= self._allocate(step, request, end - start)
 
     def _cached_prefix(self, request: Request) -> list[int]:
         """The cached blocks at the beginning of a request; its last token is always computed."""
@@ -182,7 +184,7 @@ class Scheduler:
         return self.pool.longest_prefix(prefix_keys(known, self.config.block_size, request.salt))
 
     def _fits(self, hits: list[int], num_tokens: int) -> bool:
-        """True if blocks for `num_tokens` tokens are free, not counting hits that lie free."""
+        """True if the free queue has room for the new blocks, and for the hits that lie in it."""
         new = blocks_for(num_tokens, self.config.block_size) - len(hits)
         return new + sum(block in self.pool.free for block in hits) <= len(self.pool.free)
 

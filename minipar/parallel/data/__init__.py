@@ -2,7 +2,7 @@
 
     ddp_graph               the specification: copy_to on every use of a weight
     buckets                 which gradients travel together
-    reduction_order         in which order the buckets are reduced, on all ranks alike
+    ordered_launcher        the reductions of buckets are launched in one order on all ranks
     ddp                     DistributedDataParallel: an all-reduce of each bucket during backward
     classic_data_parallel   PyTorch's older DataParallel: rank 0 drives
     parameter_server        one rank keeps the parameters, synchronous or with bounded staleness

@@ -6,8 +6,8 @@
 Every rank has the whole model and computes the gradients of its rows.  The parameters are grouped
 into buckets, the last layers first.  When the last gradient of a bucket is ready, its all-reduce
 begins, and goes on while backward computes the next gradients.  So a backward of B seconds with M
-seconds of messages takes at best max(B, M); the last bucket can hide behind nothing.  After
-backward every rank has the same summed gradients and takes the same step.
+seconds of messages takes at best max(B, M); no computation is left to overlap with the last bucket.
+After backward every rank has the same summed gradients and takes the same step.
 
 One all-reduce of all Ψ gradients over p ranks: each rank sends 2Ψ(p-1)/p elements.  Li et al. 2020,
 PyTorch Distributed: Experiences on Accelerating Data Parallel Training.
@@ -25,7 +25,7 @@ from ..replicas import broadcast_parameters
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
 from .buckets import BUCKET_MB, bucket_limits, make_buckets
-from .reduction_order import OrderedLauncher
+from .ordered_launcher import OrderedLauncher
 
 Reduction = Callable[[Communicator, Array], None]
 
@@ -38,12 +38,13 @@ class Bucketed(Strategy):
         super().__init__(model, comm, wire)
         self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
         broadcast_parameters(model, comm)
-        self.reductions = OrderedLauncher([each.parameters for each in self.buckets], self._launch)
+        self.launcher = OrderedLauncher([each.parameters for each in self.buckets],
+                                        self.launch_bucket)
         self.works: list[Work] = []             # one for each reduction under way
 
-    def start_reduction(self, i: int) -> Work:
+    def reduce_bucket(self, i: int) -> Work:
         """Begin to reduce bucket i over the ranks."""
-        raise TypeError(f"{type(self).__name__} defines no start_reduction()")
+        raise TypeError(f"{type(self).__name__} defines no reduce_bucket()")
 
     def backward(self, loss: Tensor) -> None:
         """Compute and reduce the gradients.
@@ -57,19 +58,20 @@ class Bucketed(Strategy):
 
     def before_backward(self, loss: Tensor) -> None:
         """Find what `loss` uses: a bucket waits only for gradients that will come."""
-        self.reductions.before_backward(loss)
+        self.launcher.before_backward(loss)
 
     def after_backward(self) -> None:
         """Launch the buckets that received no gradient; wait until all are reduced."""
-        self.reductions.after_backward()
+        self.launcher.after_backward()
         for work in self.works:
             work.wait()
         self.works.clear()
 
-    def _launch(self, i: int) -> None:
+    def launch_bucket(self, i: int) -> None:
+        """Begin to reduce bucket i, whose gradients are complete or will not come."""
         for parameter in self.buckets[i].parameters:
             parameter.slot.fill_if_missing()
-        self.works.append(self.start_reduction(i))
+        self.works.append(self.reduce_bucket(i))
 
 
 class DistributedDataParallel(Bucketed):
@@ -84,7 +86,7 @@ class DistributedDataParallel(Bucketed):
         super().__init__(model, comm, bucket_mb, first_bucket_mb, wire)
         self.comm_hook = comm_hook
 
-    def start_reduction(self, i: int) -> Work:
+    def reduce_bucket(self, i: int) -> Work:
         """Begin the all-reduce of bucket i."""
         bucket = self.buckets[i]
         if self.comm_hook is not None:

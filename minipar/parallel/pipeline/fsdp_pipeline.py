@@ -33,7 +33,7 @@ from ...autograd import Tensor
 from ...comm import Communicator
 from ...nn import Parameter
 from ...optim import Optimizer
-from ..data.reduction_order import OrderedLauncher
+from ..data.ordered_launcher import OrderedLauncher
 from ..strategy import Microbatch
 from ..wire import UNCOMPRESSED, Wire
 from ..zero.fsdp_unit import FlatRun, FSDPUnit, unshard_before_use

@@ -44,6 +44,9 @@ class PartialDropout(Dropout):
     The axis is cut by `chunk_bounds` of `total`, or in equal pieces.
     """
 
+    tp: Communicator
+    total: int | None
+
     def mask(self, x: Array, shape: tuple[int, ...], cuts: tuple[slice, ...] = ()) -> Array | None:
         """This rank's part of the mask, of this `shape`."""
         total = self.total or shape[0] * self.tp.size

@@ -94,6 +94,10 @@ class VocabularyCrossEntropy(Function):
 class VocabularyEmbedding(Embedding):
     """An embedding cut along the vocabulary: every rank has the rows of some tokens."""
 
+    split: TensorSplit
+    vocab_size: int
+    bounds: tuple[int, int]         # of this rank's tokens
+
     def forward(self, ids: Array) -> Tensor:
         """Ids (…) → their rows (…, width)."""
         start = self.bounds[0]

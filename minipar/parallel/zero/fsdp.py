@@ -38,14 +38,19 @@ class FullyShardedDataParallel(ShardedGradients):
     def __init__(self, model: Module, comm: Communicator, units: Sequence[FSDPUnit],
                  replicate: Communicator | None = None, prefetch: bool = True,
                  wire: Wire = UNCOMPRESSED):
-        # no super().__init__: it checks and watches whole parameters, which are shapes by now
-        self._attach(model, comm, wire)
+        super().__init__(model, comm, wire)
         self.units = list(units)
         self.slabs: list[Shard] = [run.shard for unit in units for run in unit.runs]
         self.shard_comm, self.replicate = self.slabs[0].comm, replicate
         self.prefetcher = Prefetcher(units, self.shard_comm, self._poll, prefetch)
         self.pieces: list[tuple[Shard, Array]] = []     # reduced over shards, not yet over replicas
         self.is_watching = False
+
+    def check_values(self) -> None:
+        """The parameters are only shapes by now: `fully_shard` has checked their values."""
+
+    def watch_gradients(self) -> None:
+        """Nothing yet: if the model becomes a part of a larger unit, that one watches it."""
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:
@@ -54,16 +59,16 @@ class FullyShardedDataParallel(ShardedGradients):
         Raises RuntimeError at its end unless all ranks used the same units.
         """
         if not self.is_watching:
-            self._watch()
+            self.reduce_units()
         self.prefetcher.start_step()
         with self.prefetcher.during("forward"):
             yield
         self.prefetcher.check_same_units()
 
-    def _watch(self) -> None:
-        """Reduce the gradients of the units from now on, the last unit first."""
+    def reduce_units(self) -> None:
+        """Watch and reduce the gradients of the units from now on, the last unit first."""
         self.is_watching = True
-        self._watch_gradients()
+        super().watch_gradients()
         runs = [run for unit in self.units[::-1] for run in unit.runs]
         self.reduce_to([run.shard for run in runs], [run.gradient for run in runs],
                        duplicate(self.shard_comm))      # reductions meet no gathers

@@ -6,8 +6,8 @@
 
 The root unit has the embedding and the head, every other unit a block.  The first step records the
 order of uses; in the next steps the unit that comes next is gathered ahead.  At any time only the
-unit in use and the next one are unsharded; where no next one is known, the one before is kept in
-its place, since backward begins with it.  So h.2 stays when forward ends with root.
+unit in use and the next one are unsharded.  On the last use of forward no next unit is known; then
+the previous unit stays, because backward uses it first: here h.2, while root computes.
 
 A module unshards its unit before it uses a weight.  Operations save a note in place of a gathered
 weight, so that saved arrays do not keep it alive; in backward the note unshards the unit again.

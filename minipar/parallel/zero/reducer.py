@@ -19,7 +19,7 @@ from ...backend.mapped_file import page_out
 from ...comm import Communicator
 from ...comm.work import Work, start_work
 from ...nn.slab import Segment
-from ..data.reduction_order import OrderedLauncher
+from ..data.ordered_launcher import OrderedLauncher
 from ..shards import Shard
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
@@ -102,8 +102,8 @@ class ShardedGradients(Strategy):
                   comm: Communicator) -> None:
         """From now on, reduce each of `gradients` to its shard, in this order."""
         self.reducer = GradientReducer(shards, gradients, comm, self.on_reduced, self.wire)
-        self.reductions = OrderedLauncher([each.parameters for each in shards],
-                                          self.reducer.launch)
+        self.launcher = OrderedLauncher([each.parameters for each in shards],
+                                        self.reducer.launch)
 
     def on_reduced(self, shard: Shard, piece: Array) -> None:
         """Add a reduced piece to the gradient of its shard."""
@@ -112,9 +112,9 @@ class ShardedGradients(Strategy):
 
     def before_backward(self, loss: Tensor) -> None:
         """Find the parameters that `loss` uses: a reduction waits for their gradients only."""
-        self.reductions.before_backward(loss)
+        self.launcher.before_backward(loss)
 
     def after_backward(self) -> None:
         """Reduce the gradients that are left; wait for the last reduction."""
-        self.reductions.after_backward()
+        self.launcher.after_backward()
         self.reducer.wait()

@@ -48,7 +48,7 @@ class ZeRO1(Bucketed):
             self.slabs.append(Shard(bucket.parameters, bucket.layout, comm, bounds,
                                     bucket.data[mine], bucket.grad[mine]))
 
-    def start_reduction(self, i: int) -> Work:
+    def reduce_bucket(self, i: int) -> Work:
         """Begin the reduce-scatter of bucket i: the sum arrives where the shard reads it."""
         bucket, shard = self.buckets[i], self.slabs[i]
         shard.has_grad = True

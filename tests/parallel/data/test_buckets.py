@@ -9,7 +9,7 @@ from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.data.buckets import assign_buckets, bucket_limits, make_buckets
 from minipar.parallel.data.ddp import Bucketed, DistributedDataParallel
-from minipar.parallel.data.reduction_order import OrderedLauncher
+from minipar.parallel.data.ordered_launcher import OrderedLauncher
 from minipar.testing import worlds
 
 PYTORCH = [     # numbers of float32, limits in bytes, what PyTorch 2.13 makes of them
@@ -27,8 +27,8 @@ def test_the_assignment_is_pytorchs(numels, limits, buckets):
 
 def test_a_subclass_defines_how_a_bucket_is_reduced():
     def main(comm):
-        with pytest.raises(TypeError, match="Bucketed defines no start_reduction"):
-            Bucketed(MLP([3, 2]).initialize(0), comm).start_reduction(0)
+        with pytest.raises(TypeError, match="Bucketed defines no reduce_bucket"):
+            Bucketed(MLP([3, 2]).initialize(0), comm).reduce_bucket(0)
     Cluster(1).run(main)
 
 
@@ -83,7 +83,7 @@ def test_reductions_begin_before_backward_ends(world):
         model = GPT(GPTConfig(11, context=6, num_layers=3, num_heads=2, width=8, tied=False))
         strategy = DistributedDataParallel(model.initialize(0), comm, 0.002, 0.001)
         begun = []
-        strategy.start_reduction = lambda i, start=strategy.start_reduction: (
+        strategy.reduce_bucket = lambda i, start=strategy.reduce_bucket: (
             begun.append(i) or start(i))
         first, at_first = model.h[0].ln_1.weight, []
         first.slot.ready_hooks.append(lambda slot: at_first.append(len(begun)))

@@ -10,5 +10,5 @@
     metrics                     idle time, microbatches in flight and messages
     csv                         a schedule as text, in the cells that PyTorch uses
 
-To add a schedule, write its function and an entry in registry.py.
+To add a schedule: CONTRIBUTING.md, "A pipeline schedule".
 """

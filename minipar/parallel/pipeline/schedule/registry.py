@@ -1,7 +1,7 @@
 """Every schedule by its name: its function, the ranks of its stages, its paper's closed forms.
 
-To add a schedule, write its function (in schedules.py, or a file of its own) and an entry here.
 The command, the executor, the tests and the page of `minipar schedule --html` read this table.
+To add a schedule: CONTRIBUTING.md, "A pipeline schedule".
 
 Each formula is text that both Python and JavaScript can evaluate, so the page has no formulas of
 its own.  They hold for equal stages and links that take no time:

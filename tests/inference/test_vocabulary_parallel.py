@@ -8,7 +8,11 @@ import pytest
 from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.inference.sampling import DrawInputs, SamplingParams, next_token
-from minipar.inference.sampling.vocabulary import needs_sums, next_tokens_over_ranks, sampling_bytes
+from minipar.inference.sampling.vocabulary_parallel import (
+    needs_sums,
+    next_tokens_over_ranks,
+    sampling_bytes,
+)
 from minipar.testing import worlds
 
 WORDS, ROWS = 203, 60

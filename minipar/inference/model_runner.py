@@ -16,7 +16,7 @@ from ..backend import Array, asarray_like, to_host
 from ..nn import GPT
 from .cache import KVSizes, PagedKVCache, Row
 from .cache.paged import Pairs
-from .model import forward
+from .model import forward_over_cache
 from .sampling import DrawInputs, SamplingParams, next_tokens, top_logprobs
 
 
@@ -83,7 +83,7 @@ class ModelRunner:
     def run(self, work: StepWork) -> list[NewToken]:
         """Carry out one step; return a token for each of its draws."""
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
-        return draw_tokens(forward(self.model, self.cache, work.rows).data, work.draws)
+        return draw_tokens(forward_over_cache(self.model, self.cache, work.rows).data, work.draws)
 
 
 def draw_tokens(logits: Array, draws: Sequence[Draw]) -> list[NewToken]:

@@ -1,4 +1,4 @@
-"""A sequence in the cache: its tokens, and its block table, the blocks of their keys and values.
+"""A sequence and its block table: the blocks that hold the keys and values of its tokens.
 
     tokens     the cat sat on the │ mat            known: prompt and sampled tokens
     computed   ─────────────────────▶              keys and values of these are in the cache
@@ -25,10 +25,11 @@ class CachedSequence:
         """Known tokens that are not computed yet."""
         return len(self.tokens) - self.num_computed
 
-    def shares_last_block(self, pool: BlockPool) -> bool:
-        """True if the next token would be written into a block that others read, too."""
-        return bool(self.num_computed % pool.block_size
-                    and pool.ref_counts[self.table[self.num_computed // pool.block_size]] > 1)
+    def last_block(self, pool: BlockPool) -> int | None:
+        """The partly filled block, in which the next token is written; None if all are whole."""
+        if self.num_computed % pool.block_size == 0:
+            return None
+        return self.table[self.num_computed // pool.block_size]
 
     def missing_blocks(self, pool: BlockPool, num_tokens: int) -> int:
         """The number of blocks the next tokens need behind those of the table."""
@@ -41,17 +42,16 @@ class CachedSequence:
         The cache must copy the content before anything is written.  A block that is not shared is
         written in place; after a rewind it may still be in the prefix cache, and leaves it now.
         """
-        if not self.num_computed % pool.block_size:
+        old = self.last_block(pool)
+        if old is None:
             return None
-        last = self.num_computed // pool.block_size
-        old = self.table[last]
-        if not self.shares_last_block(pool):
+        if pool.ref_counts[old] == 1:           # no other sequence reads it
             pool.forget(old)
             return None
-        self.table[last] = pool.allocate()
+        self.table[self.num_computed // pool.block_size] = new = pool.allocate()
         pool.release(old)
         pool.num_copied += 1
-        return old, self.table[last]
+        return old, new
 
     def allocate(self, pool: BlockPool, num_tokens: int) -> list[int]:
         """Append the blocks that the next tokens need; return them.
