@@ -25,7 +25,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-all test-mpi test-mpis test-with test-oldest test-peers exercises \
-  lessons lint bench docs test-site clean
+  lessons lint bench docs test-site notebooks test-notebooks clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -115,6 +115,14 @@ docs: $(READY)  ## build the site into site/; with WEB=1, lessons and exercises 
 test-site: docs  ## walk over the site in Chromium: links, keyboard, screen readers, pieces
 	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs,chromium]'
 	$(PY) -m pytest $(XDIST) -m "site and not slow" tests/site
+
+notebooks: $(READY)  ## the lessons as notebooks, in out/notebooks
+	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),notebooks]'
+	$(PY) docs/builder/notebooks.py
+
+test-notebooks: $(READY)  ## run the magic %%ranks, and the notebooks of all lessons
+	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),notebooks]'
+	$(PY) -m pytest $(XDIST) -m "not site" tests/notebook
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .venv-oldest .venv-openmpi .venv-mpich out site build .pytest_cache \

@@ -72,5 +72,10 @@ def __getattr__(name: str) -> Any:
                          f"{', '.join(__all__)}")
 
 
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext minipar`: a notebook then knows `%%ranks`."""
+    import_module(".notebook", __name__).load(ipython)
+
+
 def __dir__() -> list[str]:
     return [*globals(), *__all__]

@@ -51,6 +51,7 @@ from minipar.commands.tables import plain
 from minipar.environment import cores, minipar_command
 from minipar.exercises import entries
 from minipar.launcher import UsageError
+from minipar.notebook import show_in_notebook
 from minipar.viz import write_perfetto
 from support import kept_trace, page
 from support.page import ROOT
@@ -89,7 +90,8 @@ class Lesson:
         self.folder, self.started = self.options.out / number, time.monotonic()
         self.tables: list[dict[str, Any]] = []
         self.report: list[str] = []             # what is said and found, in Markdown
-        self._introduce(page.sections(self.name))
+        if not self.options.no_introduction:
+            self._introduce(page.sections(self.name))
 
     def _introduce(self, text: dict[str, str]) -> None:
         """Print from the page what to guess, the source, and the derivation."""
@@ -157,7 +159,9 @@ class Lesson:
 
     def _write(self, what: str, write: Callable[[Path], Any], path: Path) -> None:
         if self.comm.rank == 0:
-            write(path)
+            written = write(path)
+            if what == "Picture":
+                show_in_notebook(written)
         self.console.print(f"{what}: {path}\n", soft_wrap=True, markup=False)
 
     def takeaway(self, text: str) -> None:
@@ -224,4 +228,6 @@ def _options(words: list[str], program: str) -> Namespace:
                                          "real ranks under mpirun.")
     parser.add_argument("--out", type=Path, default=OUT, help="where its folder NN goes")
     parser.add_argument("--answers", action="store_true", help="print the answers, too")
+    parser.add_argument("--no-introduction", action="store_true",
+                        help="without guess, source and derivation")
     return parser.parse_args(words)
