@@ -108,9 +108,11 @@ lint: $(READY)  ## style and types
 bench: $(READY)  ## measure against PyTorch (if installed) and hand-written NumPy
 	$(PY) -m minipar bench
 
+GENERATOR := mkdocs
+comma := ,
 docs: $(READY)  ## build the site into site/; with WEB=1, lessons and exercises run in it
-	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs]'
-	$(PY) docs/builder/build.py $(if $(WEB),--web)
+	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs$(if $(filter zensical,$(GENERATOR)),$(comma)zensical)]'
+	$(PY) docs/builder/build.py --generator $(GENERATOR) $(if $(WEB),--web)
 
 test-site: docs  ## walk over the site in Chromium: links, keyboard, screen readers, pieces
 	$(PY) -m pip install --quiet --editable '.[$(EXTRAS),docs,chromium]'

@@ -50,6 +50,8 @@ PURE = ("rich", "pygments", "markdown-it-py", "mdurl", "threadpoolctl",
 TREE = ("minipar", "lessons", "tests", "docs/browser", "docs/pages/lessons", "setup.cfg")
 SUFFIXES = (".py", ".toml", ".md", ".txt", ".html", ".cfg")
 LEFT_OUT = ("minipar/bench/", "minipar/course/", "tests/interop/", "tests/lessons/", "tests/site/")
+FRONT = (f"Nothing to install: [run lesson 01 in this browser]({PAGE}?lesson=01), or write a "
+         f"function of minipar and [have it tested]({PAGE}#an-exercise).")
 SECONDS = 20        # without a byte: then a download has failed
 
 
@@ -78,6 +80,9 @@ def add(stage: Stage) -> None:
     stage.sections[TITLE] = [{TITLE: PAGE}]
     for script in lesson_pages.LESSONS:
         offer(stage.pages / "lessons" / f"{script.stem[:2]}.md")
+    front = stage.pages / "index.md"
+    text = front.read_text(encoding="utf-8")
+    front.write_text(text.replace("<!-- browser -->", FRONT), encoding="utf-8")
 
 
 def leave_out(stage: Stage, why: str) -> None:

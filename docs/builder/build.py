@@ -9,8 +9,8 @@
     browser.py        lessons and exercises that run in the page, if asked for (WEB=1)
     mathematics.py    $formulas$ become MathML, which browsers draw without a script
 
-The staged folder holds plain Markdown: no hook of mkdocs is used, so other generators that read
-mkdocs.yml build the same site from it.
+The staged folder holds plain Markdown: no hook of mkdocs is used.  So Zensical, which reads
+mkdocs.yml, too, builds the same site from it (`make docs GENERATOR=zensical`).
 """
 
 import argparse
@@ -29,6 +29,9 @@ import pieces
 import reference
 from stage import ROOT, Stage
 
+GENERATORS = {"mkdocs": ("mkdocs", "build", "--strict", "--quiet"),
+              "zensical": ("zensical", "build", "--strict", "--clean")}
+
 
 def from_root(path: Path) -> str:
     """A page of the root folder, whose links to docs/pages become links between pages."""
@@ -37,9 +40,10 @@ def from_root(path: Path) -> str:
 
 
 def main() -> int:
-    """Build the site; return mkdocs' exit status."""
+    """Build the site; return the exit status of the generator."""
     parser = argparse.ArgumentParser(description="Build the site.")
     parser.add_argument("--out", type=Path, default=ROOT / "site", help="a folder (%(default)s)")
+    parser.add_argument("--generator", choices=GENERATORS, default="mkdocs")
     parser.add_argument("--web", action="store_true", help="with lessons that run in the browser")
     options = parser.parse_args()
     stage = Stage(ROOT / "build" / "site")
@@ -55,7 +59,7 @@ def main() -> int:
     pieces.expand(stage)
     mathematics.convert(stage)
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
-    built = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet",
+    built = subprocess.run([sys.executable, "-m", *GENERATORS[options.generator],
                             "--config-file", str(stage.configure())], env=environment)
     if built.returncode == 0:
         shutil.rmtree(options.out, ignore_errors=True)

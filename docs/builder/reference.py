@@ -33,12 +33,9 @@ def public_face() -> list[str]:
         thing = getattr(minipar, name)
         module = getattr(thing, "__module__", None)
         if isinstance(thing, ModuleType):
-            home = thing.__name__
+            rows.append(f"| [`mp.{name}`]({thing.__name__}.md) | `minipar` |")
         elif module and module.startswith("minipar") and hasattr(thing, "__qualname__"):
-            home = f"{module}.{thing.__qualname__}"
-        else:
-            continue
-        rows.append(f"| [`mp.{name}`][{home}] | `{home.rpartition('.')[0]}` |")
+            rows.append(f"| [`mp.{name}`][{module}.{thing.__qualname__}] | `{module}` |")
     return [*rows, ""]
 
 

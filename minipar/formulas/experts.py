@@ -53,7 +53,7 @@ def all_to_all_bytes(config: GPTConfig, num_tokens: int, ep: int, itemsize: int 
 
 def exchanged_bytes(table: Sequence[Sequence[int]], rank: int, width: int,
                     itemsize: int = 4) -> tuple[int, int]:
-    """(bytes to experts, bytes of results) that `rank` sends; table[i][j] rows go from i to j."""
+    """(bytes to experts, bytes of results) that `rank` sends; `table[i][j]` rows go i to j."""
     there = sum(table[rank]) - table[rank][rank]
     back = sum(row[rank] for row in table) - table[rank][rank]
     return there * width * itemsize, back * width * itemsize

@@ -4,7 +4,7 @@
     %%ranks 4 --trace       … and a picture of who computes, sends and waits
     %%ranks cluster         the notebook's `cluster = mp.Cluster(8, latency=…)`
 
-After the cell the notebook's `ranks` is a list: ranks[2]["loss"] is what rank 2 has bound to loss.
+After the cell the notebook's `ranks` is a list: `ranks[2]["loss"]` is what rank 2 bound to loss.
 A communicator lasts as long as its cell, so what uses one (a mesh, a strategy) is made where it is
 used.
 """
@@ -41,7 +41,7 @@ class RanksMagic(Magics):
         """Run a cell on simulated ranks, all of which have `comm`, `rank` and `size`.
 
         %%ranks N [--trace], or %%ranks CLUSTER with the name of an mp.Cluster.  --trace draws who
-        computes, sends and waits.  Afterwards ranks[i]["name"] is what rank i has bound.
+        computes, sends and waits.  Afterwards `ranks[i]["name"]` is what rank i has bound.
         """
         cluster, draws = cluster_of(line, self.shell.user_ns)
         name = f"<cell {len(self.shell.user_ns['In']) - 1}>"          # as the notebook's In[…]

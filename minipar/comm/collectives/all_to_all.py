@@ -35,7 +35,7 @@ def all_to_all(comm: Communicator, array: Array, split_dim: int = 0, concat_dim:
     """Collective.  The pieces that all ranks send to this one, joined along `concat_dim`.
 
     `array` is cut along `split_dim`, and piece i goes to rank i.  Rank i sends rank j a piece of
-    length counts[i][j] (a table equal on all ranks); without `counts`, all pieces are equal.  The
+    length `counts[i][j]` (a table equal on all ranks); without `counts`, all pieces are equal.  The
     result is written into `out`, if given.  Raises ValueError if the lengths do not add up to the
     axis `split_dim`.
     """

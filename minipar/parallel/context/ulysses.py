@@ -66,7 +66,7 @@ def to_tokens(comm: Communicator, x: Array, columns: Columns, positions: Sequenc
 
 def exchange(comm: Communicator, rows: Array, counts: list[list[int]],
              fmt: Format | None) -> Array:
-    """The rows that all ranks send to this one; rank i sends counts[i][j] of its to rank j."""
+    """The rows that all ranks send to this one; rank i sends `counts[i][j]` of its to j."""
     return decode(collectives.all_to_all(comm, encode(rows, fmt), algorithm="pairwise",
                                          counts=counts), fmt)
 
