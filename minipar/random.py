@@ -103,7 +103,7 @@ def dropout_mask(seed: int, step: int, layer: str, samples: Sequence[int] | np.n
 class TrainingStep:
     """What the layers know of the training step that they compute: for dropout, and for routers.
 
-    `samples` holds the global sample number of each row of the current microbatch, and `shares`,
+    `samples` holds the global sample number of each row of the current microbatch.  `shares`,
     if given, its part of the loss of the whole batch: its targets / all targets.
     `sum_over_samples` sums an array of float64 over the ranks that have other samples.  `routed`
     notes what routers have counted, so that a recomputed forward counts nothing twice.

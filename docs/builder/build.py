@@ -8,6 +8,7 @@
     pieces.py         `<!-- piece: NAME -->` becomes an interactive piece and its data
     browser.py        lessons and exercises that run in the page, if asked for (WEB=1)
     mathematics.py    $formulas$ become MathML, which browsers draw without a script
+    search_index.py   the search finds words, not source code
 
 The staged folder holds plain Markdown: no hook of mkdocs is used.  So Zensical, which reads
 mkdocs.yml, too, builds the same site from it (`make docs GENERATOR=zensical`).
@@ -27,6 +28,7 @@ import lesson_pages
 import mathematics
 import pieces
 import reference
+import search_index
 from stage import ROOT, Stage
 
 GENERATORS = {"mkdocs": ("mkdocs", "build", "--strict", "--quiet"),
@@ -62,6 +64,8 @@ def main() -> int:
     built = subprocess.run([sys.executable, "-m", *GENERATORS[options.generator],
                             "--config-file", str(stage.configure())], env=environment)
     if built.returncode == 0:
+        if options.generator == "mkdocs":
+            search_index.shorten(stage.folder / "html")
         shutil.rmtree(options.out, ignore_errors=True)
         shutil.move(stage.folder / "html", options.out)
         print(f"the site is in {options.out}: python -m http.server --directory {options.out}")

@@ -46,6 +46,7 @@ class Stage:
         config = yaml.safe_load((ROOT / "docs" / "mkdocs.yml").read_text(encoding="utf-8"))
         config["nav"] = [entry for entry in map(self._filled, config["nav"]) if entry]
         config |= {"docs_dir": "pages", "site_dir": "html"}
+        config["theme"]["custom_dir"] = str(ROOT / "docs" / "overrides")
         path = self.folder / "mkdocs.yml"
         path.write_text(yaml.safe_dump(config, allow_unicode=True, sort_keys=False),
                         encoding="utf-8")

@@ -5,7 +5,7 @@
 A program is a function main(comm).  It runs unchanged on real MPI processes (`mpi/`) and on a
 simulated cluster inside one process (`simulated/`).  Messages between two ranks with the same tag
 arrive in the order in which they were sent.  A send may block until it is received, at any size
-(*rendezvous*): a program that relies on buffering would hang sooner or later, and the simulated
+(*rendezvous*).  A program that relies on buffering would hang sooner or later, and the simulated
 cluster reports it at once.
 """
 

@@ -55,7 +55,7 @@ def lower_bound(placement: Placement, num_microbatches: int, times: Times | Sequ
     """Seconds below which no schedule with this placement can be, on links that take no time.
 
     A rank cannot start before a forward has reached one of its stages.  Then it has its work to do.
-    If its last action is a B, the gradient still has to go down to stage 0; with `split` the last
+    If its last action is a B, the gradient still has to go down to stage 0.  With `split` the last
     action may be a W, for which no rank waits.  One microbatch must go all the way up and down.
     """
     num_stages = len(placement)

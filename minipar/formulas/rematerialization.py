@@ -4,7 +4,7 @@
     weights, in order of use         0 1 2 3 4 │ 4  1 2 3  3 2 1
 
 Backward uses the sharded weights of a segment twice.  FSDP keeps two units gathered at a time.  So
-a segment of one block finds its weights gathered when its backward starts, and costs no message; a
+a segment of one block finds its weights gathered when its backward starts, and costs no message.  A
 segment of k blocks gathers k - 1 of them once more.  ZeRO-3 gathers each weight for each use.
 
 Under tensor parallelism a recomputed block repeats its forward's messages: a layer has two, or four

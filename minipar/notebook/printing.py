@@ -1,4 +1,4 @@
-"""What ranks print: each line begins with the number of its rank, as `[2] loss 3.14`."""
+"""Printing: each line of a rank begins with the number of its rank, as `[2] loss 3.14`."""
 
 import sys
 from collections import defaultdict

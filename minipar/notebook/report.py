@@ -16,7 +16,7 @@ class RanksFailed(Exception):
 
 
 def report_of(error: BaseException, cell_name: str) -> str:
-    """What to tell about an error that ended a run of ranks."""
+    """The text of the report on an error that ended a run of ranks."""
     if isinstance(error, Deadlock | CollectiveMismatch):
         return str(error)
     told = traceback.TracebackException.from_exception(error)

@@ -127,7 +127,7 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
     """The strategy of that name over the ranks of a communicator, or over the axes of a mesh.
 
     On a mesh with pp, cp or tp the model is cut into stages, its tokens are spread, or its layers
-    cut; then `name` is what its dp ranks do (`hybrid.py`), one of BESIDE_PP_AND_TP.  Options are
+    cut.  Then `name` is what its dp ranks do (`hybrid.py`), one of BESIDE_PP_AND_TP.  Options are
     those of its entry in `STRATEGIES`; on such a mesh those of `make_hybrid`.  Raises ValueError
     for an unknown name, and for an option that is unknown or does not fit.
     """

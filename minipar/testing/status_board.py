@@ -4,7 +4,7 @@
     rank 0   board/events               ranks 1, 2, ... and the pytest that started the job
     rank r   board/rank-r               all ranks: "running test 7", "finished", "stuck"
 
-Files, not messages: the watched tests may leave MPI blocked for good, and a process that waits for
+Files, not messages: the watched tests may leave MPI blocked for good.  A process that waits for
 a file sleeps, while a rank that waits in MPI keeps its core busy.  All ranks must see the same
 directory: they run on one machine or share a file system.
 """

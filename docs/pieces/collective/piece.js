@@ -21,8 +21,10 @@ minipar.piece("collective", (root, data) => {
   const draw = () => {
     const { moves, held, whole, predicted } = run();
     const n = whole.length, cell = Math.min(46, 330 / n), rowHeight = 34;
-    const [left, top, width] = [64, 24, 640];
-    const right = left + n * cell + 10;
+    const [left, top] = [56, 24], right = left + n * cell + 10;
+    const most = Math.max(0, ...moves.map((round) => round.length));
+    const labels = right + 34 + 14 * Math.min(most, 8);         // behind the arrows
+    const width = most <= 8 ? labels + 80 : labels;
     const now = set.round ? moves[set.round - 1] : [];
     const parts = [];
     const y = (rank) => top + rank * rowHeight;
@@ -52,7 +54,7 @@ minipar.piece("collective", (root, data) => {
         stroke: "#d55e00", "stroke-width": 1.5 }),
       svg("path", { d: `M${right} ${to} l8 -4 v8 z`, fill: "#d55e00" }));
       if (now.length <= 8) {
-        parts.push(svg("text", { x: right + 150, y: top + 16 + 18 * k, "font-size": 11 },
+        parts.push(svg("text", { x: labels, y: top + 16 + 18 * k, "font-size": 11 },
           `${source} → ${dest}: ${chunks.map(letter).join("") || "–"}`));
       }
     });
@@ -65,7 +67,7 @@ minipar.piece("collective", (root, data) => {
       + `${counted.messages} messages; predicted in all ${predicted[0]}, `
       + `${minipar.bytes(predicted[1])}, ${predicted[2]}.`;
     holder.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${top + set.p * rowHeight + 6}`,
-      role: "img", "aria-label": words.textContent }, ...parts));
+      style: `max-width: ${1.4 * width}px`, role: "img", "aria-label": words.textContent }, ...parts));
     [back.disabled, next.disabled] = [set.round === 0, set.round === moves.length];
   };
 

@@ -8,7 +8,7 @@
 
 A number is rounded twice, whatever p is: by the rank that sends it, and once more as part of the
 sum.  A ring that passed on partial sums as codes would round p - 1 times, with coarser steps each
-time because the sums grow, so the error relative to the sum would grow with p.  All ranks decode
+time because the sums grow.  The error relative to the sum would grow with p.  All ranks decode
 the same codes, the owner of a piece too, so replicas stay bitwise equal.  Data that a rank does not
 send is not rounded; with one rank nothing is.
 

@@ -10,7 +10,7 @@ column sums.  Then x w ≈ scale_x scale_w Σ (a - z)(b - y).  With |x - x̂| �
 
 NumPy multiplies integer matrices without BLAS, about a hundred times slower than float matrices.
 So the codes are multiplied as float32, in blocks of the inner axis so short that no sum reaches
-2²⁴: float32 represents all integers up to there, in whatever order they are added.  The blocks are
+2²⁴.  Float32 represents all integers up to there, in whatever order they are added.  The blocks are
 added in int32.  This shows that the integers are right.  It is not faster than float32; hardware
 that multiplies int8 is.
 

@@ -36,7 +36,7 @@ def read_submission(place: Path) -> Submission:
     """Read a folder, a .zip or .tar, or one .py file.  Raises CourseError if it is none of these.
 
     Of two files with the same name, in different folders, the one nearest to the top counts.
-    Links are not followed; a file that is too large, or not text, is left out, and so is every
+    Links are not followed.  A file that is too large, or not text, is left out, and so is every
     folder of a virtual environment, or with a name that begins with a dot.
     """
     with ExitStack() as stack:

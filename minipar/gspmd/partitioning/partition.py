@@ -6,7 +6,7 @@
 
 An operation whose operands agree runs where they are.  Where they disagree, the alternative runs
 whose collectives send the fewest bytes.  An operation may differ along an axis where its operand is
-the same on all ranks: it uses the operand through a `copy`, whose gradient is summed, once for all
+the same on all ranks.  It uses the operand through a `copy`, whose gradient is summed, once for all
 operations that use it alike.  So the backward of the program is its conjugate, and needs no
 rules of its own: copy ↔ all-reduce, all-gather ↔ reduce-scatter, all-to-all ↔ all-to-all.
 """

@@ -6,7 +6,7 @@ A block fills token by token, and a later token can be larger than its scale all
 
     scale ─▶ max(scale, max |new| / 127)        codes of the block are rounded again if it grew
 
-A new scale moves the block's values by up to half a step once more, so a value that met g larger
+A new scale moves the block's values by up to half a step once more.  A value that met g larger
 scales is off by at most (g + 1)/2 steps of the last one.  The scale never falls while the block
 belongs to its tokens; the token in slot 0 begins it anew.
 

@@ -14,7 +14,7 @@ candidate is known to all ranks.  If all kept tokens are such, the ranks draw al
 The first c is 1 for temperature 0, k for top-k, and 64 for top-p.  Nearly all tokens travel in one
 case only: a flat distribution with a large top-p.  min-p needs m alone.
 
-Sums over ranks are rounded otherwise than those of one process, by about 1e-16: a token differs
+Sums over ranks are rounded otherwise than those of one process, by about 1e-16.  A token differs
 only if the number that decides lies so close to the border of two.
 """
 

@@ -6,7 +6,7 @@
                 dv += Pᵀ dO    dS = P (dO vᵀ - D)                softmax's, whatever block it is
                 dq += dS k     dk += dSᵀ q        D = Σ dO · O
 
-No probabilities are kept: backward computes them again from q, k and the lse, one number a query.
+No probabilities are kept.  Backward computes them again from q, k and the lse, one number a query.
 q (b, kv heads, group, queries, n) is already divided by √n; kv is (2, b, kv heads, 1, keys, n).
 Dao et al. 2022 (FlashAttention); Liu et al. 2023 (arXiv 2310.01889).
 """

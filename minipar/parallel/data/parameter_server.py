@@ -11,7 +11,7 @@ But a server can go on without the slowest worker, which a collective cannot.
 `staleness=0`, synchronous: the gradients of a step are summed, in the order of the ranks, before
 one update.  It is data-parallel training, to the last bits of the sum.
 
-`staleness=k`, bounded (Ho et al. 2013): each gradient is applied when it comes, and a worker that
+`staleness=k`, bounded (Ho et al. 2013): each gradient is applied when it comes.  A worker that
 has made i steps gets its parameters as soon as every other has made at least i - k.  A fast worker
 runs at most k steps ahead, and computes on parameters that lack up to k steps of the others.
 """

@@ -8,12 +8,12 @@
 
 The first F after the warm-up opens the first pair: on stage 0, F2 … B0.
 
-Stage s runs p - s - 1 forwards ahead, the fewest that keep the last stage busy; if F and B take
+Stage s runs p - s - 1 forwards ahead, the fewest that keep the last stage busy.  If F and B take
 equally long, it then waits p - s - 1 slots for its first gradient.  It never holds the activations
 of more than min(p - s, m) microbatches; under GPipe it would hold m.
 
 For each microbatch, neighbouring stages exchange one activation and one gradient.  Receives are
-posted early (`irecv`), and a send is waited for only before the next send to the same stage, so no
+posted early (`irecv`), and a send is waited for only before the next send to the same stage.  No
 cycle of blocked ranks can form, whatever the message size.  With blocking sends one would: in
 steady 1F1B two neighbours send to each other at the same time.  Activations travel one way and
 gradients the other, each in the order of the microbatches, so messages need no tags.
@@ -21,7 +21,7 @@ gradients the other, each in the order of the microbatches, so messages need no 
 No stage divides by m: the last stage divides each microbatch's loss by the number of targets of the
 whole batch, and gradients add up.
 
-This is the specification.  `train` runs every schedule, 1F1B among them, by executor.py: it takes
+This is the specification.  `train` runs every schedule, 1F1B among them, by executor.py.  It takes
 the rows as data, derives the messages from them, puts several stages on a rank and computes while
 messages travel.
 
