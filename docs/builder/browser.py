@@ -51,7 +51,7 @@ TREE = ("minipar", "lessons", "tests", "docs/browser", "docs/pages/lessons", "se
 SUFFIXES = (".py", ".toml", ".md", ".txt", ".html", ".cfg")
 LEFT_OUT = ("minipar/bench/", "minipar/course/", "tests/interop/", "tests/lessons/", "tests/site/")
 FRONT = (f"Nothing to install: [run lesson 01 in this browser]({PAGE}?lesson=01), or write a "
-         f"function of minipar and [have it tested]({PAGE}#an-exercise).")
+         f"function of minipar and [have it tested]({PAGE}#browser).")
 SECONDS = 20        # without a byte: then a download has failed
 
 

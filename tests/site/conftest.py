@@ -49,33 +49,13 @@ def browser():
 @pytest.fixture
 def tab(browser):
     """A fresh tab of a desktop's size; `tab.faults` are its errors and foreign requests."""
-    with watched(browser, 1280, 900) as page:
-        yield page
-
-
-@pytest.fixture
-def phone(browser):
-    """The same, of a phone's size."""
-    with watched(browser, 360, 740) as page:
-        yield page
-
-
-class watched:
-    """A context with a tab that notes what goes wrong."""
-
-    def __init__(self, browser, width: int, height: int):
-        self.context = browser.new_context(viewport={"width": width, "height": height},
-                                           reduced_motion="reduce")
-
-    def __enter__(self):
-        page = self.context.new_page()
-        page.faults = []
-        page.on("console", lambda message: page.faults.append(message.text)
-                if message.type == "error" else None)
-        page.on("pageerror", lambda error: page.faults.append(str(error)))
-        page.on("request", lambda request: page.faults.append(f"foreign: {request.url}")
-                if not request.url.startswith(("http://127.0.0.1", "data:", "blob:")) else None)
-        return page
-
-    def __exit__(self, *_):
-        self.context.close()
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    page = context.new_page()
+    page.faults = []
+    page.on("console", lambda message: page.faults.append(message.text)
+            if message.type == "error" else None)
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.on("request", lambda request: page.faults.append(f"foreign: {request.url}")
+            if not request.url.startswith(("http://127.0.0.1", "data:", "blob:")) else None)
+    yield page
+    context.close()

@@ -59,30 +59,26 @@ def test_links_resolve():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_a_page_has_no_error_and_a_heading(page, tab, address):
+def test_a_page(page, tab, address):
+    """No error, no foreign address, one heading; no obstacle, light and dark; it fits a phone."""
     tab.goto(address + path_of(page))
     tab.wait_for_load_state("networkidle")
-    assert not tab.faults
     if page.name == "index.html":
         assert tab.locator("h1").count() == 1
+    assert not obstacles(tab), "light"
+    tab.evaluate("document.body.setAttribute('data-md-color-scheme', 'slate')")
+    assert not obstacles(tab), "dark"
+    tab.set_viewport_size({"width": 360, "height": 740})
+    wide = tab.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
+    assert wide <= 0, f"{wide} pixels wider than a phone"
+    assert not tab.faults
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_a_page_fits_a_phone(page, phone, address):
-    phone.goto(address + path_of(page))
-    wide = phone.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-    assert wide <= 0, f"{wide} pixels wider than the screen"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_has_no_obstacles(page, scheme, tab, address):
+def obstacles(tab) -> list:
+    """The violations of accessibility that axe finds on the page: rule, how often, an example."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    tab.goto(address + path_of(page))
     found = axe.run(tab, options={"runOnly": RULES}).response["violations"]
-    assert not found, [(each["id"], len(each["nodes"]), each["nodes"][0]["html"][:120])
-                       for each in found]
+    return [(each["id"], len(each["nodes"]), each["nodes"][0]["html"][:120]) for each in found]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.parent.name == "lessons"],
