@@ -155,7 +155,7 @@ def report_usage(error: Exception) -> int:
 
 
 def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
-    from .comm.mpi.library import import_mpi
+    from .comm.mpi.library import abort, import_mpi
     from .comm.mpi.world import world_communicator
     try:
         MPI = import_mpi()
@@ -165,8 +165,7 @@ def _launch_mpi(main: Callable[[Communicator], Any]) -> Any:
         comm = world_communicator()
     except Exception:               # no room for a folder, no new process: no watchdog yet
         traceback.print_exc()
-        sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(1)
+        abort(MPI, 1)
     signal.signal(signal.SIGINT, _interrupt_once)
     try:
         return main(comm)

@@ -173,6 +173,7 @@ def test_a_real_deadlock_ends_with_a_report_of_every_rank(tmp_path):
     assert wait_until(lambda: not any(is_running(pid) for pid in pids), 5), "a rank was left over"
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_a_rank_that_does_not_come_to_the_shared_window_is_named(tmp_path):
     done = run(tmp_path, """

@@ -24,8 +24,9 @@ the source, and the derivation.  Its rules, which tests/lessons check:
     exercises   all of the catalog with `lesson = NN`, listed automatically; name earlier ones
     questions   each is answered on the page, folded below the same question, word for word
 
-`--out DIR` says where the folder NN goes; `--answers` prints the answers, too.  Beside the picture
-it gets report.md (the run in Markdown), tables.json, trace.json if there is a trace, and
+`--out DIR` says where the folder NN goes; `--answers` prints the answers, too; `--no-introduction`
+leaves out guess, source and derivation, which a notebook has in its own cells.  Beside the picture
+the folder gets report.md (the run in Markdown), tables.json, trace.json if there is a trace, and
 lesson.json: the lesson is done.
 """
 

@@ -183,7 +183,7 @@ def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
     """Raise ValueError for axes that do not exist, and for options that do not go with the axes."""
     others = [axis for axis in mesh.axes if axis not in AXES]
     if others:
-        raise ValueError(f"a hybrid mesh has the axes {', '.join(AXES)}, not {', '.join(others)}")
+        raise ValueError(f"a hybrid mesh has the axes pp, dp, cp and tp, not {', '.join(others)}")
     if sequence_parallel and mesh.shape.get("tp", 1) == 1:
         raise ValueError("sequence_parallel splits tokens over the ranks of tp, and here tp "
                          "has only one: leave it off, or give the mesh tp=2")

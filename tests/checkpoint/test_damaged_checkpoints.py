@@ -99,6 +99,7 @@ def altered(description: dict, path: tuple, value: object) -> dict:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_values", [1, pytest.param(len(WRONG), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_altered_in_turn(checkpoints, monkeypatch, kind, num_values):
@@ -121,6 +122,7 @@ def test_every_field_altered_in_turn(checkpoints, monkeypatch, kind, num_values)
     assert refused > (1 + num_values) * len(fields) / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [
     pytest.param(kind, marks=[pytest.mark.slow] * (kind not in OFTEN)) for kind in KINDS])
 def test_every_array_altered_in_turn(checkpoints, monkeypatch, kind):

@@ -33,6 +33,7 @@ def run(cache, num_ranks, *words):
                           env={**mpirun_environment(), "MINIPAR_CACHE": str(cache)})
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_it_measures_and_the_next_run_goes_by_it(tmp_path):
     picture, cache = tmp_path / "curves.png", tmp_path / "cache"

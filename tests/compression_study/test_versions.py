@@ -50,6 +50,7 @@ def run(subject, folder, name):
     assert main([*line, "--out", str(folder / name)]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", QUICK, ids=lambda subject: subject.name)
 def test_every_row_is_what_commands_make(subject, tmp_path):
     """Without fine-tuning, which the study begins with a new optimizer."""

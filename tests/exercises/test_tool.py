@@ -145,6 +145,7 @@ def test_a_file_broken_elsewhere_is_named(learner):
     assert products.read_text() == "def broken(:\n" + started
 
 
+@pytest.mark.slow
 def test_an_exercise_is_judged_alone(learner):
     """Others that are started, in the same file or below it, count as their references."""
     for name in ("unbroadcast", "softmax_backward", "layer_norm_backward", "ring_all_reduce"):

@@ -11,6 +11,7 @@ FILES = {name: "minipar/comm/collectives/" + name
          for name in ("all_reduce.py", "reduce_scatter.py", "all_gather.py")}
 
 
+@pytest.mark.slow
 def test_the_halves_of_a_ring_all_reduce_are_hidden(learner):
     status, said = learner("start", "ring_all_reduce")
     assert status == 0
@@ -43,6 +44,7 @@ def test_what_is_hidden_is_hidden_from_the_check_too(learner):
     assert path.read_text() == reference
 
 
+@pytest.mark.slow
 def test_two_exercises_that_cut_one_function_take_turns(learner):
     learner("start", "ring_all_gather")
     learner.write("ring_all_gather", "return None       # mine")
@@ -75,6 +77,7 @@ def test_what_was_written_into_a_hidden_function_is_kept(learner):
     assert path.read_text() == reference.read_text()
 
 
+@pytest.mark.slow
 def test_a_mutant_must_not_fail_by_what_is_hidden(learner):
     path = learner.tree / entries.catalog_file("collectives")
     head, tail = path.read_text().split("[ring_all_reduce.mutants.whole_arrays]")

@@ -50,6 +50,7 @@ def test_what_everybody_would_write_is_passed(learner):
     assert learner("check", "shared_weight")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [
     "source = open('.exercises/softmax_backward.reference.py').read()",
     pytest.param("import io, os\nsource = io.open(os.path.abspath('.exercises/../.exercises') + "
@@ -85,6 +86,7 @@ def test_an_empty_record_is_no_record(learner):
     assert points(learner) == 0
 
 
+@pytest.mark.slow
 def test_a_record_is_of_one_function_and_of_its_tests(learner):
     learner("start", "softmax_backward")
     learner.write("softmax_backward", RIGHT)
@@ -103,6 +105,7 @@ def test_a_record_is_of_one_function_and_of_its_tests(learner):
     assert points(learner) == 0
 
 
+@pytest.mark.slow
 def test_all_that_is_written_can_be_counted_anew(learner):
     learner("start", "softmax_backward")
     learner.write("softmax_backward", RIGHT)
@@ -184,6 +187,7 @@ if os.fork() == 0:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.parametrize("parent, status", [("time.sleep(0.5); os._exit(3)", 3),
                                             ("time.sleep(60)", None)])

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from minipar.exercises import entries, source
 from minipar.exercises.judge import judge
 from minipar.exercises.workspace import Workspace
 
 
+@pytest.mark.slow
 def test_the_proof_finds_what_is_wrong(learner):
     def edit(topic, old, new):
         path = learner.tree / entries.catalog_file(topic)
@@ -28,6 +31,7 @@ def test_the_proof_finds_what_is_wrong(learner):
     assert learner.snapshot() == before, "prove changed the work tree"
 
 
+@pytest.mark.slow
 def test_a_variant_that_never_ends_is_named(learner):
     exercise = Workspace(learner.tree).find("copy_to_backward")
     endless = [(exercise.function, source.as_block("while True:\n    pass"))]

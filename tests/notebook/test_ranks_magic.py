@@ -1,5 +1,7 @@
 """`%%ranks` in an IPython shell: what ranks print, the names they keep, the reports of failures."""
 
+import builtins
+
 import pytest
 
 pytest.importorskip("IPython", reason="make test-notebooks installs it")
@@ -22,6 +24,8 @@ def run(capsys):
     run("import numpy as np, minipar as mp\n%load_ext minipar")
     yield run
     InteractiveShell.clear_instance()
+    for name in ("__IPYTHON__", "get_ipython", "display"):      # a shell leaves them to all others
+        vars(builtins).pop(name, None)
 
 
 def test_each_line_has_its_rank(run):

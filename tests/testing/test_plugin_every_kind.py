@@ -108,6 +108,7 @@ def every_kind(tmp_path_factory):
     return sandbox
 
 
+@pytest.mark.slow
 @needs_mpi
 class TestPlainPytest:
     def test_has_one_closing_line_and_status(self, every_kind):

@@ -37,6 +37,7 @@ def test_a_nan_is_one_line(num_ranks, words):
     assert "the loss is" in nan.stderr and "at step 1" in nan.stderr
 
 
+@pytest.mark.slow
 def test_sharded_under_mpirun(tmp_path):
     """A sample, a summary and --verify of a model whose weights no rank has; one line on a NaN."""
     words = "--data", "synthetic", "--strategy", "fsdp"

@@ -157,9 +157,9 @@ MESSAGE = r"(send to|receive from) rank 2 \(tag 0, \d+ bytes\) in all_reduce"
 @pytest.mark.parametrize(("leave", "others", "wait", "grace"), [
     ("return", "in a collective", MESSAGE, GRACE),
     ("sys.exit()", "in the library's", r"take part in MPI's own all_reduce", 0.1),
-    ("sys.exit(0)", "in a Work", MESSAGE, 0.1),
+    pytest.param("sys.exit(0)", "in a Work", MESSAGE, 0.1, marks=pytest.mark.slow),
     pytest.param("return", "in Works", MESSAGE, 0.1, marks=pytest.mark.slow),
-    ("return", "in split", r"split", 0.1)])
+    pytest.param("return", "in split", r"split", 0.1, marks=pytest.mark.slow)])
 def test_who_waits_for_a_rank_that_has_left_says_so(tmp_path, leave, others, wait, grace):
     job = Job(tmp_path, leave, {**OTHERS, "in split": "comm.split(0)"}[others], grace)
     status, said = job.end()

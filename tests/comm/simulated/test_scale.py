@@ -25,6 +25,7 @@ def sum_on(cluster: Cluster, n: int, algorithm: str) -> float:
     return seconds
 
 
+@pytest.mark.slow
 def test_recursive_doubling_on_16384_ranks():
     cluster = Cluster(1 << 14, latency=1.0, bandwidth=32.0)
     assert sum_on(cluster, 4, "recursive_doubling") == 14 * (1 + 32 / 32)
