@@ -29,8 +29,8 @@ def from_mpi(mpi_comm: Any) -> MPICommunicator:
 
     It duplicates `mpi_comm`, so that its messages never meet those of the program.  Its ranks are a
     world of their own: reports and traces number them as `mpi_comm` does.  Every wait on it is
-    watched (`watchdog.py`), and each call starts one small process on each node (`guardian.py`), so
-    call it once for each `mpi_comm`, not in a loop.  `free()` gives the duplicate back.  Raises
+    watched (`watchdog.py`), and each call starts one small process on each node (`guardian.py`).
+    Call it once for each `mpi_comm`, not in a loop.  `free()` gives the duplicate back.  Raises
     TypeError for anything else, such as an intercommunicator.
     """
     MPI = import_mpi()

@@ -42,10 +42,10 @@ def replay(trace: Trace, cluster: Cluster, compute: float = 1.0) -> float:
     The trace must have been asked for programs: Cluster(n, trace="replay"), or
     comm.start_trace(replay=True).  Computation takes `compute` times as long as it did (0: messages
     alone).  A trace of real ranks knows only the computation that was reported.  Raises ValueError
-    if the trace has no programs, or other ranks than the cluster, if it began after a communicator
-    that it uses was made, or if the program went by what was done first (Works, `test`,
-    `wait_any`): elsewhere it might go another way.
-    Raises Deadlock if no rank can continue, as with the trace of a run that hung.
+    if the trace has no programs, or other ranks than the cluster; if it began after a communicator
+    that it uses was made.  So it does if the program went by what was done first (Works, `test`,
+    `wait_any`): elsewhere it might go another way.  Raises Deadlock if no rank can continue, as
+    with the trace of a run that hung.
     """
     if not trace.programs:
         raise ValueError('the trace has no programs to play: make it by Cluster(n, '

@@ -43,7 +43,7 @@ def rotate(comm: Communicator, block: Array, lengths: Sequence[int],
            fmt: Format | None = None) -> Iterator[Array]:
     """The blocks of ranks r, r - 1, r - 2, …: this rank's own first.
 
-    Each message is begun before the block that it follows is handed out, and waited for when the
+    Each message begins before the block that it follows is handed out, and waited for when the
     next is asked for.  `lengths` are those of axis -2 of all blocks; `fmt` is that of the messages.
     """
     p, r, message = comm.size, comm.rank, encode(block, fmt)

@@ -49,7 +49,7 @@ def moe_layers(model: Module) -> dict[str, MoE]:
 def distribute_experts(model: Module, ep: Communicator) -> Module:
     """Cut the experts of `model` over the ranks of `ep`, which all call it; return it, changed.
 
-    Its slabs are made anew: those of experts know `ep`.  Raises ValueError for a model without
+    It gets new slabs: those of experts know `ep`.  Raises ValueError for a model without
     experts, or with too few of them.
     """
     layers = moe_layers(model)

@@ -33,7 +33,7 @@ from ..setup.starting_point import Compression
 from ..tasks import make_task
 
 SPARE = 3                   # --gradual prunes in all but the last third of its steps
-MAX_CUTS = 20               # of --gradual: it prunes at most so many times
+MAX_CUTS = 20               # of --gradual: it prunes at most this often
 CALIBRATION_BATCHES = 8     # whose gradients give the scores of "taylor"
 # On one rank, in full precision, without a new warm-up; afterwards the options are as before.
 ON_ONE_RANK = {"strategy": "ddp", "accumulate": 1, "warmup": 0, "remat": "none", **FULL_PRECISION}
