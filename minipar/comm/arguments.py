@@ -7,6 +7,7 @@ import numpy as np
 
 from ..backend import Array
 from .communicator import Communicator
+from .errors import check_reducible
 
 Combine = Callable[..., Array]          # combine(a, b, out=c): a ufunc, or a function like one
 OPERATORS: dict[str, Combine] = {"sum": np.add, "prod": np.multiply, "max": np.maximum,
@@ -14,18 +15,18 @@ OPERATORS: dict[str, Combine] = {"sum": np.add, "prod": np.multiply, "max": np.m
 NEED_REAL_RANKS = {"mpi", "shared"}     # algorithms that only an MPI communicator brings
 
 
-def find_operator(op: str | Combine, dtype: np.dtype | None = None) -> Combine:
+def find_operator(op: str | Combine, array: Array | None = None) -> Combine:
     """The ufunc of a reduction.  A function like one, op(a, b, out=), is returned as it is.
 
-    Raises ValueError for an unknown name, and for a sum or product of bool.
+    Raises ValueError for an unknown name, and for a sum or product of bool in `array`; TypeError
+    unless that is an array of numbers.
     """
+    if array is not None and (type(array) is not np.ndarray or array.dtype.kind in "bO"):
+        check_reducible(array, op)
     if callable(op):
         return op
     if op not in OPERATORS:
         raise ValueError(f"unknown reduction {op!r}: choose from {', '.join(OPERATORS)}")
-    if dtype is not None and dtype.kind == "b" and op in ("sum", "prod"):
-        raise ValueError(f"op={op!r} of bool: 'max' is or, 'min' is and; to count, give "
-                         "array.astype(int)")
     return OPERATORS[op]
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 HERE = str(Path(__file__).parent)
-NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must offer
 
 
 class Request(Protocol):
@@ -157,11 +156,6 @@ class Communicator(Instrumentation):
         if not 0 <= peer < self.size:
             raise ValueError(f"{role}={peer} is no rank of this communicator: it has "
                              f"0 … {self.size - 1}")
-
-    def check_tag(self, tag: int) -> None:
-        """Raise ValueError for a tag that some MPI libraries do not have."""
-        if not 0 <= tag < NUM_TAGS:
-            raise ValueError(f"tag={tag}: a tag is a number from 0 to {NUM_TAGS - 1}")
 
 
 Choose = Callable[[str, int], str]              # (operation, bytes) -> name of an algorithm

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .errors import no_attribute
+
 if TYPE_CHECKING:
     from .communicator import Communicator, Request
     from .progress import ProgressEngine
@@ -23,6 +25,10 @@ class Instrumentation(ABC):
     rank: int
     group: int
     rank_state: "RankState"
+
+    if not TYPE_CHECKING:       # to a type checker, only what is written here exists
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
 
     @staticmethod
     def from_mpi(mpi_comm: Any) -> "Communicator":

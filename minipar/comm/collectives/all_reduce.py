@@ -47,7 +47,7 @@ def all_reduce(comm: Communicator, array: Array, op: str | Combine = "sum", algo
     `op` is sum, prod, max, min or a function.  The result is written into `out`, if given, which
     may be `array` itself; otherwise `array` is not changed.
     """
-    find_operator(op, array.dtype)
+    find_operator(op, array)
     reduce = find_algorithm(comm, "all_reduce", ALGORITHMS, algorithm, array.nbytes)
     if out is None:
         out = np.empty_like(array)

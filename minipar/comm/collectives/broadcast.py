@@ -16,6 +16,7 @@ from ...backend import Array
 from ..arguments import check_out, find_algorithm
 from ..chunks import chunk_bounds
 from ..communicator import Communicator
+from ..errors import check_array
 from ..subgroup import rooted
 from .all_gather import ring as ring_all_gather
 from .scatter import binomial as binomial_scatter
@@ -50,6 +51,8 @@ def broadcast(comm: Communicator, array: Array, root: int = 0, algorithm: str = 
     On the other ranks `array` gives the shape and dtype; it is not changed unless it is `out`.
     """
     comm.check_peer(root, "root")
+    if type(array) is not np.ndarray or array.dtype.kind == "O":
+        check_array(array)
     send = find_algorithm(comm, "broadcast", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
     if out is None:

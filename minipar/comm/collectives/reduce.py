@@ -72,7 +72,7 @@ def reduce(comm: Communicator, array: Array, op: str = "sum", root: int = 0,
     into `out`, if `root` gives one.  No other array is changed.
     """
     comm.check_peer(root, "root")
-    combine = find_operator(op, array.dtype)
+    combine = find_operator(op, array)
     collect = find_algorithm(comm, "reduce", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
     buffer = np.empty_like(array, order="C")

@@ -50,7 +50,7 @@ def reduce_scatter(comm: Communicator, array: Array, dim: int = 0, op: str | Com
     if in_place and (dim or not array.flags.c_contiguous):
         raise ValueError(f"in_place needs a contiguous array and dim=0, not {dim=} and shape "
                          f"{array.shape}: leave in_place out")
-    combine = find_operator(op, array.dtype)
+    combine = find_operator(op, array)
     reduce = find_algorithm(comm, "reduce_scatter", ALGORITHMS, algorithm, array.nbytes)
     bounds = piece_bounds(array.shape[dim], comm.size, counts)
     start, stop = bounds[comm.rank]

@@ -69,7 +69,7 @@ def scan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "au
 
     The result, of the shape and dtype of `array`, is written into `out`, if given.
     """
-    combine = find_operator(op, array.dtype)
+    combine = find_operator(op, array)
     run = find_algorithm(comm, "scan", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
     buffer = np.empty_like(array, order="C")
@@ -87,7 +87,7 @@ def exscan(comm: Communicator, array: Array, op: str = "sum", algorithm: str = "
     largest for min.  The result has the shape and dtype of `array`; it is written into `out`, if
     given.
     """
-    combine = find_operator(op, array.dtype)
+    combine = find_operator(op, array)
     run = find_algorithm(comm, "scan", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
     buffer, before = np.empty_like(array, order="C"), np.empty_like(array, order="C")

@@ -14,7 +14,6 @@ import numpy as np
 
 from ...backend import Array, is_gpu, is_host, to_host
 from ..communicator import (
-    NUM_TAGS,
     Choose,
     Chooser,
     Communicator,
@@ -22,6 +21,7 @@ from ..communicator import (
     Request,
     some_of,
 )
+from ..errors import NUM_TAGS, check_message
 from .process import Process
 from .request import MPIRequest, check_size, explain, lies_ready
 
@@ -112,8 +112,9 @@ class MPICommunicator(Communicator):
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> MPIRequest:
         """Begin to send `array`, through a host buffer if it is on a GPU or has gaps."""
-        self.check_peer(dest, "dest")
-        self.check_tag(tag)
+        if not (type(array) is np.ndarray and array.dtype.kind != "O"
+                and 0 <= dest < self.size and 0 <= tag < NUM_TAGS):
+            check_message(self, array, dest, "dest", tag)
         buffer = np.ascontiguousarray(to_host(array))
         request = self.mpi_comm.Isend([buffer, self.MPI.BYTE], dest, tag + self.first_tag)
         description = ("send to", dest, tag, buffer.nbytes, self.label)
@@ -122,8 +123,8 @@ class MPICommunicator(Communicator):
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> MPIRequest:
         """Begin to receive into `out`, through a host buffer if it is on a GPU or has gaps."""
-        self.check_peer(source, "source")
-        self.check_tag(tag)
+        if not (type(out) is np.ndarray and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
+            check_message(self, out, source, "source", tag)
         if not (is_host(out) or is_gpu(out)):
             raise TypeError(f"MPI cannot receive into a {type(out).__name__}, which has no numbers")
         buffer = out if lies_ready(out) else np.empty(out.shape, out.dtype)
@@ -137,13 +138,13 @@ class MPICommunicator(Communicator):
         me, size = self.rank_state, self.size
         # lies_ready of both, written out: two calls would take a tenth of a short message's time
         if not (type(array) is type(out) is np.ndarray and array.flags.c_contiguous
-                and out.flags.c_contiguous and me.trace is None and me.engine is None):
+                and out.flags.c_contiguous and me.trace is None and me.engine is None
+                and (self.label or array.dtype.kind != "O")):
             Communicator.sendrecv(self, array, dest, out, source, tag)
             return
         if not (0 <= dest < size and 0 <= source < size and 0 <= tag < NUM_TAGS):
-            self.check_peer(dest, "dest")
-            self.check_peer(source, "source")
-            self.check_tag(tag)
+            check_message(self, array, dest, "dest", tag)
+            check_message(self, out, source, "source", tag)
         # A new tuple, by which the watchdog recognizes this wait.
         num_bytes, members = out.nbytes, self.members
         description = "receive from", source, tag, num_bytes, self.label

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...backend import Array
 from ..communicator import Communicator, Labelled, Request, some_of
+from ..errors import NUM_TAGS, check_message
 from .rank import Rank, SimulatedRequest, Split
 
 
@@ -83,10 +86,9 @@ class SimulatedCommunicator(Communicator):
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> SimulatedRequest:
         """Begin to send `array`; if the receive is waiting already, deliver it."""
-        if not 0 <= dest < self.size:
-            self.check_peer(dest, "dest")
-        if tag:
-            self.check_tag(tag)
+        if not (type(array) is np.ndarray and array.dtype.kind != "O"
+                and 0 <= dest < self.size and 0 <= tag < NUM_TAGS):
+            check_message(self, array, dest, "dest", tag)
         cluster, me = self.cluster, self.rank_state
         send = SimulatedRequest(me, array, self.label)
         if cluster.eager and array.nbytes < cluster.eager:
@@ -109,10 +111,8 @@ class SimulatedCommunicator(Communicator):
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> SimulatedRequest:
         """Begin to receive into `out`; if the send is waiting already, deliver it."""
-        if not 0 <= source < self.size:
-            self.check_peer(source, "source")
-        if tag:
-            self.check_tag(tag)
+        if not (type(out) is np.ndarray and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
+            check_message(self, out, source, "source", tag)
         cluster, me = self.cluster, self.rank_state
         recv = SimulatedRequest(me, out, self.label)
         key = (self.group, source, self.rank, tag)
@@ -139,11 +139,10 @@ class SimulatedCommunicator(Communicator):
             receiving.wait()
             sending.wait()
             return
-        if not (0 <= dest < self.size and 0 <= source < self.size):
-            self.check_peer(dest, "dest")
-            self.check_peer(source, "source")
-        if tag:
-            self.check_tag(tag)
+        if not (type(array) is type(out) is np.ndarray and (self.label or array.dtype.kind != "O")
+                and 0 <= dest < self.size and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
+            check_message(self, array, dest, "dest", tag)
+            check_message(self, out, source, "source", tag)
         posted, send = me.clock, None
         key = self.group, self.rank, dest, tag
         recv = cluster.recvs.pop(key, None)

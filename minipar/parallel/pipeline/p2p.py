@@ -17,7 +17,7 @@ import numpy as np
 
 from ...backend import Array
 from ...comm import Communicator, Request
-from ...comm.communicator import NUM_TAGS
+from ...comm.errors import NUM_TAGS
 from .headers import ArraySpec, recv_header, send_header
 from .schedule.actions import FORWARD, Action, Placement
 from .schedule.dependencies import Op, needs, sent

@@ -1,0 +1,79 @@
+"""What a communicator refuses: no array, no rank, no tag; and the names that mpi4py has for it.
+
+Calls test what is quick to test, and come here where something is unusual: not always a mistake,
+since an array need not be NumPy's own.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .communicator import Communicator
+
+NUM_TAGS = 1 << 15      # the least number of tags that every MPI library must offer
+
+# What mpi4py's users write, in small letters, and what they write here.
+MPI4PY_NAMES = {
+    "get_rank": "comm.rank", "get_size": "comm.size",
+    "ssend": "comm.send(array, dest)", "issend": "comm.isend(array, dest)",
+    "barrier": "mp.barrier(comm)", "bcast": "mp.broadcast(comm, array, root=0)",
+    "reduce": "mp.reduce(comm, array, op='sum', root=0)",
+    "allreduce": "mp.all_reduce(comm, array, op='sum')",
+    "gather": "mp.gather(comm, array, root=0)", "gatherv": "mp.gather(comm, array, counts=lengths)",
+    "allgather": "mp.all_gather(comm, array)",
+    "allgatherv": "mp.all_gather(comm, array, counts=lengths)",
+    "scatter": "mp.scatter(comm, array, root=0)",
+    "scatterv": "mp.scatter(comm, array, counts=lengths)",
+    "reduce_scatter": "mp.reduce_scatter(comm, array)", "alltoall": "mp.all_to_all(comm, array)",
+    "reduce_scatter_block": "mp.reduce_scatter(comm, array)",
+    "alltoallv": "mp.all_to_all(comm, array, counts=table)",
+    "scan": "mp.scan(comm, array)", "exscan": "mp.exscan(comm, array)",
+    "send": "comm.send(array, dest)", "recv": "comm.recv(out, source)",
+    "isend": "comm.isend(array, dest)", "irecv": "comm.irecv(out, source)",
+    "sendrecv": "comm.sendrecv(array, dest, out, source)", "split": "comm.split(color, key)",
+}
+
+
+def no_attribute(comm: "Communicator", name: str) -> AttributeError:
+    """The error of a name that a communicator does not have; for one of mpi4py's, the name here."""
+    here = MPI4PY_NAMES.get(name.lower())
+    return AttributeError(f"{type(comm).__name__} has no {name}"
+                          + (f": write {here}" if here else ""), name=name, obj=comm)
+
+
+def check_array(value: Any) -> None:
+    """Raise TypeError unless `value` is an array, of any library, whose numbers can be sent."""
+    kind = type(value).__name__
+    if hasattr(value, "world_rank"):
+        raise TypeError(f"expected an array, got a {kind}: the communicator comes first, as in "
+                        "mp.all_reduce(comm, array)")
+    if hasattr(value, "requires_grad"):
+        raise TypeError(f"expected an array, got a {kind}: pass tensor.data; to differentiate "
+                        "through it, use minipar.parallel.conjugate")
+    if not (hasattr(value, "nbytes") and hasattr(value, "dtype")):
+        raise TypeError(f"expected an array, got a {kind}: numbers become one by np.array(numbers);"
+                        " a rank that receives gives an array of the message's shape and dtype")
+    if value.dtype.hasobject:
+        raise TypeError(f"an array of {value.dtype} holds Python objects, which mean nothing to "
+                        "another rank: give it a dtype of numbers, such as np.float64")
+
+
+def check_reducible(array: Any, op: Any) -> None:
+    """Raise TypeError unless `array` can be sent, ValueError for a sum or product of bool."""
+    check_array(array)
+    if array.dtype.kind == "b" and op in ("sum", "prod"):
+        raise ValueError(f"op={op!r} of bool: 'max' is or, 'min' is and; to count, give "
+                         "array.astype(int)")
+
+
+def check_message(comm: "Communicator", array: Any, peer: int, role: str, tag: int) -> None:
+    """Raise TypeError or ValueError unless `array` can be sent to `peer`, or received, with `tag`.
+
+    `role` is "dest" or "source".
+    """
+    check_array(array)
+    if not hasattr(peer, "__index__"):
+        raise TypeError(f"{role} is the number of a rank, got {peer!r}: as in "
+                        "comm.send(array, dest=1) and comm.recv(out, source=0)")
+    comm.check_peer(peer, role)
+    if not 0 <= tag < NUM_TAGS:
+        raise ValueError(f"tag={tag}: a tag is a number from 0 to {NUM_TAGS - 1}")
