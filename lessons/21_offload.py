@@ -35,7 +35,7 @@ from minipar.memory.ledger import Ledger
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.strategies import shard_by_block
+from minipar.parallel.registry import shard_by_block
 from minipar.viz import draw_timeline, side_by_side
 
 CONFIG = GPTConfig(vocab_size=64, context=64, num_layers=4, num_heads=4, width=64, tied=False)

@@ -27,8 +27,8 @@ from minipar.launcher import launch
 from minipar.nn import GPT
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16
 from minipar.optim import AdamW
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.replicas import ranks_that_differ
-from minipar.parallel.strategies import make_strategy
 from minipar.precision import FP16, set_precision
 from minipar.viz.precision import draw_precision
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:       # what a type checker and an editor see; `_MODULES` says
     from .launcher import launch, simulate
     from .nn import GPT, MLP, GPTConfig, Module, RopeConfig
     from .optim import SGD, Adam, AdamW, warmup_cosine
-    from .parallel.strategies import make_strategy
+    from .parallel.registry import make_strategy
 
 __version__ = "0.2.0"
 
@@ -57,7 +57,7 @@ _MODULES = {
     "launcher": ("launch", "simulate"),
     "nn": ("GPT", "MLP", "GPTConfig", "Module", "RopeConfig"),
     "optim": ("SGD", "Adam", "AdamW", "warmup_cosine"),
-    "parallel.strategies": ("make_strategy",),
+    "parallel.registry": ("make_strategy",),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.environment import find_mpirun, mpirun_environment
 from minipar.launcher import simulate
-from minipar.parallel.strategies import STRATEGIES
+from minipar.parallel.registry import STRATEGIES
 
 README = Path(__file__).parents[1] / "README.md"
 PROGRAM = re.search(r"```python\n(import minipar as mp\n.*?)```", README.read_text("utf-8"),

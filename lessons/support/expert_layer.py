@@ -13,7 +13,7 @@ from minipar.nn.gpt import make_mlp
 from minipar.optim import AdamW
 from minipar.parallel.expert.apply import distribute_experts, moe_layers
 from minipar.parallel.expert.balance import balance_routers
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.random import training_step
 

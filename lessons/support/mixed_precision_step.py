@@ -14,7 +14,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.number_formats import BFLOAT16
 from minipar.optim import AdamW
 from minipar.parallel.low_precision_wire import LowPrecisionWire
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.wire import UNCOMPRESSED
 from minipar.precision import FP16, LossScaler, set_precision, unscale

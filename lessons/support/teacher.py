@@ -9,7 +9,7 @@ from minipar.compress.distillation.distill import Distillation, LocalTeacher, ma
 from minipar.data import Batches, digits
 from minipar.nn import MLP, Module
 from minipar.optim import AdamW
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 
 DATA, SIZES, SMALL = digits(), [64, 64, 10], [64, 16, 10]

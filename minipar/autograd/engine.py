@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..backend import Array, record_allocation
-from .errors import no_initial_gradient, wrong_gradients
+from .errors import no_initial_gradient_error, wrong_gradients_error
 from .graph_traversal import count_consumers
 from .meter import current_meter
 from .tensor import GradientSlot, GradTarget, Node, Tensor
@@ -96,12 +96,12 @@ class Walk:
         else:
             grads = function.backward(target.ctx, grad)
         if len(grads) != len(target.inputs):
-            raise wrong_gradients(target, grads)
+            raise wrong_gradients_error(target, grads)
         of_weights: Gradients = []
         for below, grad_below in zip(target.inputs, grads):
             if below is not None:
                 if grad_below is None:
-                    raise wrong_gradients(target, grads)
+                    raise wrong_gradients_error(target, grads)
                 (of_weights if below.weight_only else stack).append((below, grad_below))
         target.ctx = target.inputs = None
         weight_grads += of_weights
@@ -121,5 +121,5 @@ def initial_gradient(root: Tensor, grad: Array | None) -> tuple[GradTarget, Arra
         grad = np.ones_like(root.data)
     if root.grad_target is None or grad is None or \
             (grad.shape, grad.dtype) != (root.shape, root.dtype):
-        raise no_initial_gradient(root, grad)
+        raise no_initial_gradient_error(root, grad)
     return root.grad_target, grad

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .tensor import Node, Tensor
 
 
-def explained(error: Exception, function: "type[Function]", arrays: list[Array]) -> Exception:
+def explained_error(error: Exception, function: "type[Function]", arrays: list[Array]) -> Exception:
     """The same error, with the operation's name, the inputs it got and those it expects."""
     kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)),
                 ValueError)
@@ -27,36 +27,36 @@ def _describe(arrays: list[Array]) -> str:
                         for a in arrays if a is not None)
 
 
-def mixed_dtypes(first: np.dtype, other: np.dtype) -> TypeError:
+def mixed_dtypes_error(first: np.dtype, other: np.dtype) -> TypeError:
     """Inputs of different precisions: float32 * float64 would silently double every later cost."""
     return TypeError(f"{first} and {other} do not mix: convert one with astype")
 
 
-def changed_dtype(given: np.dtype, result: np.dtype) -> TypeError:
+def changed_dtype_error(given: np.dtype, result: np.dtype) -> TypeError:
     """A result of another precision than the inputs."""
     return TypeError(f"the inputs are {given}, but the result is {result}: convert the {result} "
                      "operand with astype")
 
 
-def needs_floats(dtype: np.dtype) -> TypeError:
+def needs_floats_error(dtype: np.dtype) -> TypeError:
     """A leaf of integers that asks for a gradient."""
     return TypeError(f"a gradient needs floating-point numbers, not {dtype}: "
                      "convert with Tensor(data.astype(np.float32), requires_grad=True)")
 
 
-def no_leaf(tensor: "Tensor") -> AttributeError:
+def not_a_leaf_error(tensor: "Tensor") -> AttributeError:
     """A tensor without a gradient of its own, which was asked for it."""
     made = "was made by an operation" if tensor.grad_target else "asks for none"
     return AttributeError("only a leaf with requires_grad=True has a gradient; this tensor " + made)
 
 
-def freed_graph() -> RuntimeError:
+def freed_graph_error() -> RuntimeError:
     """A second backward through a graph."""
     return RuntimeError("backward() went through this graph before and freed it: run the forward "
                         "again, or add the losses and call backward() once")
 
 
-def no_initial_gradient(root: "Tensor", grad: Array | None) -> Exception:
+def no_initial_gradient_error(root: "Tensor", grad: Array | None) -> Exception:
     """A backward that has nothing to do, or starts from a gradient of another shape or dtype."""
     if root.grad_target is None:
         return RuntimeError("backward() from a tensor that depends on nothing with "
@@ -68,7 +68,7 @@ def no_initial_gradient(root: "Tensor", grad: Array | None) -> Exception:
                       f"same shape and dtype, not {grad.shape} {grad.dtype}")
 
 
-def wrong_gradients(node: "Node", grads: Any) -> RuntimeError:
+def wrong_gradients_error(node: "Node", grads: Any) -> RuntimeError:
     """A Function whose backward does not return a gradient for each input that needs one."""
     name, inputs = node.function.__name__, node.inputs
     if len(grads) != len(inputs):

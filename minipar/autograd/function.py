@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, record_allocation
-from .errors import changed_dtype, explained, mixed_dtypes
+from .errors import changed_dtype_error, explained_error, mixed_dtypes_error
 from .meter import current_meter
 from .saved import SavedArray, StopForward, current_saved_tensors_hooks
 from .tensor import Node, Tensor
@@ -137,15 +137,15 @@ class Function:
         meter = current_meter(cls.metered)
         try:
             if len(dtypes) > 1:
-                raise mixed_dtypes(*dtypes[:2])
+                raise mixed_dtypes_error(*dtypes[:2])
             array = cls.forward(ctx, *arrays, **options) if meter is None \
                 else meter.forward(cls, ctx, arrays, options)
             out = Tensor(record_allocation("temporaries", array))
             dtype = out.data.dtype
             if dtypes and dtype not in dtypes and dtype.kind == "f" and "dtype" not in options:
-                raise changed_dtype(dtypes[0], dtype)
+                raise changed_dtype_error(dtypes[0], dtype)
         except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:
-            raise explained(error, cls, arrays) from error
+            raise explained_error(error, cls, arrays) from error
         ctx.stop_if_requested()
         if True in needs_grad:
             out.grad_target = Node(cls, ctx, targets, weight_only)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from .errors import freed_graph
+from .errors import freed_graph_error
 from .tensor import GradientSlot, GradTarget, Tensor
 
 
@@ -15,7 +15,7 @@ def count_consumers(start: GradTarget) -> dict[GradTarget, int]:
     while stack:
         target = stack.pop()
         if target.inputs is None:
-            raise freed_graph()
+            raise freed_graph_error()
         for below in target.inputs:
             if below in num_consumers:
                 num_consumers[below] += 1

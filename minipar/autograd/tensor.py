@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array
-from .errors import needs_floats, no_leaf
+from .errors import needs_floats_error, not_a_leaf_error
 from .tensor_interface import TensorInterface
 
 
@@ -86,7 +86,7 @@ class Tensor(TensorInterface):
         self.grad_target: GradTarget | None = None      # where this tensor's gradient goes
         if requires_grad:
             if self.data.dtype.kind != "f":
-                raise needs_floats(self.data.dtype)
+                raise needs_floats_error(self.data.dtype)
             self.grad_target = GradientSlot()
 
     shape = property(lambda self: self.data.shape)
@@ -100,7 +100,7 @@ class Tensor(TensorInterface):
         """The gradient slot of a leaf.  Raises AttributeError for the result of an operation."""
         if isinstance(self.grad_target, GradientSlot):
             return self.grad_target
-        raise no_leaf(self)
+        raise not_a_leaf_error(self)
 
     @property
     def grad(self) -> Array | None:

@@ -9,7 +9,7 @@
     cost/               what a collective costs, and which algorithm is fastest
     trace.py            the log of messages and computations
 
-The rest serves these: chunks, arguments, errors and subgroup the collectives, gather_objects the traces,
+The rest serves these: chunks, arguments and subgroup the collectives, errors all calls,
 progress the non-blocking collectives, rank_state all communicators of a rank.
 """
 

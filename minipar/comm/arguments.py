@@ -44,10 +44,10 @@ def find_algorithm(comm: Communicator, operation: str, algorithms: Mapping[str, 
         return algorithms[name]
     if (operation, name) in comm.own_algorithms:
         return comm.own_algorithms[operation, name].run
-    raise unknown_algorithm(comm, operation, name, algorithms)
+    raise unknown_algorithm_error(comm, operation, name, algorithms)
 
 
-def unknown_algorithm(comm: Communicator, operation: str, name: str,
+def unknown_algorithm_error(comm: Communicator, operation: str, name: str,
                       algorithms: Mapping[str, Callable]) -> Exception:
     """An algorithm that this communicator does not have, perhaps because it is simulated."""
     if name in NEED_REAL_RANKS and not comm.own_algorithms:

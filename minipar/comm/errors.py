@@ -33,7 +33,7 @@ MPI4PY_NAMES = {
 }
 
 
-def no_attribute(comm: "Communicator", name: str) -> AttributeError:
+def unknown_name_error(comm: "Communicator", name: str) -> AttributeError:
     """The error of a name that a communicator does not have; for one of mpi4py's, the name here."""
     here = MPI4PY_NAMES.get(name.lower())
     return AttributeError(f"{type(comm).__name__} has no {name}"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .errors import no_attribute
+from .errors import unknown_name_error
 
 if TYPE_CHECKING:
     from .communicator import Communicator, Request
@@ -28,7 +28,7 @@ class Instrumentation(ABC):
 
     if not TYPE_CHECKING:       # to a type checker, only what is written here exists
         def __getattr__(self, name: str) -> Any:
-            raise no_attribute(self, name)
+            raise unknown_name_error(self, name)
 
     @staticmethod
     def from_mpi(mpi_comm: Any) -> "Communicator":

@@ -10,7 +10,7 @@
 length, for rings: rank r sends all partial sums but its own, then all chunks but its successor's.
 Other algorithms, which "auto" takes for short messages, trade bytes for rounds.
 
-The formulas read three facts of a strategy from the table in `parallel/strategies.py`: which states
+The formulas read three facts of a strategy from the table in `parallel/registry.py`: which states
 it shards, and whether it reduces gradients and gathers parameters for each microbatch.
 
 Rajbhandari et al. 2020, arXiv 1910.02054; Zhao et al. 2023, arXiv 2304.11277.
@@ -23,7 +23,7 @@ import numpy as np
 
 from ..comm.collectives import chunk_bounds
 from ..nn import Module
-from ..parallel.strategies import GRADIENTS, PARAMETERS, STATES, STRATEGIES, PaperCost, blocks
+from ..parallel.registry import GRADIENTS, PARAMETERS, STATES, STRATEGIES, PaperCost, blocks
 
 Unit = TypeVar("Unit", bound=Hashable)      # the number of an FSDP unit, or its name
 

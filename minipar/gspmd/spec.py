@@ -43,7 +43,7 @@ class PartitionSpec:
         try:
             tree = ast.parse(f"({text.strip()},)", mode="eval").body
         except SyntaxError:
-            raise cannot_parse(text) from None
+            raise cannot_parse_error(text) from None
         entries = [_entry(node, text) for node in tree.elts]        # type: ignore[attr-defined]
         if len(entries) == 1 and isinstance(tree.elts[0], ast.Tuple):   # type: ignore[attr-defined]
             entries = list(entries[0])
@@ -77,7 +77,7 @@ class PartitionSpec:
 P = PartitionSpec
 
 
-def cannot_parse(text: str) -> ValueError:
+def cannot_parse_error(text: str) -> ValueError:
     """A spec that is not a list of None, names and tuples of names."""
     return ValueError(f"cannot read the partition spec {text!r}: write the axes of each dimension, "
                       "as in (None, tp) or (dp, (cp, tp))")
@@ -90,7 +90,7 @@ def _entry(node: ast.expr, text: str) -> Any:
         return node.value
     if isinstance(node, ast.Tuple):
         return tuple([_entry(part, text) for part in node.elts])
-    raise cannot_parse(text)
+    raise cannot_parse_error(text)
 
 
 def show(dims: Dims) -> str:

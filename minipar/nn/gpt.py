@@ -166,7 +166,7 @@ class Block(Module):
         return x + self.mlp(self.ln_2(x))
 
 
-def too_long(time: int, context: int) -> ValueError:
+def too_long_error(time: int, context: int) -> ValueError:
     """The error of a sequence longer than the context."""
     return ValueError(f"a sequence of {time} tokens is longer than the model's context of "
                       f"{context}: shorten it, or build the model with context={time}")
@@ -203,7 +203,7 @@ class GPT(Module):
         """ids (b, t) → x (b, t, d)."""
         time = ids.shape[1]
         if time > self.config.context:
-            raise too_long(time, self.config.context)
+            raise too_long_error(time, self.config.context)
         tokens = self.wte(ids)
         return self.drop(tokens if self.config.rope else tokens + self.positions(time))
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..autograd import IGNORE_INDEX, Tensor
 from ..backend import Array, asarray_like, is_gpu, is_host
 from ..random import generator
-from .module_state import ModuleState, unknown_attribute
+from .module_state import ModuleState, unknown_attribute_error
 from .parameter import Parameter
 from .slab import Slab
 
@@ -59,7 +59,7 @@ class Module(ModuleState):
             return value
         if name in own.get("_modules", ()):
             return own["_modules"][name]
-        raise unknown_attribute(self, name)
+        raise unknown_attribute_error(self, name)
 
     def forward(self, *inputs: Any) -> Tensor:
         """Compute the module's output; each subclass defines its own."""

@@ -87,7 +87,7 @@ def tree(module: "Module") -> str:
     return f"{type(module).__name__}({text})"
 
 
-def unknown_attribute(module: "Module", name: str) -> AttributeError:
+def unknown_attribute_error(module: "Module", name: str) -> AttributeError:
     """The error for an attribute that the module does not have, with the closest one it has."""
     own = module.__dict__
     known = [*own, *own.get("_parameters", ()), *own.get("_modules", ()), *dir(type(module))]

@@ -126,10 +126,10 @@ class Slab:
         `drop_grad`.
         """
         if self.grad is None:
-            raise grad_is_sharded()
+            raise sharded_gradient_error()
         for parameter, segment, view in zip(self.parameters, self.segments, self._views):
             if parameter.data is not view:
-                raise replaced(segment.name)
+                raise replaced_array_error(segment.name)
             parameter.slot.fill_if_missing()
         return self.grad
 
@@ -139,13 +139,13 @@ class Slab:
                 for s in self.segments}
 
 
-def grad_is_sharded() -> ValueError:
+def sharded_gradient_error() -> ValueError:
     """The gradients of a slab, asked for after `drop_grad`."""
     return ValueError("the gradients of this slab are sharded over the ranks: use the strategy's "
                       "slabs, strategy.slabs, instead of model.slabs")
 
 
-def replaced(name: str) -> ValueError:
+def replaced_array_error(name: str) -> ValueError:
     """A parameter whose `data` is no longer a view of the slab."""
     return ValueError(f"{name}.data was replaced and would not be trained: write into it instead, "
                       f"{name}.data[...] = values")

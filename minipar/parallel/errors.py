@@ -13,25 +13,25 @@ NEEDS_ALL_STAGES_MESSAGE = (
     "model.loss and strategy.backward")
 
 
-def reduced_already() -> ValueError:
+def reduced_already_error() -> ValueError:
     """A backward would add to gradients that were summed over the ranks, and sum them again."""
     return ValueError("these gradients were reduced already, and would be again: call zero_grad() "
                       "first, or add up microbatches inside no_sync()")
 
 
-def summed_already() -> ValueError:
+def summed_already_error() -> ValueError:
     """A backward would add to gradients of shared weights, and sum them over stages again."""
     return ValueError("the gradients of shared weights were summed already, and would be again: "
                       "call zero_grad() first, or add up inside no_sync()")
 
 
-def cannot_accumulate(strategy: str) -> ValueError:
+def accumulation_error(strategy: str) -> ValueError:
     """`no_sync` of a strategy that keeps no whole gradient."""
     return ValueError(f"{strategy} keeps no whole gradient that could add up: it reduces after "
                       "every backward; leave no_sync() out")
 
 
-def wrong_microbatches(numbers: Sequence[int]) -> ValueError:
+def microbatches_error(numbers: Sequence[int]) -> ValueError:
     """The ranks have these numbers of microbatches, which differ or are 0."""
     other = next((rank for rank, number in enumerate(numbers) if number != numbers[0]), None)
     if other is None:
@@ -41,32 +41,32 @@ def wrong_microbatches(numbers: Sequence[int]) -> ValueError:
                       "(one may have no rows)")
 
 
-def wrong_cuts(cuts: Sequence[int], num_parts: int, num_stages: int) -> ValueError:
+def cuts_error(cuts: Sequence[int], num_parts: int, num_stages: int) -> ValueError:
     """`cuts` that do not make `num_stages` stages, each with a part."""
     return ValueError(f"cuts={list(cuts)} do not cut {num_parts} parts into {num_stages} stages: "
                       f"give {num_stages - 1} numbers of parts that rise from 1 to {num_parts - 1}")
 
 
-def in_no_part(names: Sequence[str]) -> ValueError:
+def in_no_part_error(names: Sequence[str]) -> ValueError:
     """Parameters of a model of which no part of its chain has the module."""
     return ValueError(f"no part of the chain has {', '.join(names)}: list the module of every "
                       "parameter in its ChainPart")
 
 
-def too_narrow(num_ranks: int) -> ValueError:
+def too_narrow_error(num_ranks: int) -> ValueError:
     """An axis of length 1, which tensor parallelism would cut."""
     return ValueError(f"a layer of width 1 cannot be cut over {num_ranks} ranks: make it wider, or "
                       "leave tensor parallelism off")
 
 
-def heads_do_not_divide(heads: int, kv_heads: int, num_ranks: int) -> ValueError:
+def heads_do_not_divide_error(heads: int, kv_heads: int, num_ranks: int) -> ValueError:
     """Attention whose heads, or those of keys and values, the ranks cannot share evenly."""
     numbers = ", ".join(str(n) for n in range(1, kv_heads + 1) if not kv_heads % n)
     return ValueError(f"{heads} heads with {kv_heads} of keys and values do not divide over "
                       f"{num_ranks} ranks: choose tp of {numbers}")
 
 
-def ulysses_heads_do_not_divide(heads: int, kv_heads: int, num_ranks: int) -> ValueError:
+def ulysses_heads_do_not_divide_error(heads: int, kv_heads: int, num_ranks: int) -> ValueError:
     """Attention whose heads the ranks of Ulysses cannot share evenly."""
     good = [n for n in range(1, heads + 1)
             if not heads % n and not (kv_heads % n and n % kv_heads)]
@@ -75,7 +75,7 @@ def ulysses_heads_do_not_divide(heads: int, kv_heads: int, num_ranks: int) -> Va
                       f"{', '.join(map(str, good))}, or the ring")
 
 
-def experts_of_whole_sequences() -> ValueError:
+def experts_of_whole_sequences_error() -> ValueError:
     """Experts whose losses or places are counted by sequence, which cp cuts."""
     return ValueError("balance and z losses and capacities of experts are counted by sequence, and "
                       "cp cuts sequences: give the MoEConfig balance_loss=0, z_loss=0 and "

@@ -38,7 +38,7 @@ from ..nn import Module
 from ..nn.slab import FlatBuffer
 from ..random import training_step
 from . import state
-from .errors import NO_VALUES_MESSAGE, NOT_REDUCED_MESSAGE, cannot_accumulate, wrong_microbatches
+from .errors import NO_VALUES_MESSAGE, NOT_REDUCED_MESSAGE, accumulation_error, microbatches_error
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Strategy:
         Raises ValueError for a strategy that cannot accumulate.
         """
         if not self.can_accumulate:
-            raise cannot_accumulate(type(self).__name__)
+            raise accumulation_error(type(self).__name__)
         before, self.is_synchronizing = self.is_synchronizing, False
         try:
             yield
@@ -223,5 +223,5 @@ def agree_on_batch(comm: Communicator, num_local: int, num_microbatches: int) ->
         counts = all_gather(comm, np.array([[num_local, num_microbatches]], np.float64))    # (p, 2)
     numbers = counts[:, 1].astype(int).tolist()
     if not numbers[0] or any(number != numbers[0] for number in numbers):
-        raise wrong_microbatches(numbers)
+        raise microbatches_error(numbers)
     return float(np.sum(counts[:, 0])) or 1.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..environment import launched
 from ..launcher import UsageError
-from ..parallel.strategies import strategies_with
+from ..parallel.registry import strategies_with
 from .config import OPTIONS, TrainConfig
 from .option import OptionField, one_of
 from .setup.device import check_device, check_gpu

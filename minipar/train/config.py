@@ -16,7 +16,7 @@ from typing import Any
 from ..nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
 from ..parallel.data.buckets import BUCKET_MB
 from ..parallel.pipeline.schedule.registry import SCHEDULES
-from ..parallel.strategies import STRATEGIES, strategies_with
+from ..parallel.registry import STRATEGIES, strategies_with
 from ..precision import PRECISIONS
 from .option import one_of, option, options_of
 from .setup.context import ContextConfig

@@ -190,7 +190,7 @@ def take_step(state: TrainState, step: int) -> float:
         is_finite = unscale(strategy, scale) and is_finite      # all ranks ask, in any case
         state.scaler.update(not is_finite)
         if state.scaler.num_stuck == MAX_OVERFLOWS:
-            raise always_overflows(state.scaler, step, scale)
+            raise always_overflows_error(state.scaler, step, scale)
         if not is_finite:                   # all ranks skip this step
             forget_loads(strategy)
             return loss
@@ -202,7 +202,7 @@ def take_step(state: TrainState, step: int) -> float:
     return loss
 
 
-def always_overflows(scaler: LossScaler, step: int, scale: float) -> UsageError:
+def always_overflows_error(scaler: LossScaler, step: int, scale: float) -> UsageError:
     """The error of a run that takes no steps any more, because gradients overflow each time."""
     is_fixed = scaler.backoff == 1
     advice = "choose a smaller --loss-scale" if is_fixed else "lower --lr, or use --precision bf16"

@@ -9,7 +9,7 @@ from minipar.nn import MLP
 from minipar.parallel import strategy
 from minipar.parallel.data import buckets
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.data.ordered_launcher import OrderedLauncher
+from minipar.parallel.data.reduction_queue import ReductionQueue
 from minipar.parallel.zero.zero2 import ZeRO2
 
 # Sizes, limits and the buckets of PyTorch 2.13 (compute_bucket_assignment_by_size), in bytes.
@@ -42,33 +42,33 @@ def test_no_bucket_is_empty():
 
 
 def in_order(num_groups):
-    """An OrderedLauncher of an MLP, a group for each layer; what it launched; the model."""
-    model, launched = MLP([2] * (num_groups + 1)).initialize(0), []
+    """A ReductionQueue of an MLP, a group for each layer; what it started; the model."""
+    model, started = MLP([2] * (num_groups + 1)).initialize(0), []
     parameters = model.parameters()
     groups = [parameters[2 * i:2 * i + 2] for i in range(num_groups)]
-    order = OrderedLauncher(groups, launched.append)
-    return order, launched, model
+    order = ReductionQueue(groups, started.append)
+    return order, started, model
 
 
-def test_groups_are_launched_in_order():
-    order, launched, _ = in_order(4)
-    order.missing = [set(slots) for slots in order.groups]
+def test_groups_are_started_in_order():
+    order, started, _ = in_order(4)
+    order.awaited = [set(slots) for slots in order.groups]
     history = []
     for i, member in ((1, 0), (3, 1), (1, 1), (0, 1), (0, 0), (3, 0), (2, 0), (2, 1)):
         order._on_ready(i, order.groups[i][member])
-        history.append(list(launched))
+        history.append(list(started))
     assert history == [[], [], [], [], [0, 1], [0, 1], [0, 1], [0, 1, 2, 3]]
 
 
-def test_each_group_is_launched_once_and_early():
-    order, launched, _ = in_order(3)
-    order.missing = [set(slots) for slots in order.groups]
+def test_each_group_is_started_once_and_early():
+    order, started, _ = in_order(3)
+    order.awaited = [set(slots) for slots in order.groups]
     for i in range(3):
         for slot in order.groups[i]:
-            assert launched == list(range(i))
+            assert started == list(range(i))
             order._on_ready(i, slot)
     order.after_backward()
-    assert launched == [0, 1, 2]
+    assert started == [0, 1, 2]
 
 
 def reached(model, num_layers):
@@ -81,35 +81,35 @@ def reached(model, num_layers):
 
 @pytest.mark.parametrize("num_used", [1, 2])
 def test_unused_parameters_are_not_waited_for(num_used):
-    order, launched, model = in_order(3)
+    order, started, model = in_order(3)
     loss = reached(model, 2 * num_used - 1)         # layers and the activations between them
     order.before_backward(loss)
-    assert len(order.missing) == 3, "a group that is not used here is used elsewhere: it must stay"
+    assert len(order.awaited) == 3, "a group that is not used here is used elsewhere: it must stay"
     loss.backward()
     order.after_backward()
-    assert launched == [0, 1, 2]
+    assert started == [0, 1, 2]
 
 
 def test_used_ones_are_waited_for():
-    order, launched, model = in_order(2)
+    order, started, model = in_order(2)
     order.groups[1].append(order.groups[0].pop())       # now each group has one that is not used
     loss = reached(model, 1)
     order.before_backward(loss)
-    assert [len(slots) for slots in order.missing] == [0, 2]
+    assert [len(slots) for slots in order.awaited] == [0, 2]
     loss.backward()
     order.after_backward()
-    assert launched == [0, 1]
+    assert started == [0, 1]
 
 
 def test_every_backward_begins_anew():
-    order, launched, model = in_order(3)
+    order, started, model = in_order(3)
     for _ in range(2):
         loss = reached(model, 5)
         order.before_backward(loss)
-        assert order.num_launched == 0
+        assert order.num_started == 0
         loss.backward()
         order.after_backward()
-    assert launched == [0, 1, 2] * 2
+    assert started == [0, 1, 2] * 2
 
 
 DRAW = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from minipar.formulas.data_parallel import (
     units_of,
 )
 from minipar.nn import GPT
-from minipar.parallel.strategies import STRATEGIES
+from minipar.parallel.registry import STRATEGIES
 from minipar.testing import worlds
 from tests.support.measured_step import CONFIGS, TIME, counted, rings_only
 

@@ -27,7 +27,7 @@ from minipar.nn.chain import chain
 from minipar.optim import SGD
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.schedule.registry import make_schedule
-from minipar.parallel.strategies import make_strategy, shard_by_block
+from minipar.parallel.registry import make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.random import training_step

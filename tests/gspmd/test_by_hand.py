@@ -6,7 +6,7 @@ import pytest
 from minipar import Cluster, DeviceMesh
 from minipar.gspmd import P, plan
 from minipar.nn import GPT, GPTConfig
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from tests.repository.test_layering import ROOT
 

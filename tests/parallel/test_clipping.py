@@ -9,7 +9,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW, clip_grad_norm
-from minipar.parallel.strategies import BESIDE_PP_AND_TP, make_hybrid, make_strategy
+from minipar.parallel.registry import HYBRID_STRATEGIES, make_hybrid, make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.parallel.tensor.apply import parallelize
 from minipar.testing import worlds
@@ -54,7 +54,7 @@ def test_every_strategy(world, name):
     world.run(body)
 
 
-@pytest.mark.parametrize("how", BESIDE_PP_AND_TP)
+@pytest.mark.parametrize("how", HYBRID_STRATEGIES)
 @pytest.mark.parametrize("sizes", MESHES, ids=lambda sizes: "-".join(map("{0[0]}{0[1]}".format,
                                                                          sizes.items())))
 def test_every_mesh(sizes, how):

@@ -12,8 +12,8 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
+from minipar.parallel.registry import make_hybrid
 from minipar.parallel.replicas import ranks_that_differ
-from minipar.parallel.strategies import make_hybrid
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from tests.support.cases import assert_all_close

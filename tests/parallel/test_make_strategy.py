@@ -7,8 +7,8 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, Activation, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.hybrid import Hybrid
-from minipar.parallel.strategies import STRATEGIES, make_strategy, shard_by_block
+from minipar.parallel.hybrid.hybrid import Hybrid
+from minipar.parallel.registry import STRATEGIES, make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.zero.fsdp import fully_shard
 from minipar.parallel.zero.zero1 import ZeRO1

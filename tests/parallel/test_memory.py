@@ -12,7 +12,7 @@ from minipar.comm import Cluster
 from minipar.formulas.data_parallel import memory_per_rank, units_of
 from minipar.nn import GPT
 from minipar.optim import SGD
-from minipar.parallel.strategies import STRATEGIES
+from minipar.parallel.registry import STRATEGIES
 from minipar.testing import worlds
 from tests.support.cases import ALL, MODELS, Case, train
 from tests.support.measured_step import CONFIGS, recorded, step

@@ -9,7 +9,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.errors import NOT_REDUCED_MESSAGE
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
-from minipar.parallel.strategies import BESIDE_PP_AND_TP, make_hybrid
+from minipar.parallel.registry import HYBRID_STRATEGIES, make_hybrid
 from minipar.parallel.strategy import Microbatch
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case
@@ -19,7 +19,7 @@ MESHES = [{"pp": 4}, {"dp": 4}, {"tp": 4}, {"pp": 2, "dp": 2}, {"pp": 2, "tp": 2
 OF_MESHES = {
     f"{' '.join(f'{axis}{size}' for axis, size in sizes.items())} {how} {schedule}":
         (sizes, {"data_parallel": how, "schedule": schedule})
-    for sizes in MESHES for how in BESIDE_PP_AND_TP
+    for sizes in MESHES for how in HYBRID_STRATEGIES
     for schedule in (SCHEDULES if sizes == {"pp": 4} and how == "ddp" else ("1f1b",))}
 
 

@@ -15,7 +15,7 @@ import pytest
 from minipar.number_formats import BFLOAT16, FLOAT16
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.schedule.registry import make_schedule
-from minipar.parallel.strategies import STRATEGIES, make_strategy
+from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.testing import worlds
 from tests.support.low_precision_runs import ROWS, SLOW_FP16, TIME, alone, same_bits, train
 

@@ -12,7 +12,7 @@ import pytest
 from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.commands.main import make_parser
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
-from minipar.parallel.strategies import STRATEGIES, make_strategy
+from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.train.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]

@@ -23,9 +23,9 @@ from minipar.parallel.data.ddp_graph import data_parallel
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
+from minipar.parallel.registry import STRATEGIES as BY_NAME
+from minipar.parallel.registry import make_hybrid, make_strategy, shard_by_block
 from minipar.parallel.replicas import global_count, global_loss
-from minipar.parallel.strategies import STRATEGIES as BY_NAME
-from minipar.parallel.strategies import make_hybrid, make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch, Strategy
 from tests.support.case_models import DEEP, MODELS, TIME, VOCABULARY
 

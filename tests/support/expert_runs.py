@@ -9,7 +9,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig, MoEConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
 from minipar.parallel.expert.balance import balance_routers
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from tests.support.cases import assert_all_close, with_remat
 

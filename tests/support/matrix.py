@@ -10,7 +10,7 @@ from typing import Any
 
 from minipar.atomic_files import replace_file
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES
-from minipar.parallel.strategies import STRATEGIES as BY_NAME
+from minipar.parallel.registry import STRATEGIES as BY_NAME
 from tests.support.cases import Case, check
 from tests.support.cells import Matrix, Proven, Refused, no_sync_check, training_check
 from tests.support.matrix_context import CONTEXT

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from tests.support.cells import Matrix, Proven, Refused
 from tests.support.expert_runs import check, on
 

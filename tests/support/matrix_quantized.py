@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from minipar.parallel.strategies import STRATEGIES
+from minipar.parallel.registry import STRATEGIES
 from tests.support.cells import Matrix, Proven, Refused
 from tests.support.quantized_runs import check_gathers, check_gradients
 

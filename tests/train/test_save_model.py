@@ -14,7 +14,7 @@ from minipar.compress.pruning.saliency import magnitude
 from minipar.compress.quantization.post_training import quantize
 from minipar.data import CharacterVocabulary
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.train import save_model
 from minipar.train.model_checkpoints import open_model
 

@@ -7,7 +7,7 @@ import pytest
 
 from minipar import checkpoint as files
 from minipar.commands.main import main
-from minipar.parallel.strategies import STRATEGIES, strategies_with
+from minipar.parallel.registry import STRATEGIES, strategies_with
 from minipar.train.config_file import from_tables
 from tests.train.test_train import SMALL, losses, parse
 

@@ -9,7 +9,7 @@ from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.strategies import make_strategy, strategies_with
+from minipar.parallel.registry import make_strategy, strategies_with
 from minipar.parallel.strategy import Microbatch
 from minipar.viz import memory_timeline as memory
 from minipar.viz.memory_timeline import (

@@ -54,7 +54,7 @@ class Linear(Function):
         need_x, need_w, _ = ctx.needs_grad
         if w.ndim != 2 or x.shape[-1] != w.shape[0] or bias is not None \
                 and bias.shape != w.shape[1:]:
-            raise misfit(x, w, bias)
+            raise shape_error(x, w, bias)
         ctx.save(x if need_w else None, w if need_x else None)
         ctx.stop_if_requested()
         y = as_rows(x) @ w
@@ -74,7 +74,7 @@ class Linear(Function):
         return [dx, lambda: as_rows(x()).T @ g, lambda: g.sum(axis=0)]
 
 
-def misfit(x: Array, w: Array, bias: Array | None) -> ValueError:
+def shape_error(x: Array, w: Array, bias: Array | None) -> ValueError:
     """Arrays that `Linear` cannot multiply and add."""
     if w.ndim != 2 or x.shape[-1] != w.shape[0]:
         return ValueError(f"the last axis of x has {x.shape[-1]} elements, the weight takes "

@@ -16,7 +16,7 @@ from ...backend.malloc import keep_freed_memory
 from ...comm import Communicator
 from ...nn import GPT
 from ...optim import AdamW
-from ...parallel.strategies import make_strategy
+from ...parallel.registry import make_strategy
 from ...parallel.strategy import Microbatch, Strategy
 from ..gpt import BATCH, CONFIG, make_batch
 from ..timing import Row, milliseconds, seconds_of_slowest

@@ -14,7 +14,7 @@ from ...comm.mesh import DeviceMesh
 from ...data import Batch
 from ...nn import MLP
 from ...optim import SGD
-from ...parallel.strategies import make_strategy
+from ...parallel.registry import make_strategy
 from ...parallel.strategy import Strategy
 from ..baselines import numpy_mlp
 from ..small_models import BATCH, NUM_MICROBATCHES, RATE, SIZES, make_batch

@@ -10,13 +10,12 @@ that the communicator chooses (`comm.choose`), by default the first of the file'
 """
 
 from ..chunks import chunk_bounds
-from ..gather_objects import gather_object, gather_trace
 from .all_gather import all_gather
 from .all_reduce import all_reduce, sum_over_ranks
 from .all_to_all import all_to_all
 from .barrier import barrier
 from .broadcast import broadcast
-from .gather import gather
+from .gather import gather, gather_object, gather_trace
 from .reduce import reduce
 from .reduce_scatter import reduce_scatter
 from .scan import exscan, scan

@@ -3,10 +3,12 @@
     before   rank 0: a       rank 1: b   rank 2: c
     after    rank 0: a b c   rank 1: ·   rank 2: ·
 
-The inverse of a scatter.
+The inverse of a scatter.  Python objects and traces travel as JSON, in messages labelled "control".
 """
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from ..arguments import check_out, deliver, find_algorithm
 from ..chunks import axis_first, piece_bounds, with_length
 from ..communicator import Communicator
 from ..subgroup import rooted
+from ..trace import Trace
 from .scatter import span
 
 
@@ -83,3 +86,30 @@ def gather(comm: Communicator, array: Array, root: int = 0, dim: int = 0, algori
         first = bounds[p - root][0]                     # where rank 0's piece is
         line = np.concatenate([line[first:], line[:first]])
     return deliver(np.moveaxis(line, 0, dim), out)
+
+
+def gather_object(comm: Communicator, value: Any, root: int = 0) -> list | None:
+    """Collective.  On `root` the JSON-like values of all ranks, in their order; None elsewhere."""
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    with comm.labelled("control"), comm.collective("gather_object", root=root):
+        if comm.rank != root:
+            comm.send(np.array([text.size], np.int64), root)
+            comm.send(text, root)
+            return None
+        values = []
+        for rank in range(comm.size):
+            if rank == root:
+                values.append(value)
+                continue
+            size = np.empty(1, np.int64)
+            comm.recv(size, rank)
+            received = np.empty(int(size[0]), np.uint8)
+            comm.recv(received, rank)
+            values.append(json.loads(received.tobytes()))
+        return values
+
+
+def gather_trace(comm: Communicator, trace: Trace, root: int = 0) -> Trace | None:
+    """Collective.  On `root` the traces of all ranks merged; None elsewhere."""
+    lists = gather_object(comm, trace.as_lists(), root)
+    return None if lists is None else Trace.merged(map(Trace.from_lists, lists))

@@ -25,7 +25,7 @@ from ..trace import Trace
 from .communicator import SimulatedCommunicator
 from .deadlock import raise_cause
 from .mismatch import compare
-from .rank import Rank, misfit
+from .rank import Rank, message_mismatch_error
 from .topology import count_ranks
 
 
@@ -105,7 +105,7 @@ class Cluster:
         been receiving since `posted`.  Returns the virtual time when that is done."""
         num_bytes = array.nbytes
         if array.dtype is not out.dtype and array.dtype != out.dtype or out.nbytes != num_bytes:
-            raise misfit(source, array, dest, out)
+            raise message_mismatch_error(source, array, dest, out)
         try:
             out[...] = array
         except ValueError:              # as many elements, in another shape

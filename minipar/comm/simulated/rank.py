@@ -123,7 +123,7 @@ class SimulatedRequest:
         return self.done is not None and self.done <= self.rank.clock
 
 
-def misfit(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:
+def message_mismatch_error(source: Rank, array: Array, dest: Rank, out: Array) -> ValueError:
     """The error of a receive whose array does not fit the message."""
     return ValueError(f"rank {dest.world_rank} receives into {out.dtype} {out.shape}, but rank "
                       f"{source.world_rank} sends {array.dtype} {array.shape}: sizes and dtypes "

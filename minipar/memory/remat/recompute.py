@@ -104,7 +104,7 @@ class CheckpointedCall:
             item = next(waiting)
             if item is not None:
                 if item.form != (array.shape, array.dtype):
-                    raise _differs(f"{array.shape} {array.dtype}", item)
+                    raise _other_arrays_error(f"{array.shape} {array.dtype}", item)
                 item.recomputed = SavedArray(array, self.hooks)
             return StopForward if item is wanted[-1] else None
 
@@ -115,10 +115,10 @@ class CheckpointedCall:
         except StopForward:
             self.function = self.inputs = self.context = None   # not needed any more
             return
-        raise _differs("nothing", next(waiting))
+        raise _other_arrays_error("nothing", next(waiting))
 
 
-def _differs(came: str, expected: Dropped | None) -> RuntimeError:
+def _other_arrays_error(came: str, expected: Dropped | None) -> RuntimeError:
     form = "another array" if expected is None else "{} {}".format(*expected.form)
     return RuntimeError(f"recomputed, a checkpointed function saves {came} where it saved {form} "
                         "before: it must do the same in both calls (random numbers by name, no "

@@ -18,8 +18,8 @@ import numpy as np
 from ...autograd import Tensor
 from ...backend import Array, asarray_like
 from ...nn import GPT, MLP, Dropout, Module, MoE
-from ...nn.gpt import Attention, too_long
-from ..errors import experts_of_whole_sequences
+from ...nn.gpt import Attention, too_long_error
+from ..errors import experts_of_whole_sequences_error
 from ..tensor.apply import PartialDropout, TensorParallelGPT
 from ..tensor.layers import retype
 from .attention import context_attention
@@ -86,7 +86,7 @@ class ContextParallel(GPT):
     def embed(self, ids: Array) -> Tensor:
         """ids (b, t), whole → x (b, t/p, d) of this rank's tokens."""
         if ids.shape[1] > self.config.context:
-            raise too_long(ids.shape[1], self.config.context)
+            raise too_long_error(ids.shape[1], self.config.context)
         return super().embed(cut_tokens(self.context_split.cp, ids, self.context_split.layout))
 
     def positions_of(self, tokens: slice) -> Array:
@@ -139,7 +139,7 @@ def check_experts(mlp: Module) -> None:
     if isinstance(mlp, MoE):
         config = mlp.config
         if config.balance_loss or config.z_loss or config.capacity_factor is not None:
-            raise experts_of_whole_sequences()
+            raise experts_of_whole_sequences_error()
 
 
 def parallelize_context(model: Module, split: ContextSplit) -> Any:

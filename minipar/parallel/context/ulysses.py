@@ -24,7 +24,7 @@ from ...backend import Array, asarray_like
 from ...comm import Communicator, collectives
 from ...number_formats import Format
 from ..conjugate import conjugate
-from ..errors import ulysses_heads_do_not_divide
+from ..errors import ulysses_heads_do_not_divide_error
 from ..low_precision_wire import decode, encode
 from .token_order import sorting
 
@@ -82,7 +82,7 @@ def columns_of_qkv(heads: int, kv_heads: int, n: int, num_ranks: int) -> Columns
     """
     shared = max(1, num_ranks // kv_heads)          # ranks that have the same head of keys
     if heads % num_ranks or kv_heads * shared % num_ranks:
-        raise ulysses_heads_do_not_divide(heads, kv_heads, num_ranks)
+        raise ulysses_heads_do_not_divide_error(heads, kv_heads, num_ranks)
     of_q = np.arange(heads * n).reshape(num_ranks, -1)
     of_kv = np.arange(kv_heads * n).reshape(num_ranks // shared, -1).repeat(shared, axis=0)
     k, v = heads * n + of_kv, (heads + kv_heads) * n + of_kv

@@ -20,12 +20,12 @@ from ...backend import Array
 from ...comm import Communicator
 from ...comm.work import Work, start_work
 from ...nn import Module
-from ..errors import reduced_already
+from ..errors import reduced_already_error
 from ..replicas import broadcast_parameters
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
 from .buckets import BUCKET_MB, bucket_limits, make_buckets
-from .ordered_launcher import OrderedLauncher
+from .reduction_queue import ReductionQueue
 
 Reduction = Callable[[Communicator, Array], None]
 
@@ -38,8 +38,8 @@ class Bucketed(Strategy):
         super().__init__(model, comm, wire)
         self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
         broadcast_parameters(model, comm)
-        self.launcher = OrderedLauncher([each.parameters for each in self.buckets],
-                                        self.launch_bucket)
+        self.reduction_queue = ReductionQueue([each.parameters for each in self.buckets],
+                                        self.start_bucket)
         self.works: list[Work] = []             # one for each reduction under way
 
     def reduce_bucket(self, i: int) -> Work:
@@ -53,21 +53,21 @@ class Bucketed(Strategy):
         zero_grad.
         """
         if self._is_reduced and self.has_gradients():
-            raise reduced_already()
+            raise reduced_already_error()
         super().backward(loss)
 
     def before_backward(self, loss: Tensor) -> None:
         """Find what `loss` uses: a bucket waits only for gradients that will come."""
-        self.launcher.before_backward(loss)
+        self.reduction_queue.before_backward(loss)
 
     def after_backward(self) -> None:
-        """Launch the buckets that received no gradient; wait until all are reduced."""
-        self.launcher.after_backward()
+        """Start the buckets that received no gradient; wait until all are reduced."""
+        self.reduction_queue.after_backward()
         for work in self.works:
             work.wait()
         self.works.clear()
 
-    def launch_bucket(self, i: int) -> None:
+    def start_bucket(self, i: int) -> None:
         """Begin to reduce bucket i, whose gradients are complete or will not come."""
         for parameter in self.buckets[i].parameters:
             parameter.slot.fill_if_missing()

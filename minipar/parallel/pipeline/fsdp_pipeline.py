@@ -33,7 +33,7 @@ from ...autograd import Tensor
 from ...comm import Communicator
 from ...nn import Parameter
 from ...optim import Optimizer
-from ..data.ordered_launcher import OrderedLauncher
+from ..data.reduction_queue import ReductionQueue
 from ..strategy import Microbatch
 from ..wire import UNCOMPRESSED, Wire
 from ..zero.fsdp_unit import FlatRun, FSDPUnit, unshard_before_use
@@ -104,17 +104,17 @@ class FullyShardedPipeline(Pipeline):
         self.reducer = GradientReducer([run.shard for _, run in runs],
                                        [run.gradient for _, run in runs], comm, wire=wire,
                                        own_comms=reductions)
-        self.orders: dict[int, OrderedLauncher] = {}
+        self.orders: dict[int, ReductionQueue] = {}
         for stage in {stage for users, _ in runs_of for stage, _ in users}:
             # a gradient is complete after the backward of the first part that uses the weight
             first_part = {i: min(part for s, part in users if s == stage)
                           for i, (users, _) in enumerate(runs) if stage in {s for s, _ in users}}
             order = sorted(first_part, key=lambda i: first_part[i], reverse=True)
-            self.orders[stage] = OrderedLauncher([runs[i][1].shard.parameters for i in order],
-                                                 partial(self._launch, order))
+            self.orders[stage] = ReductionQueue([runs[i][1].shard.parameters for i in order],
+                                                 partial(self._start, order))
 
-    def _launch(self, order: Sequence[int], i: int) -> None:
-        self.reducer.launch(order[i])
+    def _start(self, order: Sequence[int], i: int) -> None:
+        self.reducer.start(order[i])
 
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
@@ -130,7 +130,7 @@ class FullyShardedPipeline(Pipeline):
         return self._in_order(order, order.postpone())
 
     @contextmanager
-    def _in_order(self, order: OrderedLauncher, begin: Callable[[], None]) -> Iterator[None]:
+    def _in_order(self, order: ReductionQueue, begin: Callable[[], None]) -> Iterator[None]:
         begin()
         yield
         order.after_backward()

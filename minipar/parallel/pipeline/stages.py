@@ -19,7 +19,7 @@ from ...comm.collectives import all_reduce
 from ...nn import Module, Parameter, Slab
 from ...nn.chain import chain
 from ...nn.parameter import Unmaterialized
-from ..errors import NEEDS_ALL_STAGES_MESSAGE, in_no_part, summed_already, wrong_cuts
+from ..errors import NEEDS_ALL_STAGES_MESSAGE, cuts_error, in_no_part_error, summed_already_error
 from ..strategy import Microbatch, Strategy
 from .cut import cut_evenly
 from .schedule.actions import Placement
@@ -52,7 +52,7 @@ class Staged(Strategy):
             cuts = cut_evenly([part.num_parameters() for part in parts], len(placement))
         bounds = [0, *cuts, len(parts)]
         if len(bounds) != len(placement) + 1 or any(a >= b for a, b in pairwise(bounds)):
-            raise wrong_cuts(cuts, len(parts), len(placement))
+            raise cuts_error(cuts, len(parts), len(placement))
         self.placement, self.num_stages, self.cuts = placement, len(placement), list(cuts)
         self.stages = [parts[start:stop] for start, stop in pairwise(bounds)]
         self.has_last = placement[-1] == comm.rank
@@ -69,7 +69,7 @@ class Staged(Strategy):
                 ranks_of.setdefault(parameter, set()).add(self.placement[stage])
         lost = [name for name, p in self.model.named_parameters() if p not in ranks_of]
         if lost:
-            raise in_no_part(lost)
+            raise in_no_part_error(lost)
         return ranks_of
 
     def _make_slabs(self, ranks_of: dict[Parameter, set[int]]) -> None:
@@ -123,7 +123,7 @@ class Staged(Strategy):
     def check_fresh(self) -> None:
         """Raise ValueError if shared weights have gradients that were summed over ranks already."""
         if self._summed and any(slab.has_grad for _, slab in self.shared):
-            raise summed_already()
+            raise summed_already_error()
         self._summed = False
 
     def after_backward(self) -> None:

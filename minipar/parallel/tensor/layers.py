@@ -25,7 +25,7 @@ from ...comm.collectives import chunk_bounds
 from ...nn import Linear, Module, Parameter
 from ...nn.gpt import Attention
 from ..conjugate import copy_to, reduce_from
-from ..errors import heads_do_not_divide, too_narrow
+from ..errors import heads_do_not_divide_error, too_narrow_error
 
 AXIS = "tp"             # of the mesh
 
@@ -91,7 +91,7 @@ def shard_parameter(parameter: Parameter, dim: int, tp: Communicator,
     """
     box, length = list(parameter.box), parameter.shape[dim]
     if length == 1 < tp.size:
-        raise too_narrow(tp.size)
+        raise too_narrow_error(tp.size)
     box[dim] = chunk_bounds(length, tp.size)[tp.rank]
     parameter.shard(tuple(box), order)
     parameter.replicated = tuple(axis for axis in parameter.replicated if axis != AXIS)
@@ -119,7 +119,7 @@ def split_attention(attention: Attention, split: TensorSplit) -> None:
     """
     p, heads, kv_heads = split.tp.size, attention.num_heads, attention.num_kv_heads
     if heads % p or kv_heads % p:
-        raise heads_do_not_divide(heads, kv_heads, p)
+        raise heads_do_not_divide_error(heads, kv_heads, p)
     width = attention.c_proj.weight.shape[0] // heads
     split_columns(attention.c_attn, split, by_rank(heads, kv_heads, width, p))
     split_rows(attention.c_proj, split)

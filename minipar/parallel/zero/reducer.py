@@ -19,7 +19,7 @@ from ...backend.mapped_file import page_out
 from ...comm import Communicator
 from ...comm.work import Work, start_work
 from ...nn.slab import Segment
-from ..data.ordered_launcher import OrderedLauncher
+from ..data.reduction_queue import ReductionQueue
 from ..shards import Shard
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
@@ -77,7 +77,7 @@ class GradientReducer:
         for gradient in gradients:
             gradient.before_allocation = self.wait
 
-    def launch(self, i: int) -> None:
+    def start(self, i: int) -> None:
         """Begin to reduce gradients[i], which is complete."""
         flat, shard = self.gradients[i].take(), self.shards[i]
         self.wait()
@@ -102,8 +102,8 @@ class ShardedGradients(Strategy):
                   comm: Communicator) -> None:
         """From now on, reduce each of `gradients` to its shard, in this order."""
         self.reducer = GradientReducer(shards, gradients, comm, self.on_reduced, self.wire)
-        self.launcher = OrderedLauncher([each.parameters for each in shards],
-                                        self.reducer.launch)
+        self.reduction_queue = ReductionQueue([each.parameters for each in shards],
+                                        self.reducer.start)
 
     def on_reduced(self, shard: Shard, piece: Array) -> None:
         """Add a reduced piece to the gradient of its shard."""
@@ -112,9 +112,9 @@ class ShardedGradients(Strategy):
 
     def before_backward(self, loss: Tensor) -> None:
         """Find the parameters that `loss` uses: a reduction waits for their gradients only."""
-        self.launcher.before_backward(loss)
+        self.reduction_queue.before_backward(loss)
 
     def after_backward(self) -> None:
         """Reduce the gradients that are left; wait for the last reduction."""
-        self.launcher.after_backward()
+        self.reduction_queue.after_backward()
         self.reducer.wait()

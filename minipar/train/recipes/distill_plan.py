@@ -12,7 +12,7 @@ from typing import Any
 from ... import checkpoint as files
 from ...compress.distillation.distill import make_recipe
 from ...launcher import UsageError
-from ...parallel.strategies import STRATEGIES
+from ...parallel.registry import STRATEGIES
 from ..check import check_folder, checked, num_ranks_of
 from ..checkpoint_schema import config_of
 from ..config import TrainConfig

@@ -14,7 +14,7 @@ from ...launcher import UsageError
 from ...nn import Module
 from ...number_formats import BFLOAT16, FLOAT16, Format
 from ...parallel.low_precision_wire import LowPrecisionWire
-from ...parallel.strategies import strategies_with
+from ...parallel.registry import strategies_with
 from ...parallel.wire import Wire
 from ...precision import LossScaler, precision_preset, set_precision
 from ...precision.loss_scaler import LARGEST

@@ -27,7 +27,7 @@ from ...memory.remat.policies import OptimalPolicy, parse_bytes, plan_policy
 from ...memory.remat.profile import ChainProfile, profile_parts
 from ...nn import MLP, Module
 from ...nn.chain import ChainPart, chain
-from ...parallel.hybrid import along
+from ...parallel.hybrid.hybrid import along
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule
@@ -95,7 +95,7 @@ def check_budget(config: TrainConfig, model: Module, inputs: Array,
         except DoesNotFit as error:
             needs.append((num_in_flight * error.least, num_in_flight))
     if needs:
-        raise budget_too_small(config, *max(needs))
+        raise budget_too_small_error(config, *max(needs))
 
 
 def schedule_of(config: TrainConfig) -> tuple:
@@ -111,7 +111,7 @@ def max_in_flight(config: TrainConfig, pp_rank: int) -> int:
     return max(in_flight(make_schedule(*schedule_of(config))[0][pp_rank]))
 
 
-def budget_too_small(config: TrainConfig, least: int, num_in_flight: int) -> UsageError:
+def budget_too_small_error(config: TrainConfig, least: int, num_in_flight: int) -> UsageError:
     """The error for a budget that no plan keeps."""
     sharing = (f" of a rank, which has {num_in_flight} microbatches in flight,"
                if num_in_flight > 1 else "")
@@ -166,7 +166,7 @@ class BudgetPolicy(OptimalPolicy):
             super().profile(model, parts, x)
         except DoesNotFit as error:
             least = self.num_in_flight * error.least
-            raise budget_too_small(self.config, least, self.num_in_flight) from error
+            raise budget_too_small_error(self.config, least, self.num_in_flight) from error
 
 
 def rematerialize_model(config: TrainConfig, model: Module,

@@ -8,9 +8,9 @@ from ...comm import Communicator
 from ...comm.mesh import DeviceMesh
 from ...launcher import UsageError
 from ...nn import Module
-from ...parallel.hybrid import AXES
+from ...parallel.hybrid.hybrid import AXES
 from ...parallel.pipeline.schedule.registry import make_schedule
-from ...parallel.strategies import BESIDE_PP_AND_TP, make_strategy
+from ...parallel.registry import HYBRID_STRATEGIES, make_strategy
 from ...parallel.strategy import Strategy
 from ..config import MESH_AXES, TrainConfig
 from .context import check_context, context_options
@@ -73,9 +73,9 @@ def check_mesh(config: TrainConfig) -> None:
     if not is_hybrid(config):
         return
     parallel = config.parallel
-    if parallel.strategy not in BESIDE_PP_AND_TP:
+    if parallel.strategy not in HYBRID_STRATEGIES:
         raise UsageError(f"--strategy {parallel.strategy} does not go with --mesh {parallel.mesh}: "
-                         f"beside pp and tp choose {' or '.join(BESIDE_PP_AND_TP)}")
+                         f"beside pp and tp choose {' or '.join(HYBRID_STRATEGIES)}")
     if config.parallel.hybrid_shard is not None:
         raise UsageError("--hybrid-shard shards over some of the ranks, but beside pp and tp fsdp "
                          "shards over all of dp: leave it out, or choose a smaller dp")

@@ -18,7 +18,7 @@ from minipar.compress.distillation.distill import (
 from minipar.compress.distillation.feature_taps import hidden_parts, run_with_taps
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
-from minipar.parallel.strategies import STRATEGIES, make_strategy
+from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.random import training_step

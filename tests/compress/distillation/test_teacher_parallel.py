@@ -17,7 +17,7 @@ from minipar.compress.distillation.teacher_parallel import (
 from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.testing.worlds import worlds
 

@@ -19,7 +19,7 @@ from minipar.compress.quantization.post_training import quantize
 from minipar.compress.quantization.qat import fake_quantize
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.parallel.tensor.apply import parallelize
 from minipar.testing import worlds

@@ -18,7 +18,7 @@ from minipar.parallel.context.apply import parallelize_context
 from minipar.parallel.context.layout import ContextOptions, ContextSplit
 from minipar.parallel.context.token_order import ORDERS
 from minipar.parallel.expert.balance import balance_routers
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds
 from tests.support.cases import assert_all_close

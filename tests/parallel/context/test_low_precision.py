@@ -11,7 +11,7 @@ from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.context.token_order import positions_of_ranks
 from minipar.parallel.context.ulysses import columns_of_qkv, heads_to_tokens, tokens_to_heads
-from minipar.parallel.strategies import make_strategy
+from minipar.parallel.registry import make_strategy
 from minipar.testing import worlds
 from tests.parallel.test_low_precision import roundings
 from tests.support.low_precision_runs import UNIT, alone, train

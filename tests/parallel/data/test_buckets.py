@@ -9,7 +9,7 @@ from minipar.launcher import metered
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.data.buckets import assign_buckets, bucket_limits, make_buckets
 from minipar.parallel.data.ddp import Bucketed, DistributedDataParallel
-from minipar.parallel.data.ordered_launcher import OrderedLauncher
+from minipar.parallel.data.reduction_queue import ReductionQueue
 from minipar.testing import worlds
 
 PYTORCH = [     # numbers of float32, limits in bytes, what PyTorch 2.13 makes of them
@@ -54,7 +54,7 @@ def test_launches_keep_their_order():
     """Group 1 is ready before group 0, and waits for it; what never comes is not waited for."""
     model, launched = MLP([3, 4, 2, 2]).initialize(0), []
     groups = [[model[0].weight, model[0].bias], [model[4].weight], [model[2].weight]]
-    order = OrderedLauncher(groups, launched.append)
+    order = ReductionQueue(groups, launched.append)
     loss = model.loss(np.ones((2, 3), np.float32), np.array([0, 1]))
     order.before_backward(loss)
     seen = []

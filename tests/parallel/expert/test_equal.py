@@ -9,8 +9,8 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import clip
 from minipar.parallel.expert.apply import distribute_experts
 from minipar.parallel.expert.balance import balance_routers, forget_loads
+from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.replicas import ranks_that_differ
-from minipar.parallel.strategies import STRATEGIES, make_strategy
 from minipar.testing import worlds
 from tests.support.cases import assert_all_close
 from tests.support.expert_runs import (

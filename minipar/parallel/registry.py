@@ -17,8 +17,8 @@ from ..nn import Module
 from ..nn.module import ModuleList
 from .data.classic_data_parallel import DataParallel
 from .data.ddp import DistributedDataParallel
-from .data.over_dp import AllReduceOverDP, FullyShardedOverDP, ShardedStatesOverDP
-from .hybrid import Hybrid
+from .hybrid.data_axis import AllReduceOverDP, FullyShardedOverDP, ShardedStatesOverDP
+from .hybrid.hybrid import Hybrid
 from .strategy import Strategy
 from .wire import UNCOMPRESSED
 from .zero.fsdp import FullyShardedDataParallel, fully_shard
@@ -53,8 +53,9 @@ class PaperCost(NamedTuple):
 class StrategyEntry(NamedTuple):
     """One strategy: `make(model, comm, **options)` makes it; `options` names what `make` takes.
 
-    `cost` is that of the strategy's paper; None: it has none.  `over_dp` is what the dp ranks of a
-    mesh with pp, cp or tp do; None: the strategy does not go with these axes.
+    `cost` is the strategy's cost by its paper, None without one.  `over_dp` is the class that
+    reduces gradients over the dp ranks of a mesh with pp, cp or tp (`hybrid/data_axis.py`).  It is
+    None for a strategy that does not go with these axes.
     """
 
     title: str
@@ -87,6 +88,8 @@ def shard_by_block(model: Module, comm: Communicator, hybrid_shard: int | None =
     return fully_shard(model, comm, **options)
 
 
+EVERYTHING_SHARDED = PaperCost((STATES, GRADIENTS, PARAMETERS), reduces_each_microbatch=True,
+                               gathers_each_microbatch=True)
 BUCKETS = ("wire", "bucket_mb", "first_bucket_mb")
 # "dp" is the class DataParallel, as in PyTorch Lightning; the axis dp of a mesh is any of them.
 STRATEGIES = {
@@ -100,15 +103,15 @@ STRATEGIES = {
     "zero2": StrategyEntry("optimizer states and gradients sharded (ZeRO-2)", ZeRO2, BUCKETS,
                            PaperCost((STATES, GRADIENTS), reduces_each_microbatch=True)),
     "zero3": StrategyEntry("everything sharded, each weight gathered by itself (ZeRO-3)", ZeRO3,
-                           cost=PaperCost((STATES, GRADIENTS, PARAMETERS), True, True)),
+                           cost=EVERYTHING_SHARDED),
     "fsdp": StrategyEntry(
         "everything sharded, weights gathered by block (fully_shard)", shard_by_block,
         ("wire", "gather_wire", "hybrid_shard", "reshard_after_forward", "prefetch"),
-        PaperCost((STATES, GRADIENTS, PARAMETERS), True, True), FullyShardedOverDP),
+        EVERYTHING_SHARDED, FullyShardedOverDP),
 }
-BESIDE_PP_AND_TP = tuple(name for name, entry in STRATEGIES.items() if entry.over_dp)
-ON_A_MESH = ("schedule", "virtual_stages", "cuts", "sequence_parallel", "scatter_gather", "context",
-             "wire", "gather_wire", "activation_format")
+HYBRID_STRATEGIES = tuple(name for name, entry in STRATEGIES.items() if entry.over_dp)
+HYBRID_OPTIONS = ("schedule", "virtual_stages", "cuts", "sequence_parallel", "scatter_gather",
+                  "context", "wire", "gather_wire", "activation_format")
 
 
 def strategies_with(option: str) -> list[str]:
@@ -116,7 +119,7 @@ def strategies_with(option: str) -> list[str]:
     return [name for name, entry in STRATEGIES.items() if option in entry.options]
 
 
-def gathers_no_units(name: str) -> ValueError:
+def gathers_no_units_error(name: str) -> ValueError:
     """The error of a strategy that is given a `gather_wire` and has no use for it."""
     return ValueError(f"{name} gathers no units of weights: choose "
                       + " or ".join(strategies_with("gather_wire")))
@@ -126,21 +129,21 @@ def make_strategy(name: str, model: Module, ranks: Communicator | DeviceMesh,
                   **options: Any) -> Strategy:
     """The strategy of that name over the ranks of a communicator, or over the axes of a mesh.
 
-    On a mesh with pp, cp or tp the model is cut into stages, its tokens are spread, or its layers
-    cut.  Then `name` is what its dp ranks do (`hybrid.py`), one of BESIDE_PP_AND_TP.  Options are
-    those of its entry in `STRATEGIES`; on such a mesh those of `make_hybrid`.  Raises ValueError
-    for an unknown name, and for an option that is unknown or does not fit.
+    On a mesh with pp, cp or tp the strategy is a Hybrid, whose dp ranks work by `name`: one of
+    HYBRID_STRATEGIES.  It takes the options of `make_hybrid`; every other strategy takes those of
+    its entry in `STRATEGIES`.  Raises ValueError for an unknown name, and for an option that is
+    unknown or does not fit.
     """
     if name not in STRATEGIES:
         raise ValueError(f"unknown strategy {name!r}: choose from {', '.join(STRATEGIES)}")
     if isinstance(ranks, DeviceMesh) and (set(ranks.axes) != {"dp"} or "ep" in ranks):
-        for option in options.keys() - set(ON_A_MESH):
+        for option in options.keys() - set(HYBRID_OPTIONS):
             raise ValueError(f"{option} does not go with pp, cp, tp or ep: leave it out")
         return make_hybrid(model, ranks, data_parallel=name, **options)
     entry = STRATEGIES[name]
     for option in options.keys() - set(entry.options):
         if option == "gather_wire":
-            raise gathers_no_units(name)
+            raise gathers_no_units_error(name)
         others = " or ".join(strategies_with(option)) or "a mesh with pp, cp or tp"
         raise ValueError(f"{option} goes with {others}, not with {name}")
     return entry.make(model, ranks.comm if isinstance(ranks, DeviceMesh) else ranks, **options)
@@ -150,15 +153,15 @@ def make_hybrid(model: Module, mesh: DeviceMesh, schedule: str = "1f1b", *,
                 data_parallel: str = "ddp", **options: Any) -> Hybrid:
     """A strategy for the axes of `mesh`, of pp, dp, cp and tp.  Collective.
 
-    `model` is a plain GPT or MLP, initialized; over cp a GPT.  `data_parallel`, one of
-    BESIDE_PP_AND_TP, is what the dp ranks do.  Options are those of Hybrid.
+    `model` is a plain GPT or MLP, initialized; over cp a GPT.  The dp ranks work by the strategy
+    `data_parallel`, one of HYBRID_STRATEGIES.  Options are those of Hybrid.
     Raises ValueError for options that do not exist or do not go together.
     """
     entry = STRATEGIES.get(data_parallel)
     if entry is None or entry.over_dp is None:
         raise ValueError(f"{data_parallel} does not go with pp, cp, tp or ep: choose "
-                         + " or ".join(BESIDE_PP_AND_TP))
+                         + " or ".join(HYBRID_STRATEGIES))
     if options.get("gather_wire", UNCOMPRESSED) is not UNCOMPRESSED \
             and "gather_wire" not in entry.options:
-        raise gathers_no_units(data_parallel)
+        raise gathers_no_units_error(data_parallel)
     return Hybrid(model, mesh, schedule, entry.over_dp, **options)

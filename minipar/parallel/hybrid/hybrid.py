@@ -10,10 +10,12 @@
 
 Each axis is a strategy of its own; only a stage's slab (stage_slab.py) knows both pp and tp.
 `parallelize` makes the layers tensor-parallel, `parallelize_context` spreads the tokens over cp,
-and a `Pipeline` cuts that model into stages.  When the schedule has run, the dp and cp ranks of a
-stage, which have the same parameters, sum their gradients.  (Experts lie on the ep ranks, a part of
-dp; the edp ranks, the other part, have the same ones.)  With FSDP they have shards instead, and
-gather and reduce while the schedule runs (fsdp_pipeline.py).  Below, "over dp" means over both.
+and a `Pipeline` cuts that model into stages.  The dp and cp ranks of a stage have the same
+parameters; they sum their gradients when the schedule has run.  Below, "over dp" means over both.
+
+FSDP differs: its dp ranks have shards of the parameters, which they gather, and whose gradients
+they reduce, while the schedule runs (fsdp_pipeline.py).  Experts differ, too: dp is cut into ep and
+edp.  Each ep rank has other experts; ranks along edp have the same ones and sum their gradients.
 
     g(parameter) = Σ over dp, cp  Σ over microbatches  dL/dparameter,  L = Σ losses / targets of all
 
@@ -27,27 +29,27 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from ..autograd import Tensor
-from ..comm import Communicator, Trace
-from ..comm.collectives import broadcast, chunk_bounds
-from ..comm.mesh import DeviceMesh
-from ..nn import Module
-from ..nn.chain import ChainPart
-from ..number_formats import Format
-from ..optim import Optimizer
-from .conjugate import gather_from, scatter_to
-from .context.apply import parallelize_context
-from .context.layout import ContextOptions, ContextSplit, sequences_of
-from .data.over_dp import AllReduceOverDP
-from .errors import NEEDS_ALL_STAGES_MESSAGE, reduced_already
-from .expert.apply import distribute_experts
-from .pipeline.executor import Pipeline
-from .pipeline.schedule.registry import make_schedule
-from .pipeline.schedule.timeline import Timeline
-from .pipeline.stage_slab import StageSlab
-from .strategy import Microbatch, Strategy
-from .tensor.apply import KINDS, parallelize
-from .wire import UNCOMPRESSED, Wire
+from ...autograd import Tensor
+from ...comm import Communicator, Trace
+from ...comm.collectives import broadcast, chunk_bounds
+from ...comm.mesh import DeviceMesh
+from ...nn import Module
+from ...nn.chain import ChainPart
+from ...number_formats import Format
+from ...optim import Optimizer
+from ..conjugate import gather_from, scatter_to
+from ..context.apply import parallelize_context
+from ..context.layout import ContextOptions, ContextSplit, sequences_of
+from ..errors import NEEDS_ALL_STAGES_MESSAGE, reduced_already_error
+from ..expert.apply import distribute_experts
+from ..pipeline.executor import Pipeline
+from ..pipeline.schedule.registry import make_schedule
+from ..pipeline.schedule.timeline import Timeline
+from ..pipeline.stage_slab import StageSlab
+from ..strategy import Microbatch, Strategy
+from ..tensor.apply import KINDS, parallelize
+from ..wire import UNCOMPRESSED, Wire
+from .data_axis import AllReduceOverDP
 
 AXES = ("pp", "dp", "cp", "tp")
 
@@ -57,8 +59,8 @@ class Hybrid(Strategy):
 
     Over pp `model` is cut into stages, at `cuts` (see Staged), and trained by `schedule` (see
     make_schedule).  Over tp `parallelize` splits layers, with `sequence_parallel` if it is a GPT.
-    Over cp the tokens of a GPT are spread, as `context` says; over ep experts are cut.  Over dp and
-    cp gradients are summed, in the way of the class `over_dp`.
+    Over cp the tokens of a GPT are spread, as `context` says; over ep its experts.  The class
+    `over_dp` (data_axis.py) sums gradients over dp and cp.
 
     With `scatter_gather` each tp rank sends a piece of the activations between a GPT's stages.
     `wire` encodes gradients over dp, `gather_wire` the weights that fsdp gathers, and
@@ -133,7 +135,7 @@ class Hybrid(Strategy):
                   step: int = 0) -> float:
         """Run the schedule and reduce; raises ValueError unless earlier gradients were zeroed."""
         if self._is_reduced and any(slab.has_grad for slab in self.pipeline.slabs):
-            raise reduced_already()
+            raise reduced_already_error()
         with nullcontext() if self.is_synchronizing else self.pipeline.no_sync():
             loss = self.pipeline.run_batch(microbatches, loss_divisor, seed, step)
         self._finish_reductions()

@@ -17,16 +17,17 @@ from functools import partial
 from ...autograd import GradientSlot, Tensor, reachable_slots
 
 
-class OrderedLauncher:
-    """Calls launch(0), launch(1), …, each when all parameters of its group are ready.
+class ReductionQueue:
+    """Calls start(0), start(1), …, each when all gradients of its group are ready.
 
     Only gradients between `before_backward` and `after_backward` count.
     """
 
-    def __init__(self, groups: Sequence[Sequence[Tensor]], launch: Callable[[int], None]):
-        self.groups, self.launch = [[p.slot for p in group] for group in groups], launch
-        self.missing: list[set[GradientSlot]] = []      # of each group; [] outside a backward
-        self.num_launched = 0
+    def __init__(self, groups: Sequence[Sequence[Tensor]], start: Callable[[int], None]):
+        self.groups = [[p.slot for p in group] for group in groups]
+        self.start = start
+        self.awaited: list[set[GradientSlot]] = []      # of each group; [] outside a backward
+        self.num_started = 0
         for i, slots in enumerate(self.groups):
             for slot in slots:
                 slot.ready_hooks.append(partial(self._on_ready, i))
@@ -34,31 +35,31 @@ class OrderedLauncher:
     def before_backward(self, loss: Tensor) -> None:
         """Find the gradients that a backward from `loss` will complete."""
         coming = reachable_slots(loss)
-        self.missing = [coming.intersection(slots) for slots in self.groups]
-        self.num_launched = 0
+        self.awaited = [coming.intersection(slots) for slots in self.groups]
+        self.num_started = 0
 
     def postpone(self) -> Callable[[], None]:
         """Let other backwards come first; the function that is returned begins this one.
 
         For a pipeline with FSDP: after a stage's forward, backwards of other microbatches come.
         """
-        missing, self.missing = self.missing, []
+        awaited, self.awaited = self.awaited, []
 
         def begin() -> None:
-            self.missing, self.num_launched = missing, 0
+            self.awaited, self.num_started = awaited, 0
         return begin
 
     def _on_ready(self, i: int, slot: GradientSlot) -> None:
-        if self.missing:
-            self.missing[i].discard(slot)
-            self._launch_ready()
+        if self.awaited:
+            self.awaited[i].discard(slot)
+            self._start_ready()
 
-    def _launch_ready(self) -> None:
-        while self.num_launched < len(self.missing) and not self.missing[self.num_launched]:
-            self.num_launched += 1
-            self.launch(self.num_launched - 1)
+    def _start_ready(self) -> None:
+        while self.num_started < len(self.awaited) and not self.awaited[self.num_started]:
+            self.num_started += 1
+            self.start(self.num_started - 1)
 
     def after_backward(self) -> None:
-        """Launch the groups that are left: no gradient came for them, so no hook was called."""
-        self._launch_ready()
-        self.missing = []
+        """Start the reductions that are left: no gradient came for them, so no hook was called."""
+        self._start_ready()
+        self.awaited = []

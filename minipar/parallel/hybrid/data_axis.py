@@ -1,10 +1,10 @@
-"""Data parallelism beside pp, cp and tp, of a stage's ranks with the same parameters.
+"""The dp axis of a hybrid: how the ranks of a stage with the same parameters share the work.
 
-    ddp     each keeps all parameters, and gradients are summed after the schedule
-    zero1   each optimizes a piece, and all gather the parameters
-    fsdp    each keeps shards, which are gathered and reduced while the schedule runs
+    ddp     every rank keeps all parameters, and gradients are summed after the schedule
+    zero1   every rank optimizes a piece, and all ranks gather the parameters
+    fsdp    every rank keeps shards, which are gathered and reduced while the schedule runs
 
-These ranks are those of dp, and of cp, whose ranks have other tokens of the same rows.
+These ranks are those of dp and of cp: cp ranks have other tokens of the same rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,9 @@ from ..wire import Wire
 class AllReduceOverDP:
     """ddp: the dp ranks of a stage sum its gradients, and each keeps all of them.
 
-    Base of the other ways.  `slabs` are what this rank optimizes.  The ranks of dp_of(slab) have
-    the same parameters, those of comm_of(slab) all parts of a sharded slab.
+    Base of the other two.  `slabs` are the slabs that this rank optimizes.  dp_of(slab) is the
+    communicator of the ranks with the same parameters.  comm_of(slab) is the communicator of the
+    ranks that together hold all parts of a slab which is sharded over dp.
     """
 
     pipeline_class: type[Pipeline] = Pipeline
