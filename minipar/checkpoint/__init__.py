@@ -4,7 +4,7 @@
     npz_reader.py   the arrays of an .npz, whose sizes are checked against the file
     rules.py        rules for the values of a description
 
-Checkpoints of models, with all that a description may say, are in train/model_checkpoints.py.
+Checkpoints of models, with all that a description may say, are in train/checkpoints/models.py.
 """
 
 from .file_format import (

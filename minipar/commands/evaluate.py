@@ -13,9 +13,9 @@ from ..checkpoint import file_size
 from ..compress.load import compression_steps
 from ..launcher import UsageError
 from ..train.check import check_value
+from ..train.checkpoints.models import open_model
 from ..train.config import OPTIONS
 from ..train.flags import add_flag, given
-from ..train.model_checkpoints import open_model
 from ..train.setup.precision import score_note
 from ..train.tasks import LanguageTask, Score, score_line, try_score
 from ..units import in_bytes

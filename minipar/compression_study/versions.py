@@ -30,7 +30,7 @@ from ..compress.pruning.structured import unit_masks
 from ..compress.quantization.post_training import quantize
 from ..nn import Module
 from ..train import TrainConfig, start_run, train_steps
-from ..train.checkpoint_schema import describe_model, sizes_as_options
+from ..train.checkpoints.schema import describe_model, sizes_as_options
 from ..train.tasks import Task, make_task
 from .subjects import Sizes, Subject
 

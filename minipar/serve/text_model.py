@@ -18,7 +18,7 @@ from ..inference.parallel.tensor import TensorParallelRunner
 from ..launcher import UsageError
 from ..nn import GPT
 from ..parallel.tensor.apply import parallelize
-from ..train.model_checkpoints import open_model
+from ..train.checkpoints.models import open_model
 from ..train.tasks import LanguageTask
 
 

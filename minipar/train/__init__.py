@@ -9,17 +9,17 @@
     flags.py, config_file.py    the same from the command line, and from TOML
     check.py                every mistake that can be found before the ranks start
     program.py              train(config): the whole program
-    loop.py                 the loop itself, one step, saving
+    loop.py                 the loop itself, and one step
     setup/                  what the configuration means: strategy, precision, memory, device …
     tasks.py                a GPT on a text, an MLP on digits
     report.py               the headline, the progress bar, the pictures
-    checkpoint_schema.py    what a checkpoint's description may say
-    model_checkpoints.py    checkpoints of models: read, checked, written from Python
+    checkpoints/            saving, resuming; checkpoints of models
     recipes/                the runs of `minipar prune`, `distill` and `milestone`
 
 Read config.py and loop.py first.
 """
 
+from .checkpoints.models import save_model
 from .config import (
     DataConfig,
     ExpertsConfig,
@@ -32,7 +32,6 @@ from .config import (
     TrainConfig,
 )
 from .loop import TrainState, start_run, train_steps
-from .model_checkpoints import save_model
 from .program import TrainResult, train
 from .setup.context import ContextConfig
 

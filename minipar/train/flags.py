@@ -8,9 +8,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from .checkpoints.models import read_config_to_resume
 from .config import OPTIONS, TrainConfig
 from .config_file import read_config
-from .model_checkpoints import read_config_to_resume
 from .option import OptionField
 
 METAVARS = {int: "N", float: "X"}

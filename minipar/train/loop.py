@@ -12,24 +12,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from .. import checkpoint
 from ..backend import Array, asarray_like
 from ..comm import Communicator, Trace
 from ..comm.collectives import gather_trace
-from ..launcher import UsageError, metered, on_first_rank
+from ..launcher import UsageError, metered
 from ..nn import Module
 from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
 from ..parallel.expert.balance import RouterLoad, balance_routers, forget_loads
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy
 from ..precision import LossScaler, unscale
-from .checkpoint_schema import describe_config
+from .checkpoints.models import load_checkpoint
+from .checkpoints.resume import resume, save
 from .config import TrainConfig
-from .model_checkpoints import load_checkpoint
 from .setup.device import device_array
 from .setup.memory import RankMemory, memory_errors_as_usage
 from .setup.precision import apply_precision, make_scaler
@@ -39,8 +37,6 @@ from .setup.strategy import build_strategy, num_microbatches
 from .tasks import Task
 
 MAX_OVERFLOWS = 10  # steps skipped in a row before a run whose loss scale cannot shrink ends
-
-EditCheckpoint = Callable[[checkpoint.Checkpoint], checkpoint.Checkpoint]
 
 
 @dataclass
@@ -108,39 +104,6 @@ def start_run(comm: Communicator, config: TrainConfig, task: Task,
             raise UsageError(f"--resume {config.run.resume}: {error}") from error
     memory.exclude_parameters(model)
     return state
-
-
-def resume(state: TrainState, saved: checkpoint.Checkpoint) -> None:
-    """Give a new run the steps, losses, and states of optimizer and scaler of a checkpoint."""
-    entries = saved.description
-    state.first_step, state.losses = entries["step"], list(entries["losses"])
-    if entries.get("optimizer") is not None:      # save_model() writes none
-        updates = entries.get("updates")
-        state.optimizer.load_state_dict(saved.optimizer,
-                                        state.first_step if updates is None else updates)
-    scale_option = entries["config"].get("precision", {}).get("loss_scale")
-    if state.scaler and entries.get("scaler") \
-            and scale_option == state.config.precision.loss_scale:
-        state.scaler.load_state_dict(entries["scaler"])
-
-
-def save(comm: Communicator, state: TrainState, step: int,
-         edit: EditCheckpoint = lambda saved: saved, out: Path | None = None) -> None:
-    """Collective.  Write the checkpoint after `step` steps to `out`, by default --out.
-
-    `edit(checkpoint)` returns what is written.
-    """
-    model, states = state.strategy.state_dict(), state.optimizer.state_dict()
-    config = state.config
-
-    def write() -> None:
-        description = {**state.task.describe(), **describe_config(config), "step": step,
-                       "optimizer": config.optimizer.name, "updates": state.optimizer.num_steps,
-                       "scaler": state.scaler and state.scaler.state_dict(),
-                       "losses": state.losses}
-        saved = edit(checkpoint.Checkpoint(model, states, description))
-        checkpoint.save(out or config.run.out, state.compression.export(saved))
-    on_first_rank(comm, write)
 
 
 def train_steps(comm: Communicator, state: TrainState,

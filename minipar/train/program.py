@@ -17,9 +17,9 @@ from ..environment import launched
 from ..launcher import UsageError, launch, on_first_rank
 from ..nn import Module
 from .check import check_machine, checked, num_ranks_of
+from .checkpoints.models import load_checkpoint
 from .config import TrainConfig
 from .loop import TrainState, start_run, train_steps
-from .model_checkpoints import load_checkpoint
 from .report import ProgressBar, describe_loads, draw_pictures, print_headline
 from .setup.memory import memory_errors_as_usage, process_limit
 from .setup.precision import FULL_PRECISION, apply_precision, describe_loss_scaling, score_note

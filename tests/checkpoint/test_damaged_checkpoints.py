@@ -16,9 +16,9 @@ from minipar.comm import Cluster
 from minipar.commands.main import main
 from minipar.launcher import UsageError
 from minipar.nn import GPT, GPTConfig
-from minipar.train import model_checkpoints as saved
 from minipar.train import start_run
 from minipar.train.check import checked
+from minipar.train.checkpoints import models as saved
 from minipar.train.tasks import make_task
 
 pytestmark = pytest.mark.usefixtures("no_pictures")

@@ -12,7 +12,7 @@ from minipar.commands.main import main
 from minipar.data import ByteBPE, CharacterVocabulary, Numbers
 from minipar.interop import load_pretrained, open_safetensors, save_pretrained
 from minipar.nn import GPT, GPTConfig, RopeConfig
-from minipar.train.model_checkpoints import open_model
+from minipar.train.checkpoints.models import open_model
 from tests.data.test_byte_bpe import TOKENIZER
 
 KINDS = {

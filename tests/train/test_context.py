@@ -9,7 +9,7 @@ from minipar.inference import generate
 from minipar.launcher import UsageError
 from minipar.serve.text_model import make_engine
 from minipar.train import train
-from minipar.train.model_checkpoints import open_model
+from minipar.train.checkpoints.models import open_model
 from tests.train.test_train import losses, parse
 
 RUN = ["--data", "synthetic", "--steps", "4", "--warmup", "1", "--dtype", "float64", "--layers",

@@ -9,7 +9,7 @@ from minipar.inference import generate
 from minipar.launcher import UsageError
 from minipar.nn import GPT
 from minipar.train import train
-from minipar.train.model_checkpoints import open_model, save_model
+from minipar.train.checkpoints.models import open_model, save_model
 from minipar.viz import draw_expert_loads
 from tests.train.test_train import losses, parse
 

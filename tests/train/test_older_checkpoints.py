@@ -5,8 +5,8 @@ import pytest
 
 from minipar import checkpoint as files
 from minipar.commands.main import main
+from minipar.train.checkpoints.models import read_config_to_resume
 from minipar.train.config import OPTIONS
-from minipar.train.model_checkpoints import read_config_to_resume
 
 GPT_WORDS = "--data synthetic --layers 1 --heads 2 --width 8 --context 8 --batch 2 --steps 2"
 

@@ -16,7 +16,7 @@ from minipar.data import CharacterVocabulary
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.registry import make_strategy
 from minipar.train import save_model
-from minipar.train.model_checkpoints import open_model
+from minipar.train.checkpoints.models import open_model
 
 TEXT = "a fox and a dog and a fox and a cat. " * 40
 VOCABULARY = CharacterVocabulary.from_text(TEXT)

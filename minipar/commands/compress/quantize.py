@@ -22,7 +22,7 @@ from ...compress.quantization.gptq import ORDERS
 from ...compress.quantization.observers import NAMES
 from ...compress.quantization.post_training import METHODS, quantize
 from ...launcher import UsageError
-from ...train.model_checkpoints import open_model
+from ...train.checkpoints.models import open_model
 from ...train.tasks import Score, Task, try_score
 from ...units import in_bytes
 from ..tables import Column, Output, Shown, Table

@@ -22,7 +22,7 @@ from ...interop.safetensors import refuse_pickle
 from ...interop.tokenizer import read_tokenizer
 from ...launcher import UsageError
 from ...nn import GPT
-from ...train.model_checkpoints import open_model, save_model
+from ...train.checkpoints.models import open_model, save_model
 from ...train.tasks import LanguageTask
 from ...units import in_bytes
 from ..tables import Column, Output, Shown, Table

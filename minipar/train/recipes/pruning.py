@@ -23,10 +23,10 @@ from ...compress.pruning.sparsity_schedule import GradualPruning
 from ...compress.pruning.structured import unit_masks
 from ...launcher import UsageError
 from ..check import check_folder, checked
-from ..checkpoint_schema import config_of, describe_config, describe_model, sizes_as_options
+from ..checkpoints.models import read_description
+from ..checkpoints.schema import config_of, describe_config, describe_model, sizes_as_options
 from ..config import TrainConfig
 from ..loop import TrainState, save, start_run, train_steps
-from ..model_checkpoints import read_description
 from ..report import ProgressBar
 from ..setup.precision import FULL_PRECISION
 from ..setup.starting_point import Compression

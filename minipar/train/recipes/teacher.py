@@ -15,7 +15,7 @@ from ...nn import Module
 from ...nn.chain import chain
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.tensor.apply import parallelize
-from ..model_checkpoints import task_of
+from ..checkpoints.models import task_of
 
 
 def check_split(saved: Checkpoint, path: Path, ranks: int, split: str) -> None:

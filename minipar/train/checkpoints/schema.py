@@ -11,18 +11,18 @@ Sizes are also compared with the arrays of the file, before a model of that size
 import re
 from typing import Any
 
-from ..checkpoint import Checkpoint, CheckpointError
-from ..checkpoint.rules import FLAG, REAL, RECORD, TEXT, Rule, fault, number, one_of, whole
-from ..compress.distillation.feature_loss import DISTANCES
-from ..compress.pruning.prune import METHODS, SCOPES
-from ..data import vocabulary_of
-from ..launcher import UsageError
-from ..nn import MLP, Module
-from ..nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
-from .check import check_value
-from .config import OPTIMIZERS, OPTIONS, DataConfig, RecordedData, TrainConfig
-from .config_file import from_tables, to_tables
-from .setup.gpt_sizes import sizes_of_gpt
+from ...checkpoint import Checkpoint, CheckpointError
+from ...checkpoint.rules import FLAG, REAL, RECORD, TEXT, Rule, fault, number, one_of, whole
+from ...compress.distillation.feature_loss import DISTANCES
+from ...compress.pruning.prune import METHODS, SCOPES
+from ...data import vocabulary_of
+from ...launcher import UsageError
+from ...nn import MLP, Module
+from ...nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
+from ..check import check_value
+from ..config import OPTIMIZERS, OPTIONS, DataConfig, RecordedData, TrainConfig
+from ..config_file import from_tables, to_tables
+from ..setup.gpt_sizes import sizes_of_gpt
 
 OLDER = {"decay_all": True}     # what runs of the first edition did before there was the option
 SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no text has

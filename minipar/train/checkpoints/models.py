@@ -12,16 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from .. import checkpoint as files
-from ..compress import pack_quantized
-from ..compress.load import load_model
-from ..compress.pruning.serialization import KIND as PRUNED
-from ..compress.pruning.serialization import compact, expand
-from ..compress.quantization.layers import QuantizedLayer
-from ..data import Vocabulary
-from ..launcher import UsageError
-from ..nn import MLP, Activation, Module
-from .checkpoint_schema import (
+from ... import checkpoint as files
+from ...compress import pack_quantized
+from ...compress.load import load_model
+from ...compress.pruning.serialization import KIND as PRUNED
+from ...compress.pruning.serialization import compact, expand
+from ...compress.quantization.layers import QuantizedLayer
+from ...data import Vocabulary
+from ...launcher import UsageError
+from ...nn import MLP, Activation, Module
+from ..config import DataConfig, RecordedData, TrainConfig
+from ..setup.starting_point import StartingPoint
+from ..tasks import Task, make_task
+from .schema import (
     check_counts,
     check_description,
     check_run,
@@ -31,9 +34,6 @@ from .checkpoint_schema import (
     sizes_as_options,
     upgrade,
 )
-from .config import DataConfig, RecordedData, TrainConfig
-from .setup.starting_point import StartingPoint
-from .tasks import Task, make_task
 
 
 def read_description(path: Path, to_train: bool = False) -> dict[str, Any]:

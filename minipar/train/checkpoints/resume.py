@@ -1,0 +1,56 @@
+"""Stop and go on: what a run writes after a step, and what the next one takes from it.
+
+    the model                               whole parameters, whatever the strategy
+    the states of optimizer and scaler      whole, too
+    the description                         configuration, step, losses
+
+So a run resumes with another strategy, and on another number of ranks.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...checkpoint import Checkpoint
+from ...checkpoint import save as write_files
+from ...comm import Communicator
+from ...launcher import on_first_rank
+from .schema import describe_config
+
+if TYPE_CHECKING:
+    from ..loop import TrainState
+
+EditCheckpoint = Callable[[Checkpoint], Checkpoint]
+
+
+def resume(state: "TrainState", saved: Checkpoint) -> None:
+    """Give a new run the steps, losses, and states of optimizer and scaler of a checkpoint."""
+    entries = saved.description
+    state.first_step, state.losses = entries["step"], list(entries["losses"])
+    if entries.get("optimizer") is not None:      # save_model() writes none
+        updates = entries.get("updates")
+        state.optimizer.load_state_dict(saved.optimizer,
+                                        state.first_step if updates is None else updates)
+    scale_option = entries["config"].get("precision", {}).get("loss_scale")
+    if state.scaler and entries.get("scaler") \
+            and scale_option == state.config.precision.loss_scale:
+        state.scaler.load_state_dict(entries["scaler"])
+
+
+def save(comm: Communicator, state: "TrainState", step: int,
+         edit: EditCheckpoint = lambda saved: saved, out: Path | None = None) -> None:
+    """Collective.  Write the checkpoint after `step` steps to `out`, by default --out.
+
+    `edit(checkpoint)` returns what is written.
+    """
+    model, states = state.strategy.state_dict(), state.optimizer.state_dict()
+    config = state.config
+
+    def write() -> None:
+        description = {**state.task.describe(), **describe_config(config), "step": step,
+                       "optimizer": config.optimizer.name, "updates": state.optimizer.num_steps,
+                       "scaler": state.scaler and state.scaler.state_dict(),
+                       "losses": state.losses}
+        saved = edit(Checkpoint(model, states, description))
+        write_files(out or config.run.out, state.compression.export(saved))
+    on_first_rank(comm, write)
