@@ -18,7 +18,7 @@ import numpy as np
 from ..autograd import no_grad
 from ..backend import Array, asarray_like, to_host
 from ..nn import GPT
-from .cache import ContiguousKVCache, KVSizes, Row
+from .cache import ContiguousKVCache, KVSizes, SequenceInput
 from .model import forward_over_cache
 from .sampling import SamplingParams, next_token
 
@@ -38,8 +38,8 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
     cache, num_cached = make_cache(model, longest), 0
     for _ in range(num_tokens):
         if len(ids) <= longest:
-            row = Row(ids[num_cached:], num_cached, [0])
-            logits, num_cached = to_host(forward_over_cache(model, cache, [row]).data)[0], len(ids)
+            new = SequenceInput(ids[num_cached:], num_cached, [0])
+            logits, num_cached = to_host(forward_over_cache(model, cache, [new]).data)[0], len(ids)
         else:
             window = asarray_like(np.array(ids[-longest:], np.int64), cache.data)
             logits = logits_of_window(model, window)

@@ -25,7 +25,7 @@ from ..random import generator
 from .engine import Engine
 from .model_runner import NewToken, StepWork
 from .scheduling import SchedulerConfig
-from .scheduling.config import Policy
+from .scheduling.scheduler_config import Policy
 
 
 class Arrival(NamedTuple):
@@ -75,13 +75,13 @@ class CostModel:
 
     def flops(self, work: StepWork) -> int:
         """FLOPs of a step."""
-        pairs = sum(len(row.tokens) * (row.start + len(row.tokens)) for row in work.rows)
-        tokens = sum(len(row.tokens) for row in work.rows)
+        pairs = sum(len(each.tokens) * (each.start + len(each.tokens)) for each in work.inputs)
+        tokens = sum(len(each.tokens) for each in work.inputs)
         return 2 * self.num_weights * tokens + 4 * self.num_layers * self.width * pairs
 
     def bytes(self, work: StepWork) -> int:
         """Bytes that a step reads."""
-        cached = sum(row.start + len(row.tokens) for row in work.rows)
+        cached = sum(each.start + len(each.tokens) for each in work.inputs)
         return self.num_weights * self.itemsize + cached * self.bytes_per_token
 
 

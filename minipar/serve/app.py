@@ -26,7 +26,7 @@ from ..inference.engine import Generation, Sample
 from .protocol import BadRequest, CompletionRequest, CompletionWriter, read_completion
 from .service import Draining, Service
 from .text_model import TextModel, text_of
-from .text_stream import TextStream
+from .text_stream import Detokenizer
 
 MOST_BYTES, MOST_SECONDS = 4 << 20, 60      # of a request's body
 
@@ -93,7 +93,7 @@ class Server:
         """Answer a request for completions."""
         try:
             asked = read_completion(await read_json(request), self.text)
-            watch = TextStream(self.text.tokenizer, asked.stops)
+            watch = Detokenizer(self.text.tokenizer, asked.stops)
             generations = await self.service.submit(
                 asked.prompts, asked.max_tokens, asked.params, asked.n,
                 watch.is_stop if asked.stops else None, asked.logprobs)
@@ -158,7 +158,7 @@ class Texts:
     def __init__(self, text: TextModel, asked: CompletionRequest,
                  generations: Sequence[Generation]):
         self.samples = [sample for generation in generations for sample in generation.samples]
-        self._streams = [TextStream(text.tokenizer, asked.stops) for _ in self.samples]
+        self._streams = [Detokenizer(text.tokenizer, asked.stops) for _ in self.samples]
         self._seen = [0] * len(self.samples)
         self._heads = ["" if not asked.echo else text_of(text.tokenizer, prompt)
                        for prompt in asked.prompts for _ in range(asked.n)]

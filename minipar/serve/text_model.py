@@ -12,9 +12,9 @@ from ..data import Vocabulary
 from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from ..inference.cache import PagedKVCache
 from ..inference.engine import Sample
-from ..inference.parallel.pipeline import PipelineEngine
-from ..inference.parallel.router import Router
-from ..inference.parallel.tensor import TensorParallelRunner
+from ..inference.parallel.pipeline_engine import PipelineEngine
+from ..inference.parallel.replica_router import Router
+from ..inference.parallel.tensor_runner import TensorParallelRunner
 from ..launcher import UsageError
 from ..nn import GPT
 from ..parallel.tensor.apply import parallelize

@@ -1,6 +1,6 @@
 """Keys and values of tokens that were computed, as arrays: the cache knows no requests.
 
-    rows.py              the tokens of one step: a row for each sequence, end to end
+    token_batch.py       the new tokens of one step: those of each sequence, end to end
     contiguous.py        a block of the whole context for each sequence: the specification
     paged_attention.py   attention over blocks that a table names
     paged.py             the arrays: write, copy, swap
@@ -12,10 +12,10 @@ Read them in this order.
 from .contiguous import ContiguousKVCache
 from .paged import KVSizes, PagedKVCache
 from .quantized import QuantizedKVCache
-from .rows import Row, RowBatch
+from .token_batch import SequenceInput, TokenBatch
 
 # the paged caches by name: the choices of --cache
 CACHES: dict[str, type[PagedKVCache]] = {"full": PagedKVCache, "int8": QuantizedKVCache}
 
-__all__ = ["CACHES", "ContiguousKVCache", "KVSizes", "PagedKVCache", "QuantizedKVCache", "Row",
-           "RowBatch"]
+__all__ = ["CACHES", "ContiguousKVCache", "KVSizes", "PagedKVCache", "QuantizedKVCache",
+           "SequenceInput", "TokenBatch"]

@@ -20,7 +20,7 @@ import numpy as np
 from ...backend import Array
 from .paged import KVSizes, PagedKVCache
 from .paged_attention import paged_attention
-from .rows import RowBatch
+from .token_batch import TokenBatch
 
 LARGEST, EMPTY = 127, -128
 TINY = np.finfo(np.float32).tiny        # the least scale, of a block of zeros
@@ -36,7 +36,7 @@ class QuantizedKVCache(PagedKVCache):
                          empty=EMPTY, dtype=np.int8)
         self.scales = self.add_pool((sizes.num_kv_heads,), 0, np.float32)
 
-    def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
+    def attend(self, layer: int, batch: TokenBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
         for codes, scales, new in zip(self.data[:, layer], self.scales[:, layer], (k, v)):
             write(codes, scales, batch, new)
@@ -56,7 +56,7 @@ def decode(codes: Array, scales: Array, dtype: np.dtype) -> Array:
     return np.where(codes == EMPTY, np.nan, values)
 
 
-def write(codes: Array, scales: Array, batch: RowBatch, new: Array) -> None:
+def write(codes: Array, scales: Array, batch: TokenBatch, new: Array) -> None:
     """Write the numbers of new tokens (T, kv heads, n) into the blocks that they belong to.
 
     codes (blocks, block size, kv heads, n), scales (blocks, kv heads).

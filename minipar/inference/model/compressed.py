@@ -17,7 +17,7 @@ from ...compress.quantization.granularity import Granularity
 from ...compress.quantization.layers import QuantizedLayer
 from ...compress.quantization.post_training import quantize
 from ...nn import GPT
-from ..cache import CACHES, KVSizes, PagedKVCache, Row
+from ..cache import CACHES, KVSizes, PagedKVCache, SequenceInput
 from .cached_forward import forward_over_cache
 
 BLOCK = 16                          # tokens
@@ -75,5 +75,6 @@ def weight_bytes(model: GPT) -> int:
 def decoded_logits(model: GPT, cache: PagedKVCache, ids: np.ndarray) -> np.ndarray:
     """The logits (t, V) after each of the tokens, computed one by one from the cache."""
     table = range(cache.num_blocks)
-    steps = [[Row([int(token)], i, table)] for i, token in enumerate(ids)]
-    return np.concatenate([to_host(forward_over_cache(model, cache, rows).data) for rows in steps])
+    steps = [SequenceInput([int(token)], i, table) for i, token in enumerate(ids)]
+    return np.concatenate([to_host(forward_over_cache(model, cache, [each]).data)
+                           for each in steps])

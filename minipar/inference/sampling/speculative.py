@@ -27,7 +27,7 @@ import numpy as np
 
 from ...backend import to_host
 from ...nn import GPT
-from ..cache import KVSizes, PagedKVCache, Row
+from ..cache import KVSizes, PagedKVCache, SequenceInput
 from ..model import forward_over_cache
 from ..scheduling import BlockPool, CachedSequence, blocks_for
 from .sampler import SamplingParams, pick, probabilities, uniform
@@ -107,9 +107,9 @@ class CachedModel:
         """Append drafts, compute all pending tokens; return the logits (pending, V)."""
         append_drafts(self.sequence, self.pool, drafts)
         start = self.sequence.num_computed
-        row = Row(self.sequence.tokens[start:], start, self.sequence.table)
+        new = SequenceInput(self.sequence.tokens[start:], start, self.sequence.table)
         self.sequence.num_computed = len(self.sequence.tokens)
-        return to_host(forward_over_cache(self.model, self.cache, [row], last_only).data)
+        return to_host(forward_over_cache(self.model, self.cache, [new], last_only).data)
 
 
 @dataclass

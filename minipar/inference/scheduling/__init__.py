@@ -15,9 +15,9 @@ Read them in this order.
 
 from .block_pool import BlockPool, OutOfBlocks, blocks_for, prefix_keys
 from .block_table import CachedSequence
-from .config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .request import Request
 from .scheduler import Scheduler
+from .scheduler_config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .step import Scheduled, Step
 
 __all__ = ["BlockPool", "CachedSequence", "OutOfBlocks", "Policy", "Preemption", "Request",

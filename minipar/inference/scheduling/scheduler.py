@@ -33,8 +33,8 @@ from collections.abc import Collection
 
 from .block_pool import BlockPool, blocks_for, prefix_keys
 from .block_table import CachedSequence
-from .config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .request import Request
+from .scheduler_config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .step import Scheduled, Step
 
 

@@ -23,7 +23,7 @@ from ...comm import Communicator
 from ...comm import Request as Message
 from ...nn import GPT
 from ...parallel.pipeline.stages import Staged
-from ..cache import KVSizes, PagedKVCache, RowBatch
+from ..cache import KVSizes, PagedKVCache, TokenBatch
 from ..engine import Engine, Generation, TokenEvent
 from ..model.cached_forward import check_context, embed, head, run_blocks
 from ..model_runner import NewToken, StepWork, draw_tokens
@@ -52,7 +52,7 @@ class Stage:
         return self.kind(self.sizes, config.num_blocks, config.block_size, self.like,
                          num_host_blocks=config.num_blocks)
 
-    def run(self, x: Any, cache: PagedKVCache, batch: RowBatch) -> np.ndarray:
+    def run(self, x: Any, cache: PagedKVCache, batch: TokenBatch) -> np.ndarray:
         """Activations (T, d) of the stage before → this stage's; of the last one logits (S, V).
 
         The first stage takes None.
@@ -87,7 +87,7 @@ class RequestGroup:
             return
         pp, stage = self.stage.pp, self.stage
         self.work = work = self.engine.begin_step()
-        batch = RowBatch(work.rows, self.cache.block_size, self.cache.data)
+        batch = TokenBatch(work.inputs, self.cache.block_size, self.cache.data)
         check_context(stage.model, batch)
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         x = None

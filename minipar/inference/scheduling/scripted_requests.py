@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .block_table import CachedSequence
-from .config import RequestTooLarge, SchedulerConfig
 from .request import Request
 from .scheduler import Scheduler
+from .scheduler_config import RequestTooLarge, SchedulerConfig
 from .step import Step
 
 ALWAYS = ("step", "scheduled", "slots", "filled", "tables", "free_after")
@@ -144,7 +144,7 @@ class Replay:
 
     def _next_token(self, request: Request, sequence: CachedSequence) -> int:
         """The scripted token of a sequence."""
-        output = self.scripts[request.name].outputs[sequence.sample]
+        output = self.scripts[request.name].outputs[sequence.sample_index]
         return output[len(request.outputs(sequence))]
 
     def summary(self) -> dict[str, Any]:
