@@ -6,11 +6,11 @@
 
 One step, in this order:
 
-    begin_step    scheduler.schedule    decide who computes what; admit, preempt, take blocks
-                  scheduler.advance     who draws a token?
+    begin_step    scheduler.schedule    choose requests and tokens; admit, preempt, take blocks
+                  scheduler.advance     find the sequences that draw a token
     runner.run    cache.apply           move blocks: swap out, swap in, copy
                   forward, draw         the model over new tokens; a token for each draw
-    end_step      Generation.append     has the answer ended?
+    end_step      Generation.append     append the token; see whether the answer has ended
                   scheduler.finish      free the blocks of requests that have ended
 
     engine = Engine(ModelRunner(model, num_blocks=64, block_size=16), SchedulerConfig(64, 16))
@@ -18,7 +18,7 @@ One step, in this order:
     for token in engine.stream(generation):
         …
 
-Other requests share the steps and change no token: see sampling/sampler.py.
+Other requests share the steps, but change no token of this one: see sampling/sampler.py.
 """
 
 import time
@@ -108,7 +108,7 @@ class Engine:
                params: SamplingParams | None = None, num_samples: int = 1,
                stop_tokens: Collection[int] = (), is_stop: IsStop | None = None,
                num_logprobs: int | None = None) -> Generation:
-        """Add a request; it runs in the steps to come.
+        """Add a request; it runs in the next steps.
 
         An answer ends after `max_tokens` tokens, with a token of `stop_tokens`, or when
         `is_stop(tokens)` is true.  Raises RequestTooLarge if it can never run, and ValueError for a

@@ -4,11 +4,11 @@
                                            ▲                            │
                              its key and value join the cache ◀─────────┘
 
-While the text is within the model's context, each step computes its new tokens only.  Beyond it the
-window slides: every token gets another position, no key or value stays what it was, and each step
-computes the whole window again.
+While the text is within the model's context, each step computes new tokens only.  A longer text is
+a sliding window: each step gives every token another position, which changes all keys and values,
+so it computes the whole window again.
 
-Tokens are drawn as by the engine, so both give the same answer to the same prompt and seed.
+Tokens are drawn as in the engine, so both give the same answer to the same prompt and seed.
 """
 
 from collections.abc import Iterator

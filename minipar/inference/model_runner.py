@@ -2,8 +2,8 @@
 
     StepWork: moved blocks, new tokens, draws ─▶ runner.run ─▶ a drawn token for each draw
 
-An engine gives a runner numbers and lists only.  So the same engine drives a model in this process,
-and one that is spread over ranks (`parallel/`).
+An engine gives a runner numbers and lists only.  So the same engine drives a model in this process
+or a model that is spread over ranks (`parallel/`).
 """
 
 from collections.abc import Sequence

@@ -96,10 +96,10 @@ def test_half_a_character_is_refused():
 
 def test_a_stream_holds_back_incomplete_characters():
     text = "é漢🙂 ok"
-    ids, stream, shown = TOKENIZER.encode(text).tolist(), Detokenizer(TOKENIZER), []
+    ids, detokenizer, shown = TOKENIZER.encode(text).tolist(), Detokenizer(TOKENIZER), []
     assert len(ids) > len(text)                     # characters of several tokens
     for i in range(len(ids)):
-        shown.append(stream.update(ids[:i + 1], is_last=i + 1 == len(ids)))
+        shown.append(detokenizer.update(ids[:i + 1], is_last=i + 1 == len(ids)))
     assert "".join(shown) == text and "\ufffd" not in "".join(shown) and "" in shown
     assert TOKENIZER.decode(TOKENIZER.encode("漢")[:1]) == "\ufffd"
 

@@ -147,7 +147,7 @@ def speculate(options: argparse.Namespace, output: Output, text: TextModel) -> N
             printer.shown.append(shown)
             for token in decoder.generate(tokens, max_tokens_of(options, text, tokens), params):
                 shown.sample.tokens.append(token)
-                if shown.stream.is_stop(shown.sample.tokens):
+                if shown.detokenizer.is_stop(shown.sample.tokens):
                     shown.sample.finish_reason = "stop"
                     break
                 printer.update()
@@ -173,7 +173,7 @@ class Shown(NamedTuple):
 
     prompt: str
     sample: Sample
-    stream: Detokenizer
+    detokenizer: Detokenizer
 
 
 class Printer:
@@ -186,12 +186,12 @@ class Printer:
     def update(self) -> None:
         """Print the text that is new."""
         while self._next < len(self.shown):
-            prompt, sample, stream = self.shown[self._next]
+            prompt, sample, detokenizer = self.shown[self._next]
             if not self._has_head and len(self.shown) > 1:
                 self.console.rule(repr(prompt)[1:-1][:60], align="left")
             self._has_head = True
             is_last = sample.finish_reason is not None
-            new = stream.update(sample.tokens, is_last)
+            new = detokenizer.update(sample.tokens, is_last)
             self.console.print(new, end="", markup=False)
             if not is_last:
                 return
@@ -202,6 +202,6 @@ class Printer:
         """The answers, for scripts."""
         table = Table.of(f"generated in {seconds:.2f} s", "prompt", Column("text", is_text=True),
                          "tokens", Column("ended by", is_text=True))
-        for prompt, sample, stream in self.shown:
-            table.add(prompt, stream.shown, len(sample.tokens), sample.finish_reason)
+        for prompt, sample, detokenizer in self.shown:
+            table.add(prompt, detokenizer.shown, len(sample.tokens), sample.finish_reason)
         return table

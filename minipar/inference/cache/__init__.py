@@ -1,10 +1,10 @@
-"""Keys and values of tokens that were computed, as arrays: the cache knows no requests.
+"""Keys and values of computed tokens, as arrays: the cache knows no requests.
 
-    token_batch.py       the new tokens of one step: those of each sequence, end to end
+    token_batch.py       the new tokens of one step, of all sequences, end to end
     contiguous.py        a block of the whole context for each sequence: the specification
     paged_attention.py   attention over blocks that a table names
     paged.py             the arrays: write, copy, swap
-    quantized.py         the same in 8 bits: a scale for each block and head
+    quantized.py         a paged cache in 8 bits: a scale for each block and head
 
 Read them in this order.
 """

@@ -3,9 +3,9 @@
     keys, values (layers, blocks, block size, kv heads, n)     on the device; and on the host, for
                                                                sequences that were swapped out
 
-2 · layers · kv heads · n · itemsize bytes for each token.  Slots without a token hold NaN, so that
-a mistake shows.  This file knows no sequences: a Step of the scheduler says what is copied, a
-TokenBatch where new keys and values go.
+A token takes 2 · layers · kv heads · n · itemsize bytes.  Slots without a token hold NaN, so that a
+mistake shows.  This file knows no sequences: a Step of the scheduler says which blocks are copied,
+and a TokenBatch says where new keys and values go.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ class PagedKVCache:
     def apply(self, swapped_out: Pairs, swapped_in: Pairs, copied: Pairs) -> None:
         """Move blocks as a Step says, before anything is written in that step.
 
-        The host's blocks become more if the step needs them.
+        The host gets more blocks if the step needs them.
         """
         for pool in self.pools:
             pool.grow_host(1 + max((new for _, new in swapped_out), default=-1))

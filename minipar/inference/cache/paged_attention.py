@@ -1,4 +1,4 @@
-"""Attention of new tokens over keys and values that lie in blocks, wherever a table says.
+"""Attention of new tokens over keys and values in blocks; each sequence's table names its blocks.
 
     table of A: [7, 2]         pool of blocks    0 1 2 3 4 5 6 7
                                                      ▲         ▲
@@ -24,7 +24,7 @@ from .token_batch import InputGroup, TokenBatch
 
 TILE = 256          # keys of each sequence that are gathered at a time, at least one block
 
-Gather = Callable[[Array], tuple[Array, Array]]     # blocks (S, m) → keys and values of these
+Gather = Callable[[Array], tuple[Array, Array]]     # blocks (S, m) → their keys and values
 
 
 def gathered_attention(q: Array, k: Array, v: Array) -> Array:
@@ -50,8 +50,8 @@ def paged_attention(q: Array, gather: Gather, block_size: int, batch: TokenBatch
     """Attention (T, h, n) of the tokens of `batch`, whose queries are q (T, h, n).
 
     `gather(blocks)` is a copy of the keys and values of blocks (S, m), each (S, m · block size,
-    kv heads, n); those of these tokens must be there already.  The logarithm of each softmax's
-    denominator is written to `lse` (T, h), if given.
+    kv heads, n).  The keys and values of the new tokens must be there already.  The logarithm of
+    each softmax's denominator is written to `lse` (T, h), if given.
     """
     q = q * (1 / math.sqrt(q.shape[2]))
     out = q                                 # results take the place of queries, group by group

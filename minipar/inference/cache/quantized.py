@@ -2,17 +2,17 @@
 
     value ≈ code · scale        codes -127 … 127; -128 marks a slot without a token: it reads as NaN
 
-A block fills token by token, and a later token can be larger than its scale allows:
+A block fills token by token, and a later token can be larger than the block's scale allows:
 
     scale ─▶ max(scale, max |new| / 127)        codes of the block are rounded again if it grew
 
-A new scale moves the block's values by up to half a step once more.  A value that met g larger
-scales is off by at most (g + 1)/2 steps of the last one.  The scale never falls while the block
-belongs to its tokens; the token in slot 0 begins it anew.
+A new scale moves the block's values by up to half a step once more.  If the scale grew g
+times since a value was written, the value is off by at most (g + 1)/2 steps of the last scale.  The
+scale never falls while the block belongs to its tokens; the next token in slot 0 begins a new one.
 
     bytes of a block      2 · layers · kv heads · (block size · n  +  4)        float32: 4 times n
 
-Liu et al. 2024 (KIVI) on which numbers should share a scale.
+Liu et al. 2024 (KIVI) compare which numbers should share a scale.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
-"""Measure what fewer bits for weights and cache save, and how much the logits change.
+"""Measure how much memory fewer bits for weights and cache save, and how much the logits change.
 
-    weights     read as a whole for every step: at batch 1, time and energy
-    cache       grows with every token of every request: how many run at once
+    weights     every step reads all of them: at batch 1 they decide time and energy
+    cache       grows with every token of every request: it decides how many requests run at once
 
-The weights are quantized by `compress`, the cache by `cache/quantized.py`; they combine freely.
+The weights are quantized by `compress`, the cache by `cache/quantized.py`; any two combine.
 """
 
 import copy

@@ -3,9 +3,10 @@
     stage 0   a b a b a b              a, b: a step of group a or b
     stage 1     a b a b a b            a's next step begins when stage 1 has drawn a's tokens
 
-A step of a group needs the tokens of the group's last step, so with a single group all stages but
-one would idle.  With p groups every stage has work.  Each group has its own engine and blocks.  All
-ranks run all engines on equal requests, so no rank sends its schedule.  A step sends
+A step of a group needs the tokens of the group's last step.  So with a single group, one stage
+would work and the others wait; with p groups every stage has work.  Each group has its own engine
+and blocks.  All ranks run all engines on equal requests, so no rank sends its schedule.  A step
+sends
 
     T·d numbers from each stage to the next           the activations of T tokens
     n numbers from the last stage to each other one   the n tokens that were drawn
@@ -31,7 +32,7 @@ from ..scheduling import SchedulerConfig
 
 
 class Stage:
-    """This rank's layers of a GPT; `cuts` are those of `parallel.pipeline.stages.Staged`.
+    """This rank's layers of a GPT; for `cuts` see `parallel.pipeline.stages.Staged`.
 
     `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards
     it has the parameters of this rank's layers only.
@@ -150,7 +151,7 @@ class PipelineEngine:
         return generation
 
     def step(self) -> list[TokenEvent]:
-        """For each group: take the tokens of its step before, begin its next one."""
+        """For each group: take the tokens of its last step, begin its next step."""
         events = []
         for group in self.groups:
             events += group.end()

@@ -4,8 +4,8 @@
                       ├─▶ replica 1: engine, cache      still to be computed, by prompt and
                       └─▶ replica 2: engine, cache      max_tokens
 
-All ranks see all requests and route alike.  After each step the ranks gather all new tokens, four
-numbers for each.  So every rank can stream every answer, and knows every load.
+All ranks see all requests and route them alike.  After each step the ranks gather all new tokens,
+four numbers for each token.  So every rank can stream every answer, and knows every load.
 """
 
 from typing import Any

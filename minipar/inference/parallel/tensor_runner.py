@@ -7,7 +7,7 @@
 All ranks run the same engine on equal requests.  So they decide alike, send no schedule, and have
 equal block tables.  A step of T tokens and n draws sends
 
-    2 all-reduces of T·d numbers for each layer, one more for the embedding     (training's f and g)
+    2 all-reduces of T·d numbers for each layer, one more for the embedding   (as in training: f, g)
     a few numbers for each draw                               (sampling/vocabulary_parallel.py)
 
 and a rank's cache takes 1/p of the bytes.  Pope et al. 2022, section 3.

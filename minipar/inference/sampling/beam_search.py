@@ -6,9 +6,9 @@
                      └─ .    -2.1 ended
 
 An answer ends with a stop token or with `max_tokens`.  Its score is the sum of log-probabilities
-divided by length^penalty: 0 prefers short answers, 1 compares the mean of a token.  The search ends
-when no beam can become better than the `width` best answers: a sum only falls, so a beam's score
-stays below sum / max_tokens^penalty.
+divided by length^penalty.  A penalty of 0 prefers short answers, 1 compares means per token.  The
+search ends when no beam can become better than the `width` best answers: a sum only falls, so a
+beam's score stays below sum / max_tokens^penalty.
 
 One step computes all beams.  They share blocks: `scheduling/beam_blocks.py`.
 Wu et al. 2016 (length normalization), section 7.
@@ -29,7 +29,7 @@ from .sampler import likeliest
 
 
 class FinishedBeam(NamedTuple):
-    """Tokens behind the prompt, the sum of their log-probabilities, and the score."""
+    """Tokens after the prompt, the sum of their log-probabilities, and the score."""
 
     tokens: list[int]
     logprob: float

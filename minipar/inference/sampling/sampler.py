@@ -11,7 +11,7 @@ ranks change nothing.
     presence, frequency     tokens of the output: logit - presence - frequency · count
     temperature             0 takes the likeliest token, 1 the model's distribution
     min-p                   keeps tokens of at least min-p times the largest probability
-    top-k                   keeps the k likeliest tokens, and those as likely as the k-th
+    top-k                   keeps the k likeliest tokens, and tokens as likely as the k-th
     top-p                   keeps the likeliest tokens until their probabilities reach p
 
 Keskar et al. 2019 (repetition penalty); Holtzman et al. 2020 (top-p); Nguyen et al. 2024 (min-p).
@@ -216,9 +216,9 @@ def next_tokens(logits: Array, inputs: Sequence[DrawInputs]) -> list[int]:
 
 
 def top_logprobs(logits: np.ndarray, token: int, count: int) -> tuple[float, dict[int, float]]:
-    """The log-probability of a token under the model, and those of the `count` likeliest tokens.
+    """The log-probabilities of a token, and of the `count` likeliest tokens.
 
-    They are of the logits as the model gives them, before penalties and temperature.
+    They follow from the model's logits, before penalties and temperature.
     """
     logits = np.asarray(logits, np.float64)
     shifted = logits - logits.max()
