@@ -22,7 +22,7 @@ from minipar.autograd import no_grad
 from minipar.comm import Communicator
 from minipar.inference.cache import ContiguousKVCache, KVSizes, PagedKVCache
 from minipar.inference.scheduling.fragmentation import CachedRequest, compare_layouts
-from minipar.inference.scheduling.replay import play, read_scenario
+from minipar.inference.scheduling.scripted_requests import play, read_scenario
 from minipar.launcher import launch
 from minipar.nn import GPT
 from minipar.viz import draw_block_pool

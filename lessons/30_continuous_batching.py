@@ -2,7 +2,7 @@
 
 A step of decoding reads all weights, for one sequence or for fifty, so sequences should be decoded
 together.  But they do not come together, and they do not end together.  A static batch waits for
-its longest answer, with ever fewer rows:
+its longest answer, with ever fewer sequences:
 
     static    A A · · · · · · · D D D D · ·     continuous    A A D D D D F F ·
               B B B B B B B B B E E E E E E                   B B B B B B B B B
@@ -47,8 +47,8 @@ def main(comm: Communicator) -> None:
     lesson.exercises(questions=[
         "Static batches of three take 9 + 6 steps for the six requests. In which order of the six "
         "would they take the fewest?",
-        "A step reads the weights in 10 ms and computes a token in 0.1 ms. From how many rows on "
-        "does a larger batch no longer gain tokens per second?",
+        "A step reads the weights in 10 ms and computes a token in 0.1 ms. From how many "
+        "sequences on does a larger batch no longer gain tokens per second?",
         "A smaller token budget makes the gaps shorter. Why does the prompt wait longer, and what "
         "does a budget below 100 tokens cost here?",
         "With acceptance 0.8 and 4 drafts a call yields 3.36 tokens. A call of the draft model "

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 
 from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
-from minipar.inference.cache import Row
-from minipar.inference.metrics import Summary
+from minipar.inference.cache import SequenceInput
+from minipar.inference.engine_metrics import Summary
 from minipar.inference.model import KVCache, forward_over_cache
 from minipar.inference.sampling.speculative import expected_tokens, verify
 from minipar.nn import GPT, GPTConfig
@@ -23,12 +23,12 @@ def small_gpt(seed: int = 0) -> GPT:
 
 def decode(model: GPT, cache: KVCache, tables: list[list[int]], prompts: list[list[int]],
            num_tokens: int) -> tuple[list[list[int]], np.ndarray]:
-    """Each prompt with the likeliest tokens behind it, all rows together; the last logits."""
+    """Each prompt with the likeliest tokens behind it, all prompts together; the last logits."""
     tokens, starts = [list(prompt) for prompt in prompts], [0] * len(prompts)
     for _ in range(num_tokens):
-        rows = [Row(each[start:], start, table)
-                for each, start, table in zip(tokens, starts, tables)]
-        logits = forward_over_cache(model, cache, rows).data
+        inputs = [SequenceInput(each[start:], start, table)
+                  for each, start, table in zip(tokens, starts, tables)]
+        logits = forward_over_cache(model, cache, inputs).data
         starts = [len(each) for each in tokens]
         tokens = [[*each, int(row.argmax())] for each, row in zip(tokens, logits)]
     return tokens, logits

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from minipar.inference import Engine, Generation, SchedulerConfig
-from minipar.inference.metrics import EngineMetrics, Summary
+from minipar.inference.engine_metrics import EngineMetrics, Summary
 from minipar.inference.model_runner import NewToken, StepWork
 from minipar.inference.scheduling import Step
-from minipar.inference.scheduling.replay import as_record
+from minipar.inference.scheduling.scripted_requests import as_record
 from minipar.inference.simulated_load import Arrival
 
 READ, COMPUTE = 10e-3, 0.1e-3           # seconds: all weights once; one token
@@ -43,7 +43,7 @@ class TimedRunner:
     def run(self, work: StepWork) -> list[NewToken]:
         """Advance the clock; return a token 0 for each draw."""
         self.began = self.now
-        self.now += step_seconds(sum(len(row.tokens) for row in work.rows))
+        self.now += step_seconds(sum(len(each.tokens) for each in work.inputs))
         return [NewToken(0) for _ in work.draws]
 
 

@@ -12,12 +12,11 @@ import numpy as np
 
 from ..backend.malloc import keep_freed_memory
 from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig, generate
-from ..inference.cache import KVSizes, PagedKVCache, Row
+from ..inference.cache import KVSizes, PagedKVCache, SequenceInput
 from ..inference.model import forward_over_cache
 from ..nn import GPT, GPTConfig
 from .baselines.numpy_decode import NumpyDecoder
-from .timing import Row as BenchRow
-from .timing import import_torch, interleave, medians
+from .timing import Row, import_torch, interleave, medians
 
 CONFIG = GPTConfig(vocab_size=96, context=64, num_layers=4, num_heads=4, width=128)
 PROMPT = [*range(8)]
@@ -26,7 +25,7 @@ BLOCK, TOGETHER = 16, 32
 NUMPY_SPEED, TORCH_SPEED, BATCH_SPEED = 0.9, 1.2, 5.0           # targets
 
 
-def measure(num_rounds: int) -> list[BenchRow]:
+def measure(num_rounds: int) -> list[Row]:
     """The rows of one process."""
     keep_freed_memory()
     model = GPT(CONFIG).initialize(seed=0)
@@ -35,7 +34,7 @@ def measure(num_rounds: int) -> list[BenchRow]:
 
 # ---- one sequence
 
-def one_sequence(model: GPT, num_rounds: int) -> list[BenchRow]:
+def one_sequence(model: GPT, num_rounds: int) -> list[Row]:
     """Tokens per second of one sequence, against NumPy by hand and PyTorch."""
     by_hand = NumpyDecoder(model.state_dict(), CONFIG.num_heads)
     runs = {"minipar": lambda: list(generate(model, np.array(PROMPT), NUM_TOKENS, temperature=0)),
@@ -44,9 +43,9 @@ def one_sequence(model: GPT, num_rounds: int) -> list[BenchRow]:
     assert len({*map(tuple, answers.values())}) == 1, f"different tokens: {answers}"
     seconds = medians(interleave(runs, num_rounds))
     speed = {name: NUM_TOKENS / value for name, value in seconds.items()}
-    row = BenchRow("decode, batch 1: its speed over hand-written NumPy's",
-                   per_second(speed["minipar"]), f"NumPy {per_second(speed['NumPy'])}",
-                   speed["minipar"] / speed["NumPy"], NUMPY_SPEED)
+    row = Row("decode, batch 1: its speed over hand-written NumPy's",
+              per_second(speed["minipar"]), f"NumPy {per_second(speed['NumPy'])}",
+              speed["minipar"] / speed["NumPy"], NUMPY_SPEED)
     if "PyTorch" not in speed:
         return [row]
     return [row, replace(row, what="  over PyTorch's, eager, with a cache",
@@ -66,7 +65,7 @@ def torch_run(model: GPT) -> dict[str, Callable[[], list[int]]]:
 
 # ---- many sequences
 
-def together(model: GPT, num_rounds: int) -> list[BenchRow]:
+def together(model: GPT, num_rounds: int) -> list[Row]:
     """Tokens per second of 32 sequences at once: steps of the model alone, and the whole engine."""
     rows = []
     for what, run in (("model and paged cache", step_of), ("engine", requests_of)):
@@ -74,19 +73,19 @@ def together(model: GPT, num_rounds: int) -> list[BenchRow]:
         seconds = medians(interleave(runs, num_rounds, num_warmup=1))
         one, many = 1 / seconds["1"], TOGETHER / seconds[str(TOGETHER)]
         tokens = 1 if run is step_of else NUM_TOKENS
-        rows.append(BenchRow(f"{TOGETHER} sequences at once, {what}: its speed over one at a time",
-                             per_second(many * tokens), f"one {per_second(one * tokens)}",
-                             many / one, BATCH_SPEED))
+        rows.append(Row(f"{TOGETHER} sequences at once, {what}: its speed over one at a time",
+                        per_second(many * tokens), f"one {per_second(one * tokens)}",
+                        many / one, BATCH_SPEED))
     return rows
 
 
-def step_of(model: GPT, num_rows: int) -> Callable[[], None]:
-    """A step that decodes one token of each of `num_rows` sequences of 40."""
-    tables = np.arange(num_rows * 4).reshape(-1, 4).tolist()
-    cache = PagedKVCache(KVSizes.of(model), num_rows * 4, BLOCK, model.slabs[0].data)
-    forward_over_cache(model, cache, [Row(range(40), 0, table) for table in tables])
-    rows = [Row([i], 40, table) for i, table in enumerate(tables)]
-    return lambda: forward_over_cache(model, cache, rows)
+def step_of(model: GPT, num_sequences: int) -> Callable[[], None]:
+    """A step that decodes one token of each of `num_sequences` sequences of 40."""
+    tables = np.arange(num_sequences * 4).reshape(-1, 4).tolist()
+    cache = PagedKVCache(KVSizes.of(model), num_sequences * 4, BLOCK, model.slabs[0].data)
+    forward_over_cache(model, cache, [SequenceInput(range(40), 0, table) for table in tables])
+    inputs = [SequenceInput([i], 40, table) for i, table in enumerate(tables)]
+    return lambda: forward_over_cache(model, cache, inputs)
 
 
 def requests_of(model: GPT, num_requests: int) -> Callable[[], None]:

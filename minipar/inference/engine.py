@@ -6,11 +6,11 @@
 
 One step, in this order:
 
-    begin_step    scheduler.schedule    decide who computes what; admit, preempt, take blocks
-                  scheduler.advance     who draws a token?
+    begin_step    scheduler.schedule    choose requests and tokens; admit, preempt, take blocks
+                  scheduler.advance     find the sequences that draw a token
     runner.run    cache.apply           move blocks: swap out, swap in, copy
-                  forward, draw         the model over the rows; a token for each draw
-    end_step      Generation.append     has the answer ended?
+                  forward, draw         the model over new tokens; a token for each draw
+    end_step      Generation.append     append the token; see whether the answer has ended
                   scheduler.finish      free the blocks of requests that have ended
 
     engine = Engine(ModelRunner(model, num_blocks=64, block_size=16), SchedulerConfig(64, 16))
@@ -18,7 +18,7 @@ One step, in this order:
     for token in engine.stream(generation):
         …
 
-Other requests share the steps and change no token: see sampling/sampler.py.
+Other requests share the steps, but change no token of this one: see sampling/sampler.py.
 """
 
 import time
@@ -26,10 +26,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .cache import Row
-from .metrics import EngineMetrics
+from .cache import SequenceInput
+from .engine_metrics import EngineMetrics
 from .model_runner import Draw, NewToken, Runner, StepWork
-from .sampling import SamplingParams
+from .sampling import DrawInputs, SamplingParams
 from .scheduling import CachedSequence, Request, RequestTooLarge, Scheduler, SchedulerConfig, Step
 
 IsStop = Callable[[list[int]], bool]
@@ -59,14 +59,14 @@ class Generation:
     token_times: list[float] = field(default_factory=list)      # of the first sample
     was_cancelled: bool = False
 
-    def append(self, sample: int, new: NewToken, now: float) -> str | None:
+    def append(self, sample_index: int, new: NewToken, now: float) -> str | None:
         """Append a sample's token; return the reason if the sample has ended."""
-        answer = self.samples[sample]
+        answer = self.samples[sample_index]
         answer.tokens.append(new.token)
         if new.logprob is not None and new.likeliest is not None:
             answer.logprobs.append(new.logprob)
             answer.likeliest.append(new.likeliest)
-        if sample == 0:
+        if sample_index == 0:
             self.token_times.append(now)
         if new.token in self.stop_tokens or self.is_stop and self.is_stop(answer.tokens):
             answer.finish_reason = "stop"
@@ -84,7 +84,7 @@ class TokenEvent(NamedTuple):
     """A new token of a generation's sample."""
 
     generation: Generation
-    sample: int
+    sample_index: int
     token: int
 
 
@@ -108,7 +108,7 @@ class Engine:
                params: SamplingParams | None = None, num_samples: int = 1,
                stop_tokens: Collection[int] = (), is_stop: IsStop | None = None,
                num_logprobs: int | None = None) -> Generation:
-        """Add a request; it runs in the steps to come.
+        """Add a request; it runs in the next steps.
 
         An answer ends after `max_tokens` tokens, with a token of `stop_tokens`, or when
         `is_stop(tokens)` is true.  Raises RequestTooLarge if it can never run, and ValueError for a
@@ -166,19 +166,20 @@ class Engine:
     def begin_step(self) -> StepWork:
         """Schedule the next step; return its work.  `end_step` takes the tokens that it yields."""
         step = self.scheduler.schedule()
-        rows, row_of = rows_of(step)        # before `advance`, which forks sequences without a row
+        inputs, index_of = sequence_inputs(step)    # before `advance` forks: forks compute nothing
         self._drawing = self.scheduler.advance(step)
         self._step = step
-        draws = [self._draw(request, sequence, row_of) for request, sequence in self._drawing]
-        return StepWork(rows, draws, step.swapped_out, step.swapped_in, step.copied)
+        draws = [self._draw(request, sequence, index_of) for request, sequence in self._drawing]
+        return StepWork(inputs, draws, step.swapped_out, step.swapped_in, step.copied)
 
     def _draw(self, request: Request, sequence: CachedSequence,
-              row_of: dict[CachedSequence, int]) -> Draw:
+              index_of: dict[CachedSequence, int]) -> Draw:
         generation = self.generations[request.name]
-        # samples that forked in this step draw from the row of the prompt
-        row = row_of[sequence if sequence in row_of else request.sequences[0]]
-        return Draw(row, generation.params, request.prompt, request.outputs(sequence),
-                    sequence.sample, generation.num_logprobs)
+        # samples that forked in this step draw from the logits of the prompt
+        index = index_of[sequence if sequence in index_of else request.sequences[0]]
+        inputs = DrawInputs(generation.params, request.prompt, request.outputs(sequence),
+                            sequence.sample_index)
+        return Draw(index, inputs, generation.num_logprobs)
 
     def end_step(self, tokens: list[NewToken]) -> list[TokenEvent]:
         """Append each sequence's token, finish those that have ended; return the new tokens."""
@@ -186,9 +187,9 @@ class Engine:
         now, events, stopped = self.clock(), [], []
         for (request, sequence), new in zip(drawing, tokens):
             generation = self.generations[request.name]
-            if generation.append(sequence.sample, new, now) == "stop":
+            if generation.append(sequence.sample_index, new, now) == "stop":
                 stopped.append(sequence)
-            events.append(TokenEvent(generation, sequence.sample, new.token))
+            events.append(TokenEvent(generation, sequence.sample_index, new.token))
         drawn = {sequence: new.token for (_, sequence), new in zip(drawing, tokens)}
         self.scheduler.finish(step, drawn, stopped)
         self.metrics.record_step(step, step.slots // self.config.block_size)
@@ -228,13 +229,13 @@ class Engine:
             self.cancel(generation)
 
 
-def rows_of(step: Step) -> tuple[list[Row], dict[CachedSequence, int]]:
-    """The rows that a step computes, and the number of each sequence's row."""
-    rows: list[Row] = []
-    row_of: dict[CachedSequence, int] = {}
+def sequence_inputs(step: Step) -> tuple[list[SequenceInput], dict[CachedSequence, int]]:
+    """What each sequence of a step computes, and each sequence's index in this list."""
+    inputs: list[SequenceInput] = []
+    index_of: dict[CachedSequence, int] = {}
     for request, start, num_tokens, _ in step.scheduled:
         for sequence in request.sequences:
-            row_of[sequence] = len(rows)
-            rows.append(Row(sequence.tokens[start:start + num_tokens], start,
-                            list(sequence.table)))
-    return rows, row_of
+            index_of[sequence] = len(inputs)
+            inputs.append(SequenceInput(sequence.tokens[start:start + num_tokens], start,
+                                        list(sequence.table)))
+    return inputs, index_of

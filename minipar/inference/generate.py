@@ -4,11 +4,11 @@
                                            ▲                            │
                              its key and value join the cache ◀─────────┘
 
-While the text is within the model's context, each step computes its new tokens only.  Beyond it the
-window slides: every token gets another position, no key or value stays what it was, and each step
-computes the whole window again.
+While the text is within the model's context, each step computes new tokens only.  A longer text is
+a sliding window: each step gives every token another position, which changes all keys and values,
+so it computes the whole window again.
 
-Tokens are drawn as by the engine, so both give the same answer to the same prompt and seed.
+Tokens are drawn as in the engine, so both give the same answer to the same prompt and seed.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ import numpy as np
 from ..autograd import no_grad
 from ..backend import Array, asarray_like, to_host
 from ..nn import GPT
-from .cache import ContiguousKVCache, KVSizes, Row
+from .cache import ContiguousKVCache, KVSizes, SequenceInput
 from .model import forward_over_cache
 from .sampling import SamplingParams, next_token
 
@@ -38,8 +38,8 @@ def generate(model: GPT, prompt: np.ndarray, num_tokens: int, temperature: float
     cache, num_cached = make_cache(model, longest), 0
     for _ in range(num_tokens):
         if len(ids) <= longest:
-            row = Row(ids[num_cached:], num_cached, [0])
-            logits, num_cached = to_host(forward_over_cache(model, cache, [row]).data)[0], len(ids)
+            new = SequenceInput(ids[num_cached:], num_cached, [0])
+            logits, num_cached = to_host(forward_over_cache(model, cache, [new]).data)[0], len(ids)
         else:
             window = asarray_like(np.array(ids[-longest:], np.int64), cache.data)
             logits = logits_of_window(model, window)

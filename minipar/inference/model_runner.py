@@ -1,9 +1,9 @@
 """The runner carries out a step with arrays: it moves blocks, runs the model and draws tokens.
 
-    StepWork: moved blocks, rows of tokens, draws ─▶ runner.run ─▶ a token for each draw
+    StepWork: moved blocks, new tokens, draws ─▶ runner.run ─▶ a drawn token for each draw
 
-An engine gives a runner numbers and lists only.  So the same engine drives a model in this process,
-and one that is spread over ranks (`parallel/`).
+An engine gives a runner numbers and lists only.  So the same engine drives a model in this process
+or a model that is spread over ranks (`parallel/`).
 """
 
 from collections.abc import Sequence
@@ -14,30 +14,22 @@ import numpy as np
 
 from ..backend import Array, asarray_like, to_host
 from ..nn import GPT
-from .cache import KVSizes, PagedKVCache, Row
+from .cache import KVSizes, PagedKVCache, SequenceInput
 from .cache.paged import Pairs
 from .model import forward_over_cache
-from .sampling import DrawInputs, SamplingParams, next_tokens, top_logprobs
+from .sampling import DrawInputs, next_tokens, top_logprobs
 
 
 class Draw(NamedTuple):
-    """A token to be drawn from the logits of row `row`, as number `sample` of its request."""
+    """A token to be drawn: from the logits of which sequence, and by which inputs."""
 
-    row: int
-    params: SamplingParams
-    prompt: list[int]
-    output: list[int]
-    sample: int = 0
-    num_logprobs: int | None = None
-
-    @property
-    def choice(self) -> DrawInputs:
-        """All that the token depends on, beside the logits."""
-        return DrawInputs(self.params, self.prompt, self.output, self.sample)
+    sequence_index: int             # of the sequence in StepWork.inputs
+    inputs: DrawInputs
+    num_logprobs: int | None = None     # of the likeliest tokens; None: no log-probabilities
 
 
 class NewToken(NamedTuple):
-    """A drawn token; if asked for, its log-probability and those of the likeliest tokens."""
+    """A drawn token; if asked for, the log-probabilities of it and of the likeliest tokens."""
 
     token: int
     logprob: float | None = None
@@ -46,9 +38,9 @@ class NewToken(NamedTuple):
 
 @dataclass
 class StepWork:
-    """One step: first blocks move, then rows are computed, then tokens are drawn."""
+    """One step: first blocks move, then new tokens are computed, then next tokens are drawn."""
 
-    rows: list[Row]
+    inputs: list[SequenceInput]
     draws: list[Draw] = field(default_factory=list)
     swapped_out: Pairs = ()
     swapped_in: Pairs = ()
@@ -83,13 +75,14 @@ class ModelRunner:
     def run(self, work: StepWork) -> list[NewToken]:
         """Carry out one step; return a token for each of its draws."""
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
-        return draw_tokens(forward_over_cache(self.model, self.cache, work.rows).data, work.draws)
+        return draw_tokens(forward_over_cache(self.model, self.cache, work.inputs).data, work.draws)
 
 
 def draw_tokens(logits: Array, draws: Sequence[Draw]) -> list[NewToken]:
-    """A token for each draw, from the logits (S, V) of a step's rows."""
-    drawn = logits[asarray_like(np.array([draw.row for draw in draws], np.int64), logits)]
-    found = [NewToken(token) for token in next_tokens(drawn, [draw.choice for draw in draws])]
+    """A token for each draw, from the logits (S, V) of a step's sequences."""
+    indices = np.array([draw.sequence_index for draw in draws], np.int64)
+    drawn = logits[asarray_like(indices, logits)]
+    found = [NewToken(token) for token in next_tokens(drawn, [draw.inputs for draw in draws])]
     for i, draw in enumerate(draws):
         if draw.num_logprobs is not None:
             token = found[i].token

@@ -4,14 +4,14 @@
     steps       ▇▇▇▇▇ ▇▇▇▇▇▇     a step takes max(FLOPs / flops_per_second, bytes / bandwidth) of
                                  the simulated cluster's device
 
-No model runs: a step reports the FLOPs and bytes of a GPT of given sizes, and draws token 0.  So
-schedulers and caches are compared for any model in seconds.
+No model runs: a step reports the FLOPs and bytes of a GPT of given sizes, and draws token 0.  So it
+takes seconds to compare schedulers and caches for a model of any size.
 
     FLOPs   2 for each weight and token, 4 L d for each pair of a token and a token before it
     bytes   all weights once a step, and the keys and values of every sequence
 
-Decoding one sequence reads all weights for one token: it waits for memory.  A batch shares that
-read, which is why batching pays, up to the point where the FLOPs take longer.
+Decoding one sequence reads all weights for one token: it waits for memory.  A batch reads the
+weights once for all its tokens, so batching pays until the FLOPs take longer than the reads.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from ..random import generator
 from .engine import Engine
 from .model_runner import NewToken, StepWork
 from .scheduling import SchedulerConfig
-from .scheduling.config import Policy
+from .scheduling.scheduler_config import Policy
 
 
 class Arrival(NamedTuple):
@@ -64,7 +64,7 @@ class CostModel:
     def of(cls, config: GPTConfig, itemsize: int = 2) -> "CostModel":
         """The sizes of a dense GPT whose numbers take `itemsize` bytes."""
         if config.experts is not None:
-            raise ValueError("the costs on paper are those of a dense model: leave experts out")
+            raise ValueError("the costs on paper are for a dense model: leave experts out")
         d, wide = config.width, config.mlp_width or 4 * config.width
         head = config.head_width or d // config.num_heads
         kv = (config.num_kv_heads or config.num_heads) * head
@@ -75,13 +75,13 @@ class CostModel:
 
     def flops(self, work: StepWork) -> int:
         """FLOPs of a step."""
-        pairs = sum(len(row.tokens) * (row.start + len(row.tokens)) for row in work.rows)
-        tokens = sum(len(row.tokens) for row in work.rows)
+        pairs = sum(len(each.tokens) * (each.start + len(each.tokens)) for each in work.inputs)
+        tokens = sum(len(each.tokens) for each in work.inputs)
         return 2 * self.num_weights * tokens + 4 * self.num_layers * self.width * pairs
 
     def bytes(self, work: StepWork) -> int:
         """Bytes that a step reads."""
-        cached = sum(row.start + len(row.tokens) for row in work.rows)
+        cached = sum(each.start + len(each.tokens) for each in work.inputs)
         return self.num_weights * self.itemsize + cached * self.bytes_per_token
 
 

@@ -1,6 +1,6 @@
 """The web application: OpenAI's /v1/completions for a checkpoint, on any ASGI server.
 
-    POST /v1/completions    answers; with "stream": true as server-sent events
+    POST /v1/completions    answers; with "stream": true as server-sent events (`streaming.py`)
     GET  /v1/models         the name of the model
     GET  /metrics           the engine's figures
     GET  /health            {"status": "ok"}
@@ -22,11 +22,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ..inference import Engine
-from ..inference.engine import Generation, Sample
-from .protocol import BadRequest, CompletionRequest, CompletionWriter, read_completion
+from ..inference.engine import Generation
+from .detokenizer import Detokenizer
+from .protocol import BadRequest, CompletionWriter, read_completion
 from .service import Draining, Service
-from .text_model import TextModel, text_of
-from .text_stream import TextStream
+from .streaming import AnswerTexts, stream_events
+from .text_model import TextModel
 
 MOST_BYTES, MOST_SECONDS = 4 << 20, 60      # of a request's body
 
@@ -93,10 +94,10 @@ class Server:
         """Answer a request for completions."""
         try:
             asked = read_completion(await read_json(request), self.text)
-            watch = TextStream(self.text.tokenizer, asked.stops)
+            detokenizer = Detokenizer(self.text.tokenizer, asked.stops)
             generations = await self.service.submit(
                 asked.prompts, asked.max_tokens, asked.params, asked.n,
-                watch.is_stop if asked.stops else None, asked.logprobs)
+                detokenizer.is_stop if asked.stops else None, asked.logprobs)
         except BadRequest as error:
             return refusal(error)
         except Draining as error:
@@ -104,12 +105,13 @@ class Server:
         except ValueError as error:                 # it can never run
             return refusal(BadRequest(str(error)))
         answers = CompletionWriter(self.text, asked)
+        texts = AnswerTexts(self.text, asked, generations)
         if asked.stream:
-            return StreamingResponse(self._events(answers, asked, generations),
-                                     media_type="text/event-stream")
-        return await self._whole(request, answers, asked, generations)
+            events = stream_events(self.service, texts, answers, generations, asked.include_usage)
+            return StreamingResponse(events, media_type="text/event-stream")
+        return await self._whole(request, texts, answers, generations)
 
-    async def _whole(self, request: Request, answers: CompletionWriter, asked: CompletionRequest,
+    async def _whole(self, request: Request, texts: AnswerTexts, answers: CompletionWriter,
                      generations: Sequence[Generation]) -> Response:
         """Wait for all answers, or for the client to leave."""
         async def finish() -> None:
@@ -128,55 +130,9 @@ class Server:
             finally:
                 work.cancel()
                 leaving.cancel()
-        texts = Texts(self.text, asked, generations)
         choices = [answers.choice(i, new, sample, reason=sample.finish_reason)
                    for i, sample, new, _ in texts.news()]
         return JSONResponse(answers.body(choices, answers.usage(texts.samples)))
-
-    async def _events(self, answers: CompletionWriter, asked: CompletionRequest,
-                      generations: Sequence[Generation]) -> AsyncIterator[str]:
-        """Server-sent events: a chunk for each step, "[DONE]" at the end."""
-        texts = Texts(self.text, asked, generations)
-        async with self.service.cancelling(generations):
-            try:
-                async for _ in self.service.steps(generations):
-                    choices = [answers.choice(i, new, sample, tokens, sample.finish_reason)
-                               for i, sample, new, tokens in texts.news()]
-                    if choices:
-                        yield event(answers.body(choices))
-            except RuntimeError as error:
-                yield event(BadRequest(str(error), status=500).body())
-                return
-        if asked.include_usage:
-            yield event(answers.body([], answers.usage(texts.samples)))
-        yield "data: [DONE]\n\n"
-
-
-class Texts:
-    """The texts of all answers to one request, in OpenAI's order: all of the first prompt first."""
-
-    def __init__(self, text: TextModel, asked: CompletionRequest,
-                 generations: Sequence[Generation]):
-        self.samples = [sample for generation in generations for sample in generation.samples]
-        self._streams = [TextStream(text.tokenizer, asked.stops) for _ in self.samples]
-        self._seen = [0] * len(self.samples)
-        self._heads = ["" if not asked.echo else text_of(text.tokenizer, prompt)
-                       for prompt in asked.prompts for _ in range(asked.n)]
-        self._is_over = [False] * len(self.samples)
-
-    def news(self) -> list[tuple[int, Sample, str, slice]]:
-        """For each answer with news: its number, itself, its new text and its new tokens."""
-        found = []
-        for i, (sample, stream) in enumerate(zip(self.samples, self._streams)):
-            is_last = sample.finish_reason is not None
-            new = stream.update(sample.tokens, is_last)
-            if self._is_over[i] or not (new or is_last):
-                continue
-            tokens = slice(self._seen[i], len(sample.tokens))
-            head, self._heads[i] = self._heads[i], ""
-            self._seen[i], self._is_over[i] = len(sample.tokens), is_last
-            found.append((i, sample, head + new, tokens))
-        return found
 
 
 async def read_json(request: Request) -> Any:
@@ -207,8 +163,3 @@ async def left(request: Request) -> None:
     """Return when the client has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def event(body: dict[str, Any]) -> str:
-    """One server-sent event."""
-    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"

@@ -2,8 +2,8 @@
 
     POST /v1/completions   {"model": "gpt", "prompt": "def ", "max_tokens": 20, "stream": true}
 
-`prompt` is a text, a list of texts, a list of tokens, or a list of those.  Beside OpenAI's options
-there are vLLM's top_k, min_p and repetition_penalty.
+`prompt` is a text, a list of texts, a list of tokens, or a list of lists of tokens.  Every field of
+SamplingParams is an option under its own name, even if OpenAI has none of this name, as in vLLM.
 Source: platform.openai.com/docs/api-reference/completions.
 """
 

@@ -4,8 +4,8 @@
     client B ─ submit ─┼─▶ lock ─▶ engine.step┼─▶ B: new tokens
     client C ─ cancel ─┘      (in a thread)   └─▶ C: nothing more
 
-The engine is not for several threads at once, so a lock keeps submit, cancel and step apart.  A
-step runs in a thread, so the server answers others meanwhile.
+The engine is not for several threads at once, so submit, cancel and step each take a lock.  A step
+runs in a thread, so that the server can answer other clients meanwhile.
 """
 
 import asyncio

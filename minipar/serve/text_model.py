@@ -1,4 +1,4 @@
-"""A checkpoint that answers: its model, its tokenizer, and an engine on one rank or on a mesh."""
+"""A checkpoint that answers: its model and tokenizer, and an engine on one rank or on a mesh."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +12,9 @@ from ..data import Vocabulary
 from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from ..inference.cache import PagedKVCache
 from ..inference.engine import Sample
-from ..inference.parallel.pipeline import PipelineEngine
-from ..inference.parallel.router import Router
-from ..inference.parallel.tensor import TensorParallelRunner
+from ..inference.parallel.pipeline_engine import PipelineEngine
+from ..inference.parallel.replica_router import Router
+from ..inference.parallel.tensor_runner import TensorParallelRunner
 from ..launcher import UsageError
 from ..nn import GPT
 from ..parallel.tensor.apply import parallelize
@@ -69,7 +69,7 @@ class TextEngine(Protocol):
 def make_engine(model: GPT, config: SchedulerConfig, comm: Communicator | None = None,
                 sizes: Mapping[str, int] | None = None,
                 kind: type[PagedKVCache] = PagedKVCache) -> TextEngine:
-    """Collective.  An engine over a mesh of `sizes` on the ranks of `comm`; of one rank without.
+    """Collective.  An engine over a mesh of `sizes` on the ranks of `comm`; without, on one rank.
 
     `kind` of cache: PagedKVCache or QuantizedKVCache.
     dp: replicas; tp: heads and vocabulary of each over tp ranks; pp: layers over pp ranks, alone.

@@ -35,7 +35,7 @@ class Use(NamedTuple):
 
 def draw_block_pool(path: str | Path, steps: Sequence[Mapping[str, Any]], num_blocks: int,
                     block_size: int, title: str = "") -> Path:
-    """Draw the steps of a replay (`inference.scheduling.replay`); return the path written."""
+    """Draw the steps of a replay (`minipar replay`); return the path written."""
     height = min(9.0, 1.6 + 0.28 * num_blocks)
     figure = empty_figure(min(16.0, 4.5 + 0.32 * len(steps)), height + 1.6, as_plain(title))
     pool, waste = figure.subplots(2, 1, sharex=True, height_ratios=(height, 1.6))

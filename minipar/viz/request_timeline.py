@@ -25,7 +25,7 @@ def draw_request_timeline(path: str | Path, runs: Mapping[str, Sequence[TimedSte
                           arrivals: Mapping[str, float], title: str = "") -> Path:
     """Draw {way: [(begin, end, step), …]} in seconds; return the path written.
 
-    A step is a record of `inference.scheduling.replay`; `arrivals` are the seconds at which each
+    A step is a record as `minipar replay` prints it; `arrivals` are the seconds at which each
     request comes.  Raises ValueError for a way without steps.
     """
     if not runs or not all(runs.values()):

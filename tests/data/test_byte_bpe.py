@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from minipar.data import ByteBPE, vocabulary_of
 from minipar.data.byte_bpe import BYTES, CLASSES, END_OF_TEXT, merge, split_words
-from minipar.serve.text_stream import TextStream
+from minipar.serve.detokenizer import Detokenizer
 
 DATA = Path(__file__).parents[1] / "interop" / "data" / "byte_bpe"
 EXPECTED = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))["texts"]
@@ -96,10 +96,10 @@ def test_half_a_character_is_refused():
 
 def test_a_stream_holds_back_incomplete_characters():
     text = "é漢🙂 ok"
-    ids, stream, shown = TOKENIZER.encode(text).tolist(), TextStream(TOKENIZER), []
+    ids, detokenizer, shown = TOKENIZER.encode(text).tolist(), Detokenizer(TOKENIZER), []
     assert len(ids) > len(text)                     # characters of several tokens
     for i in range(len(ids)):
-        shown.append(stream.update(ids[:i + 1], is_last=i + 1 == len(ids)))
+        shown.append(detokenizer.update(ids[:i + 1], is_last=i + 1 == len(ids)))
     assert "".join(shown) == text and "\ufffd" not in "".join(shown) and "" in shown
     assert TOKENIZER.decode(TOKENIZER.encode("漢")[:1]) == "\ufffd"
 

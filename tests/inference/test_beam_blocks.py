@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from minipar.inference.scheduling import BlockPool, OutOfBlocks
-from minipar.inference.scheduling.beam_search import Beams, is_beam_document, play_beams
+from minipar.inference.scheduling.beam_blocks import Beams, is_beam_document, play_beams
 
 RECORDED = json.loads((Path(__file__).parent / "arrays/beam_search.json").read_text())
 

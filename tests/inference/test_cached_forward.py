@@ -8,7 +8,7 @@ from minipar.inference.cache import (
     ContiguousKVCache,
     KVSizes,
     PagedKVCache,
-    Row,
+    SequenceInput,
 )
 from minipar.inference.model import forward_over_cache
 from minipar.inference.model.plain_layers import PLAIN, evaluate
@@ -39,9 +39,10 @@ def largest_error(model: GPT, cache, tables, chunks) -> float:
         expected = model(ids).data
     positions, error = [0, 0, 0], 0.0
     for counts in chunks:
-        rows = [Row(ids[i, positions[i]:positions[i] + count].tolist(), positions[i], tables[i])
-                for i, count in enumerate(counts)]
-        found = forward_over_cache(model, cache, rows).data
+        inputs = [SequenceInput(ids[i, positions[i]:positions[i] + count].tolist(), positions[i],
+                                tables[i])
+                  for i, count in enumerate(counts)]
+        found = forward_over_cache(model, cache, inputs).data
         positions = [sum(pair) for pair in zip(positions, counts)]
         last = np.array([expected[i, position - 1] for i, position in enumerate(positions)])
         error = max(error, float(abs(found - last).max()))
@@ -90,7 +91,8 @@ def test_float32_stays_float32():
     for cache, tables in caches(model):
         assert cache.data.dtype == np.float32
         assert largest_error(model, cache, tables, CHUNKS["prefill"]) < 1e-5
-        assert forward_over_cache(model, cache, [Row([1], 0, tables[0])]).data.dtype == np.float32
+        new = SequenceInput([1], 0, tables[0])
+        assert forward_over_cache(model, cache, [new]).data.dtype == np.float32
 
 
 def test_logits_of_all_tokens():
@@ -99,8 +101,8 @@ def test_logits_of_all_tokens():
     with no_grad():
         expected = model(ids).data[0]
     for cache, tables in caches(model):
-        row = Row(list(range(10)), 0, tables[0])
-        found = forward_over_cache(model, cache, [row], last_only=False)
+        new = SequenceInput(list(range(10)), 0, tables[0])
+        found = forward_over_cache(model, cache, [new], last_only=False)
         np.testing.assert_allclose(found.data, expected, atol=1e-12)
 
 
@@ -117,13 +119,13 @@ def test_blocks_are_copied_and_swapped():
     model = model_of()
     cache = PagedKVCache(KVSizes.of(model), 6, 4, model.slabs[0].data, num_host_blocks=2)
     tokens = [3, 1, 4, 1, 5, 9, 2]
-    expected = forward_over_cache(model, cache, [Row(tokens, 0, [0, 1])]).data
-    forward_over_cache(model, cache, [Row(tokens[:6], 0, [2, 3])])
+    expected = forward_over_cache(model, cache, [SequenceInput(tokens, 0, [0, 1])]).data
+    forward_over_cache(model, cache, [SequenceInput(tokens[:6], 0, [2, 3])])
     cache.apply(swapped_out=[(2, 1), (3, 0)], swapped_in=[], copied=[])
     cache.data[:, :, [2, 3]] = np.nan
     cache.apply(swapped_out=[], swapped_in=[(1, 5), (0, 4)], copied=[(4, 2)])
     for table in ([5, 4], [5, 2]):
-        found = forward_over_cache(model, cache, [Row(tokens[6:], 6, table)]).data
+        found = forward_over_cache(model, cache, [SequenceInput(tokens[6:], 6, table)]).data
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -131,4 +133,4 @@ def test_a_sequence_beyond_the_context_is_refused():
     model = model_of()
     (cache, tables), _ = caches(model)
     with pytest.raises(ValueError, match="of 25 tokens is longer than the model's context of 24"):
-        forward_over_cache(model, cache, [Row([1] * 25, 0, [*tables[0], 17])])
+        forward_over_cache(model, cache, [SequenceInput([1] * 25, 0, [*tables[0], 17])])

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from minipar.inference.scheduling.replay import play, read_scenario
+from minipar.inference.scheduling.scripted_requests import play, read_scenario
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pages" / "inference.md").read_text(encoding="utf-8")
 

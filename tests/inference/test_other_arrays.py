@@ -11,7 +11,7 @@ from minipar.inference.cache import (
     ContiguousKVCache,
     KVSizes,
     PagedKVCache,
-    Row,
+    SequenceInput,
 )
 from minipar.inference.model import forward_over_cache
 from minipar.nn import GPT, GPTConfig, RopeConfig
@@ -19,8 +19,9 @@ from tests.support.strict_array import StrictArray, as_cupy
 
 KINDS = {"gpt": {}, "grouped, untied": {"num_kv_heads": 2, "tied": False},
          "llama": {"norm": "rms", "mlp": "swiglu", "bias": False, "rope": RopeConfig(100.0)}}
-STEPS = [[Row([3, 1, 4, 1, 5, 9], 0, [2, 0]), Row([2, 7], 0, [5, 1])],
-         [Row([2], 6, [2, 0]), Row([6, 5, 3], 2, [5, 1])], [Row([8], 7, [2, 0])]]
+STEPS = [[SequenceInput([3, 1, 4, 1, 5, 9], 0, [2, 0]), SequenceInput([2, 7], 0, [5, 1])],
+         [SequenceInput([2], 6, [2, 0]), SequenceInput([6, 5, 3], 2, [5, 1])],
+         [SequenceInput([8], 7, [2, 0])]]
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +42,8 @@ def logits(model: GPT, kind) -> list[np.ndarray]:
     else:
         cache = kind(KVSizes.of(model), 6, 4, like, num_host_blocks=1)
     found = []
-    for rows in STEPS:
-        found += [to_host(forward_over_cache(model, cache, rows, last_only).data)
+    for inputs in STEPS:
+        found += [to_host(forward_over_cache(model, cache, inputs, last_only).data)
                   for last_only in (True, False)]
         if kind is not ContiguousKVCache:
             cache.apply(swapped_out=[(2, 1)], swapped_in=[], copied=[(0, 4)])

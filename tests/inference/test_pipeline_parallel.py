@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.inference.engine import Engine
 from minipar.inference.model_runner import ModelRunner
-from minipar.inference.parallel.pipeline import PipelineEngine, step_bytes
+from minipar.inference.parallel.pipeline_engine import PipelineEngine, step_bytes
 from minipar.inference.sampling import SamplingParams
 from minipar.inference.scheduling import SchedulerConfig
 from minipar.launcher import metered

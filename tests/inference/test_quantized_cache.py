@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from minipar.inference import Engine, ModelRunner, SchedulerConfig
-from minipar.inference.cache import CACHES, KVSizes, PagedKVCache, QuantizedKVCache, Row, RowBatch
+from minipar.inference.cache import (
+    CACHES,
+    KVSizes,
+    PagedKVCache,
+    QuantizedKVCache,
+    SequenceInput,
+    TokenBatch,
+)
 from minipar.inference.cache.quantized import EMPTY, decode, write
 from minipar.inference.model import forward_over_cache
 from minipar.inference.model.compressed import WEIGHTS, compare
@@ -26,7 +33,7 @@ def written(numbers: np.ndarray, steps: list[int], table: list[int], pools=None)
                               np.zeros((6, HEADS), np.float32))
     start = 0
     for count in steps:
-        batch = RowBatch([Row([0] * count, start, table)], BLOCK)
+        batch = TokenBatch([SequenceInput([0] * count, start, table)], BLOCK)
         write(codes, scales, batch, numbers[start:start + count])
         start += count
     return codes, scales
@@ -87,8 +94,8 @@ def test_logits_are_near_and_bytes_are_a_quarter():
     for counts in ([20], [7, 1, 1, 11]):
         start = 0
         for count in counts:
-            row = Row(ids[start:start + count], start, [3, 0, 6, 1, 7])
-            found, expected = (forward_over_cache(model, kv, [row]).data
+            new = SequenceInput(ids[start:start + count], start, [3, 0, 6, 1, 7])
+            found, expected = (forward_over_cache(model, kv, [new]).data
                                for kv in (cache, in_floats))
             assert abs(found - expected).max() < 0.02 * expected.std()
             start += count

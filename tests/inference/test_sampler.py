@@ -53,7 +53,7 @@ def test_recorded_distributions(case):
 def test_a_draw_depends_on_seed_sample_and_position_alone():
     first = uniform(1, 5)
     assert uniform(1, 5) == first
-    assert len({first, uniform(2, 5), uniform(1, 6), uniform(1, 5, sample=1)}) == 4
+    assert len({first, uniform(2, 5), uniform(1, 6), uniform(1, 5, sample_index=1)}) == 4
 
 
 def test_a_token_of_no_probability_is_never_drawn():
@@ -108,24 +108,24 @@ def test_logits_that_are_not_finite_are_refused(temperature):
         next_token(np.array([0, np.nan]), SamplingParams(temperature=temperature), [1], [])
 
 
-def test_rows_of_a_batch_are_drawn_as_alone():
+def test_a_batch_is_drawn_as_each_alone():
     logits = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
-    rows = [DrawInputs(SamplingParams(temperature=i % 3 / 2, top_k=7 * (i % 2), seed=i,
-                                     repetition_penalty=1 + i % 2), [1, 2], [3] * i, i)
-            for i in range(6)]
-    assert next_tokens(logits, rows) == [
-        next_token(z, row.params, row.prompt, row.output, row.sample)
-        for z, row in zip(logits, rows)]
+    inputs = [DrawInputs(SamplingParams(temperature=i % 3 / 2, top_k=7 * (i % 2), seed=i,
+                                        repetition_penalty=1 + i % 2), [1, 2], [3] * i, i)
+              for i in range(6)]
+    assert next_tokens(logits, inputs) == [
+        next_token(z, each.params, each.prompt, each.output, each.sample_index)
+        for z, each in zip(logits, inputs)]
     assert next_tokens(logits[:0], []) == []
     assert next_tokens(logits, [DrawInputs(SamplingParams(temperature=0), [], [])] * 6) \
         == logits.argmax(-1).tolist()
 
 
-def test_on_a_device_greedy_rows_stay_there(monkeypatch):
+def test_on_a_device_greedy_draws_stay_there(monkeypatch):
     logits = np.random.default_rng(0).standard_normal((3, 40))
-    rows = [DrawInputs(SamplingParams(temperature=t), [1], []) for t in (0, 1, 0)]
+    inputs = [DrawInputs(SamplingParams(temperature=t), [1], []) for t in (0, 1, 0)]
     with as_cupy(monkeypatch):
-        assert next_tokens(StrictArray(logits), rows) == next_tokens(logits, rows)
+        assert next_tokens(StrictArray(logits), inputs) == next_tokens(logits, inputs)
 
 
 @pytest.mark.parametrize("u", [0.0, 0.3, 1 - 2**-53])

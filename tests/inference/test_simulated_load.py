@@ -2,7 +2,7 @@
 
 import pytest
 
-from minipar.inference.cache import Row
+from minipar.inference.cache import SequenceInput
 from minipar.inference.model_runner import StepWork
 from minipar.inference.simulated_load import (
     CostModel,
@@ -38,7 +38,8 @@ def test_the_sizes_on_paper_are_those_of_the_model():
                       if p.ndim == 2 and not name.startswith("wpe"))
         sizes = CostModel.of(config)
         assert sizes.num_weights == weights
-        assert sizes.bytes(StepWork([Row([1], 9, [0])])) == 2 * weights + 10 * sizes.bytes_per_token
+        work = StepWork([SequenceInput([1], 9, [0])])
+        assert sizes.bytes(work) == 2 * weights + 10 * sizes.bytes_per_token
 
 
 def test_continuous_batches_and_pages_shorten_the_wait():

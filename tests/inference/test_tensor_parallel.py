@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.inference.engine import Engine
 from minipar.inference.model_runner import ModelRunner
-from minipar.inference.parallel.tensor import TensorParallelRunner, step_bytes
+from minipar.inference.parallel.tensor_runner import TensorParallelRunner, step_bytes
 from minipar.inference.sampling import SamplingParams
 from minipar.inference.sampling.vocabulary_parallel import sampling_bytes
 from minipar.inference.scheduling import SchedulerConfig

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.colors import to_hex
 
-from minipar.inference.scheduling.replay import play, read_scenario
+from minipar.inference.scheduling.scripted_requests import play, read_scenario
 from minipar.viz import request_timeline
 from minipar.viz.colors import BLUE, GREY, ORANGE
 

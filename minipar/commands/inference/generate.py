@@ -23,8 +23,8 @@ from ...inference.cache import CACHES
 from ...inference.engine import Sample
 from ...inference.sampling.speculative import SpeculativeDecoder
 from ...launcher import UsageError, launch
+from ...serve.detokenizer import Detokenizer
 from ...serve.text_model import TextModel, make_engine, open_text_model
-from ...serve.text_stream import TextStream
 from ...train.setup.strategy import parse_mesh
 from ..tables import Column, Output, Table
 from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
@@ -115,14 +115,14 @@ def run(comm: Communicator, options: argparse.Namespace, output: Output,
     params, begin = sampling_of(options), time.perf_counter()
     printer = Printer(output.console if comm.rank == 0 else Console(quiet=True))
     for prompt in options.prompt or ["\n"]:
-        stop = TextStream(text.tokenizer, options.stop)
+        stop = Detokenizer(text.tokenizer, options.stop)
         try:
             tokens = text.encode(prompt)
             answer = engine.submit(tokens, max_tokens_of(options, text, tokens), params,
                                    num_samples=options.samples, is_stop=stop.is_stop)
         except ValueError as error:
             raise UsageError(f"--prompt {prompt[:20]!r}: {error}") from error
-        printer.shown += [Shown(prompt, sample, TextStream(text.tokenizer, options.stop))
+        printer.shown += [Shown(prompt, sample, Detokenizer(text.tokenizer, options.stop))
                           for sample in answer.samples]
     while engine.has_requests:
         engine.step()
@@ -143,11 +143,11 @@ def speculate(options: argparse.Namespace, output: Output, text: TextModel) -> N
                                      options.block_size)
         for prompt in options.prompt or ["\n"]:
             tokens = text.encode(prompt)
-            shown = Shown(prompt, Sample(), TextStream(text.tokenizer, options.stop))
+            shown = Shown(prompt, Sample(), Detokenizer(text.tokenizer, options.stop))
             printer.shown.append(shown)
             for token in decoder.generate(tokens, max_tokens_of(options, text, tokens), params):
                 shown.sample.tokens.append(token)
-                if shown.stream.is_stop(shown.sample.tokens):
+                if shown.detokenizer.is_stop(shown.sample.tokens):
                     shown.sample.finish_reason = "stop"
                     break
                 printer.update()
@@ -173,7 +173,7 @@ class Shown(NamedTuple):
 
     prompt: str
     sample: Sample
-    stream: TextStream
+    detokenizer: Detokenizer
 
 
 class Printer:
@@ -186,12 +186,12 @@ class Printer:
     def update(self) -> None:
         """Print the text that is new."""
         while self._next < len(self.shown):
-            prompt, sample, stream = self.shown[self._next]
+            prompt, sample, detokenizer = self.shown[self._next]
             if not self._has_head and len(self.shown) > 1:
                 self.console.rule(repr(prompt)[1:-1][:60], align="left")
             self._has_head = True
             is_last = sample.finish_reason is not None
-            new = stream.update(sample.tokens, is_last)
+            new = detokenizer.update(sample.tokens, is_last)
             self.console.print(new, end="", markup=False)
             if not is_last:
                 return
@@ -202,6 +202,6 @@ class Printer:
         """The answers, for scripts."""
         table = Table.of(f"generated in {seconds:.2f} s", "prompt", Column("text", is_text=True),
                          "tokens", Column("ended by", is_text=True))
-        for prompt, sample, stream in self.shown:
-            table.add(prompt, stream.shown, len(sample.tokens), sample.finish_reason)
+        for prompt, sample, detokenizer in self.shown:
+            table.add(prompt, detokenizer.shown, len(sample.tokens), sample.finish_reason)
         return table

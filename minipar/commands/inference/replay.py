@@ -23,8 +23,8 @@ from typing import Any
 
 from ... import viz
 from ...inference.scheduling import OutOfBlocks
-from ...inference.scheduling.beam_search import BEAM_KEYS, is_beam_document, play_beams
-from ...inference.scheduling.replay import play, read_scenario
+from ...inference.scheduling.beam_blocks import BEAM_KEYS, is_beam_document, play_beams
+from ...inference.scheduling.scripted_requests import play, read_scenario
 from ...launcher import UsageError
 from ..tables import Output
 

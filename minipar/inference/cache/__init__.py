@@ -1,10 +1,10 @@
-"""Keys and values of tokens that were computed, as arrays: the cache knows no requests.
+"""Keys and values of computed tokens, as arrays: the cache knows no requests.
 
-    rows.py              the tokens of one step: a row for each sequence, end to end
+    token_batch.py       the new tokens of one step, of all sequences, end to end
     contiguous.py        a block of the whole context for each sequence: the specification
     paged_attention.py   attention over blocks that a table names
     paged.py             the arrays: write, copy, swap
-    quantized.py         the same in 8 bits: a scale for each block and head
+    quantized.py         a paged cache in 8 bits: a scale for each block and head
 
 Read them in this order.
 """
@@ -12,10 +12,10 @@ Read them in this order.
 from .contiguous import ContiguousKVCache
 from .paged import KVSizes, PagedKVCache
 from .quantized import QuantizedKVCache
-from .rows import Row, RowBatch
+from .token_batch import SequenceInput, TokenBatch
 
 # the paged caches by name: the choices of --cache
 CACHES: dict[str, type[PagedKVCache]] = {"full": PagedKVCache, "int8": QuantizedKVCache}
 
-__all__ = ["CACHES", "ContiguousKVCache", "KVSizes", "PagedKVCache", "QuantizedKVCache", "Row",
-           "RowBatch"]
+__all__ = ["CACHES", "ContiguousKVCache", "KVSizes", "PagedKVCache", "QuantizedKVCache",
+           "SequenceInput", "TokenBatch"]

@@ -3,8 +3,8 @@
     block 0  A A A A A · · · · · · · · · · ·       room for the longest possible sequence:
     block 1  B B · · · · · · · · · · · · · ·       a slot without a token (·) is wasted
 
-The specification of the paged cache, and what serving did before it.  A block holds the whole
-context, so a sequence's table has one entry.
+This cache is the specification of the paged cache, and served before paged caches were known.  A
+block holds the whole context, so a sequence's table has one entry.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ...backend import Array
 from .paged import KVSizes, PagedKVCache
 from .paged_attention import gathered_attention
-from .rows import RowBatch
+from .token_batch import TokenBatch
 
 
 class ContiguousKVCache(PagedKVCache):
@@ -21,10 +21,10 @@ class ContiguousKVCache(PagedKVCache):
     def __init__(self, sizes: KVSizes, num_sequences: int, context: int, like: Array):
         super().__init__(sizes, num_sequences, context, like)
 
-    def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
+    def attend(self, layer: int, batch: TokenBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
         parts, end = [], 0
-        for tokens, start, (block, *_) in batch.rows:
+        for tokens, start, (block, *_) in batch.inputs:
             begin, end, length = end, end + len(tokens), start + len(tokens)
             keys, values = self.data[0, layer, block], self.data[1, layer, block]
             keys[start:length], values[start:length] = k[begin:end], v[begin:end]

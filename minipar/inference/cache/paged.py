@@ -3,9 +3,9 @@
     keys, values (layers, blocks, block size, kv heads, n)     on the device; and on the host, for
                                                                sequences that were swapped out
 
-2 · layers · kv heads · n · itemsize bytes for each token.  Slots without a token hold NaN, so that
-a mistake shows.  This file knows no sequences: a Step of the scheduler says what is copied, a
-RowBatch where new keys and values go.
+A token takes 2 · layers · kv heads · n · itemsize bytes.  Slots without a token hold NaN, so that a
+mistake shows.  This file knows no sequences: a Step of the scheduler says which blocks are copied,
+and a TokenBatch says where new keys and values go.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ import numpy as np
 from ...backend import Array, is_gpu, is_host, record_allocation, to_device_of, to_host
 from ...nn import GPT
 from .paged_attention import gather_from, paged_attention
-from .rows import RowBatch
+from .token_batch import TokenBatch
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -77,7 +77,7 @@ class PagedKVCache:
     def apply(self, swapped_out: Pairs, swapped_in: Pairs, copied: Pairs) -> None:
         """Move blocks as a Step says, before anything is written in that step.
 
-        The host's blocks become more if the step needs them.
+        The host gets more blocks if the step needs them.
         """
         for pool in self.pools:
             pool.grow_host(1 + max((new for _, new in swapped_out), default=-1))
@@ -85,7 +85,7 @@ class PagedKVCache:
             move(pool.host, pool.device, swapped_in)
             move(pool.device, pool.device, copied)
 
-    def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
+    def attend(self, layer: int, batch: TokenBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
         keys, values = self.data[0, layer], self.data[1, layer]
         shape = (-1, *keys.shape[2:])                       # slots, whatever their block

@@ -1,4 +1,4 @@
-"""Attention of new tokens over keys and values that lie in blocks, wherever a table says.
+"""Attention of new tokens over keys and values in blocks; each sequence's table names its blocks.
 
     table of A: [7, 2]         pool of blocks    0 1 2 3 4 5 6 7
                                                      ▲         ▲
@@ -20,11 +20,11 @@ import numpy as np
 from ...autograd.online_softmax import Partial, merge
 from ...autograd.ops.attention import MASKED
 from ...backend import Array, asarray_like
-from .rows import RowBatch, RowGroup
+from .token_batch import InputGroup, TokenBatch
 
 TILE = 256          # keys of each sequence that are gathered at a time, at least one block
 
-Gather = Callable[[Array], tuple[Array, Array]]     # blocks (S, m) → keys and values of these
+Gather = Callable[[Array], tuple[Array, Array]]     # blocks (S, m) → their keys and values
 
 
 def gathered_attention(q: Array, k: Array, v: Array) -> Array:
@@ -45,13 +45,13 @@ def gathered_attention(q: Array, k: Array, v: Array) -> Array:
     return (weights @ v.transpose(1, 0, 2)[:, None]).transpose(2, 0, 1, 3).reshape(t, heads, n)
 
 
-def paged_attention(q: Array, gather: Gather, block_size: int, batch: RowBatch, tile: int = TILE,
+def paged_attention(q: Array, gather: Gather, block_size: int, batch: TokenBatch, tile: int = TILE,
                     lse: Array | None = None) -> Array:
     """Attention (T, h, n) of the tokens of `batch`, whose queries are q (T, h, n).
 
     `gather(blocks)` is a copy of the keys and values of blocks (S, m), each (S, m · block size,
-    kv heads, n); those of these tokens must be there already.  The logarithm of each softmax's
-    denominator is written to `lse` (T, h), if given.
+    kv heads, n).  The keys and values of the new tokens must be there already.  The logarithm of
+    each softmax's denominator is written to `lse` (T, h), if given.
     """
     q = q * (1 / math.sqrt(q.shape[2]))
     out = q                                 # results take the place of queries, group by group
@@ -72,7 +72,8 @@ def gather_from(k_cache: Array, v_cache: Array) -> Gather:
     return gather
 
 
-def _attend_group(q: Array, gather: Gather, block_size: int, group: RowGroup, tile: int) -> Partial:
+def _attend_group(q: Array, gather: Gather, block_size: int, group: InputGroup,
+                  tile: int) -> Partial:
     """Attention of q (S t, h, n) over all blocks of the group's tables, tile by tile."""
     tile = max(1, tile // block_size) * block_size
     total: Partial | None = None
@@ -84,7 +85,7 @@ def _attend_group(q: Array, gather: Gather, block_size: int, group: RowGroup, ti
         if stop > group.shortest or group.num_queries > 1:
             keys = asarray_like(np.arange(first, stop), q)
             hidden = keys >= group.limits                           # (S, t, keys)
-            v[keys >= group.lengths] = 0        # slots without a token may hold NaN, and 0 · NaN is
+            v[keys >= group.lengths] = 0        # an empty slot may hold NaN, and 0 · NaN is NaN
         part = attend_tile(_by_head(q, group, k.shape[2]), k, v, hidden)
         total = part if total is None else merge(total, part)
     assert total is not None
@@ -107,18 +108,18 @@ def attend_tile(q: Array, k: Array, v: Array, hidden: Array | None) -> Partial:
     return Partial(weights @ v.transpose(0, 2, 1, 3), maximum, weights.sum(axis=-1, keepdims=True))
 
 
-def _by_head(q: Array, group: RowGroup, kv_heads: int) -> Array:
+def _by_head(q: Array, group: InputGroup, kv_heads: int) -> Array:
     """q (S t, h, n) → (S, kv heads, group t, n): the queries of each head of keys."""
     if group.num_queries == 1:                                      # the same order
-        return q.reshape(group.num_rows, kv_heads, -1, q.shape[2])
-    q = q.reshape(group.num_rows, group.num_queries, kv_heads, -1, q.shape[2])
-    return q.transpose(0, 2, 3, 1, 4).reshape(group.num_rows, kv_heads, -1, q.shape[4])
+        return q.reshape(group.num_sequences, kv_heads, -1, q.shape[2])
+    q = q.reshape(group.num_sequences, group.num_queries, kv_heads, -1, q.shape[2])
+    return q.transpose(0, 2, 3, 1, 4).reshape(group.num_sequences, kv_heads, -1, q.shape[4])
 
 
-def _by_token(values: Array, group: RowGroup) -> Array:
+def _by_token(values: Array, group: InputGroup) -> Array:
     """(S, kv heads, group t, m) → (S t, h, m): the inverse of `_by_head`."""
-    rows, kv_heads, queries, width = values.shape
-    if group.num_queries == 1:
-        return values.reshape(rows, kv_heads * queries, width)
-    values = values.reshape(rows, kv_heads, -1, group.num_queries, width)
-    return values.transpose(0, 3, 1, 2, 4).reshape(rows * group.num_queries, -1, width)
+    (num_sequences, kv_heads, queries, width), t = values.shape, group.num_queries
+    if t == 1:
+        return values.reshape(num_sequences, kv_heads * queries, width)
+    values = values.reshape(num_sequences, kv_heads, -1, t, width)
+    return values.transpose(0, 3, 1, 2, 4).reshape(num_sequences * t, -1, width)

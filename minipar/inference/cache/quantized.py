@@ -2,17 +2,17 @@
 
     value ≈ code · scale        codes -127 … 127; -128 marks a slot without a token: it reads as NaN
 
-A block fills token by token, and a later token can be larger than its scale allows:
+A block fills token by token, and a later token can be larger than the block's scale allows:
 
     scale ─▶ max(scale, max |new| / 127)        codes of the block are rounded again if it grew
 
-A new scale moves the block's values by up to half a step once more.  A value that met g larger
-scales is off by at most (g + 1)/2 steps of the last one.  The scale never falls while the block
-belongs to its tokens; the token in slot 0 begins it anew.
+A new scale moves the block's values by up to half a step once more.  If the scale grew g
+times since a value was written, the value is off by at most (g + 1)/2 steps of the last scale.  The
+scale never falls while the block belongs to its tokens; the next token in slot 0 begins a new one.
 
     bytes of a block      2 · layers · kv heads · (block size · n  +  4)        float32: 4 times n
 
-Liu et al. 2024 (KIVI) on which numbers should share a scale.
+Liu et al. 2024 (KIVI) compare which numbers should share a scale.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from ...backend import Array
 from .paged import KVSizes, PagedKVCache
 from .paged_attention import paged_attention
-from .rows import RowBatch
+from .token_batch import TokenBatch
 
 LARGEST, EMPTY = 127, -128
 TINY = np.finfo(np.float32).tiny        # the least scale, of a block of zeros
@@ -36,7 +36,7 @@ class QuantizedKVCache(PagedKVCache):
                          empty=EMPTY, dtype=np.int8)
         self.scales = self.add_pool((sizes.num_kv_heads,), 0, np.float32)
 
-    def attend(self, layer: int, batch: RowBatch, q: Array, k: Array, v: Array) -> Array:
+    def attend(self, layer: int, batch: TokenBatch, q: Array, k: Array, v: Array) -> Array:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
         for codes, scales, new in zip(self.data[:, layer], self.scales[:, layer], (k, v)):
             write(codes, scales, batch, new)
@@ -56,7 +56,7 @@ def decode(codes: Array, scales: Array, dtype: np.dtype) -> Array:
     return np.where(codes == EMPTY, np.nan, values)
 
 
-def write(codes: Array, scales: Array, batch: RowBatch, new: Array) -> None:
+def write(codes: Array, scales: Array, batch: TokenBatch, new: Array) -> None:
     """Write the numbers of new tokens (T, kv heads, n) into the blocks that they belong to.
 
     codes (blocks, block size, kv heads, n), scales (blocks, kv heads).

@@ -1,9 +1,9 @@
-"""Measure what fewer bits for weights and cache save, and how much the logits change.
+"""Measure how much memory fewer bits for weights and cache save, and how much the logits change.
 
-    weights     read as a whole for every step: at batch 1, time and energy
-    cache       grows with every token of every request: how many run at once
+    weights     every step reads all of them: at batch 1 they decide time and energy
+    cache       grows with every token of every request: it decides how many requests run at once
 
-The weights are quantized by `compress`, the cache by `cache/quantized.py`; they combine freely.
+The weights are quantized by `compress`, the cache by `cache/quantized.py`; any two combine.
 """
 
 import copy
@@ -17,7 +17,7 @@ from ...compress.quantization.granularity import Granularity
 from ...compress.quantization.layers import QuantizedLayer
 from ...compress.quantization.post_training import quantize
 from ...nn import GPT
-from ..cache import CACHES, KVSizes, PagedKVCache, Row
+from ..cache import CACHES, KVSizes, PagedKVCache, SequenceInput
 from .cached_forward import forward_over_cache
 
 BLOCK = 16                          # tokens
@@ -75,5 +75,6 @@ def weight_bytes(model: GPT) -> int:
 def decoded_logits(model: GPT, cache: PagedKVCache, ids: np.ndarray) -> np.ndarray:
     """The logits (t, V) after each of the tokens, computed one by one from the cache."""
     table = range(cache.num_blocks)
-    steps = [[Row([int(token)], i, table)] for i, token in enumerate(ids)]
-    return np.concatenate([to_host(forward_over_cache(model, cache, rows).data) for rows in steps])
+    steps = [SequenceInput([int(token)], i, table) for i, token in enumerate(ids)]
+    return np.concatenate([to_host(forward_over_cache(model, cache, [each]).data)
+                           for each in steps])

@@ -6,11 +6,11 @@
                      └─ .    -2.1 ended
 
 An answer ends with a stop token or with `max_tokens`.  Its score is the sum of log-probabilities
-divided by length^penalty: 0 prefers short answers, 1 compares the mean of a token.  The search ends
-when no beam can become better than the `width` best answers: a sum only falls, so a beam's score
-stays below sum / max_tokens^penalty.
+divided by length^penalty.  A penalty of 0 prefers short answers, 1 compares means per token.  The
+search ends when no beam can become better than the `width` best answers: a sum only falls, so a
+beam's score stays below sum / max_tokens^penalty.
 
-The beams are rows of one step, and share blocks: `scheduling/beam_search.py`.
+One step computes all beams.  They share blocks: `scheduling/beam_blocks.py`.
 Wu et al. 2016 (length normalization), section 7.
 """
 
@@ -21,15 +21,15 @@ import numpy as np
 
 from ...backend import to_host
 from ...nn import GPT
-from ..cache import KVSizes, PagedKVCache, Row
+from ..cache import KVSizes, PagedKVCache, SequenceInput
 from ..model import forward_over_cache
 from ..scheduling import BlockPool, blocks_for
-from ..scheduling.beam_search import Beams
+from ..scheduling.beam_blocks import Beams
 from .sampler import likeliest
 
 
 class FinishedBeam(NamedTuple):
-    """Tokens behind the prompt, the sum of their log-probabilities, and the score."""
+    """Tokens after the prompt, the sum of their log-probabilities, and the score."""
 
     tokens: list[int]
     logprob: float
@@ -57,7 +57,8 @@ def beam_search(model: GPT, prompt: Sequence[int], width: int, max_tokens: int,
     cache = PagedKVCache(KVSizes.of(model), num_blocks, block_size, model.slabs[0].data)
     beams = Beams(BlockPool(num_blocks, block_size), prompt, width)
     answers: list[FinishedBeam] = []
-    logits = forward_over_cache(model, cache, [Row(prompt, 0, beams.sequences[0].table)]).data
+    first = SequenceInput(prompt, 0, beams.sequences[0].table)
+    logits = forward_over_cache(model, cache, [first]).data
     sums = np.zeros(1)
     for length in range(1, max_tokens + 1):
         offers = best_offers(sums[:, None] + log_softmax(to_host(logits)),
@@ -90,8 +91,9 @@ def extend(model: GPT, cache: PagedKVCache, beams: Beams, offers: Sequence[Offer
     """Let the offers be the beams; return the logits (beams, V) behind their new tokens."""
     blocks = beams.select([offer.parent for offer in offers], [offer.token for offer in offers])
     cache.apply((), (), blocks.copied)
-    rows = [Row(each.tokens[-1:], each.num_computed - 1, each.table) for each in beams.sequences]
-    return forward_over_cache(model, cache, rows).data
+    inputs = [SequenceInput(each.tokens[-1:], each.num_computed - 1, each.table)
+              for each in beams.sequences]
+    return forward_over_cache(model, cache, inputs).data
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

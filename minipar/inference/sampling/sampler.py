@@ -11,7 +11,7 @@ ranks change nothing.
     presence, frequency     tokens of the output: logit - presence - frequency · count
     temperature             0 takes the likeliest token, 1 the model's distribution
     min-p                   keeps tokens of at least min-p times the largest probability
-    top-k                   keeps the k likeliest tokens, and those as likely as the k-th
+    top-k                   keeps the k likeliest tokens, and tokens as likely as the k-th
     top-p                   keeps the likeliest tokens until their probabilities reach p
 
 Keskar et al. 2019 (repetition penalty); Holtzman et al. 2020 (top-p); Nguyen et al. 2024 (min-p).
@@ -58,7 +58,7 @@ class SamplingParams:
             if not valid:
                 raise ValueError(f"{name} must be {expected}, not {getattr(self, name)}")
         for each in fields(self):
-            # so that no logit overflows: a row that fails would end the step of all requests
+            # so that no logit overflows: a draw that fails would end the step of all requests
             if (value := getattr(self, each.name)) != 0 and not 1e-100 <= abs(value) < 2**64:
                 raise ValueError(f"{each.name} must be 0, or 1e-100 to 2^64 in size, not {value}")
 
@@ -74,17 +74,17 @@ class SamplingParams:
 
 
 class DrawInputs(NamedTuple):
-    """All that the next token of a row depends on, beside its logits."""
+    """All that the next token of a sequence depends on, beside its logits."""
 
     params: SamplingParams
     prompt: Sequence[int]
     output: Sequence[int]
-    sample: int = 0
+    sample_index: int = 0               # of this answer among the answers to the prompt
 
     @property
-    def draw(self) -> float:
-        """The number in [0, 1) that decides."""
-        return uniform(self.params.seed, len(self.prompt) + len(self.output), self.sample)
+    def u(self) -> float:
+        """The random number in [0, 1) by which `pick` chooses the token."""
+        return uniform(self.params.seed, len(self.prompt) + len(self.output), self.sample_index)
 
 
 def penalize(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
@@ -171,9 +171,9 @@ def probabilities(logits: np.ndarray, params: SamplingParams, prompt: Sequence[i
     return softmax(logits)
 
 
-def uniform(seed: int, position: int, sample: int = 0, purpose: str = "sample") -> float:
-    """The number in [0, 1) that decides a draw: by seed, number of the sample, and position."""
-    return first_uniform(seed, purpose, sample, position)
+def uniform(seed: int, position: int, sample_index: int = 0, purpose: str = "sample") -> float:
+    """The random number in [0, 1) of a draw: by seed, index of the sample, and position."""
+    return first_uniform(seed, purpose, sample_index, position)
 
 
 def pick(weights: np.ndarray, u: float) -> int:
@@ -192,33 +192,33 @@ def first_above(cumulated: np.ndarray, target: float) -> int:
 
 
 def next_token(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
-               output: Sequence[int], sample: int = 0) -> int:
-    """The token of sample `sample` that follows prompt and output, from logits (V,)."""
-    return next_tokens(logits[None], [DrawInputs(params, prompt, output, sample)])[0]
+               output: Sequence[int], sample_index: int = 0) -> int:
+    """The token that follows prompt and output in sample `sample_index`, from logits (V,)."""
+    return next_tokens(logits[None], [DrawInputs(params, prompt, output, sample_index)])[0]
 
 
-def next_tokens(logits: Array, rows: Sequence[DrawInputs]) -> list[int]:
-    """The next token of each of n rows, from logits (n, V) on the host or a device.
+def next_tokens(logits: Array, inputs: Sequence[DrawInputs]) -> list[int]:
+    """A token for each of n draws, from logits (n, V) on the host or a device.
 
-    A row that takes the likeliest token does not leave the device.  Raises ValueError for NaN and
-    +inf.
+    Where the likeliest token is taken, the logits stay on the device.  Raises ValueError for NaN
+    and +inf.
     """
     best, largest = (to_host(each) for each in (np.argmax(logits, axis=-1),
                                                 np.max(logits, axis=-1)))
     if not np.isfinite(largest).all():
         raise ValueError(NOT_FINITE)
     tokens = best.tolist()
-    for i, row in enumerate(rows):
-        if not row.params.is_greedy:
-            distribution = probabilities(to_host(logits[i]), row.params, row.prompt, row.output)
-            tokens[i] = pick(distribution, row.draw)
+    for i, each in enumerate(inputs):
+        if not each.params.is_greedy:
+            distribution = probabilities(to_host(logits[i]), each.params, each.prompt, each.output)
+            tokens[i] = pick(distribution, each.u)
     return tokens
 
 
 def top_logprobs(logits: np.ndarray, token: int, count: int) -> tuple[float, dict[int, float]]:
-    """The log-probability of a token under the model, and those of the `count` likeliest tokens.
+    """The log-probabilities of a token, and of the `count` likeliest tokens.
 
-    They are of the logits as the model gives them, before penalties and temperature.
+    They follow from the model's logits, before penalties and temperature.
     """
     logits = np.asarray(logits, np.float64)
     shifted = logits - logits.max()

@@ -8,16 +8,16 @@ The answer has the distribution of the target alone.  With q of the draft and p 
 after temperature, top-k and top-p:
 
     accept x ~ q with probability min(1, p(x) / q(x))
-    else draw from the residual max(p - q, 0), normalized, and drop the drafts behind
-    after γ accepted ones the target's own step gives one more token: the bonus
+    else draw from the residual max(p - q, 0), normalized, and drop the drafts after x
+    after γ accepted drafts the target's own step gives one more token: the bonus
 
-Accepted x has probability min(p, q); a rejection, 1 - Σ min(p, q), is spread over the residual as
-max(p - q, 0).  The sum is p.  Temperature 0 is a case of it: p and q are 0 or 1, and the answer is
-the greedy one.
+A token x is drafted and accepted with probability min(p, q).  A rejection has probability
+1 - Σ min(p, q), and the residual turns it into max(p - q, 0) for each token.  The sum is p.  At
+temperature 0, p and q are 0 or 1, and the answer is the greedy one.
 
-Each position owns three random numbers: for its draft, for the check, and for the residual or
-bonus.  A position that is drafted again had no part in the tokens before it, so it may use its
-numbers again.  Leviathan et al. 2023; Chen et al. 2023.
+Each position has three random numbers: for its draft, for the check, and for the residual or bonus.
+A position after a rejected draft is drafted again.  Its first numbers decided no token that was
+kept, so it uses them again.  Leviathan et al. 2023; Chen et al. 2023.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -27,7 +27,7 @@ import numpy as np
 
 from ...backend import to_host
 from ...nn import GPT
-from ..cache import KVSizes, PagedKVCache, Row
+from ..cache import KVSizes, PagedKVCache, SequenceInput
 from ..model import forward_over_cache
 from ..scheduling import BlockPool, CachedSequence, blocks_for
 from .sampler import SamplingParams, pick, probabilities, uniform
@@ -62,9 +62,9 @@ def verify(p: np.ndarray, q: np.ndarray, drafts: Sequence[int], check: Sequence[
            own: Sequence[float]) -> list[int]:
     """The drafts up to the first rejected one, and the target's own token in its place.
 
-    p (γ + 1, V) is the target's distribution at each draft and behind the last, q (γ, V) that from
-    which each of the γ `drafts` was drawn.  `check` (γ,) and `own` (γ + 1,) are random numbers in
-    [0, 1), for the check of each position and for the target's own token at it.
+    p (γ + 1, V) has the target's distribution at each draft and after the last one.  q (γ, V) has
+    the distribution from which each of the γ `drafts` was drawn.  `check` (γ,) and `own` (γ + 1,)
+    are random numbers in [0, 1): for the check of each position, and for the target's own token.
     """
     for i, token in enumerate(drafts):
         if check[i] >= acceptance_probability(p[i], q[i], token):
@@ -82,8 +82,8 @@ def settle(sequence: CachedSequence, pool: BlockPool, num_known: int,
            tokens: Sequence[int]) -> list[int]:
     """Let `tokens` follow the first `num_known` ones, in place of drafts; return freed blocks.
 
-    All but the last of `tokens` were drafts.  What was computed of these is kept; the last token,
-    and a draft that was not computed, stay pending for the next step.
+    All but the last of `tokens` were drafts.  The computed ones stay computed.  The last token, and
+    a draft that was not computed, are pending in the next step.
     """
     num_kept = num_known + len(tokens) - 1
     freed = sequence.rewind(pool, min(num_kept, sequence.num_computed))
@@ -107,9 +107,9 @@ class CachedModel:
         """Append drafts, compute all pending tokens; return the logits (pending, V)."""
         append_drafts(self.sequence, self.pool, drafts)
         start = self.sequence.num_computed
-        row = Row(self.sequence.tokens[start:], start, self.sequence.table)
+        new = SequenceInput(self.sequence.tokens[start:], start, self.sequence.table)
         self.sequence.num_computed = len(self.sequence.tokens)
-        return to_host(forward_over_cache(self.model, self.cache, [row], last_only).data)
+        return to_host(forward_over_cache(self.model, self.cache, [new], last_only).data)
 
 
 @dataclass

@@ -1,21 +1,21 @@
 """Sampling from logits that are cut along the vocabulary, without gathering them.
 
-    rank 0: tokens 0 … 24        rank 1: tokens 25 … 49       all rows of a step together
+    rank 0: tokens 0 … 24        rank 1: tokens 25 … 49        all draws of a step together
     penalties, temperature: each rank by itself
-    1  all-reduce   the maximum m of each row        1 number a row, unless it is greedy or top-k
-    2  all-gather   Σ e^(z - m) of each rank         1 number a row from each rank, in the same rows
-    3  all-gather   the best tokens of each rank,    2 c numbers a row, if it has top-k or top-p, or
-                    (logit, token)                   takes the likeliest token
-    4  all-reduce   the drawn token, which only its  1 number a row, in the other rows
+    1  all-reduce   the maximum m of the logits z    1 number a draw, unless it is greedy or top-k
+    2  all-gather   Σ e^(z - m) of each rank         1 number a draw and rank, in the same draws
+    3  all-gather   the best tokens of each rank,    2 c numbers a draw and rank, if it has top-k or
+                    (logit, token)                   top-p, or is greedy
+    4  all-reduce   the drawn token, which only its  1 number a draw, in the other draws
                     rank knows
 
-Each rank's c best tokens are its candidates.  Every token that is likelier than the best c-th
-candidate is known to all ranks.  If all kept tokens are such, the ranks draw alike; else c doubles.
+Each rank's c best tokens are its candidates.  All ranks know every token that is likelier than the
+best c-th candidate.  If they know all kept tokens, they draw the same token; else c doubles.
 The first c is 1 for temperature 0, k for top-k, and 64 for top-p.  Nearly all tokens travel in one
 case only: a flat distribution with a large top-p.  min-p needs m alone.
 
-Sums over ranks are rounded otherwise than those of one process, by about 1e-16.  A token differs
-only if the number that decides lies so close to the border of two.
+Sums over ranks are rounded otherwise than sums in one process, by about 1e-16.  A token differs
+only if the random number u lies so close to the border between two tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,36 +54,36 @@ def needs_sums(params: SamplingParams) -> bool:
 
 
 def next_tokens_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,
-                           rows: Sequence[DrawInputs]) -> list[int]:
-    """Collective.  The next token of each row, the same on all ranks as `next_token` of one.
+                           inputs: Sequence[DrawInputs]) -> list[int]:
+    """Collective.  A token for each of n draws: on all ranks the tokens of `sampler.next_tokens`.
 
-    `columns` (n, V/p) are this rank's, by `chunk_bounds`, of n rows of logits.  Raises ValueError,
-    on all ranks, for logits that are not finite.
+    `columns` (n, V/p) are this rank's columns of the logits (n, V), by `chunk_bounds`.  Raises
+    ValueError, on all ranks, for logits that are not finite.
     """
-    if not rows:
+    if not inputs:
         return []
     bounds = chunk_bounds(vocab_size, comm.size)
     start, stop = bounds[comm.rank]
     with comm.labelled("sampling"):
-        logits = [_own_logits(z, range(start, stop), row) for z, row in zip(columns, rows)]
-        summed = [i for i, row in enumerate(rows) if needs_sums(row.params)]
-        sums = _sums(comm, logits, rows, summed)
-        tokens = np.full(len(rows), -1.0)
-        narrow = [i for i, row in enumerate(rows) if num_candidates(row.params)]
+        logits = [_own_logits(z, range(start, stop), each) for z, each in zip(columns, inputs)]
+        summed = [i for i, each in enumerate(inputs) if needs_sums(each.params)]
+        sums = _sums(comm, logits, inputs, summed)
+        tokens = np.full(len(inputs), -1.0)
+        narrow = [i for i, each in enumerate(inputs) if num_candidates(each.params)]
         totals = {i: float(column.sum()) for i, column in sums.items()}
-        for i, token in _draw_among_candidates(comm, logits, totals, rows, narrow, bounds):
+        for i, token in _draw_among_candidates(comm, logits, totals, inputs, narrow, bounds):
             tokens[i] = token
-        wide = [i for i, row in enumerate(rows) if not num_candidates(row.params)]
+        wide = [i for i, each in enumerate(inputs) if not num_candidates(each.params)]
         if wide:
-            drawn = [_draw_own(logits[i], sums[i], rows[i].draw, comm.rank, start)
+            drawn = [_draw_own(logits[i], sums[i], inputs[i].u, comm.rank, start)
                      for i in wide]
             tokens[wide] = all_reduce(comm, np.array(drawn, np.float64), "max", "ring")
     return [int(token) for token in tokens]
 
 
-def _sums(comm: Communicator, logits: list[np.ndarray], rows: Sequence[DrawInputs],
+def _sums(comm: Communicator, logits: list[np.ndarray], inputs: Sequence[DrawInputs],
           summed: list[int]) -> dict[int, np.ndarray]:
-    """For each row of `summed`: Σ e^(z - m) of each rank (p,), m being the maximum over all ranks.
+    """For each draw of `summed`: Σ e^(z - m) of each rank (p,), with m the maximum over all ranks.
 
     Subtracts m from these logits, and applies min-p, which needs m, too.
     """
@@ -94,25 +94,25 @@ def _sums(comm: Communicator, logits: list[np.ndarray], rows: Sequence[DrawInput
     for i, maximum in zip(summed, maxima):
         with np.errstate(invalid="ignore"):     # inf - inf is NaN, and refused below
             logits[i] = logits[i] - maximum
-        if rows[i].params.min_p > 0:
-            logits[i] = keep_min_p(logits[i], rows[i].params.min_p, 0.0)
+        if inputs[i].params.min_p > 0:
+            logits[i] = keep_min_p(logits[i], inputs[i].params.min_p, 0.0)
     own = np.array([[np.exp(logits[i]).sum() for i in summed]], np.float64)
-    sums = all_gather(comm, own, algorithm="ring")                              # (p, rows)
+    sums = all_gather(comm, own, algorithm="ring")                              # (p, draws)
     if not (np.isfinite(maxima).all() and np.isfinite(sums).all()):
         raise ValueError(NOT_FINITE)
     return dict(zip(summed, sums.T))
 
 
-def _own_logits(columns: np.ndarray, own: range, row: DrawInputs) -> np.ndarray:
-    """This rank's logits (V/p,) of a row, after penalties and temperature, in float64."""
+def _own_logits(columns: np.ndarray, own: range, inputs: DrawInputs) -> np.ndarray:
+    """This rank's logits (V/p,) of a draw, after penalties and temperature, in float64."""
     logits = np.asarray(columns, np.float64)
-    if row.params.has_penalties:
+    if inputs.params.has_penalties:
         prompt, output = ([token - own.start for token in tokens if token in own]
-                          for tokens in (row.prompt, row.output))
-        logits = penalize(logits, row.params, prompt, output)
+                          for tokens in (inputs.prompt, inputs.output))
+        logits = penalize(logits, inputs.params, prompt, output)
     if np.isnan(logits.max()):
         return np.full_like(logits, np.inf)     # largest of all, so no rank can miss it
-    return logits / (row.params.temperature or 1)
+    return logits / (inputs.params.temperature or 1)
 
 
 def _draw_own(logits: np.ndarray, sums: np.ndarray, u: float, rank: int, start: int) -> int:
@@ -127,20 +127,20 @@ def _draw_own(logits: np.ndarray, sums: np.ndarray, u: float, rank: int, start: 
 
 def _draw_among_candidates(comm: Communicator, logits: list[np.ndarray],
                            totals: Mapping[int, float],
-                           rows: Sequence[DrawInputs], undecided: list[int],
+                           inputs: Sequence[DrawInputs], undecided: list[int],
                            bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Gather the ranks' best tokens, more and more of them, until each row's draw is decided."""
+    """Gather the ranks' best tokens, more and more of them, until every draw is decided."""
     found, factor = [], 1
     start, longest = bounds[comm.rank][0], max(stop - start for start, stop in bounds)
     while undecided:
-        counts = [min(longest, factor * num_candidates(rows[i].params)) for i in undecided]
+        counts = [min(longest, factor * num_candidates(inputs[i].params)) for i in undecided]
         own = np.concatenate([_best(logits[i], count, start)
                               for i, count in zip(undecided, counts)])
         offers = all_gather(comm, own[None], algorithm="ring")      # (p, Σ c, 2)
         left = []
         for i, count, offer in zip(undecided, counts,
                                    np.split(offers, np.cumsum(counts)[:-1], axis=1)):
-            token = _decide(offer, count, bounds, totals.get(i), rows[i])
+            token = _decide(offer, count, bounds, totals.get(i), inputs[i])
             if token is None:
                 left.append(i)
             else:
@@ -158,7 +158,7 @@ def _best(logits: np.ndarray, count: int, start: int) -> np.ndarray:
 
 
 def _decide(offer: np.ndarray, count: int, bounds: Sequence[tuple[int, int]],
-            total: float | None, row: DrawInputs) -> int | None:
+            total: float | None, inputs: DrawInputs) -> int | None:
     """The token, if the candidates (p, count, 2) decide it; else None.
 
     `total` is Σ e^(z - m) over all tokens; top-k needs none.
@@ -170,24 +170,24 @@ def _decide(offer: np.ndarray, count: int, bounds: Sequence[tuple[int, int]],
     values, tokens = offer.reshape(-1, 2).T
     order = np.argsort(tokens[values > -np.inf], kind="stable")
     values, tokens = (each[values > -np.inf][order] for each in (values, tokens))
-    if row.params.temperature == 0:
+    if inputs.params.temperature == 0:
         return int(tokens[np.argmax(values)])
-    kept = keep_top_k(values, row.params.top_k)
-    if row.params.top_k:
-        total = None                            # those of the k tokens count
-    if row.params.top_p < 1:
-        kept = keep_top_p(kept, row.params.top_p, total)
+    kept = keep_top_k(values, inputs.params.top_k)
+    if inputs.params.top_k:
+        total = None                            # top-p counts probabilities among the k tokens
+    if inputs.params.top_p < 1:
+        kept = keep_top_p(kept, inputs.params.top_p, total)
     if kept[kept > -np.inf].min() <= floor and floor > -np.inf:
         return None
-    return int(tokens[pick(softmax(kept), row.draw)])
+    return int(tokens[pick(softmax(kept), inputs.u)])
 
 
 def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size: int,
                             tokens: Sequence[int],
                             count: int) -> list[tuple[float, dict[int, float]]]:
-    """Collective.  For each row (n, V/p): the log-probability of its token, and of the likeliest.
+    """Collective.  For each of n draws: the log-probability of its token, and of the likeliest.
 
-    As `sampler.top_logprobs`: under the model, before penalties and temperature.
+    `columns` (n, V/p) as above.  As `sampler.top_logprobs`: before penalties and temperature.
     """
     start, stop = chunk_bounds(vocab_size, comm.size)[comm.rank]
     logits = np.asarray(columns, np.float64)
@@ -214,8 +214,8 @@ def top_logprobs_over_ranks(comm: Communicator, columns: np.ndarray, vocab_size:
 def sampling_bytes(num_ranks: int, num_summed: int, num_candidates: int, num_wide: int) -> int:
     """Bytes that all ranks together send to draw a step's tokens, by rings of float64 numbers.
 
-    `num_summed` is the number of rows that `needs_sums`, `num_wide` that of rows that keep every
-    token.  `num_candidates` is the sum of all rows' candidates, of all attempts.
+    `num_summed` draws need sums (`needs_sums`), and `num_wide` draws keep every token.
+    `num_candidates` is the sum of all draws' candidates, over all attempts.
     """
     p = num_ranks
     all_reduced = 2 * (p - 1) * (num_summed + num_wide)

@@ -3,21 +3,21 @@
     block_pool.py        free blocks, counts of their users, the cache of prefixes
     block_table.py       a sequence's tokens and block table; copy-on-write, fork, rewind
     request.py           a prompt and the sequences that answer it
-    config.py            sizes and rules: Policy, Preemption
+    scheduler_config.py  sizes and rules: Policy, Preemption
     step.py              what the scheduler decides for one step
     scheduler.py         continuous batching: admit, run, preempt
-    replay.py            scripted requests, played without a model (`minipar replay`)
-    beam_search.py       beams that die and multiply, and the blocks that they share
-    fragmentation.py     contiguous stretches beside blocks: what a pool holds, and wastes
+    scripted_requests.py scripted requests, played without a model (`minipar replay`)
+    beam_blocks.py       beams that die and multiply, and the blocks that they share
+    fragmentation.py     contiguous stretches against blocks: how much of a pool each wastes
 
 Read them in this order.
 """
 
 from .block_pool import BlockPool, OutOfBlocks, blocks_for, prefix_keys
 from .block_table import CachedSequence
-from .config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .request import Request
 from .scheduler import Scheduler
+from .scheduler_config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .step import Scheduled, Step
 
 __all__ = ["BlockPool", "CachedSequence", "OutOfBlocks", "Policy", "Preemption", "Request",

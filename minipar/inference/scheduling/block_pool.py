@@ -1,4 +1,4 @@
-"""The pool of blocks: which are free, how many sequences use each, and what each one holds.
+"""The pool of blocks: which are free, how many sequences use each, and which tokens it holds.
 
 A block has room for the keys and values of `block_size` tokens.  This file knows numbers of
 blocks only; `cache/` has the arrays.
@@ -6,8 +6,8 @@ blocks only; `cache/` has the arrays.
     free queue   front ▶ 4 ▶ 7 ▶ 1 ▶ 0 ▶ back         blocks are taken at the front,
     ref counts   block   0  1  2  3  4  5  6  7        and released to the back
                  count   0  0  2  1  0  1  1  0        (2 is shared by two sequences)
-    cached       key of a whole block → block          also of blocks in the free queue, which
-                                                       keep their content until they are taken
+    cached       key of a whole block → block          a block in the free queue keeps its
+                                                       content, and its key, until it is taken
 
 So the least recently released block is overwritten first.
 Kwon et al. 2023 (PagedAttention), section 4.
@@ -31,8 +31,8 @@ def blocks_for(num_tokens: int, block_size: int) -> int:
 def prefix_keys(tokens: list[int], block_size: int, salt: str = "") -> list[bytes]:
     """The key of each whole block of `tokens`: SHA-256 of the key before it and of its tokens.
 
-    Equal keys mean equal tokens from the beginning on.  `salt` keeps contents apart that differ
-    in something else than tokens, as those of another model.
+    Equal keys mean equal tokens from the beginning on.  `salt` tells contents apart that differ
+    although their tokens are equal: for example, the contents for another model.
     """
     keys, key = [], salt.encode()
     for end in range(block_size, len(tokens) + 1, block_size):

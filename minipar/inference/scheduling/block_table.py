@@ -12,11 +12,11 @@ from .block_pool import BlockPool, blocks_for, prefix_keys
 
 
 class CachedSequence:
-    """Tokens, the number of them that are computed, and the blocks of those."""
+    """Tokens, the number of computed ones, and the blocks that hold these."""
 
-    def __init__(self, name: str, tokens: list[int], sample: int = 0):
+    def __init__(self, name: str, tokens: list[int], sample_index: int = 0):
         self.name, self.tokens = name, list(tokens)
-        self.sample = sample                # its number among the answers to one prompt
+        self.sample_index = sample_index    # among the answers to one prompt
         self.table: list[int] = []
         self.num_computed = 0
 
@@ -32,7 +32,7 @@ class CachedSequence:
         return self.table[self.num_computed // pool.block_size]
 
     def missing_blocks(self, pool: BlockPool, num_tokens: int) -> int:
-        """The number of blocks the next tokens need behind those of the table."""
+        """The number of blocks that the next tokens need in addition to the table's."""
         needed = blocks_for(self.num_computed + num_tokens, pool.block_size)
         return max(0, needed - len(self.table))
 
@@ -64,9 +64,9 @@ class CachedSequence:
         self.table += blocks
         return blocks
 
-    def fork(self, pool: BlockPool, name: str, sample: int = 0) -> "CachedSequence":
+    def fork(self, pool: BlockPool, name: str, sample_index: int = 0) -> "CachedSequence":
         """A second sequence with the same tokens and the same blocks."""
-        child = CachedSequence(name, self.tokens, sample)
+        child = CachedSequence(name, self.tokens, sample_index)
         child.table, child.num_computed = list(self.table), self.num_computed
         for block in self.table:
             pool.share(block)
@@ -75,7 +75,8 @@ class CachedSequence:
     def rewind(self, pool: BlockPool, num_tokens: int) -> list[int]:
         """Keep `num_tokens` computed tokens; return the blocks that became free.
 
-        Rejected drafts are taken back so.  The tokens stay; shorten `tokens` to forget them.
+        Speculative decoding gives up rejected drafts by it.  The tokens themselves stay in `tokens`
+        until the caller shortens it.
         """
         if not 0 <= num_tokens <= self.num_computed:
             raise ValueError(f"a sequence of {self.num_computed} computed tokens cannot go back "

@@ -1,8 +1,8 @@
-"""Fragmentation: the part of a cache that holds tokens, with a stretch a request, or with blocks.
+"""Fragmentation: how much of a cache holds tokens, with a stretch for each request or with blocks.
 
     max     slots for the longest sequence there may be
     pow2    the prompt, and the output rounded up to a power of two
-    oracle  exactly what the request needs in the end, as if that were known
+    oracle  exactly the slots that the request needs in the end, as if the end were known
     blocks  blocks on demand
 
     pool  │▇▇▇▇▇▇▇▇▒▒▒▒░░░░░░······│▇▇▇▒▒░░···│     one moment, several requests
@@ -24,7 +24,7 @@ CONTIGUOUS = ("max", "pow2", "oracle")
 
 @dataclass(frozen=True)
 class CachedRequest:
-    """A request at one moment: tokens of its prompt, of its whole output, and of that so far."""
+    """A request at one moment: tokens of its prompt, of its whole output, of its output so far."""
 
     name: str
     prompt: int

@@ -52,7 +52,7 @@ class Request:
 
     def is_complete(self, sequence: CachedSequence) -> bool:
         """True if a sequence has all its tokens."""
-        return len(self.outputs(sequence)) >= self.lengths[sequence.sample]
+        return len(self.outputs(sequence)) >= self.lengths[sequence.sample_index]
 
     def most_blocks(self, block_size: int) -> int:
         """The most blocks that it uses at a time, when no other request shares any.

@@ -7,14 +7,15 @@
 
 One step, in this order.  The engine makes these calls, or `minipar replay` without a model.
 
-    schedule    a  running requests, oldest first: one token each while they decode, a chunk of the
-                   prompt before, up to `token_budget`.  Blocks run short: preempt the latest
-                   (if any was preempted, the schedule ends here)
-                b  swapped requests come back, oldest first
-                c  if none stays swapped: waiting requests are admitted, first come, first served
-    advance     the tokens of the step count as computed; a finished prompt forks into its samples
-    (run)       the runner moves blocks as the Step says, runs the model, draws tokens
-    finish      append the tokens; finished requests give their blocks back
+    schedule    a  Running requests compute first, the oldest before the others.  One that decodes
+                   computes one token; one that is still in its prompt computes a chunk of it; all
+                   together at most `token_budget`.  If blocks run short, the latest request is
+                   preempted, and the schedule ends after a.
+                b  Swapped requests come back, the oldest first.
+                c  If none stays swapped, waiting requests are admitted, first come, first served.
+    advance     The step's tokens count as computed; a finished prompt forks into its samples.
+    (run)       The runner moves blocks as the Step says, runs the model and draws tokens.
+    finish      The drawn tokens are appended; finished requests give their blocks back.
 
 Preemption is decided in `schedule`, where numbers of blocks change hands at once.  The keys and
 values themselves move in (run), before anything is written: `PagedKVCache.apply`.
@@ -33,8 +34,8 @@ from collections.abc import Collection
 
 from .block_pool import BlockPool, blocks_for, prefix_keys
 from .block_table import CachedSequence
-from .config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .request import Request
+from .scheduler_config import Policy, Preemption, RequestTooLarge, SchedulerConfig
 from .step import Scheduled, Step
 
 
@@ -73,7 +74,8 @@ class Scheduler:
             raise RequestTooLarge(
                 f"request {request.name!r} needs {needs} blocks of {size} tokens, and the pool has "
                 f"{has}: lower max_tokens, or enlarge the pool", needs_blocks=needs, has_blocks=has)
-        at_once = max(sum(length > 1 for length in request.lengths),    # the others compute none
+        # an answer of one token computes none: the token is drawn from the prompt's logits
+        at_once = max(sum(length > 1 for length in request.lengths),
                       len(request.prompt) if self.config.policy is Policy.PROMPTS_FIRST else 1)
         if budget and at_once > budget:
             raise RequestTooLarge(

@@ -5,10 +5,10 @@
     rank 1   engine ─▶ Step ─▶ heads 2 3, their keys and values ─┘             └─▶ token
 
 All ranks run the same engine on equal requests.  So they decide alike, send no schedule, and have
-equal block tables.  A step of T tokens and n drawn rows sends
+equal block tables.  A step of T tokens and n draws sends
 
-    2 all-reduces of T·d numbers for each layer, one more for the embedding     (training's f and g)
-    a few numbers for each drawn row                          (sampling/vocabulary_parallel.py)
+    2 all-reduces of T·d numbers for each layer, one more for the embedding   (as in training: f, g)
+    a few numbers for each draw                               (sampling/vocabulary_parallel.py)
 
 and a rank's cache takes 1/p of the bytes.  Pope et al. 2022, section 3.
 """
@@ -36,11 +36,11 @@ class TensorParallelRunner(ModelRunner):
     def run(self, work: StepWork) -> list[NewToken]:
         """Collective.  Carry out one step; return a token for each of its draws."""
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
-        logits = forward_over_cache(self.model, self.cache, work.rows).data
+        logits = forward_over_cache(self.model, self.cache, work.inputs).data
         columns = to_host(logits)                                   # (S, V/p)
-        drawn = columns[[draw.row for draw in work.draws]]
+        drawn = columns[[draw.sequence_index for draw in work.draws]]
         tokens = next_tokens_over_ranks(self.tp, drawn, self.vocab_size,
-                                        [draw.choice for draw in work.draws])
+                                        [draw.inputs for draw in work.draws])
         found = [NewToken(token) for token in tokens]
         asked = [i for i, draw in enumerate(work.draws) if draw.num_logprobs is not None]
         if asked:

@@ -3,9 +3,10 @@
     stage 0   a b a b a b              a, b: a step of group a or b
     stage 1     a b a b a b            a's next step begins when stage 1 has drawn a's tokens
 
-A step of a group needs the tokens of the group's last step, so with a single group all stages but
-one would idle.  With p groups every stage has work.  Each group has its own engine and blocks.  All
-ranks run all engines on equal requests, so no rank sends its schedule.  A step sends
+A step of a group needs the tokens of the group's last step.  So with a single group, one stage
+would work and the others wait; with p groups every stage has work.  Each group has its own engine
+and blocks.  All ranks run all engines on equal requests, so no rank sends its schedule.  A step
+sends
 
     T·d numbers from each stage to the next           the activations of T tokens
     n numbers from the last stage to each other one   the n tokens that were drawn
@@ -23,7 +24,7 @@ from ...comm import Communicator
 from ...comm import Request as Message
 from ...nn import GPT
 from ...parallel.pipeline.stages import Staged
-from ..cache import KVSizes, PagedKVCache, RowBatch
+from ..cache import KVSizes, PagedKVCache, TokenBatch
 from ..engine import Engine, Generation, TokenEvent
 from ..model.cached_forward import check_context, embed, head, run_blocks
 from ..model_runner import NewToken, StepWork, draw_tokens
@@ -31,7 +32,7 @@ from ..scheduling import SchedulerConfig
 
 
 class Stage:
-    """This rank's layers of a GPT; `cuts` are those of `parallel.pipeline.stages.Staged`.
+    """This rank's layers of a GPT; for `cuts` see `parallel.pipeline.stages.Staged`.
 
     `kind` of cache: PagedKVCache, or QuantizedKVCache.  The model must be initialized; afterwards
     it has the parameters of this rank's layers only.
@@ -52,7 +53,7 @@ class Stage:
         return self.kind(self.sizes, config.num_blocks, config.block_size, self.like,
                          num_host_blocks=config.num_blocks)
 
-    def run(self, x: Any, cache: PagedKVCache, batch: RowBatch) -> np.ndarray:
+    def run(self, x: Any, cache: PagedKVCache, batch: TokenBatch) -> np.ndarray:
         """Activations (T, d) of the stage before → this stage's; of the last one logits (S, V).
 
         The first stage takes None.
@@ -87,7 +88,7 @@ class RequestGroup:
             return
         pp, stage = self.stage.pp, self.stage
         self.work = work = self.engine.begin_step()
-        batch = RowBatch(work.rows, self.cache.block_size, self.cache.data)
+        batch = TokenBatch(work.inputs, self.cache.block_size, self.cache.data)
         check_context(stage.model, batch)
         self.cache.apply(work.swapped_out, work.swapped_in, work.copied)
         x = None
@@ -150,7 +151,7 @@ class PipelineEngine:
         return generation
 
     def step(self) -> list[TokenEvent]:
-        """For each group: take the tokens of its step before, begin its next one."""
+        """For each group: take the tokens of its last step, begin its next step."""
         events = []
         for group in self.groups:
             events += group.end()

@@ -3,8 +3,8 @@
     {"engine": {"num_blocks": 8, "block_size": 4},
      "requests": [{"name": "A", "arrival_step": 0, "prompt": [1, 2, 3], "outputs": [[7, 8]]}]}
 
-`engine` holds the values of SchedulerConfig; `outputs` has the tokens of each sample of a request,
-which the model would have drawn.  `play` answers with what every step did, and a summary:
+`engine` holds the values of SchedulerConfig.  `outputs` has, for each sample of a request, the
+tokens that a model would have drawn.  `play` returns a record of every step, and a summary;
 `minipar replay FILE.json` prints both.  Steps in which no request is left to run are not listed.
 """
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .block_table import CachedSequence
-from .config import RequestTooLarge, SchedulerConfig
 from .request import Request
 from .scheduler import Scheduler
+from .scheduler_config import RequestTooLarge, SchedulerConfig
 from .step import Step
 
 ALWAYS = ("step", "scheduled", "slots", "filled", "tables", "free_after")
@@ -32,7 +32,7 @@ class ScriptedRequest:
 
     @property
     def names(self) -> list[str]:
-        """Its name, and those of its samples if there are several."""
+        """The request's name, and its samples' names if there are several."""
         num_samples = len(self.outputs)
         return [self.name, *(f"{self.name}.{i}" for i in range(num_samples) if num_samples > 1)]
 
@@ -144,7 +144,7 @@ class Replay:
 
     def _next_token(self, request: Request, sequence: CachedSequence) -> int:
         """The scripted token of a sequence."""
-        output = self.scripts[request.name].outputs[sequence.sample]
+        output = self.scripts[request.name].outputs[sequence.sample_index]
         return output[len(request.outputs(sequence))]
 
     def summary(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.inference.engine import Engine
 from minipar.inference.model_runner import ModelRunner
-from minipar.inference.parallel.router import Router, step_bytes
+from minipar.inference.parallel.replica_router import Router, step_bytes
 from minipar.inference.sampling import SamplingParams
 from minipar.inference.scheduling import SchedulerConfig
 from minipar.nn import GPT, GPTConfig

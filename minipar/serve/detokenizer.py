@@ -1,7 +1,7 @@
-"""Turn tokens into text while they come.
+"""Turn tokens into text while they come; `streaming.py` sends the text.
 
-    tokens   72 105 195 │ 169 33         195 begins a character that 169 ends: nothing is shown of
-    shown    "Hi"       │ "é!"           it before
+    tokens   72 105 195 │ 169 33         195 begins a character and 169 ends it, so the character
+    shown    "Hi"       │ "é!"           is shown after 169
     stop     "\\n\\n": a line break is held back until the next token shows whether it is the stop
 
 Text that was shown is never taken back.
@@ -16,8 +16,8 @@ from ..data import Vocabulary
 INCOMPLETE = "\ufffd"       # stands for bytes that are no character yet
 
 
-class TextStream:
-    """The text of one answer; `stops` are strings that end it, which are no part of it."""
+class Detokenizer:
+    """The text of one answer, without the stop string of `stops` that ends it."""
 
     def __init__(self, tokenizer: Vocabulary, stops: Sequence[str] = ()):
         self.tokenizer, self.stops = tokenizer, tuple(stops)
@@ -28,7 +28,7 @@ class TextStream:
         return bool(self.stops) and self._before_stop(self._decode(tokens)) is not None
 
     def update(self, tokens: Sequence[int], is_last: bool) -> str:
-        """The text that is new, given all tokens so far."""
+        """The new text to show, given all tokens so far."""
         text = self._decode(tokens)
         cut = self._before_stop(text)
         if cut is not None:
@@ -49,6 +49,6 @@ class TextStream:
         return text[:min(places)] if places else None
 
     def _begun_stop(self, text: str) -> int:
-        """The number of characters at the end may be the beginning of a stop string."""
+        """The number of characters at the end that may begin a stop string."""
         return max((n for stop in self.stops for n in range(1, len(stop))
                     if text.endswith(stop[:n])), default=0)

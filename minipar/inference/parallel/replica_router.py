@@ -4,8 +4,8 @@
                       ├─▶ replica 1: engine, cache      still to be computed, by prompt and
                       └─▶ replica 2: engine, cache      max_tokens
 
-All ranks see all requests and route alike.  After each step the ranks gather all new tokens, four
-numbers for each.  So every rank can stream every answer, and knows every load.
+All ranks see all requests and route them alike.  After each step the ranks gather all new tokens,
+four numbers for each token.  So every rank can stream every answer, and knows every load.
 """
 
 from typing import Any
@@ -74,27 +74,27 @@ class Router:
         return routed
 
     def step(self) -> list[tuple[RoutedGeneration, int, int]]:
-        """Run a step on every replica; return all new tokens: (request, sample, token)."""
+        """Run a step on every replica; return all new tokens: (request, sample index, token)."""
         events = []
-        for generation, sample, token in self.engine.step():
-            reason = REASONS.index(generation.samples[sample].finish_reason)
-            events.append((self._own[generation.request.name], sample, token, reason))
+        for generation, sample_index, token in self.engine.step():
+            reason = REASONS.index(generation.samples[sample_index].finish_reason)
+            events.append((self._own[generation.request.name], sample_index, token, reason))
         own = np.array(events, np.int64).reshape(-1, 4)
         with self.dp.labelled("tokens"):
             counts = all_gather(self.dp, np.array([len(own)], np.int64), algorithm="ring")
             everywhere = all_gather(self.dp, own, counts=counts.tolist(), algorithm="ring")
         return [self._note(*(int(number) for number in event)) for event in everywhere]
 
-    def _note(self, number: int, sample: int, token: int,
+    def _note(self, number: int, sample_index: int, token: int,
               reason: int) -> tuple[RoutedGeneration, int, int]:
         """Append a token to its request; forget a request that is done."""
         routed = self.running[number]
-        routed.samples[sample].tokens.append(token)
-        routed.samples[sample].finish_reason = REASONS[reason]
+        routed.samples[sample_index].tokens.append(token)
+        routed.samples[sample_index].finish_reason = REASONS[reason]
         routed.num_left -= 1
         if routed.is_done:
             del self.running[number]
-        return routed, sample, token
+        return routed, sample_index, token
 
     def run(self) -> None:
         """Run steps until no request is left."""

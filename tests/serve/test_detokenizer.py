@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minipar.serve.text_stream import TextStream
+from minipar.serve.detokenizer import Detokenizer
 
 
 class Bytes:
@@ -18,10 +18,10 @@ class Bytes:
 
 def shown(text: str, stops=()) -> list[str]:
     """The text that is shown after each byte of `text`."""
-    tokens, stream, found = list(text.encode()), TextStream(Bytes(), stops), []
+    tokens, detokenizer, found = list(text.encode()), Detokenizer(Bytes(), stops), []
     for end in range(1, len(tokens) + 1):
-        is_stop = stream.is_stop(tokens[:end])
-        found.append(stream.update(tokens[:end], is_stop or end == len(tokens)))
+        is_stop = detokenizer.is_stop(tokens[:end])
+        found.append(detokenizer.update(tokens[:end], is_stop or end == len(tokens)))
         if is_stop:
             break
     return found
@@ -32,8 +32,9 @@ def test_a_character_is_shown_when_all_its_bytes_are_there():
 
 
 def test_bytes_that_never_become_a_character_are_shown_at_the_end():
-    stream = TextStream(Bytes())
-    assert [stream.update([97, 195], False), stream.update([97, 195], True)] == ["a", "\ufffd"]
+    detokenizer = Detokenizer(Bytes())
+    assert detokenizer.update([97, 195], False) == "a"
+    assert detokenizer.update([97, 195], True) == "\ufffd"
 
 
 @pytest.mark.parametrize(("text", "stops", "expected"), [

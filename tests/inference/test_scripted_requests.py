@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minipar.inference.scheduling.replay import play, read_scenario
+from minipar.inference.scheduling.scripted_requests import play, read_scenario
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.json"))
 RUNS = {"name": "A", "arrival_step": 0, "prompt": [1, 2, 3], "outputs": [[7, 8]]}

@@ -1,4 +1,4 @@
-"""Measurements of an engine: times of each request, use of the cache, work done twice.
+"""Measurements of an engine: times of each request, use of the cache, tokens computed twice.
 
     submitted      first token        token   token        last token
         │── queue, prefill ──│── gap ──│── gap ──│ …            │

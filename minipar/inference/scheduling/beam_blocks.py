@@ -1,13 +1,13 @@
-"""The blocks of a beam search: beams that die and multiply share what they have in common.
+"""The blocks of a beam search: beams die and multiply, and share the blocks of common tokens.
 
     parents [0, 0, 2, 3]      beam 0 has two children, beam 1 has none
 
     before   0: [0, 2]   1: [0, 3]   2: [0, 4]   3: [0, 1]        block 3 becomes free
     after    0: [0, 5]   1: [0, 2]   2: [0, 4]   3: [0, 1]        2 is copied into 5, then written
 
-The children take their parents' blocks first, then the old beams give theirs back, and then each
-child writes its token, into a copy if the block is still shared.  No block of keys and values
-moves but for these copies.  `sampling/beam_search.py` runs a model over it.
+First the children share their parents' blocks.  Then the old beams give their blocks back.  Then
+each child writes its token, into a copy if the block is still shared.  Nothing else is copied.
+`sampling/beam_search.py` runs a model over these beams.
 Kwon et al. 2023, section 4.4.
 """
 
