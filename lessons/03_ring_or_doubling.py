@@ -104,6 +104,28 @@ def main(comm: Communicator) -> None:
                "which costs extra rounds and bytes. Bruck's algorithm takes any p, but must put "
                "its chunks in order at the end.")
     lesson.table(count(comm), f"p = {comm.size}, n = {960 * comm.size:,} B")
+    show_times(lesson)
+    if comm.rank == 0:
+        lesson.say("Times on simulated ranks, with a separate link between any two. If p is a "
+                   f"power of two, doubling is never slower. With {NOT_A_POWER} ranks halving has "
+                   "one round less, but more than twice the bytes.")
+        lesson.table(compare(), links_of(Cluster(P)), "simulated")
+        share_a_cable(lesson)
+    draw(lesson)
+    lesson.takeaway("Every algorithm brings each rank (p-1)/p n bytes, so rounds decide for short "
+                    "arrays. For long ones the ring is as good as any, for every p, and crowds no "
+                    "link.")
+    lesson.exercises(questions=[
+        "Step through the page on 6 ranks (--ranks 6): which ranks stand aside in recursive "
+        "doubling, and what do they get at the end?",
+        "In a ring reduce-scatter, in which order are the p parts of chunk 0 added? Is it the same "
+        "order for chunk 1? Does it matter in floating point?",
+        "What would a ring cost if each rank had two links, one to each neighbour?"])
+
+
+def show_times(lesson: Lesson) -> None:
+    """Time every algorithm on these ranks, for three sizes."""
+    comm = lesson.comm
     lesson.say(f"Times on these ranks ({lesson.clock}, not asserted):")
     for operation, algorithms in WAYS.items():
         rows = []
@@ -115,35 +137,30 @@ def main(comm: Communicator) -> None:
                          comm.choose(operation, n).replace("_", " ")))
         lesson.grid([operation.replace("_", "-"), *(name.replace("_", " ") for name in algorithms),
                      "auto chooses"], rows)
-    if comm.rank == 0:
-        lesson.say("Times on simulated ranks, with a separate link between any two. If p is a "
-                   f"power of two, doubling is never slower. With {NOT_A_POWER} ranks halving has "
-                   "one round less, but more than twice the bytes.")
-        lesson.table(compare(), links_of(Cluster(P)), "simulated")
-        lesson.say("**Where messages share a cable, that changes.** In a ring all messages go to a "
-                   f"neighbour. In the last round of doubling all partners are {P // 2} ranks "
-                   "apart, and all of them send n/2 at once. If one cable joins the two halves of "
-                   "the ranks, it carries:")
-        lesson.table([Row(f"{name.replace('_', ' ')}: {formula} n", int(factor * N_CROSSING),
-                          bytes_across(name, N_CROSSING), "B")
-                      for name, formula, factor in (
-                          ("ring", "(p-1)/p", (P - 1) / P), ("recursive_doubling", "p/4", P / 4))],
-                     f"from ranks 0 … {P // 2 - 1} to the others, n = {N_CROSSING:,} B")
+
+
+def share_a_cable(lesson: Lesson) -> None:
+    """Count the bytes on one cable that joins the two halves of the ranks."""
+    lesson.say("**Where messages share a cable, that changes.** In a ring all messages go to a "
+               f"neighbour. In the last round of doubling all partners are {P // 2} ranks "
+               "apart, and all of them send n/2 at once. If one cable joins the two halves of "
+               "the ranks, it carries:")
+    lesson.table([Row(f"{name.replace('_', ' ')}: {formula} n", int(factor * N_CROSSING),
+                      bytes_across(name, N_CROSSING), "B")
+                  for name, formula, factor in (
+                      ("ring", "(p-1)/p", (P - 1) / P), ("recursive_doubling", "p/4", P / 4))],
+                 f"from ranks 0 … {P // 2 - 1} to the others, n = {N_CROSSING:,} B")
+
+
+def draw(lesson: Lesson) -> None:
+    """Draw both rings on 4 ranks; make a page of all algorithms on up to P ranks."""
+    p = min(lesson.comm.size, P)
     lesson.picture(lambda path: draw_rounds(path, record_rounds("all_gather", "ring", 4),
                                             record_rounds("reduce_scatter", "ring", 4)))
     lesson.page(lambda path: write_rounds_page(
-        path, *(record_rounds(operation, algorithm, min(comm.size, P))
+        path, *(record_rounds(operation, algorithm, p)
                 for operation, algorithms in WAYS.items() for algorithm in algorithms),
-        title=f"All-gather and reduce-scatter on {min(comm.size, P)} ranks"))
-    lesson.takeaway("Every algorithm brings each rank (p-1)/p n bytes, so rounds decide for short "
-                    "arrays. For long ones the ring is as good as any, for every p, and crowds no "
-                    "link.")
-    lesson.exercises(questions=[
-        "Step through the page on 6 ranks (--ranks 6): which ranks stand aside in recursive "
-        "doubling, and what do they get at the end?",
-        "In a ring reduce-scatter, in which order are the p parts of chunk 0 added? Is it the same "
-        "order for chunk 1? Does it matter in floating point?",
-        "What would a ring cost if each rank had two links, one to each neighbour?"])
+        title=f"All-gather and reduce-scatter on {p} ranks"))
 
 
 if __name__ == "__main__":

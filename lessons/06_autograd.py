@@ -11,11 +11,11 @@ the whole batch, and the memory it needs is what the tape keeps.
 import numpy as np
 from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
+from support.measuring import total
 
 from minipar import autograd as ag
 from minipar.autograd import Tensor, gradcheck
 from minipar.comm import Communicator
-from minipar.comm.collectives import sum_over_ranks
 from minipar.data import shard_range
 from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
@@ -93,11 +93,6 @@ def gradients(config: GPTConfig, ids: np.ndarray, comm: Communicator | None = No
     return model.slabs[0].complete_grad(), stop_trace(comm).bytes_sent()
 
 
-def total(comm: Communicator, count: int) -> int:
-    """The sum of a count over the ranks."""
-    return int(sum_over_ranks(comm, count))
-
-
 def recurrent_bytes(comm: Communicator, graph: bool) -> int:
     """Bytes that all ranks together send for STEPS times x ← tanh(x W + b) with the same W, b."""
     layer = Linear(8, 8).initialize(dtype=np.float64)
@@ -116,32 +111,47 @@ def recurrent_bytes(comm: Communicator, graph: bool) -> int:
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
     if comm.rank == 0:
-        rows = draw_and_count(lesson)
-        model = GPT(SMALL).initialize()
-        ids = np.random.default_rng(0).integers(0, SMALL.vocab_size, (8, SMALL.context + 1))
-        inputs, targets = ids[:, :-1].copy(), ids[:, 1:].copy()
-        with Ledger(model.parameters()).recording() as ledger:
-            loss = model.loss(inputs, targets)
-        kept = activation_bytes(SMALL, 8)
-        rows.append(Row("GPT, 3 layers: kept after forward", kept, ledger.live, "B"))
-        loss.backward()
-        rows.append(Row("GPT: left after backward", 0, ledger.live, "B"))
-        rows.append(Row("GPT: worst gradient error against finite differences", 1e-7,
-                        check_derivatives(), rule="≤"))
-        lesson.table(rows, "the tape")
-        lesson.say(
-            "A layer keeps b·t·d (64 + 4 h t/d) + 8 b·t bytes here (t tokens, width d, h heads). "
-            "The well-known s·b·h (34 + 5 a s/h) of Korthikanti et al. 2022 counts 2-byte numbers; "
-            "ours would be 32 + 2 a s/h in those. The difference is dropout, which is off here: "
-            "two masks of s·b·h, and in attention a mask and the probabilities after it, "
-            "3 a s/h.")
+        show_tape(lesson)
+    compare_gradients(lesson)
+    lesson.takeaway("Parallelism must preserve one thing, the gradient of the whole batch. Divide "
+                    "the loss by the global number of targets, and gradients simply add up.")
+    lesson.exercises(questions=[
+        "Divide each rank's loss by its own count instead: by which factor is the gradient wrong? "
+        "Is it the same factor for every sample?",
+        "At which sequence length do the attention probabilities need more bytes than the rest of "
+        "a layer?"])
 
-    ids = np.random.default_rng(1).integers(0, SMALL.vocab_size,
-                                            (2 * comm.size + 1, SMALL.context + 1))
+
+def show_tape(lesson: Lesson) -> None:
+    """Draw an MLP's tape, and count the bytes that a GPT's tape keeps."""
+    rows = draw_and_count(lesson)
+    model = GPT(SMALL).initialize()
+    ids = np.random.default_rng(0).integers(0, SMALL.vocab_size, (8, SMALL.context + 1))
+    inputs, targets = ids[:, :-1].copy(), ids[:, 1:].copy()
+    with Ledger(model.parameters()).recording() as ledger:
+        loss = model.loss(inputs, targets)
+    kept = activation_bytes(SMALL, 8)
+    rows.append(Row("GPT, 3 layers: kept after forward", kept, ledger.live, "B"))
+    loss.backward()
+    rows.append(Row("GPT: left after backward", 0, ledger.live, "B"))
+    rows.append(Row("GPT: worst gradient error against finite differences", 1e-7,
+                    check_derivatives(), rule="≤"))
+    lesson.table(rows, "the tape")
+    lesson.say("A layer keeps b·t·d (64 + 4 h t/d) + 8 b·t bytes here (t tokens, width d, h "
+               "heads). The well-known s·b·h (34 + 5 a s/h) of Korthikanti et al. 2022 counts "
+               "2-byte numbers; ours would be 32 + 2 a s/h in those. The difference is dropout, "
+               "which is off here: two masks of s·b·h, and in attention a mask and the "
+               "probabilities after it, 3 a s/h.")
+
+
+def compare_gradients(lesson: Lesson) -> None:
+    """Compare gradients and bytes of the two forms of data parallelism with one process."""
+    comm, p = lesson.comm, lesson.comm.size
+    ids = np.random.default_rng(1).integers(0, SMALL.vocab_size, (2 * p + 1, SMALL.context + 1))
     alone, _ = gradients(SMALL, ids)
     slab, slab_bytes = gradients(SMALL, ids, comm)
     graph, graph_bytes = gradients(SMALL, ids, comm, graph=True)
-    p, weights = comm.size, 8 * alone.size
+    weights = 8 * alone.size
     table = 8 * SMALL.vocab_size * SMALL.width      # tied: used by the embedding and by the head
     lesson.table([
         Row("slab form − one process", 1e-12, float(np.max(np.abs(slab - alone))), rule="≤"),
@@ -154,13 +164,6 @@ def main(comm: Communicator) -> None:
         Row(f"a weight used {STEPS} times, graph form", 2 * (p - 1) * 8 * 72 * STEPS,
             recurrent_bytes(comm, graph=True), "B"),
     ], f"{len(ids)} samples, p = {p}: gradients in float64; bytes of all ranks")
-    lesson.takeaway("Parallelism must preserve one thing, the gradient of the whole batch. Divide "
-                    "the loss by the global number of targets, and gradients simply add up.")
-    lesson.exercises(questions=[
-        "Divide each rank's loss by its own count instead: by which factor is the gradient wrong? "
-        "Is it the same factor for every sample?",
-        "At which sequence length do the attention probabilities need more bytes than the rest of "
-        "a layer?"])
 
 
 if __name__ == "__main__":

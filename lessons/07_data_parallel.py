@@ -1,16 +1,16 @@
 """Lesson 07. DataParallel or DDP: why one process each?
 
-Both divide the batch, and both take the same steps as one process.  They differ in who talks to
-whom:
+Both divide the batch, and both take the same steps as one process.  They differ in which rank talks
+to which:
 
     DataParallel   rank 0 drives: it scatters the inputs, broadcasts the parameters, gathers the
-                   outputs, computes the loss alone, scatters the output gradients, reduces those of
-                   the parameters, and steps alone        five exchanges, all through rank 0
+                   outputs, computes the loss alone, scatters the output gradients, reduces the
+                   parameter gradients, and steps alone   five exchanges, all through rank 0
     DDP            every rank does all of this for its own samples: one exchange, a ring all-reduce,
                    in which every rank sends equally much
 
-In this lesson every rank is a process in both.  PyTorch's DataParallel is *one* process with a
-thread for each device.  That costs more: Python's global interpreter lock (GIL) lets only one
+In this lesson every rank is a process with both.  PyTorch's DataParallel is *one* process with a
+thread for each device.  Threads cost more: Python's global interpreter lock (GIL) lets only one
 thread at a time run Python, and a step of many small operations is mostly Python.  In DDP each
 process has its own GIL.
 
@@ -20,11 +20,11 @@ process has its own GIL.
 import numpy as np
 from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
-from support.measuring import thread_slowdown
+from support.measuring import thread_slowdown, total
 from support.observed_step import ring_hook
 
 from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import all_gather, chunk_bounds, sum_over_ranks
+from minipar.comm.collectives import all_gather, chunk_bounds
 from minipar.comm.trace import Trace
 from minipar.environment import in_browser
 from minipar.formulas.data_parallel import bytes_per_step, data_parallel_bytes
@@ -40,14 +40,9 @@ CONFIG = GPTConfig(vocab_size=32, context=8, num_layers=2, num_heads=2, width=32
 MANY = (2, 4, 8, 16)            # ranks of the simulated clusters
 # A device of theirs computes 20 GFLOP/s and sends 2 GB/s.
 DEVICE = {"flops_per_second": 2e10, "bandwidth": 2e9, "latency": 2e-6}
-
-
-def ddp(model: GPT, comm: Communicator) -> DistributedDataParallel:
-    """DDP that reduces gradients on a ring, so that their bytes are easy to predict."""
-    return DistributedDataParallel(model, comm, comm_hook=ring_hook)
-
-
-STRATEGIES = {"DataParallel": DataParallel, "DDP": ddp}
+# DDP reduces gradients on a ring, so that their bytes are easy to predict.
+STRATEGIES = {"DataParallel": DataParallel,
+              "DDP": lambda model, comm: DistributedDataParallel(model, comm, comm_hook=ring_hook)}
 
 
 def train(comm: Communicator, make, num_rows: int, num_steps: int = 3):
@@ -57,11 +52,11 @@ def train(comm: Communicator, make, num_rows: int, num_steps: int = 3):
     for step in range(num_steps):
         ids = draw.integers(0, CONFIG.vocab_size, (num_rows, CONFIG.context + 1))
         targets = np.where(draw.random((num_rows, CONFIG.context)) < 0.3, -100, ids[:, 1:])
-        mine, samples = np.array(strategy.rows(num_rows), int), step * num_rows
+        mine, first_sample = np.array(strategy.rows(num_rows), int), step * num_rows
         if step == num_steps - 1:
             comm.start_trace()
         optimizer.zero_grad()
-        batch = Microbatch(ids[mine, :-1], targets[mine], samples + mine)
+        batch = Microbatch(ids[mine, :-1], targets[mine], first_sample + mine)
         losses.append(strategy.forward_backward([batch], step=step))
         strategy.step(optimizer)
     trace = stop_trace(comm)
@@ -92,10 +87,10 @@ def grow(lesson: Lesson) -> dict[str, dict[int, tuple[int, int]]]:
     for p in (1, *MANY):
         cells = []
         for name, make in STRATEGIES.items():
-            def main(comm: Communicator, make=make):
+            def one_step(comm: Communicator, make=make):
                 *_, trace = train(comm, make, 32, num_steps=1)
                 return loads(comm, trace).max(), trace.duration()
-            results, _ = simulate(main, Cluster(p, **DEVICE))
+            results, _ = simulate(one_step, Cluster(p, **DEVICE))
             seconds = max(duration for _, duration in results)
             alone.setdefault(name, seconds)
             cells += [f"{seconds * 1e3:.2f} ms", f"{alone[name] / seconds:.2f}"]
@@ -123,10 +118,12 @@ def share_an_interpreter(lesson: Lesson) -> None:
                "wait for each other.")
 
 
-def main(comm: Communicator) -> None:
-    lesson = Lesson(comm, __file__, __doc__, 2)
-    p, num_rows = comm.size, 2 * comm.size + 1          # uneven: rank 0 has one sample more
+def compare_with_one_process(lesson: Lesson, num_rows: int) -> dict[str, list[int]]:
+    """Compare values with one process and bytes with formulas; return bytes through each rank."""
+    comm, p = lesson.comm, lesson.comm.size
     losses, parameters, _ = train(comm.split(comm.rank), Strategy, num_rows)
+    exchanges, ring_bytes = predict(p, num_rows)
+    predicted = {"DataParallel": exchanges, "DDP": {"all_reduce": ring_bytes}}
     through, rows = {}, []
     for name, make in STRATEGIES.items():
         own_losses, own, trace = train(comm, make, num_rows)
@@ -135,24 +132,27 @@ def main(comm: Communicator) -> None:
                      max(abs(a - b) for a, b in zip(losses, own_losses)), rule="≤"),
                  Row(f"{name} − one process: parameters after 3 steps", 1e-12, error, rule="≤")]
         through[name] = loads(comm, trace).tolist()
-        exchanges, ring_bytes = predict(p, num_rows)
-        sizes = exchanges if name == "DataParallel" else {"all_reduce": ring_bytes}
-        for label, size in sizes.items():
-            rows.append(Row(f"{name}: {label.replace('_', '-')}, all ranks", size,
-                            int(sum_over_ranks(comm, trace.bytes_sent(label=label))), "B"))
+        rows += [Row(f"{name}: {label.replace('_', '-')}, all ranks", size,
+                     total(comm, trace.bytes_sent(label=label)), "B")
+                 for label, size in predicted[name].items()]
     n = 8 * GPT(CONFIG).num_parameters()
     rows += [Row("DataParallel, through rank 0: 2 (p−1) n + samples",
                  sum(exchanges.values()), through["DataParallel"][0], "B"),
              Row("DDP, through any rank: 4 n (p−1)/p, on average", 4 * n * (p - 1) / p,
                  sum(through["DDP"]) / p, "B")]
     lesson.table(rows, f"{num_rows} samples on p = {p} ranks, n = {n:,} bytes of parameters")
+    return through
+
+
+def main(comm: Communicator) -> None:
+    lesson = Lesson(comm, __file__, __doc__, 2)
+    through = compare_with_one_process(lesson, 2 * comm.size + 1)   # uneven: rank 0 has one more
     if comm.rank == 0:
         share_an_interpreter(lesson)
         growth = grow(lesson)
         lesson.picture(lambda path: draw_rank_traffic(
             path, through, "DataParallel sends all through rank 0, DDP equally much through every "
-                           "rank",
-            growth))
+                           "rank", growth))
     lesson.takeaway("Both take the same steps. With one driver all bytes pass through rank 0, and "
                     "all threads share one GIL. With one process for each device a ring carries "
                     "less than 4n bytes through any rank.")

@@ -13,10 +13,10 @@ buckets, from the last layer to the first, and reduces each full bucket while ba
 import numpy as np
 from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
+from support.measuring import total
 from support.observed_step import ring_hook
 
 from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import sum_over_ranks
 from minipar.comm.cost import predict
 from minipar.comm.trace import Trace
 from minipar.launcher import launch, simulate
@@ -50,41 +50,53 @@ def draw_batch(rows: range, masked: bool = False) -> Microbatch:
     return Microbatch(ids[:, :-1], targets, np.array(rows, int))
 
 
-def count_messages(lesson: Lesson) -> None:
-    """Count messages and bytes with buckets of several sizes, and with no_sync."""
-    comm = lesson.comm
-    p, total, rows = comm.size, 2 * (comm.size - 1) * 8 * PSI, []
-    parts = [draw_batch(range(first, last), masked=True)        # 4 microbatches, the last is small
-             for first, last in ((0, 3), (3, 6), (6, 9), (9, 10))]
+def ddp_in_float64(comm: Communicator, bucket_mb: float) -> DistributedDataParallel:
+    """DDP in float64, with as many buckets as float32 has in buckets of `bucket_mb`."""
+    # Twice the bytes: these gradients are float64.
+    return ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)
+
+
+def count_messages(comm: Communicator) -> list[Row]:
+    """Rows of the bytes and messages of one step, with buckets of several sizes."""
+    p, rows = comm.size, []
     for bucket_mb in SIZES_MB:
-        strategy = ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)     # float64
+        strategy = ddp_in_float64(comm, bucket_mb)
         comm.start_trace()
         strategy.forward_backward([draw_batch(range(10))])
         trace = stop_trace(comm)
-        messages = sum(predict("all_reduce", "ring", p, run.stop - run.start).messages
-                       for run in strategy.buckets)
-        rows += [Row(f"{name_of(strategy)}: bytes of all ranks, 2 (p−1) n", total,
-                     int(sum_over_ranks(comm, trace.bytes_sent())), "B"),
-                 Row("    messages: 2 p (p−1) a bucket", messages,
-                     int(sum_over_ranks(comm, trace.num_sent())))]
-    grads = []
-    for batches in ([Microbatch(*map(np.concatenate, zip(*parts)))], parts):
+        messages = sum(predict("all_reduce", "ring", p, bucket.stop - bucket.start).messages
+                       for bucket in strategy.buckets)
+        rows += [Row(f"{name_of(strategy)}: bytes of all ranks, 2 (p−1) n", 2 * (p - 1) * 8 * PSI,
+                     total(comm, trace.bytes_sent()), "B"),
+                 Row("    messages: 2 p (p−1) a bucket", messages, total(comm, trace.num_sent()))]
+    return rows
+
+
+def accumulate(comm: Communicator) -> list[Row]:
+    """Rows that compare 4 microbatches, the first 3 inside no_sync, with one batch of them all."""
+    parts = [draw_batch(range(first, last), masked=True)        # the last microbatch is small
+             for first, last in ((0, 3), (3, 6), (6, 9), (9, 10))]
+    strategy = ddp_in_float64(comm, SIZES_MB[-1])
+
+    def step(batches: list[Microbatch]) -> tuple[int, np.ndarray]:
+        """(bytes that all ranks sent, the gradient)."""
         for slab in strategy.slabs:
             slab.zero_grad()
         comm.start_trace()
         strategy.forward_backward(batches)
-        sent = int(sum_over_ranks(comm, stop_trace(comm).bytes_sent()))
-        grads.append(strategy.slabs[0].complete_grad().copy())
-    lesson.table([
-        *rows, Row("4 microbatches, 3 of them inside no_sync: bytes", total, sent, "B"),
-        Row("    their gradient − that of one big batch", 1e-12,
-            float(np.max(np.abs(grads[1] - grads[0]))), rule="≤")],
-        f"p = {p} ranks, n = {8 * PSI:,} bytes of gradients (float64)")
+        sent = total(comm, stop_trace(comm).bytes_sent())
+        return sent, strategy.slabs[0].complete_grad().copy()
+    _, whole = step([Microbatch(*map(np.concatenate, zip(*parts)))])
+    sent, accumulated = step(parts)
+    return [Row("4 microbatches, 3 of them inside no_sync: bytes", 2 * (comm.size - 1) * 8 * PSI,
+                sent, "B"),
+            Row("    their gradient − that of one big batch", 1e-12,
+                float(np.max(np.abs(accumulated - whole))), rule="≤")]
 
 
 def time_step(bandwidth: float, bucket_mb: float | None) -> tuple[float, float, Trace, str]:
     """Simulated seconds of forward and of backward, rank 0's trace; bucket_mb=None: no messages."""
-    def main(comm: Communicator) -> tuple:
+    def one_step(comm: Communicator) -> tuple:
         model, batch = GPT(CONFIG).initialize(), draw_batch(range(4))
         strategy = Strategy(model, comm) if bucket_mb is None else ddp(model, comm, bucket_mb)
         comm.start_trace()
@@ -94,8 +106,8 @@ def time_step(bandwidth: float, bucket_mb: float | None) -> tuple[float, float, 
         strategy.backward(loss)
         return (middle - start, comm.now() - middle, comm.stop_trace(),
                 "" if bucket_mb is None else name_of(strategy))
-    ranks, _ = simulate(main, Cluster(NUM_RANKS, latency=1e-6, bandwidth=bandwidth,
-                                      flops_per_second=FLOPS, memory_bandwidth=1e15))
+    ranks, _ = simulate(one_step, Cluster(NUM_RANKS, latency=1e-6, bandwidth=bandwidth,
+                                          flops_per_second=FLOPS, memory_bandwidth=1e15))
     return ranks[0]
 
 
@@ -132,7 +144,8 @@ def hide(lesson: Lesson) -> None:
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    count_messages(lesson)
+    lesson.table([*count_messages(comm), *accumulate(comm)],
+                 f"p = {comm.size} ranks, n = {8 * PSI:,} bytes of gradients (float64)")
     if comm.rank == 0:
         hide(lesson)
     lesson.takeaway("Start each bucket's all-reduce as soon as its last gradient is ready. "

@@ -13,7 +13,8 @@ drops the gradients that belong to other ranks, and ZeRO-3 (lesson 10) their par
 """
 
 from support.kit import Lesson, Row, number
-from support.observed_step import STATES, Step, observe, ring_hook, total
+from support.measuring import total
+from support.observed_step import STATES, Step, observe, ring_hook
 
 from minipar.comm import Communicator
 from minipar.formulas.data_parallel import paper_bytes

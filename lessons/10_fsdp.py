@@ -9,8 +9,9 @@ gathered at a time: the unit in use and the next, prefetched one are whole, all 
     gathered   ▓▓▓▓▓ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒ ▓▓▓▓ │ ▒▒▒▒ ▓▓▓▓ ▒▒▒▒         reshard it after
                forward                   │ backward, reduce-scatters each gradient
 
-Weights are gathered twice and gradients reduced once: up to 3 Ψ (p-1)/p elements instead of 2.
-With enough memory, keep what forward gathered (reshard_after_forward=False) and send only 2.
+Weights are gathered twice and gradients reduced once: up to 3 Ψ (p-1)/p elements, where DDP sends
+2 Ψ (p-1)/p.  With enough memory, keep what forward gathered (reshard_after_forward=False) and send
+no more than DDP.
 
     python lessons/10_fsdp.py          mpirun -n 4 python lessons/10_fsdp.py
 """
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from support.kit import Lesson, Row, number
-from support.observed_step import STATES, observe, ring_hook
+from support.observed_step import STATES, Step, observe, ring_hook
 
 from minipar.comm import Communicator
 from minipar.formulas.data_parallel import bytes_per_step, memory_per_rank, paper_bytes, units_of
@@ -81,46 +82,17 @@ WRAPPINGS = {
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    p = comm.size
     ddp = observe(comm, CONFIG, lambda model, comm: DistributedDataParallel(
         model, comm, 0.1, 0.1, comm_hook=ring_hook))
     steps = {name: observe(comm, CONFIG, wrapping.make) for name, wrapping in WRAPPINGS.items()}
-    peaks, sent, pictures = [], [], []
-    for (name, (_, sizes, uses, formula, kept)), step in zip(WRAPPINGS.items(), steps.values()):
-        peak = sum(memory_per_rank("fsdp", sizes, p, comm.rank, uses=uses, kept=kept).values())
-        peaks.append(Row(f"{name}: 16Ψ/p + {formula}", peak, step.peak, "B"))
-        bytes_sent = sum(bytes_per_step("fsdp", sizes, p, uses=uses, kept=kept))
-        sent.append(Row(name, bytes_sent, step.sent, "B"))
-        pictures.append(step.memory._replace(title=name, predicted=(peak, f"16Ψ/p + {formula}")))
-
     root, *blocks = BLOCKS[0]
     lesson.say(f"A GPT of Ψ = {PSI:,} parameters, {len(blocks)} blocks of {blocks[0]:,} and a root "
-               f"unit of {root:,} (embeddings, last norm, head), float32, AdamW, p = {p} ranks.")
-    lesson.table(peaks, "peak on this rank, with padding, without activations")
-    lesson.say("The finer the units, the lower the peak. Two things are easily forgotten. With "
-               "*one* unit all weights are gathered at once, and only the optimizer states stay "
-               "small. And the root's gradient stays in memory during all of backward: its first "
-               "part is the head's, its last part the embeddings'.")
-    sent.append(Row("the paper: at most 3 Ψ (p−1)", round(p * paper_bytes("fsdp", PSI, p)),
-                    steps["by block"].sent, "B", "≤"))
-    sent.append(Row("DDP: 2 Ψ (p−1)", round(p * paper_bytes("ddp", PSI, p)), ddp.sent, "B"))
-    lesson.table(sent, "sent by all ranks in one step")
-    lesson.say("This is less than the paper's 3 Ψ: when backward begins, the last block is still "
-               "unsharded, and embeddings need no weight for their gradient. It is nearly 1.5 "
-               "times what DDP sends. Prefetching the next unit lets this traffic overlap with "
-               "computation: compare the times with and without prefetch.")
-    lesson.grid(["in this run, per rank", "kept", "peak", "sent", f"ms a step, {lesson.clock}",
-                 "÷ DDP"],
-                [(name, *(f"{number(round(count / PSI / size, 2))} Ψ" for count, size in (
-                    (step.kept, 1), (step.peak, 1), (step.sent, 4 * p))),
-                  f"{1e3 * step.seconds:.2f}", f"{step.seconds / ddp.seconds:.2f}")
-                 for name, step in {"DDP": ddp, **steps}.items()])
-    lesson.say("The picture of *by block* is not a sawtooth but a **plateau**: whenever one block "
-               "is freed, another is gathered, so two are always in memory. Units of "
-               "unequal sizes, such as the halves of a block, make steps in it.")
-    lesson.picture(lambda path: draw_memory_timeline(
-        path, pictures[:-1], f"FSDP: one step of a GPT on {p} ranks, rank 0, without activations",
-        STATES, PSI))
+               f"unit of {root:,} (embeddings, last norm, head), float32, AdamW, p = {comm.size} "
+               "ranks.")
+    compare_peaks(lesson, steps)
+    compare_bytes(lesson, steps, ddp)
+    show_run(lesson, {"DDP": ddp, **steps})
+    draw(lesson, steps)
     lesson.takeaway("Gather a unit just before its use, prefetch the next one meanwhile, free it "
                     "just after: memory 16 Ψ/p plus two units, for 1.5 times the traffic of DDP.")
     lesson.exercises("fsdp_reshard_others", "fsdp_predict_next", questions=[
@@ -128,6 +100,59 @@ def main(comm: Communicator) -> None:
         "Without prefetch the peak is the same. Why? What would be lost if it were lower?",
         "From which p on do two gathered blocks outweigh the shards, 16 Ψ/p?",
         "Where would you use reshard_after_forward=False: for every block, or for the last?"])
+
+
+def predicted_peak(wrapping: Wrapping, comm: Communicator) -> int:
+    """The most bytes that this rank has in a step, without activations."""
+    return sum(memory_per_rank("fsdp", wrapping.sizes, comm.size, comm.rank, uses=wrapping.uses,
+                               kept=wrapping.kept).values())
+
+
+def compare_peaks(lesson: Lesson, steps: dict[str, Step]) -> None:
+    lesson.table([Row(f"{name}: 16Ψ/p + {wrapping.formula}",
+                      predicted_peak(wrapping, lesson.comm), steps[name].peak, "B")
+                  for name, wrapping in WRAPPINGS.items()],
+                 "peak on this rank, with padding, without activations")
+    lesson.say("The finer the units, the lower the peak. Two things are easily forgotten. With "
+               "*one* unit all weights are gathered at once, and only the optimizer states stay "
+               "small. And the root's gradient stays in memory during all of backward: its first "
+               "part is the head's, its last part the embeddings'.")
+
+
+def compare_bytes(lesson: Lesson, steps: dict[str, Step], ddp: Step) -> None:
+    p = lesson.comm.size
+    lesson.table([
+        *(Row(name, sum(bytes_per_step("fsdp", sizes, p, uses=uses, kept=kept)), steps[name].sent,
+              "B") for name, (_, sizes, uses, _, kept) in WRAPPINGS.items()),
+        Row("the paper: at most 3 Ψ (p−1)", round(p * paper_bytes("fsdp", PSI, p)),
+            steps["by block"].sent, "B", "≤"),
+        Row("DDP: 2 Ψ (p−1)", round(p * paper_bytes("ddp", PSI, p)), ddp.sent, "B"),
+    ], "sent by all ranks in one step")
+    lesson.say("This is less than the paper's 3 Ψ: when backward begins, the last block is still "
+               "unsharded, and embeddings need no weight for their gradient. It is nearly 1.5 "
+               "times what DDP sends. Prefetching the next unit lets this traffic overlap with "
+               "computation: compare the times with and without prefetch.")
+
+
+def show_run(lesson: Lesson, steps: dict[str, Step]) -> None:
+    lesson.grid(["in this run, per rank", "kept", "peak", "sent", f"ms a step, {lesson.clock}",
+                 "÷ DDP"],
+                [(name, *(f"{number(round(count / PSI / size, 2))} Ψ" for count, size in (
+                    (step.kept, 1), (step.peak, 1), (step.sent, 4 * lesson.comm.size))),
+                  f"{1e3 * step.seconds:.2f}", f"{step.seconds / steps['DDP'].seconds:.2f}")
+                 for name, step in steps.items()])
+    lesson.say("The picture of *by block* is not a sawtooth but a **plateau**: whenever one block "
+               "is freed, another is gathered, so two are always in memory. Units of "
+               "unequal sizes, such as the halves of a block, make steps in it.")
+
+
+def draw(lesson: Lesson, steps: dict[str, Step]) -> None:
+    pictures = [steps[name].memory._replace(title=name, predicted=(
+        predicted_peak(wrapping, lesson.comm), f"16Ψ/p + {wrapping.formula}"))
+        for name, wrapping in WRAPPINGS.items()]
+    lesson.picture(lambda path: draw_memory_timeline(
+        path, pictures[:-1], f"FSDP: one step of a GPT on {lesson.comm.size} ranks, rank 0, "
+        "without activations", STATES, PSI))
 
 
 if __name__ == "__main__":

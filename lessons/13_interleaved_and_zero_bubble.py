@@ -7,9 +7,10 @@ less:
                                                       messages · v
     ZB-H1         B = I + W.  The stage before waits  W fills the gaps, which leaves
                   for I, the gradient of the input;   (p-1)(F + I - W), a third of the bubble;
-                  no rank waits for W, the weights'   activations are kept until W
-    ZB-V          both: two stages on each rank, in   half of that third
-                  a V, and backward in two halves
+                  no rank waits for W, the gradient   activations are kept until W
+                  of the weights
+    ZB-V          two stages on each rank, in a V,    half of ZB-H1's bubble
+                  and backward cut into I and W
 
     python lessons/13_interleaved_and_zero_bubble.py
     mpirun -n 4 python lessons/13_interleaved_and_zero_bubble.py
@@ -72,7 +73,7 @@ def schedules_alone(lesson: Lesson, formula: dict[str, float], p: int, m: int) -
 
 def check_gradients(lesson: Lesson, runs: dict[str, Run], expected_loss: float,
                     expected: dict[str, np.ndarray]) -> None:
-    """Compare each schedule's loss and gradients with those of one process."""
+    """Compare each schedule's loss and gradients with one process."""
     comm, p = lesson.comm, lesson.comm.size
     lesson.say(f"Now an MLP of {p * LAYERS} layers runs these schedules, with {ROWS} samples a "
                "microbatch, in float64. An action starts only when everything it needs is done, "
@@ -104,7 +105,7 @@ def count_costs(lesson: Lesson, runs: dict[str, Run], m: int, n: int) -> None:
 
 def predict_times(lesson: Lesson, runs: dict[str, Run], formula: dict[str, float], m: int,
           n: int) -> None:
-    """Predict each schedule's time from that of F, I and W; draw the timelines."""
+    """Predict each schedule's time from the times of F, I and W; draw the timelines."""
     comm, p = lesson.comm, lesson.comm.size
     simulated = comm.is_simulated
     link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK

@@ -13,11 +13,11 @@ backward; after them stands g, an all-reduce in forward.  Attention is such a pa
 
 import numpy as np
 from support.kit import Lesson, Row, number
-from support.measuring import counted
+from support.measuring import counted, total
 
 from minipar.autograd import Tensor
 from minipar.comm import Communicator
-from minipar.comm.collectives import all_reduce, chunk_bounds, sum_over_ranks
+from minipar.comm.collectives import all_reduce, chunk_bounds
 from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.check_types import check_types
@@ -85,17 +85,31 @@ def count(comm: Communicator, num_layers: int) -> tuple[int, int]:
     model = parallelize(GPT(config(comm.size, num_layers)), comm).initialize(dtype=np.float64)
     trace, _ = counted(comm, lambda: model.loss(IDS[:, :-1], IDS[:, 1:]).backward())
     sent = trace.num_sent(label="all_reduce") // (2 * (comm.size - 1) * comm.size)
-    return int(sum_over_ranks(comm, sent)), int(sum_over_ranks(comm, trace.bytes_sent()))
+    return total(comm, sent), total(comm, trace.bytes_sent())
 
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    p, d = comm.size, config(comm.size).width
-    alone, found = gradients(None, p), gradients(comm, p)
-    model, n = found[-1], SIZE * B * T * d
+    alone, found = gradients(None, comm.size), gradients(comm, comm.size)
+    compare_with_one_process(lesson, alone, found)
+    forget_f_or_g(lesson, alone)
+    draw(lesson, found[-1])
+    lesson.takeaway("Split columns, then rows: f where the ranks begin to differ, g where their "
+                    "results are summed, two all-reduces forward and two backward for each layer.")
+    lesson.exercises(questions=[
+        "Split A by rows and B by columns instead: how many messages, and why can gelu not wait?",
+        "12 heads of queries share 4 heads of keys and values: which p are possible?",
+        "At which b·t does an all-reduce of b·t·d take less time than the products of its layer?"])
+
+
+def compare_with_one_process(lesson: Lesson, alone: tuple, found: tuple) -> None:
+    """Compare values with one process, and count all-reduces, their bytes and the parameters."""
+    comm, p = lesson.comm, lesson.comm.size
+    d = config(p).width
+    n = SIZE * B * T * d
     (reduces2, bytes2), (reduces3, bytes3) = count(comm, 2), count(comm, 3)
     off_loss, off_gradient, _ = errors(comm, alone, found)
-    cut, kept = (slab.data.size for slab in model.slabs)
+    cut, kept = (slab.data.size for slab in found[-1].slabs)
     whole = sum(g.size for g in alone[1].values())
     lesson.table([
         Row("loss − one process", 1e-10, off_loss, rule="≤"),
@@ -106,16 +120,19 @@ def main(comm: Communicator) -> None:
         Row("all-reduces of a step: 4 L + 2 + 3", 4 * 2 + 2 + 3, reduces2),
         Row("… bytes of the loss and the ends: 2(p−1)(2 b·t·d + 3 b·t)",
             2 * (p - 1) * (2 * n + 3 * SIZE * B * T), bytes2 - 2 * (bytes3 - bytes2), "B"),
-        Row("parameters: Σ of the split + the replicated, once", whole,
-            int(sum_over_ranks(comm, cut)) + kept),
+        Row("parameters: Σ of the split + the replicated, once", whole, total(comm, cut) + kept),
     ], f"p = {p}: GPT of 2 layers, {2 * p} heads, b·t·d = {B} · {T} · {d}, float64")
     lesson.say("The other all-reduces: g of the embedding, whose rows are split too, and f of the "
                "head. For the loss the ranks all-reduce three numbers a token (maximum, target's "
                "logit, sum of exponentials), so no rank ever holds all logits.")
-    rows = []
+
+
+def forget_f_or_g(lesson: Lesson, alone: tuple) -> None:
+    """Leave out f, then g: show what is wrong, and what the check of the types says."""
+    comm, rows = lesson.comm, []
     for name, split in (("as it is", TensorSplit), ("f forgotten", ForgottenF),
                         ("g forgotten", ForgottenG)):
-        result = gradients(comm, p, split)
+        result = gradients(comm, comm.size, split)
         loss, gradient, num_wrong = errors(comm, alone, result)
         assert (num_wrong == 0) == (name == "as it is") == (result[2] == "accepted"), name
         rows.append((name, number(loss), number(gradient), f"{num_wrong} of {len(alone[1])}",
@@ -124,18 +141,16 @@ def main(comm: Communicator) -> None:
                "right, the gradients are wrong, and training continues without an error. The types "
                "I, R, V, P (`parallel/check_types.py`) find it before the first step:")
     lesson.grid(["program", "loss off by", "gradients off by", "wrong", "the types say"], rows)
-    weight = model.h[0].mlp.c_fc.weight
-    total = weight.global_shape[1]
-    bounds = chunk_bounds(total, p)
-    assert bounds[comm.rank] == weight.box[1]
+
+
+def draw(lesson: Lesson, model: GPT) -> None:
+    """Draw the MLP of the first block, with the columns and rows of each rank."""
+    p, weight = lesson.comm.size, model.h[0].mlp.c_fc.weight
+    num_columns = weight.global_shape[1]
+    bounds = chunk_bounds(num_columns, p)
+    assert bounds[lesson.comm.rank] == weight.box[1]
     lesson.picture(lambda path: draw_sharded_pair(
-        path, bounds, total, f"z = gelu(x A) B on {p} ranks: messages at its ends only"))
-    lesson.takeaway("Split columns, then rows: f where the ranks begin to differ, g where their "
-                    "results are summed, two all-reduces forward and two backward for each layer.")
-    lesson.exercises(questions=[
-        "Split A by rows and B by columns instead: how many messages, and why can gelu not wait?",
-        "12 heads of queries share 4 heads of keys and values: which p are possible?",
-        "At which b·t does an all-reduce of b·t·d take less time than the products of its layer?"])
+        path, bounds, num_columns, f"z = gelu(x A) B on {p} ranks: messages at its ends only"))
 
 
 if __name__ == "__main__":

@@ -76,7 +76,29 @@ def layer(comm: Communicator, mode: str) -> tuple[int, dict[str, int]]:
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    p, c = comm.size, config(comm.size, 1)
+    p = comm.size
+    measured = compare_modes(lesson)
+    lesson.say(f"Once a step sequence parallelism also reduces the gradients of "
+               f"{6 * config(p, 1).width} numbers a layer that are used on split tokens.  It still "
+               "keeps the gathered inputs of the column layers whole.  Gathering them **again** in "
+               "backward costs a quarter more bytes, and leaves exactly 1/p of the activations.")
+    compare_formulas(lesson, measured)
+    lesson.picture(lambda path: draw_stacked_bars(
+        path, {mode: parts(mode, p) for mode in MODES}, measured,
+        f"Activations that a rank keeps of one layer, {p} ranks", "bytes kept for backward"))
+    lesson.takeaway("Between the pairs of layers tokens are independent: split them there. Each "
+                    "all-reduce becomes its two halves, which send the same bytes and need less "
+                    "memory.")
+    lesson.exercises("row_linear", questions=[
+        "Which weights need copy_to, and what would you see if one lacked it?",
+        "Attention needs all tokens. What would the ranks send each other if queries stayed "
+        "split, and met the keys and values of one rank after the other?",
+        "When is the fourth bar worth its all-gathers? Compare with recomputing the layer."])
+
+
+def compare_modes(lesson: Lesson) -> dict[str, int]:
+    """Compare memory, messages and gradients of all modes; return the bytes a layer keeps."""
+    comm, p, c = lesson.comm, lesson.comm.size, config(lesson.comm.size, 1)
     t, d, h = c.context, c.width, c.num_heads
     n, small = SIZE * B * t * d, SIZE * 6 * d       # one activation; norms and biases of a layer
     alone, rows, measured = run(comm, "one process", 2, dropout=0.1)[2], [], {}
@@ -95,10 +117,14 @@ def main(comm: Communicator) -> None:
             rows.append(Row("    loss and gradients − one process, with dropout", 1e-10,
                             float(np.max(all_reduce(comm, off, "max"))), rule="≤"))
     lesson.table(rows, f"p = {p}: b·t·d = {B} · {t} · {d}, {h} heads, float64; bytes of a layer")
-    lesson.say(f"Once a step sequence parallelism also reduces the gradients of {6 * d} numbers a "
-               "layer that are used on split tokens.  It still keeps the gathered inputs of the "
-               "column layers whole.  Gathering them **again** in backward costs a quarter more "
-               "bytes, and leaves exactly 1/p of the activations.")
+    return measured
+
+
+def compare_formulas(lesson: Lesson, measured: dict[str, int]) -> None:
+    """Show the paper's formulas beside ours, and check that ours give the bytes `measured`."""
+    p, c = lesson.comm.size, config(lesson.comm.size, 1)
+    t, d, h = c.context, c.width, c.num_heads
+    n = SIZE * B * t * d
     lesson.say("The same as bytes per b·t·d, in 2-byte numbers, without the scales of the norms "
                "(h heads and p ranks; the paper writes s·b·h, a heads and t ranks):")
     lesson.grid(["", "Korthikanti et al. 2022", "… without dropout's share", "minipar"], [
@@ -113,17 +139,6 @@ def main(comm: Communicator) -> None:
         scales = 2 * SIZE * B * t // (1 if mode in ("one process", "tensor") else p)
         two_byte = (whole * q + split) * n + 2 * h * t * n // d
         assert measured[mode] - scales == two_byte // (2 * q), mode
-    lesson.picture(lambda path: draw_stacked_bars(
-        path, {mode: parts(mode, p) for mode in MODES}, measured,
-        f"Activations that a rank keeps of one layer, {p} ranks", "bytes kept for backward"))
-    lesson.takeaway("Between the pairs of layers tokens are independent: split them there. Each "
-                    "all-reduce becomes its two halves, which send the same bytes and need less "
-                    "memory.")
-    lesson.exercises("row_linear", questions=[
-        "Which weights need copy_to, and what would you see if one lacked it?",
-        "Attention needs all tokens. What would the ranks send each other if queries stayed "
-        "split, and met the keys and values of one rank after the other?",
-        "When is the fourth bar worth its all-gathers? Compare with recomputing the layer."])
 
 
 if __name__ == "__main__":

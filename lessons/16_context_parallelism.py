@@ -1,7 +1,7 @@
 """Lesson 16. Context parallelism: what if one sequence is too long for a rank?
 
 Every rank takes some of the tokens.  A GPT treats each token by itself, except in attention, where
-a query needs the keys and values of all tokens before it.  Two ways to bring them together:
+a query needs the keys and values of all tokens before it.  Two ways bring them together:
 
     ring       queries stay; blocks of k, v travel around the ring, p - 1 hops.  Partial results
                are merged by the online softmax: each hop adds to out, maximum and sum
@@ -99,8 +99,31 @@ def seconds(p: int, order: str) -> float:
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__, 2)
-    p, c = comm.size, config(comm.size, 1)
-    n, alone = SIZE * B * c.context * c.width, run(comm, None, 2)      # n: one activation
+    alone = run(comm, None, 2)
+    compare_ways(lesson, alone)
+    lesson.say("The ring sends its blocks again in backward, and with them the gradients that they "
+               "collect. A rank keeps 1/p of the activations, and one number for each query and "
+               "head instead of its probabilities: backward computes these again, block by block.")
+    wrong = run(comm, LocalPositions(comm), 2)
+    assert error(alone, wrong) > 1e-6
+    lesson.say(f"If every rank counts its positions from 0, nothing fails: the loss is "
+               f"{wrong.loss:.6f} instead of {alone.loss:.6f}. A token takes its "
+               "position, target and mask along to whichever rank has it.")
+    compare_orders(lesson)
+    lesson.takeaway("Keys travel, queries stay, and partial softmaxes merge exactly; in zig-zag "
+                    "order all ranks compute the same.")
+    lesson.exercises(questions=[
+        "Why does backward need the final log-sum-exp, and not the one of its hop?",
+        "Eight heads of queries share one head of keys and values: what do the ring and Ulysses "
+        "send then?",
+        "A sequence is packed from many short documents, none of which sees another: which order "
+        "is balanced now?"])
+
+
+def compare_ways(lesson: Lesson, alone: Run) -> None:
+    """Compare what a layer sends and keeps in both ways, and the values with one process."""
+    comm, p, c = lesson.comm, lesson.comm.size, config(lesson.comm.size, 1)
+    n = SIZE * B * c.context * c.width                  # bytes of one activation
     ways = {"ring": (ContextOptions(), "2(p−1)·b·t·d", 2 * (p - 1) * n, 4 * (p - 1) * n),
             "Ulysses": (ContextOptions(ulysses=p), "4(p−1)/p·b·t·d", *[4 * (p - 1) * n // p] * 2)}
     rows = [Row("one process: a layer keeps", sum(layer_activations(c, B, itemsize=SIZE).values()),
@@ -116,14 +139,11 @@ def main(comm: Communicator) -> None:
                      rule=AT_MOST)]
     lesson.table(rows, f"p = {p}: b·t·d = {B} · {c.context} · {c.width}, {2 * p} heads, float64; "
                  "all ranks together")
-    lesson.say("The ring sends its blocks again in backward, and with them the gradients that they "
-               "collect. A rank keeps 1/p of the activations, and one number for each query and "
-               "head instead of its probabilities: backward computes these again, block by block.")
-    wrong = run(comm, LocalPositions(comm), 2)
-    assert error(alone, wrong) > 1e-6
-    lesson.say(f"If every rank counts its positions from 0, nothing fails: the loss is "
-               f"{wrong.loss:.6f} instead of {alone.loss:.6f}. Positions, targets and masks are "
-               "those of the tokens, wherever these are.")
+
+
+def compare_orders(lesson: Lesson) -> None:
+    """Compare the work of the ranks in both orders of tokens, and draw it."""
+    p = lesson.comm.size
     orders = {name: positions_of_ranks(name, 16 * p, p) for name in ("contiguous", "zigzag")}
     pairs = {name: pairs_by_hop(positions_of_ranks(name, 200 * p, p)) for name in orders}
     work = {name: int(computed_pairs(name, LONG, p).sum(axis=1).max()) for name in orders}
@@ -136,14 +156,6 @@ def main(comm: Communicator) -> None:
             slow / fast, rule=ABOUT)], "who computes how much", "simulated")
     lesson.picture(lambda path: draw_ring_attention(
         path, orders, f"Ring attention of {16 * p} tokens on {p} ranks: the pairs of each rank"))
-    lesson.takeaway("Keys travel, queries stay, and partial softmaxes merge exactly; in zig-zag "
-                    "order all ranks compute the same.")
-    lesson.exercises(questions=[
-        "Why does backward need the final log-sum-exp, and not the one of its hop?",
-        "Eight heads of queries share one head of keys and values: what do the ring and Ulysses "
-        "send then?",
-        "A sequence is packed from many short documents, none of which sees another: which order "
-        "is balanced now?"])
 
 
 if __name__ == "__main__":

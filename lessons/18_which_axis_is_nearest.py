@@ -95,8 +95,8 @@ def main(comm: Communicator) -> None:
     rows.append(Row("|loss − one process's|", 1e-10,
                     max(abs(run.loss - alone.loss) for run in found.values()), rule="≤"))
     lesson.table(rows, "pp 2 × dp 2 × tp 2 on two simulated nodes of four")
-    lesson.say("With two nodes, the bytes between them are those of the slowest axis. With n for "
-               "one activation, pp sends `2·m·n` over each boundary, dp twice its gradients, tp "
+    lesson.say("With two nodes, only the slowest axis sends bytes between them. With n for one "
+               "activation, pp sends `2·m·n` over each boundary, dp twice its gradients, tp "
                "`2·(4·layers + 2)·m·n`. So tp belongs inside a node, and pp, which sends least, "
                "between nodes. (The nodes are always simulated: within one machine no link is "
                "slow.)")

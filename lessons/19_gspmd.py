@@ -87,7 +87,27 @@ def run(comm: Communicator, sizes: dict[str, int], annotations: dict[str, P]) ->
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    p = comm.size
+    compare_bytes(lesson)
+    lesson.say("No program says all-reduce. An operation that differs along an axis uses a whole "
+               "operand through a *copy*, whose gradient is summed: that is DDP on a weight and "
+               "Megatron's *f* on an activation. A cut inner dimension leaves partial sums, which "
+               "are summed: Megatron's *g*. A weight that is needed whole is gathered, and its "
+               "gradient scattered: FSDP.")
+    conflicts(lesson)
+    draw(lesson)
+    lesson.takeaway("A sharding is a property of dimensions that operations share. Say it for a "
+                    "few tensors, and the collectives follow.")
+    lesson.exercises(questions=[
+        "x (dp, ·) w (dp, ·): both operands of a product want dp, on different factors. Which "
+        "three things could a rank compute, and what does each cost?",
+        "Annotate ids with (None, cp) instead of (dp, None): time is cut, and attention needs it "
+        "whole. Which collectives does `minipar shard` show, and whose method is that?",
+        "In FSDP above the weights have priority=1. What would be gathered if they came first?"])
+
+
+def compare_bytes(lesson: Lesson) -> None:
+    """Compare the bytes of the three annotated programs with DDP, Megatron and FSDP by hand."""
+    comm, p = lesson.comm, lesson.comm.size
     whole, n = model(p).num_parameters(), ROWS * p * T * 8 * p      # n: one activation (b, t, d)
     in_blocks = sum(parameter.size for name, parameter in model(p).named_parameters()
                     if name.startswith("h.") and name.endswith("weight"))
@@ -109,26 +129,6 @@ def main(comm: Communicator) -> None:
             fsdp.backward, "B"),
         Row("loss and gradients: off by", 1e-10, max(ddp.off, megatron.off, fsdp.off),
             rule=AT_MOST)], f"{p} ranks, all bytes of a step")
-    lesson.say("No program says all-reduce. An operation that differs along an axis uses a whole "
-               "operand through a *copy*, whose gradient is summed: that is DDP on a weight and "
-               "Megatron's *f* on an activation. A cut inner dimension leaves partial sums, which "
-               "are summed: Megatron's *g*. A weight that is needed whole is gathered, and its "
-               "gradient scattered: FSDP.")
-    conflicts(lesson)
-    ids, targets = batch(8)
-    drawn = plan(loss, ids, targets, model=model(8), annotations=BATCH | TWO_WEIGHTS,
-                 mesh={"dp": 2, "tp": 4}, names=["ids", "targets"])
-    lesson.picture(lambda path: draw_sharded_program(
-        path, folded(rows(drawn.program)), {"dp": 2, "tp": 4},
-        "Three annotations (ids, c_attn, c_fc), and what follows from them on dp 2 × tp 4"))
-    lesson.takeaway("A sharding is a property of dimensions that operations share. Say it for a "
-                    "few tensors, and the collectives follow.")
-    lesson.exercises(questions=[
-        "x (dp, ·) w (dp, ·): both operands of a product want dp, on different factors. Which "
-        "three things could a rank compute, and what does each cost?",
-        "Annotate ids with (None, cp) instead of (dp, None): time is cut, and attention needs it "
-        "whole. Which collectives does `minipar shard` show, and whose method is that?",
-        "In FSDP above the weights have priority=1. What would be gathered if they came first?"])
 
 
 def conflicts(lesson: Lesson) -> None:
@@ -141,6 +141,16 @@ def conflicts(lesson: Lesson) -> None:
     lesson.grid(["at", "value", "dp is kept by", "not by", "since"],
                 [(each.operation, each.value, each.won, each.lost, each.reason)
                  for each in found if each.operation.startswith("h.0.mlp")])
+
+
+def draw(lesson: Lesson) -> None:
+    """Draw a program on a mesh of eight ranks: its annotations, and what follows from them."""
+    (ids, targets), mesh = batch(8), {"dp": 2, "tp": 4}
+    drawn = plan(loss, ids, targets, model=model(8), annotations=BATCH | TWO_WEIGHTS, mesh=mesh,
+                 names=["ids", "targets"])
+    lesson.picture(lambda path: draw_sharded_program(
+        path, folded(rows(drawn.program)), mesh,
+        "Three annotations (ids, c_attn, c_fc), and what follows from them on dp 2 × tp 4"))
 
 
 if __name__ == "__main__":

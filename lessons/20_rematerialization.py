@@ -9,7 +9,7 @@ that the segment saves, and runs the segment again when backward reaches it:
                                again, then back
                     again, then back
 
-Some √L segments are right for equal layers that save as much as their input.  A block of a GPT
+About √L segments are right for equal layers that save as much as their input.  A block of a GPT
 saves about twenty times its input: which segments are best then?
 
     python lessons/20_rematerialization.py    mpirun -n 4 python lessons/20_rematerialization.py
@@ -51,6 +51,15 @@ def plans_for(costs: ChainProfile) -> dict[str, Plan]:
     return plans
 
 
+def compare_equal_layers(lesson: Lesson) -> dict[str, tuple[Points, Points]]:
+    """Compare plans for an MLP of equal layers; return how their memory grows with its depth."""
+    lesson.say("First equal layers: an MLP. A ReLU's result is the next layer's input, so each "
+               "layer adds one array. Arrays alive at the peak:")
+    rows, growth = grow(DEPTHS, SNAPSHOTS)
+    lesson.table(rows, "equal layers")
+    return growth
+
+
 def compare(lesson: Lesson, plans: dict[str, Plan], costs: ChainProfile,
             runs: dict[str, Counted]) -> None:
     """Compare each plan's predicted memory and FLOPs with its run's, and all gradients."""
@@ -66,6 +75,20 @@ def compare(lesson: Lesson, plans: dict[str, Plan], costs: ChainProfile,
     lesson.say("A plan decides only which arrays are kept. At the peak, operations also hold "
                f"temporary arrays, whatever the plan. Including these, *full* saves {saved[1]:.0%} "
                f"of {in_bytes(runs[NONE].with_temporaries)}, not {saved[0]:.0%}.")
+
+
+def judge_sqrt_segments(lesson: Lesson, plans: dict[str, Plan], costs: ChainProfile) -> None:
+    """Say how far √L segments are from the best plan in the same bytes, and the least memory."""
+    full, root = predict(plans[FULL], costs), predict(plans[ROOT], costs)
+    least = frontier(costs)[0].peak
+    within, smallest = optimal(costs, root.peak), optimal(costs, least)
+    forward = sum(part.forward_flops for part in costs.parts)
+    lesson.say(f"√L makes the segments `{plans[ROOT]}`. It recomputes about as much as *full*, but "
+               f"needs {root.peak / full.peak:.1f} times the memory, because it restores the tapes "
+               "of a whole segment at once. The best plan within the bytes of √L is "
+               f"`{within.plan}`: {number(within.extra_flops / forward)} extra forwards instead of "
+               f"{number(root.extra_flops / forward)}. The least possible memory, "
+               f"{in_bytes(least)}, costs {number(smallest.extra_flops / forward)} forwards.")
 
 
 def draw(lesson: Lesson, plans: dict[str, Plan], costs: ChainProfile, runs: dict[str, Counted],
@@ -90,37 +113,22 @@ def draw(lesson: Lesson, plans: dict[str, Plan], costs: ChainProfile, runs: dict
 
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
-    lesson.say("First equal layers: an MLP. A ReLU's result is the next layer's input, so each "
-               "layer adds one array. Arrays alive at the peak:")
-    rows, growth = grow(DEPTHS, SNAPSHOTS)
-    lesson.table(rows, "equal layers")
-
+    growth = compare_equal_layers(lesson)
     rng = np.random.default_rng(comm.rank)
     ids, targets = rng.integers(0, CONFIG.vocab_size, (2, ROWS, CONFIG.context)).copy()
     costs = max_over_ranks(costs_of(GPT(CONFIG).initialize(0), ids, targets),
                    partial(all_reduce, comm, op="max"))         # so all ranks have the same plans
-    block = costs.parts[1]
-    forward = sum(part.forward_flops for part in costs.parts)
     plans = plans_for(costs)
     runs = {name: Counted(GPT(CONFIG).initialize(0), ids, targets, plan)
             for name, plan in plans.items()}
-    prices = {name: predict(plan, costs) for name, plan in plans.items()}
-
+    block = costs.parts[1]
     lesson.say(f"Now a GPT of {CONFIG.num_layers} blocks, with dropout. The input of a block has "
                f"{in_bytes(block.input_bytes)}, and the block saves "
                f"{in_bytes(block.saved_bytes[0])}, "
                f"{block.saved_bytes[0] / block.input_bytes:.0f} times as much. The cost of each "
                "plan, predicted before it runs, and counted by a ledger and a meter, on each rank:")
     compare(lesson, plans, costs, runs)
-    full, root, least = prices[FULL].peak, prices[ROOT].peak, frontier(costs)[0].peak
-    within, smallest = optimal(costs, root), optimal(costs, least)
-    lesson.say(f"√L makes the segments `{plans[ROOT]}`. It recomputes about as much as *full*, but "
-               f"needs {root / full:.1f} times the memory, because it restores the tapes of a "
-               f"whole segment at once. The best plan within the bytes of √L is `{within.plan}`: "
-               f"{number(within.extra_flops / forward)} extra forwards instead of "
-               f"{number(prices[ROOT].extra_flops / forward)}. The least possible memory, "
-               f"{in_bytes(least)}, costs {number(smallest.extra_flops / forward)} forwards.")
-
+    judge_sqrt_segments(lesson, plans, costs)
     draw(lesson, plans, costs, runs, growth)
     lesson.takeaway("Rematerialization buys memory with FLOPs: for equal layers one more forward "
                     "buys √L. In general the best segments follow from the bytes that each part "

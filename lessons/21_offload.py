@@ -21,26 +21,24 @@ from typing import NamedTuple
 import numpy as np
 from support.kept_trace import keep
 from support.kit import Lesson, Row
+from support.states_in_files import states_in_file, weights_by_block
 
 from minipar.autograd import backward
-from minipar.backend import allocating_with
 from minipar.backend.mapped_file import MappedFile
 from minipar.comm import Cluster, Communicator, Trace
 from minipar.comm.simulated.copy_stream import copy_streams
 from minipar.comm.simulated.topology import Link
 from minipar.formulas.activations import gpt_activations
-from minipar.inference import generate
 from minipar.launcher import launch, simulate
 from minipar.memory.ledger import Ledger
 from minipar.memory.offload.activations import OffloadActivations
 from minipar.nn import GPT, GPTConfig
-from minipar.optim import AdamW
-from minipar.parallel.registry import shard_by_block
 from minipar.viz import draw_timeline, side_by_side
 
 CONFIG = GPTConfig(vocab_size=64, context=64, num_layers=4, num_heads=4, width=64, tied=False)
 BATCH, AHEAD = 8, 6              # arrays in flight in each direction
 PSI = GPT(CONFIG).num_parameters()
+SAVED = gpt_activations(CONFIG, BATCH)       # bytes that backward needs
 # (speed of the link, arrays in flight); at speed 1 copies out take as long as the forward.
 LINKS = ((4.0, AHEAD), (1.0, AHEAD), (1.0, 2), (0.5, AHEAD), (0.25, AHEAD))
 Phase = tuple[float, float, OffloadActivations | None]  # virtual seconds: forward, backward
@@ -96,59 +94,14 @@ def on_link(link: Link | None, ahead: int = AHEAD) -> tuple[Phase, Trace]:
     return seen, cluster.trace
 
 
-def weights_by_block(comm: Communicator) -> tuple[bool, int, list[int]]:
-    """(whether a model in a file generates the same, bytes of weights at the peak, of units)."""
-    prompt, ledger, zeros = np.arange(5), Ledger(), MappedFile().zeros
-    expected = list(generate(GPT(CONFIG).initialize(), prompt, 3))
-    with ledger.recording(), allocating_with(dict.fromkeys(("parameters", "gradients"), zeros)):
-        model = GPT(CONFIG).initialize()
-        strategy = shard_by_block(model, comm.split(comm.rank))     # one rank: no messages
-        same = list(generate(model, prompt, 3)) == expected
-    return (same, ledger.peak - ledger.peak_of["KV cache"],     # the cache is there all the time
-            [unit.runs[0].shard.data.nbytes for unit in strategy.units])
-
-
-def states_in_file() -> tuple[int, int]:
-    """Bytes of AdamW's states in memory, and in the file."""
-    ledger, file = Ledger(), MappedFile()
-    with ledger.recording(), allocating_with({"optimizer states": file.zeros}):
-        optimizer = AdamW(GPT(CONFIG).initialize().slabs)
-        optimizer.step()
-    return ledger.live_of["optimizer states"], ledger.live_of["offloaded"]
-
-
 def main(comm: Communicator) -> None:
     lesson = Lesson(comm, __file__, __doc__)
     kept, moved = train(False), train(True)
     assert np.array_equal(kept.gradient, moved.gradient), "not the same, bit for bit"
-    saved = gpt_activations(CONFIG, BATCH)
-    same, peak, units = weights_by_block(comm)
-    assert same, "other tokens"
-    states_here, states_out = states_in_file()
     lesson.say(f"A GPT of Ψ = {PSI:,} parameters, {BATCH} samples. Saved arrays wait in a mapped "
                "file. Gradients are equal bit for bit.")
-    lesson.table([
-        Row("activations at the peak, kept: the formula", saved, kept.ledger.peak, "B"),
-        Row("  of these offloaded: all", saved, moved.offload.bytes_out, "B"),
-        Row(f"activations at the peak, offloaded: {AHEAD} of the largest, (b, t, 4d)",
-            AHEAD * 4 * BATCH * CONFIG.context * 4 * CONFIG.width, moved.ledger.peak, "B", "≤"),
-        Row("optimizer states in memory", 0, states_here, "B"),
-        Row("  in the file: 8Ψ", 8 * PSI, states_out, "B"),
-        Row("weights at the peak of inference: the largest unit, not 4Ψ", max(units), peak, "B")])
-
-    (forward, back, _), trace = on_link(None)
-    balance = saved / forward
-    rows, traces = [], {"all kept": keep(trace)}
-    for speed, ahead in LINKS:
-        (f, b, offload), trace = on_link(Link(0.0, balance * speed), ahead)
-        name = f"link {speed:g}" + (f", {ahead} ahead" if ahead != AHEAD else "")
-        out, back_in = (n / (balance * speed) for n in (offload.bytes_out, offload.bytes_in))
-        rows.append(Row(f"{name}: max(F, out) + max(B, in)",
-                        1e3 * (max(forward, out) + max(back, back_in)), 1e3 * (f + b), "ms", "≈"))
-        traces[name] = keep(trace)
-    lesson.say(f"In virtual time forward takes {1e3 * forward:.0f} ms, backward {1e3 * back:.0f} "
-               "ms. A link of speed 1 copies all activations in the time of the forward.")
-    lesson.table(rows, "one step", "simulated")
+    lesson.table([*count_activations(kept, moved), *count_states(comm)])
+    traces = compare_times(lesson)
     lesson.say(f"Arrays differ in size, and so do the times between them: {AHEAD} arrays in flight "
                "even that out, 2 do not. (On slow links the last copies out overlap with backward, "
                "so the step takes less than predicted.) On this machine, where the processor "
@@ -164,6 +117,44 @@ def main(comm: Communicator) -> None:
         "With ahead=0 the device waits for every copy. Predict the time of a step, then try it.",
         "Which costs less here, to copy a block's activations or to recompute them?",
         "Why does FSDP offload parameters unit by unit, not array by array?"])
+
+
+def count_activations(kept: Step, moved: Step) -> list[Row]:
+    """Rows of the activations of a step that keeps them, and of one that offloads them."""
+    return [
+        Row("activations at the peak, kept: the formula", SAVED, kept.ledger.peak, "B"),
+        Row("  of these offloaded: all", SAVED, moved.offload.bytes_out, "B"),
+        Row(f"activations at the peak, offloaded: {AHEAD} of the largest, (b, t, 4d)",
+            AHEAD * 4 * BATCH * CONFIG.context * 4 * CONFIG.width, moved.ledger.peak, "B", "≤")]
+
+
+def count_states(comm: Communicator) -> list[Row]:
+    """Rows of optimizer states and of weights that wait in a file."""
+    same, peak, units = weights_by_block(comm, CONFIG)
+    assert same, "other tokens"
+    states_here, states_out = states_in_file(CONFIG)
+    return [Row("optimizer states in memory", 0, states_here, "B"),
+            Row("  in the file: 8Ψ", 8 * PSI, states_out, "B"),
+            Row("weights at the peak of inference: the largest unit, not 4Ψ", max(units), peak,
+                "B")]
+
+
+def compare_times(lesson: Lesson) -> dict[str, Trace]:
+    """Compare the time of a step on several links with the formula; return traces by name."""
+    (forward, back, _), trace = on_link(None)
+    balance = SAVED / forward
+    rows, traces = [], {"all kept": keep(trace)}
+    for speed, ahead in LINKS:
+        (f, b, offload), trace = on_link(Link(0.0, balance * speed), ahead)
+        name = f"link {speed:g}" + (f", {ahead} ahead" if ahead != AHEAD else "")
+        out, back_in = (n / (balance * speed) for n in (offload.bytes_out, offload.bytes_in))
+        rows.append(Row(f"{name}: max(F, out) + max(B, in)",
+                        1e3 * (max(forward, out) + max(back, back_in)), 1e3 * (f + b), "ms", "≈"))
+        traces[name] = keep(trace)
+    lesson.say(f"In virtual time forward takes {1e3 * forward:.0f} ms, backward {1e3 * back:.0f} "
+               "ms. A link of speed 1 copies all activations in the time of the forward.")
+    lesson.table(rows, "one step", "simulated")
+    return traces
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Half the bytes mean half the memory for activations and half the traffic, and GP
 numbers many times faster than 32-bit ones.  Three things go wrong without a remedy:
 
     underflow    a gradient of at most 2⁻²⁵ is 0 in float16   scale the loss, by 2¹⁶ say
-    overflow     one from 65520 on is infinite                skip the step on all ranks; scale less
+    overflow     a gradient from 65520 on is infinite         skip the step on all ranks; scale less
     drift        1 + 2⁻¹⁰ is 1 in bfloat16                    keep float32 master weights
 
     python lessons/22_mixed_precision.py          mpirun -n 4 python lessons/22_mixed_precision.py
@@ -56,6 +56,23 @@ def main(comm: Communicator) -> None:
     gradients, weights = gradients_of_all_operations(), drift()
     gradients = gradients[gradients != 0]
     scaled = gradients * np.float32(2**16)
+    count_zeros(lesson, gradients, scaled, weights)
+    count_bytes(lesson)
+    compare_peaks(lesson)
+    overflow_on_one_rank(lesson)
+    lesson.picture(lambda path: draw_precision(
+        path, FORMATS, {"unscaled": gradients, "loss · 2¹⁶": scaled}, weights,
+        "What low precision loses: gradients (left) and updates (right)"))
+    lesson.takeaway("Save activations and send gradients in 16 bits; keep weights and sums in 32. "
+                    "Scale the loss, so that gradients fit the range of the format.")
+    lesson.exercises(questions=[
+        "bfloat16 needs no loss scaling, float16 no smaller learning rate. Why?",
+        "Without the control message, what would happen to the ranks that did step?"])
+
+
+def count_zeros(lesson: Lesson, gradients: np.ndarray, scaled: np.ndarray,
+                weights: dict[str, list[float]]) -> None:
+    """Count gradients that underflow, `scaled` ones beside them; show how `weights` drifted."""
     below = [int(np.sum(np.abs(gradients) <= limit)) for limit in (2.0**-25, 2.0**-41)]
     zeros = [int(np.sum(FLOAT16.round(array) == 0)) for array in (gradients, scaled)]
     lesson.say(f"Gradients are divided by the number of targets: with {TARGETS:,} of them "
@@ -70,6 +87,11 @@ def main(comm: Communicator) -> None:
                   Row("rounded at random: error, at most 4 √(1024 · 2⁻¹⁰ · 2⁻⁷)", 4 * 2.0**-3.5,
                       abs(weights["bfloat16, stochastic"][-1] - 2), rule="≤")],
                  "underflow and drift")
+
+
+def count_bytes(lesson: Lesson) -> None:
+    """Count activations, messages and the optimizer's arrays, in 16 bits and in 32."""
+    comm = lesson.comm
     whole = kept(GPT(CONFIG).initialize())
     narrow = kept(set_precision(GPT(CONFIG), FP16).initialize())
     wide, reduced = reduced_bytes(comm, False), reduced_bytes(comm, True)
@@ -85,6 +107,10 @@ def main(comm: Communicator) -> None:
     lesson.say("Here a weight is rounded at each use, and no 16-bit copy is kept. So weights, "
                "gradients and states need 16 Ψ bytes, as in the paper, but divided differently. "
                "Statistics of layer norms and the loss stay in float32.")
+
+
+def compare_peaks(lesson: Lesson) -> None:
+    """Compare the peak of a step in float32 and in float16, counted and allocated."""
     (wide_count, wide_peak), (count, narrow_peak) = peak(narrow=False), peak(narrow=True)
     lesson.table([Row("float32: by the ledger, and by the allocator", wide_count, wide_peak,
                       "B", "≈"), Row("float16", count, narrow_peak, "B", "≈")],
@@ -93,20 +119,17 @@ def main(comm: Communicator) -> None:
                f"working on stay in float32. With two layers 16 bits save "
                f"{1 - narrow_peak / wide_peak:.0%} of the peak, and nothing of weights, gradients "
                "and states.")
+
+
+def overflow_on_one_rank(lesson: Lesson) -> None:
+    """Let one number overflow on the last rank: all ranks must skip the step and scale less."""
+    comm = lesson.comm
     finite, scaler = one_overflow(comm)
     same = ranks_that_differ(comm, repr(scaler.state_dict()).encode())
     lesson.say(f"Now one number overflows, only on rank {comm.size - 1} of {comm.size}. After a "
                f"control message of 8 bytes all ranks skip the step, and all have scale "
                f"{scaler.scale:g}.")
     assert not finite and not same and scaler.scale == 2.0**15
-    lesson.picture(lambda path: draw_precision(
-        path, FORMATS, {"unscaled": gradients, "loss · 2¹⁶": scaled}, weights,
-        "What low precision loses: gradients (left) and updates (right)"))
-    lesson.takeaway("Save activations and send gradients in 16 bits; keep weights and sums in 32. "
-                    "Scale the loss, so that gradients fit the range of the format.")
-    lesson.exercises(questions=[
-        "bfloat16 needs no loss scaling, float16 no smaller learning rate. Why?",
-        "Without the control message, what would happen to the ranks that did step?"])
 
 
 if __name__ == "__main__":

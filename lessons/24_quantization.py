@@ -106,8 +106,8 @@ def quality(lesson: Lesson, trained: dict[str, np.ndarray], x: np.ndarray) -> No
     lesson.grid(["measured on 360 test images", "loss", "recognized"],
                 [(name, f"{loss:.3f}", f"{right:.1%}") for name, (loss, right) in found.items()])
     lesson.say("Quantization-aware training for 2 bits is data-parallel, too. Fake quantization "
-               "stands between a parameter and its uses, so gradients, optimizer and messages are "
-               "those of the float weights; and equal weights have equal grids on all ranks.")
+               "stands between a parameter and its uses, so gradients, optimizer and messages "
+               "remain as they are for float weights. Equal weights have equal grids on all ranks.")
 
 
 def draw(lesson: Lesson, w: np.ndarray) -> None:

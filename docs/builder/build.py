@@ -3,12 +3,14 @@
     docs/pages ──copy──▶ build/site/pages ──Material for mkdocs──▶ site/
                             ▲
     lesson_pages.py   each lesson's page, with the tables and the picture of a run
+    stage.py          the staged folder: pages and their navigation
     book.py           the spine: its source, with the docstrings as margin notes
     reference.py      the API, from the docstrings
     pieces.py         `<!-- piece: NAME -->` becomes an interactive piece and its data
     browser.py        lessons and exercises that run in the page, if asked for (WEB=1)
     mathematics.py    $formulas$ become MathML, which browsers draw without a script
     search_index.py   the search finds words, not source code
+    notebooks.py      the lessons as notebooks: a program of its own (`make notebooks`)
 
 The staged folder holds plain Markdown: no hook of mkdocs is used.  So Zensical, which reads
 mkdocs.yml, too, builds the same site from it (`make docs GENERATOR=zensical`).

@@ -15,7 +15,8 @@ docs/pages/course.md.  Constructing a Lesson prints the question, and from the p
 the source, and the derivation.  Its rules, which tests/lessons check:
 
     docstring   begins with `Lesson NN. `; its first line asks a question
-    length      at most 170 lines; a longer computation goes into a helper in lessons/support
+    length      at most 170 lines, and 40 for a function; a longer computation goes into a helper
+                in lessons/support
     ranks       runs on any number of simulated or real ranks from `min_ranks` on; all rows are
                 checked on every rank, but only rank 0 prints and draws
     tables      at least one with predicted and measured values: Row asserts counts, shows seconds

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minipar.comm import Cluster, Communicator
-from minipar.comm.collectives import all_reduce, barrier, gather_trace
+from minipar.comm.collectives import all_reduce, barrier, gather_trace, sum_over_ranks
 from minipar.comm.simulated.replay import replay
 from minipar.comm.trace import Trace
 from support.kept_trace import keep
@@ -25,6 +25,11 @@ def counted(comm: Communicator, call: Callable[[], Any]) -> tuple[Trace, Any]:
     comm.start_trace(replay=True)
     returned = call()
     return keep(gather_trace(comm, comm.stop_trace()) or Trace()), returned
+
+
+def total(comm: Communicator, count: int) -> int:
+    """The sum of a count over the ranks."""
+    return int(sum_over_ranks(comm, count))
 
 
 def rounds_of(trace: Trace, num_ranks: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from minipar.backend import Array
 from minipar.comm import Communicator
-from minipar.comm.collectives import all_reduce, sum_over_ranks
+from minipar.comm.collectives import all_reduce
 from minipar.launcher import metered
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig, Module
@@ -17,6 +17,7 @@ from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.viz.memory_timeline import MemoryStep, peak_of, phase_starts
 
 from .kept_trace import stop_trace
+from .measuring import total
 
 STATES = ("parameters", "optimizer states", "gradients", "communication")   # not activations
 ROWS = 2                    # of a microbatch, on each rank
@@ -64,8 +65,3 @@ def observe(comm: Communicator, config: GPTConfig, make: Callable[[Module, Commu
     memory = MemoryStep("", ledger.history, begun, ended, phases=phase_starts(trace, comm.rank))
     return Step(strategy, kept, peak_of(memory, STATES)[1], total(comm, trace.bytes_sent()),
                 median(times[1:] or times), memory)
-
-
-def total(comm: Communicator, count: int) -> int:
-    """The sum of a count over the ranks."""
-    return int(sum_over_ranks(comm, count))

@@ -131,6 +131,10 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
     return Rounds(operation, algorithm, p, grid, chunk_bytes, moves, held, results, path, cost)
 
 
+class Symbols(np.ndarray):
+    """An array of Contributions, which simulated ranks exchange in place of numbers."""
+
+
 def initial_vector(operation: str, rank: int, p: int, n: int, root: int) -> np.ndarray:
     """The vector that `rank` starts with: n Contributions, empty where it has none."""
     mine = range(n)
@@ -139,7 +143,7 @@ def initial_vector(operation: str, rank: int, p: int, n: int, root: int) -> np.n
     elif operation in FROM_OWNER:
         mine = range(*chunk_bounds(n, p)[rank])
     first = rank * n if operation == "all_to_all" else 0
-    vector = np.empty(n, dtype=object)
+    vector = np.empty(n, dtype=object).view(Symbols)
     vector[:] = [Contributions({(rank, first + i)} if i in mine else ()) for i in range(n)]
     return vector
 

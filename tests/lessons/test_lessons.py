@@ -1,5 +1,6 @@
 """Every lesson runs on simulated and on real ranks, shows its picture, keeps to its contract."""
 
+import ast
 import json
 import re
 import runpy
@@ -143,6 +144,15 @@ def test_lesson_is_short_and_says_its_question(lesson):
     assert len(text.splitlines()) <= 170, "move a longer computation to a helper in lessons/support"
     assert text.startswith(f'"""Lesson {lesson.name[:2]}. '), "its docstring begins with its number"
     assert "?" in text.splitlines()[0], "the first line of its docstring asks a question"
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_functions_of_a_lesson_are_short(lesson):
+    lengths = {node.name: node.end_lineno - node.lineno + 1
+               for node in ast.walk(ast.parse(lesson.read_text(encoding="utf-8")))
+               if isinstance(node, ast.FunctionDef)}
+    long = {name: length for name, length in lengths.items() if length > 40}
+    assert not long, "make steps with names of it, as lessons 09 and 12 do"
 
 
 def test_a_wrong_option_is_one_line():

@@ -86,7 +86,7 @@ class SimulatedCommunicator(Communicator):
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> SimulatedRequest:
         """Begin to send `array`; if the receive is waiting already, deliver it."""
-        if not (type(array) is np.ndarray and array.dtype.kind != "O"
+        if not (type(array) is np.ndarray and (self.label or array.dtype.kind != "O")
                 and 0 <= dest < self.size and 0 <= tag < NUM_TAGS):
             check_message(self, array, dest, "dest", tag)
         cluster, me = self.cluster, self.rank_state
