@@ -6,7 +6,7 @@ from itertools import accumulate
 import numpy as np
 
 from ..backend import Array
-from .errors import check_array
+from .errors import check_numbers
 
 
 def chunk_bounds(total: int, num_chunks: int) -> list[tuple[int, int]]:
@@ -46,6 +46,6 @@ def with_length(shape: Sequence[int], dim: int, length: int) -> tuple[int, ...]:
 def axis_first(array: Array, dim: int) -> Array:
     """A contiguous array with axis `dim` moved to the front, so that its chunks are contiguous."""
     if type(array) is not np.ndarray or array.dtype.kind == "O":
-        check_array(array)
+        check_numbers(array)
     moved = np.moveaxis(array, dim, 0)
     return moved if moved.flags.c_contiguous else moved.copy()

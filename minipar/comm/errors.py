@@ -43,7 +43,7 @@ def unknown_name_error(comm: "Communicator", name: str) -> AttributeError:
 
 
 def check_array(value: Any) -> None:
-    """Raise TypeError unless `value` is an array, of any library, whose numbers can be sent."""
+    """Raise TypeError unless `value` is an array, of any library."""
     kind = type(value).__name__
     if hasattr(value, "world_rank"):
         raise TypeError(f"expected an array, got a {kind}: the communicator comes first, as in "
@@ -54,7 +54,14 @@ def check_array(value: Any) -> None:
     if not (hasattr(value, "nbytes") and hasattr(value, "dtype")):
         raise TypeError(f"expected an array, got a {kind}: numbers become one by np.array(numbers);"
                         " a rank that receives gives an array of the message's shape and dtype")
-    # Simulated ranks do pass on objects that stand for numbers, in an array type of their own.
+
+
+def check_numbers(value: Any) -> None:
+    """Raise TypeError unless `value` is an array whose elements mean something to another rank.
+
+    An array type of its own may hold objects that stand for numbers: simulated ranks pass them on.
+    """
+    check_array(value)
     if type(value) is np.ndarray and value.dtype.hasobject:
         raise TypeError(f"an array of {value.dtype} holds Python objects, which mean nothing to "
                         "another rank: give it a dtype of numbers, such as np.float64")
@@ -62,7 +69,7 @@ def check_array(value: Any) -> None:
 
 def check_reducible(array: Any, op: Any) -> None:
     """Raise TypeError unless `array` can be sent, ValueError for a sum or product of bool."""
-    check_array(array)
+    check_numbers(array)
     if array.dtype.kind == "b" and op in ("sum", "prod"):
         raise ValueError(f"op={op!r} of bool: 'max' is or, 'min' is and; to count, give "
                          "array.astype(int)")
@@ -74,6 +81,8 @@ def check_message(comm: "Communicator", array: Any, peer: int, role: str, tag: i
     `role` is "dest" or "source".
     """
     check_array(array)
+    if not comm.is_simulated:
+        check_numbers(array)
     if not hasattr(peer, "__index__"):
         raise TypeError(f"{role} is the number of a rank, got {peer!r}: as in "
                         "comm.send(array, dest=1) and comm.recv(out, source=0)")

@@ -16,7 +16,7 @@ from ...backend import Array
 from ..arguments import check_out, find_algorithm
 from ..chunks import chunk_bounds
 from ..communicator import Communicator
-from ..errors import check_array
+from ..errors import check_numbers
 from ..subgroup import rooted
 from .all_gather import ring as ring_all_gather
 from .scatter import binomial as binomial_scatter
@@ -52,7 +52,7 @@ def broadcast(comm: Communicator, array: Array, root: int = 0, algorithm: str = 
     """
     comm.check_peer(root, "root")
     if type(array) is not np.ndarray or array.dtype.kind == "O":
-        check_array(array)
+        check_numbers(array)
     send = find_algorithm(comm, "broadcast", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)
     if out is None:

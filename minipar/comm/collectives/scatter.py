@@ -15,7 +15,7 @@ from ...backend import Array
 from ..arguments import check_out, deliver, find_algorithm
 from ..chunks import axis_first, piece_bounds, with_length
 from ..communicator import Communicator
-from ..errors import check_array
+from ..errors import check_numbers
 from ..subgroup import rooted
 
 
@@ -72,7 +72,7 @@ def scatter(comm: Communicator, array: Array | None, root: int = 0, dim: int = 0
     """
     comm.check_peer(root, "root")
     if array is not None:
-        check_array(array)
+        check_numbers(array)
     if array is not None and (shape is not None and array.shape != tuple(shape)
                               or dtype is not None and array.dtype != dtype):
         raise ValueError(f"array is {array.dtype} {array.shape}, but shape= and dtype= say {dtype} "

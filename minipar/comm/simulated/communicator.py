@@ -86,8 +86,7 @@ class SimulatedCommunicator(Communicator):
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> SimulatedRequest:
         """Begin to send `array`; if the receive is waiting already, deliver it."""
-        if not (type(array) is np.ndarray and (self.label or array.dtype.kind != "O")
-                and 0 <= dest < self.size and 0 <= tag < NUM_TAGS):
+        if not (type(array) is np.ndarray and 0 <= dest < self.size and 0 <= tag < NUM_TAGS):
             check_message(self, array, dest, "dest", tag)
         cluster, me = self.cluster, self.rank_state
         send = SimulatedRequest(me, array, self.label)
@@ -139,7 +138,7 @@ class SimulatedCommunicator(Communicator):
             receiving.wait()
             sending.wait()
             return
-        if not (type(array) is type(out) is np.ndarray and (self.label or array.dtype.kind != "O")
+        if not (type(array) is type(out) is np.ndarray
                 and 0 <= dest < self.size and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
             check_message(self, array, dest, "dest", tag)
             check_message(self, out, source, "source", tag)
