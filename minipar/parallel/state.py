@@ -2,6 +2,8 @@
 
     a shard           the pieces of all ranks make up its run of parameters
     a stage's slab    the slabs of all stages, one after the other; with tp or ep, boxes of each
+
+The classes are bases of Strategy, Shard and StageSlab.
 """
 
 from collections.abc import Iterator, Sequence
