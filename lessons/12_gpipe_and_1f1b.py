@@ -8,8 +8,8 @@ the first rank waits for p - 1 backwards before it ends.
 
 p = 2 ranks, m = 4 microbatches:
 
-    GPipe  rank 0   F0 F1 F2 F3 ·· B0 B1 B2 B3      all forwards first: keeps m microbatches
-    1F1B   rank 0   F0 F1 ·· B0 F2 B1 F3 B2 B3      each backward as soon as it can run: keeps p
+    GPipe  rank 0   F0 F1 F2 F3 ·  ·  B0 B1 B2 B3   all forwards first: keeps m microbatches
+    1F1B   rank 0   F0 F1 ·  B0 F2 B1 F3 B2 ·  B3   each backward as soon as it can run: keeps p
 
 minipar/parallel/pipeline/one_f_one_b.py shows in one file how a rank runs its row and never hangs.
 
@@ -71,12 +71,15 @@ def compare_values(lesson: Lesson, runs: dict[str, Run], batches: list[Microbatc
     """Loss, gradients and bytes of both schedules."""
     p = lesson.comm.size
     loss, expected = serial(mlp(p), batches)
-    lesson.table([row for name, (strategy, seen, *_) in runs.items() for row in (
-        Row(f"{TITLES[name]}: loss", loss, seen.loss),
-        Row(f"{TITLES[name]}: difference of a gradient from one process", 1e-12,
-            distance(gradients(strategy), expected), "", "≤"),
-        Row(f"{TITLES[name]}: sent, 2 m b d over each of p − 1 boundaries",
-            2 * M * ROWS * WIDTH * (p - 1) * FLOAT, seen.sent, "B"))], "equal")
+    rows = []
+    for name, done in runs.items():
+        rows += [
+            Row(f"{TITLES[name]}: loss", loss, done.seen.loss),
+            Row(f"{TITLES[name]}: difference of a gradient from one process", 1e-12,
+                distance(gradients(done.strategy), expected), "", "≤"),
+            Row(f"{TITLES[name]}: sent, 2 m b d over each of p − 1 boundaries",
+                2 * M * ROWS * WIDTH * (p - 1) * FLOAT, done.seen.sent, "B")]
+    lesson.table(rows, "equal")
 
 
 def compare_memory(lesson: Lesson, runs: dict[str, Run], one: int) -> None:
@@ -84,11 +87,14 @@ def compare_memory(lesson: Lesson, runs: dict[str, Run], one: int) -> None:
     p, s = lesson.comm.size, lesson.comm.rank
     lesson.say("They differ in the activations that wait for their backward. Rank 0 keeps the "
                "most.")
-    lesson.table([row for name, (strategy, _, _, activations) in runs.items() for row in (
-        Row(f"{TITLES[name]}: microbatches in flight, {LIVE[name]}", live(name, p, s),
-            strategy.most_in_flight),
-        Row(f"{TITLES[name]}: activations, each {one:,} B", live(name, p, s) * one,
-            activations, "B"))], f"on this rank, s = {s}")
+    rows = []
+    for name, done in runs.items():
+        rows += [
+            Row(f"{TITLES[name]}: microbatches in flight, {LIVE[name]}", live(name, p, s),
+                done.strategy.most_in_flight),
+            Row(f"{TITLES[name]}: activations, each {one:,} B", live(name, p, s) * one,
+                done.activations, "B")]
+    lesson.table(rows, f"on this rank, s = {s}")
 
 
 def compare_times(lesson: Lesson, runs: dict[str, Run]) -> dict[str, Timeline]:

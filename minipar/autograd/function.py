@@ -89,9 +89,10 @@ class Context:
 
 
 def unpack(inputs: Sequence[Any]) -> tuple[list[Array], list[Any], bool, list[np.dtype]]:
-    """The arrays of an operation's inputs, and where their gradients go: None for a constant.
+    """Return (arrays, targets, weight_only, dtypes) of an operation's inputs.
 
-    Then whether all Tensors among the inputs are weights, and the different dtypes of floats.
+    `targets` says where each gradient goes, None for a constant.  `weight_only` is True if all
+    Tensors among the inputs depend on weights alone.  `dtypes` are the different dtypes of floats.
     """
     arrays, targets, weight_only, dtypes = [], [], True, []
     for x in inputs:

@@ -11,8 +11,9 @@ from ..backend.mapped_file import MappedFile
 from ..formulas.activations import gpt_activations
 from ..memory.ledger import Ledger
 from ..memory.offload.activations import OffloadActivations
-from ..memory.remat.plans import rematerialize, rematerialize_attention
+from ..memory.remat.plans import rematerialize
 from ..memory.remat.policies import plan_policy
+from ..memory.remat.selective import rematerialize_attention
 from ..nn import GPT
 from ..precision import precision_preset, set_precision
 from .gpt import BATCH, CONFIG, make_batch, make_step

@@ -13,6 +13,11 @@ One step, in this order:
     end_step      Generation.append     append the token; see whether the answer has ended
                   scheduler.finish      free the blocks of requests that have ended
 
+Who has whom, for one prompt with n answers:
+
+    Generation ─▶ Sample × n                                the answers, for the user
+        └─▶ Request ─▶ CachedSequence × n ─▶ block table    the tokens in the cache
+
     engine = Engine(ModelRunner(model, num_blocks=64, block_size=16), SchedulerConfig(64, 16))
     generation = engine.submit([1, 2, 3], max_tokens=20)
     for token in engine.stream(generation):

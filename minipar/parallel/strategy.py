@@ -173,7 +173,7 @@ class Strategy(StrategyState):
         no target or no row.  Afterwards `slabs` hold the gradients of the batch, times `scale`,
         the loss scale.  `seed` and the number of the `step` determine the dropout masks.
         """
-        num_targets = agree_on_batch(self.comm, self.count_targets(microbatches), len(microbatches))
+        num_targets = sum_targets(self.comm, self.count_targets(microbatches), len(microbatches))
         self.wire.start_batch(scale)
         loss = self.run_batch(microbatches, num_targets / scale, seed, step)
         return sum_over_ranks(self.comm, loss) / scale
@@ -207,12 +207,12 @@ class Strategy(StrategyState):
     def _poll(self) -> None:
         """Advance pending messages; called between two operations of backward."""
         now = self.comm.now()
-        if now != self._last_poll:      # at the same virtual time a poll finds nothing new
+        if now != self._last_poll:      # a simulated clock stands still unless something happened
             self._last_poll = now
             progress(self.comm)
 
 
-def agree_on_batch(comm: Communicator, num_local: int, num_microbatches: int) -> float:
+def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:
     """The number of targets over all ranks, at least 1.  Collective: one control message.
 
     Raises ValueError, on every rank, if ranks have different numbers of microbatches, or none.

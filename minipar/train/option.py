@@ -1,6 +1,6 @@
 """The description that a field of the configuration carries, for flags, files, checkpoints.
 
-    lr: float = option(3e-4, "learning rate", least=0)      in `config.py`
+    lr: float | None = option(None, …, least=0)             in `config.py`
         OptionField("optimizer", "lr", float, …).flag       "--lr"
 """
 

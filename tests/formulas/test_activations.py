@@ -14,7 +14,8 @@ from minipar.formulas.activations import (
     layer_activations,
 )
 from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import rematerialize, rematerialize_attention, uniform
+from minipar.memory.remat.plans import rematerialize, uniform
+from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.tensor.apply import parallelize
 from minipar.random import training_step

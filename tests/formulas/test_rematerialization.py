@@ -14,14 +14,10 @@ from minipar.formulas.data_parallel import (
 )
 from minipar.formulas.rematerialization import computed_again, layer_messages_again
 from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import (
-    keep_all,
-    rematerialize,
-    rematerialize_attention,
-    uniform,
-)
+from minipar.memory.remat.plans import keep_all, rematerialize, uniform
 from minipar.memory.remat.predict import LOSS, run_steps
 from minipar.memory.remat.profile import ChainProfile, profile_parts
+from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
 from minipar.nn.chain import chain
 from minipar.optim import SGD

@@ -13,7 +13,7 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.registry import STRATEGIES, make_hybrid, make_strategy
-from minipar.parallel.strategy import Microbatch, Strategy, agree_on_batch
+from minipar.parallel.strategy import Microbatch, Strategy, sum_targets
 from minipar.testing import worlds
 from tests.support.cases import ALL, HYBRIDS, PIPELINES, Case
 
@@ -98,10 +98,10 @@ def test_they_are_compared_by_one_control_message_round(world):
     def body(comm):
         strategy = ALL["ddp"](Case("mlp").build(), comm)
         comm.start_trace()
-        assert agree_on_batch(strategy.comm, comm.rank, 2) == 3
+        assert sum_targets(strategy.comm, comm.rank, 2) == 3
         trace = comm.stop_trace()
         assert trace.num_sent(label="control") == comm.size - 1
         assert trace.num_sent() == 0
         with pytest.raises(ValueError, match=r"rank 0 has 0 microbatches, but rank 1 has 1"):
-            agree_on_batch(strategy.comm, 1, comm.rank)
+            sum_targets(strategy.comm, 1, comm.rank)
     world.run(body)

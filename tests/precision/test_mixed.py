@@ -7,7 +7,8 @@ from minipar import autograd as ag
 from minipar.autograd import Tensor, backward, no_grad
 from minipar.autograd.ops.rounding import Round, round_to
 from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import rematerialize, rematerialize_attention, uniform
+from minipar.memory.remat.plans import rematerialize, uniform
+from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, MLP, GPTConfig, LayerNorm, Linear, Module, Parameter
 from minipar.nn.parameter import normal
 from minipar.number_formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16

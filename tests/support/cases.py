@@ -14,8 +14,9 @@ from minipar.autograd import IGNORE_INDEX
 from minipar.comm import Cluster
 from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
-from minipar.memory.remat.plans import rematerialize, rematerialize_attention
+from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.policies import plan_policy
+from minipar.memory.remat.selective import rematerialize_attention
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
 from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.data.ddp import DistributedDataParallel

@@ -8,8 +8,9 @@ import numpy as np
 from minipar.autograd import Meter, Tensor, backward
 from minipar.backend.shape_array import ShapeArray
 from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import rematerialize, rematerialize_attention
+from minipar.memory.remat.plans import rematerialize
 from minipar.memory.remat.profile import ChainProfile, PartProfile, profile_parts
+from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.chain import chain
 from minipar.random import training_step

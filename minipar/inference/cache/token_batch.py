@@ -39,8 +39,8 @@ class InputGroup(NamedTuple):
     tables: Array               # (S, longest table), 0 behind the end of a table
     lengths: Array              # (S, 1) tokens of each sequence, with those of this step
     limits: Array               # (S, t, 1) number of keys that each query sees
-    longest: int                # the largest of the lengths, and the smallest
-    shortest: int
+    longest: int                # the largest of the lengths
+    shortest: int               # the smallest
 
 
 class Touched(NamedTuple):

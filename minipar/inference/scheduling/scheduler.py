@@ -91,12 +91,12 @@ class Scheduler:
             self._admit(step, budget)
             if step.admitted:
                 return step
-        budget = self._schedule_running(step, budget)
+        budget = self._schedule_running(step, budget)               # a
         if not step.preempted:
-            budget = self._swap_in(step, budget)
+            budget = self._swap_in(step, budget)                    # b
             joins_running = self.config.policy is Policy.TOKEN_BUDGET
             if not self.swapped and (joins_running or not self.running):
-                self._admit(step, budget)
+                self._admit(step, budget)                           # c
         return step
 
     def _schedule_running(self, step: Step, budget: float) -> float:
@@ -205,9 +205,10 @@ class Scheduler:
             self.tokens_hit += sequence.num_computed
 
     def advance(self, step: Step) -> list[tuple[Request, CachedSequence]]:
-        """Count the step's tokens as computed; return the sequences that now sample a token.
+        """Book the step's tokens as computed, before the model runs.
 
-        A request whose prompt is done forks into its samples.
+        Return the sequences that will draw a token from its logits.  A request whose prompt is done
+        forks into its samples.
         """
         drawing = []
         for request, start, num_tokens, _ in step.scheduled:

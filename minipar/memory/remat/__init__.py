@@ -4,6 +4,7 @@ Forward keeps only the input of a segment of the model; backward recomputes the 
 (Files of a run's state are another thing: `minipar/checkpoint`.)
 
     recompute.py   checkpoint(function, x): drop what `function` saves, recompute it in backward
+    selective.py   recompute only attention's probabilities, inside each block
     plans.py       a plan: the segments of a model's parts; uniform and √L segments; apply a plan
     policies.py    policies by name, as --remat gives them: none, full, every:2, sqrt, optimal:64MB
     profile.py     profile_parts: the bytes and FLOPs of each part of a model

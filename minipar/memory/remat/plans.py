@@ -9,12 +9,11 @@ A plan is data: `run_plan` executes it in three lines, and `predict.py` computes
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from ...autograd import Tensor
 from ...autograd.function import is_recording
-from ...nn import GPT, Module
+from ...nn import Module
 from ...nn.chain import ChainPart, chain
 from .recompute import checkpoint
 
@@ -84,14 +83,4 @@ def rematerialize(model: Module, policy: Policy) -> Module:
 
     model.run_parts = run_parts
     model.run_all_parts = lambda x: model.run_parts(chain(model), x)
-    return model
-
-
-def rematerialize_attention(model: GPT) -> GPT:
-    """Change `model` so that it recomputes only attention's probabilities; return it.
-
-    Selective recomputation of Korthikanti et al. 2022, section 5: much memory, few FLOPs.
-    """
-    for block in model.h:
-        block.attn.rotate_and_attend = partial(checkpoint, block.attn.rotate_and_attend)
     return model

@@ -39,7 +39,7 @@ class Bucketed(Strategy):
         self.buckets = make_buckets(model.slabs, bucket_limits(first_bucket_mb, bucket_mb))
         broadcast_parameters(model, comm)
         self.reduction_queue = ReductionQueue([each.parameters for each in self.buckets],
-                                        self.start_bucket)
+                                              self.on_bucket_ready)
         self.works: list[Work] = []             # one for each reduction under way
 
     def reduce_bucket(self, i: int) -> Work:
@@ -67,8 +67,8 @@ class Bucketed(Strategy):
             work.wait()
         self.works.clear()
 
-    def start_bucket(self, i: int) -> None:
-        """Begin to reduce bucket i, whose gradients are complete or will not come."""
+    def on_bucket_ready(self, i: int) -> None:
+        """Fill the gradients that will not come with zeros; begin to reduce bucket i."""
         for parameter in self.buckets[i].parameters:
             parameter.slot.fill_if_missing()
         self.works.append(self.reduce_bucket(i))

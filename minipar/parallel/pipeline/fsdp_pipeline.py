@@ -111,7 +111,7 @@ class FullyShardedPipeline(Pipeline):
                           for i, (users, _) in enumerate(runs) if stage in {s for s, _ in users}}
             order = sorted(first_part, key=lambda i: first_part[i], reverse=True)
             self.orders[stage] = ReductionQueue([runs[i][1].shard.parameters for i in order],
-                                                 partial(self._start, order))
+                                                partial(self._start, order))
 
     def _start(self, order: Sequence[int], i: int) -> None:
         self.reducer.start(order[i])

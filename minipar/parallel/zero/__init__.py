@@ -8,5 +8,5 @@
     fsdp_unit    the parameters that are unsharded and resharded together
     prefetch     which units are gathered, and when
 
-All but the graph send and keep what `formulas/data_parallel.py` predicts by formulas.
+`formulas/data_parallel.py` predicts what each of them sends and keeps, except the graph.
 """

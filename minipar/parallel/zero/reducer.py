@@ -103,7 +103,7 @@ class ShardedGradients(Strategy):
         """From now on, reduce each of `gradients` to its shard, in this order."""
         self.reducer = GradientReducer(shards, gradients, comm, self.on_reduced, self.wire)
         self.reduction_queue = ReductionQueue([each.parameters for each in shards],
-                                        self.reducer.start)
+                                              self.reducer.start)
 
     def on_reduced(self, shard: Shard, piece: Array) -> None:
         """Add a reduced piece to the gradient of its shard."""

@@ -22,9 +22,10 @@ from ...comm.mesh import DeviceMesh
 from ...formulas.rematerialization import layer_messages, layer_messages_again
 from ...launcher import UsageError
 from ...memory.remat.optimal import DoesNotFit, optimal
-from ...memory.remat.plans import Plan, Policy, rematerialize, rematerialize_attention
+from ...memory.remat.plans import Plan, Policy, rematerialize
 from ...memory.remat.policies import OptimalPolicy, parse_bytes, plan_policy
 from ...memory.remat.profile import ChainProfile, profile_parts
+from ...memory.remat.selective import rematerialize_attention
 from ...nn import MLP, Module
 from ...nn.chain import ChainPart, chain
 from ...parallel.hybrid.hybrid import along

@@ -12,12 +12,8 @@ from minipar.backend.copy_stream import CopyStream
 from minipar.backend.mapped_file import MappedFile
 from minipar.memory.ledger import Ledger, OutOfMemory
 from minipar.memory.offload.activations import OffloadActivations, no_offload
-from minipar.memory.remat.plans import (
-    rematerialize,
-    rematerialize_attention,
-    sqrt_segments,
-    uniform,
-)
+from minipar.memory.remat.plans import rematerialize, sqrt_segments, uniform
+from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
 from minipar.random import training_step
 

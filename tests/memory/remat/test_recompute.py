@@ -10,15 +10,9 @@ from minipar.autograd import Meter, Tensor, backward
 from minipar.comm import Cluster
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import (
-    keep_all,
-    rematerialize,
-    rematerialize_attention,
-    run_plan,
-    sqrt_segments,
-    uniform,
-)
+from minipar.memory.remat.plans import keep_all, rematerialize, run_plan, sqrt_segments, uniform
 from minipar.memory.remat.recompute import checkpoint
+from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.nn.chain import chain
 from minipar.random import training_step

@@ -16,7 +16,8 @@ from minipar.formulas.context_parallel import (
 )
 from minipar.launcher import simulate
 from minipar.memory.ledger import Ledger
-from minipar.memory.remat.plans import rematerialize, rematerialize_attention, uniform
+from minipar.memory.remat.plans import rematerialize, uniform
+from minipar.memory.remat.selective import rematerialize_attention
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.context.apply import parallelize_context
 from minipar.parallel.context.attention import context_attention

@@ -1,6 +1,6 @@
 """The order of 1F1B: some forwards ahead, then a backward after every forward.
 
-    3 ranks, 4 microbatches      warm-up │ pairs             │ drain
+    3 ranks, 4 microbatches      warm-up │ steady            │ drain
 
     stage 0                      F0 F1   │ F2 B0 F3 B1       │ B2 B3
     stage 1                      F0      │ F1 B0 F2 B1 F3 B2 │ B3
