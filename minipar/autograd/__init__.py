@@ -20,14 +20,14 @@ from .gradcheck import gradcheck
 from .graph_traversal import reachable_slots
 from .meter import Meter, current_meter
 from .ops import operators as _operators  # noqa: F401 (gives Tensor its operators)
-from .ops.activations import dropout, gelu, relu, swiglu, tanh
+from .ops.activations import dropout, gelu, log_softmax, relu, softmax, swiglu, tanh
 from .ops.attention import fused_attention, scaled_dot_product_attention
 from .ops.cross_entropy import IGNORE_INDEX, count_targets, cross_entropy
 from .ops.elementwise import astype, exp, log, sqrt, where
 from .ops.embedding import embedding, rotary
 from .ops.matmul import linear, matmul
 from .ops.movement import broadcast_to, concatenate, getitem, reshape, split, transpose
-from .ops.normalization import layer_norm, log_softmax, rms_norm, softmax
+from .ops.normalization import layer_norm, rms_norm
 from .ops.reductions import max, mean, sum
 from .saved import saved_tensors_hooks
 from .tensor import GradientSlot, Tensor

@@ -83,8 +83,8 @@ class Walk:
     def complete(self, target: GradTarget, stack: Gradients, weight_grads: Gradients) -> None:
         """Call the ready hooks of a leaf; run a node's backward, and free the node.
 
-        The gradients of its inputs are put on `stack`, then those of weights on `weight_grads`:
-        what is pushed last is popped first.
+        The gradients of its inputs go to `stack`, the gradients of weights to `weight_grads`.  Both
+        are the same list unless weights are deferred.  Weights are pushed last, so popped first.
         """
         if isinstance(target, GradientSlot):
             for hook in target.ready_hooks:

@@ -56,7 +56,7 @@ def operation_hook(hook: Callable[[Tensor], Tensor] | None) -> AbstractContextMa
 
 
 def apply_operation_hook(result: Tensor) -> Tensor:
-    """The result of an operation that is not `metered`, as the hook of this context replaces it."""
+    """The result of an operation that is not `metered`, after the hook of this context."""
     hook = _operation_hook.get()
     return result if hook is None else hook(result)
 
@@ -86,6 +86,25 @@ class Context:
         """Raise StopForward if a hook asked for it; called before a long computation."""
         if self._must_stop:
             raise StopForward
+
+
+def unpack(inputs: Sequence[Any]) -> tuple[list[Array], list[Any], bool, list[np.dtype]]:
+    """The arrays of an operation's inputs, and where their gradients go: None for a constant.
+
+    Then whether all Tensors among the inputs are weights, and the different dtypes of floats.
+    """
+    arrays, targets, weight_only, dtypes = [], [], True, []
+    for x in inputs:
+        array, target = x, None
+        if isinstance(x, Tensor):
+            array, target = x.data, x.grad_target
+            weight_only = weight_only and target is not None and target.weight_only
+        arrays.append(array)
+        targets.append(target)
+        dtype = getattr(array, "dtype", None)
+        if dtype is not None and dtype not in dtypes and dtype.kind == "f":
+            dtypes.append(dtype)
+    return arrays, targets, weight_only, dtypes
 
 
 class Function:
@@ -120,20 +139,9 @@ class Function:
     @classmethod
     def apply(cls, *inputs: Any, **options: Any) -> Tensor:
         """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
-        recording, weight_only = _grad_enabled.get(), True
-        arrays, targets, needs_grad, dtypes = [], [], [], []
-        for x in inputs:
-            is_tensor = isinstance(x, Tensor)
-            array, target = (x.data, x.grad_target) if is_tensor else (x, None)
-            if is_tensor and (target is None or not target.weight_only):
-                weight_only = False
-            arrays.append(array)
-            targets.append(target)
-            needs_grad.append(recording and target is not None)
-            dtype = getattr(array, "dtype", None)
-            if dtype is not None and dtype not in dtypes and dtype.kind == "f":
-                dtypes.append(dtype)
-        ctx = Context(needs_grad)
+        arrays, targets, weight_only, dtypes = unpack(inputs)
+        recording = _grad_enabled.get()
+        ctx = Context([recording and target is not None for target in targets])
         meter = current_meter(cls.metered)
         try:
             if len(dtypes) > 1:
@@ -147,7 +155,7 @@ class Function:
         except (ValueError, TypeError, IndexError, ZeroDivisionError, AttributeError) as error:
             raise explained_error(error, cls, arrays) from error
         ctx.stop_if_requested()
-        if True in needs_grad:
+        if True in ctx.needs_grad:
             out.grad_target = Node(cls, ctx, targets, weight_only)
         hook = _operation_hook.get() if cls.metered else None
         return out if hook is None or dtype.kind != "f" else hook(out)

@@ -83,9 +83,6 @@ def check_message(comm: "Communicator", array: Any, peer: int, role: str, tag: i
     check_array(array)
     if not comm.is_simulated:
         check_numbers(array)
-    if not hasattr(peer, "__index__"):
-        raise TypeError(f"{role} is the number of a rank, got {peer!r}: as in "
-                        "comm.send(array, dest=1) and comm.recv(out, source=0)")
     comm.check_peer(peer, role)
     if not 0 <= tag < NUM_TAGS:
         raise ValueError(f"tag={tag}: a tag is a number from 0 to {NUM_TAGS - 1}")

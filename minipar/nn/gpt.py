@@ -99,7 +99,7 @@ class Attention(Module):
         return self.attend(self.apply_rotary(qkv))
 
     def attend(self, qkv: Tensor) -> Tensor:
-        """The same, of queries and keys that are turned."""
+        """As `rotate_and_attend`, of queries and keys that are rotated already."""
         time = qkv.shape[1]
         keep = self.attn_dropout.mask(qkv.data, (self.num_heads, time, time))
         return ag.fused_attention(qkv, self.num_heads, self.num_kv_heads, keep=keep,
@@ -175,15 +175,18 @@ def too_long_error(time: int, context: int) -> ValueError:
 class GPT(Module):
     """ids (b, t) → logits (b, t, V).
 
+        model(ids), forward(ids)    logits (b, t, V)    what users call
+        loss(ids, targets)          a scalar            what strategies call: cross-entropy in nats
+        logits(ids)                 logits (b, t, V)    model(ids), where an MLP may come, too
+
+    What these are made of, which a strategy may replace:
+
         embed(ids)                  x (b, t, d)         tokens plus positions
         head(x)                     logits (b, t, V)    the last layer norm and the head
-        run_all_parts(ids)          logits              embed, every block, head; tensor-parallel:
-                                                        this rank's columns of the logits
-        forward(ids), model(ids)    logits              of the whole vocabulary, also if
-                                                        tensor-parallel
-        logits(ids)                 logits              the same, under the name that MLP has, too
-        criterion(logits, targets)  a scalar            cross-entropy in nats
-        loss(ids, targets)          a scalar            the criterion, without gathering logits
+        run_all_parts(ids)          logits              embed, every block, head
+        criterion(logits, targets)  a scalar            the loss of logits
+
+    If tensor-parallel, `run_all_parts` gives this rank's columns, and `forward` gathers all.
     """
 
     def __init__(self, config: GPTConfig):

@@ -19,8 +19,7 @@ class MLP(Sequential):
 
     def __init__(self, sizes: Sequence[int], activation: str = "relu", dropout: float = 0.0):
         if len(sizes) < 2 or any(size < 1 for size in sizes):
-            raise ValueError(f"an MLP needs at least two positive sizes, e.g. [64, 32, 10], not "
-                             f"{list(sizes)}")
+            raise ValueError(f"an MLP needs two or more positive sizes, not {list(sizes)}")
         layers: list[Module] = []
         for i, (in_features, out_features) in enumerate(zip(sizes, sizes[1:])):
             if i:

@@ -1,12 +1,10 @@
-"""The state of a Module by name, its copy and its tree; training in one process needs none of it.
-
-Each takes the module as its first argument; `ModuleState`, Module's base, names them.
-"""
+"""The state of a Module by name, its copy and its tree: beside what training needs."""
 
 import copy
 import difflib
+from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -15,76 +13,88 @@ from .slab import Slab
 
 if TYPE_CHECKING:
     from .module import Module
+    from .parameter import Parameter
 
 
-def state_dict(module: "Module") -> dict[str, np.ndarray]:
-    """A host copy of every parameter by its full name."""
-    check_initialized(module)
-    return {name: np.array(to_host(p.data)) for name, p in module.named_parameters()}
+class ModuleState:
+    """Base of Module."""
+
+    _parameters: "dict[str, Parameter]"
+    _modules: dict[str, Any]
+    slabs: list[Slab]
+
+    def parameters(self) -> "list[Parameter]":
+        """The parameters; Module defines it."""
+        raise NotImplementedError
+
+    def named_parameters(self) -> "Iterator[tuple[str, Parameter]]":
+        """(full name, parameter) pairs; Module defines it."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every parameter by its full name."""
+        check_initialized(self)
+        return {name: np.array(to_host(p.data)) for name, p in self.named_parameters()}
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Copy in the values of whole parameters.
+
+        Raises ValueError, and changes nothing, if an entry is missing, left over or of another
+        shape; the message names all of them.
+        """
+        own = dict(self.named_parameters())
+        check_initialized(self)
+        wrong = [f"missing {name}" for name in own if name not in state]
+        wrong += [f"unexpected {name}" for name in state if name not in own]
+        wrong += [f"{name} has shape {state[name].shape}, expected {own[name].global_shape}"
+                  for name in own if name in state and state[name].shape != own[name].global_shape]
+        if wrong:
+            raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
+        for name, parameter in own.items():
+            values = parameter.local_part(state[name]).astype(parameter.dtype, copy=False)
+            parameter.data[...] = asarray_like(values, parameter.data)
+
+    def num_parameters(self) -> int:
+        """The number of trainable numbers."""
+        return sum(parameter.size for parameter in self.parameters())
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        """A copy with parameters, and slabs, of its own."""
+        own = {name: value for name, value in self.__dict__.items() if name != "slabs"}
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(own, memo), slabs=[])
+        by_name = dict(copied.named_parameters())
+        copied.slabs = [Slab([(s.name, by_name[s.name]) for s in slab.segments], slab.data)
+                        for slab in self.slabs]
+        return copied
+
+    def __repr__(self) -> str:
+        """The tree of modules with the shapes of their parameters; layers that are alike, once.
+
+            (h): ModuleList(
+              (0-11): 12 x Block(
+                (ln_1): LayerNorm(weight (768,), bias (768,), epsilon=1e-05)
+
+        As PyTorch's, but with the shapes of parameters in the place of sizes.
+        """
+        about = [f"{name} {parameter.shape}" for name, parameter in self._parameters.items()]
+        about += [f"{name}={value!r}" for name, value in self.__dict__.items()
+                  if type(value) in (int, float, str) and name != "full_name"]
+        inside = [", ".join(about)] if about else []
+        trees = {name: repr(child) for name, child in self._modules.items()}
+        for _, alike in groupby(trees, lambda name: (trees[name], name.isdigit() or name)):
+            first, *others = alike
+            count = f"({first}-{others[-1]}): {len(others) + 1} x " if others else f"({first}): "
+            inside.append(count + trees[first])
+        text = ("\n" + "\n".join(inside)).replace("\n", "\n  ") + "\n" if trees else "".join(inside)
+        return f"{type(self).__name__}({text})"
 
 
-def load_state_dict(module: "Module", state: dict[str, np.ndarray]) -> None:
-    """Copy in the values of whole parameters.
-
-    Raises ValueError, and changes nothing, if an entry is missing, left over or of another shape;
-    the message names all of them.
-    """
-    own = dict(module.named_parameters())
-    check_initialized(module)
-    wrong = [f"missing {name}" for name in own if name not in state]
-    wrong += [f"unexpected {name}" for name in state if name not in own]
-    wrong += [f"{name} has shape {state[name].shape}, expected {own[name].global_shape}"
-              for name in own if name in state and state[name].shape != own[name].global_shape]
-    if wrong:
-        raise ValueError("these parameters do not fit the model: " + "; ".join(wrong))
-    for name, parameter in own.items():
-        values = parameter.local_part(state[name]).astype(parameter.dtype, copy=False)
-        parameter.data[...] = asarray_like(values, parameter.data)
-
-
-def num_parameters(module: "Module") -> int:
-    """The number of trainable numbers."""
-    return sum(parameter.size for parameter in module.parameters())
-
-
-def check_initialized(module: "Module") -> None:
+def check_initialized(module: "ModuleState") -> None:
     """Raise ValueError unless all parameters have values."""
     if not all(parameter.initialized for parameter in module.parameters()):
         raise ValueError("the parameters have shapes but no numbers: call initialize() first")
-
-
-def deepcopy(module: "Module", memo: dict) -> "Module":
-    """A copy with parameters, and slabs, of its own."""
-    own = {name: value for name, value in module.__dict__.items() if name != "slabs"}
-    copied = object.__new__(type(module))
-    memo[id(module)] = copied
-    copied.__dict__.update(copy.deepcopy(own, memo), slabs=[])
-    by_name = dict(copied.named_parameters())
-    copied.slabs = [Slab([(s.name, by_name[s.name]) for s in slab.segments], slab.data)
-                    for slab in module.slabs]
-    return copied
-
-
-def tree(module: "Module") -> str:
-    """The tree of modules with the shapes of their parameters; layers that are alike, once.
-
-        (h): ModuleList(
-          (0-11): 12 x Block(
-            (ln_1): LayerNorm(weight (768,), bias (768,), epsilon=1e-05)
-
-    As PyTorch's, but with the shapes of parameters in the place of sizes.
-    """
-    about = [f"{name} {parameter.shape}" for name, parameter in module._parameters.items()]
-    about += [f"{name}={value!r}" for name, value in module.__dict__.items()
-              if type(value) in (int, float, str) and name != "full_name"]
-    inside = [", ".join(about)] if about else []
-    trees = {name: repr(child) for name, child in module._modules.items()}
-    for _, alike in groupby(trees, lambda name: (trees[name], name.isdigit() or name)):
-        first, *others = alike
-        count = f"({first}-{others[-1]}): {len(others) + 1} x " if others else f"({first}): "
-        inside.append(count + trees[first])
-    text = ("\n" + "\n".join(inside)).replace("\n", "\n  ") + "\n" if trees else "".join(inside)
-    return f"{type(module).__name__}({text})"
 
 
 def unknown_attribute_error(module: "Module", name: str) -> AttributeError:
@@ -94,11 +104,3 @@ def unknown_attribute_error(module: "Module", name: str) -> AttributeError:
     close = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], 1)
     return AttributeError(f"{type(module).__name__} has no attribute {name!r}"
                           + (f": did you mean {close[0]!r}?" if close else ""))
-
-
-class ModuleState:
-    """Base of Module."""
-
-    state_dict, load_state_dict = state_dict, load_state_dict
-    num_parameters = num_parameters
-    __deepcopy__, __repr__ = deepcopy, tree

@@ -101,7 +101,8 @@ class Slab:
             stop = start + parameter.size
             self.segments.append(Segment(name, start, stop, parameter.box, parameter.global_shape,
                                          parameter.replicated, order=parameter.order))
-            view, buffer = (a[start:stop].reshape(parameter.shape) for a in (self.data, self.grad))
+            view = self.data[start:stop].reshape(parameter.shape)
+            buffer = self.grad[start:stop].reshape(parameter.shape)
             if parameter.initialized:
                 view[...] = parameter.data.astype(view.dtype)
             parameter.data = view

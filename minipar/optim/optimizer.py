@@ -22,19 +22,18 @@ from ..autograd.meter import current_meter
 from ..backend import Array, allocate_zeros, cache_blocks, to_device_of
 from ..backend.mapped_file import resident_blocks
 from ..nn.slab import FlatBuffer
-from . import state as states_by_name
 from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
+from .state import OptimizerState
 
 
-class Optimizer:
+class Optimizer(OptimizerState):
     """Base of the optimizers: a subclass names its states and defines `compute_step`.
 
     `slabs` is `model.slabs`, or a strategy's.  `lr` may be set between steps.  A parameter without
-    a gradient counts as gradient 0.  `weight_decay` is that of the parameters that are in no
-    group with another one.
+    a gradient counts as gradient 0.  `weight_decay` holds for all parameters but those in a group
+    of `groups` that has a weight decay of its own.
     """
 
-    state_dict, load_state_dict = states_by_name.state_dict, states_by_name.load_state_dict
     state_names: tuple[str, ...] = ()
     flops_per_parameter = 0
     decoupled = False       # True: weight decay shrinks parameters directly, not by the gradient
@@ -47,7 +46,7 @@ class Optimizer:
         if not 0 <= lr < math.inf:
             raise ValueError(f"a learning rate is a number >= 0, not {lr}")
         self.slabs, self.lr, self.num_steps = list(slabs), lr, 0
-        self.states: list[dict[str, Array]] = [
+        self.states = [
             {name: allocate_zeros("optimizer states", slab.data) for name in self.state_names}
             for slab in slabs]
         largest = max((block.shape[0] for slab in slabs for (block,) in cache_blocks(slab.data)),

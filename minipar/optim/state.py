@@ -1,42 +1,43 @@
-"""The state of an optimizer, by the names of parameters: for checkpoints.
+"""The state of an optimizer, by the names of parameters: for checkpoints."""
 
-Each function takes the optimizer first; `Optimizer` names them as its methods.
-"""
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import asarray_like
-
-if TYPE_CHECKING:
-    from .optimizer import Optimizer
+from ..backend import Array, asarray_like
+from ..nn.slab import FlatBuffer
 
 
-def state_dict(optimizer: "Optimizer") -> dict[str, np.ndarray]:
-    """A host copy of every state of every parameter, as "state/parameter name".
+class OptimizerState:
+    """Base of Optimizer."""
 
-    Collective over the ranks that share the slabs, if these are shards.
-    """
-    return {f"{name}/{parameter}": array
-            for slab, state in zip(optimizer.slabs, optimizer.states)
-            for name, values in state.items()
-            for parameter, array in slab.named(values).items()}
+    slabs: Sequence[FlatBuffer]
+    states: list[dict[str, Array]]      # of each slab
+    num_steps: int
 
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every state of every parameter, as "state/parameter name".
 
-def load_state_dict(optimizer: "Optimizer", state: dict[str, np.ndarray], num_steps: int) -> None:
-    """Load the states of whole parameters, cut to what this rank holds, after `num_steps` steps.
+        Collective over the ranks that share the slabs, if these are shards.
+        """
+        return {f"{name}/{parameter}": array
+                for slab, state in zip(self.slabs, self.states)
+                for name, values in state.items()
+                for parameter, array in slab.named(values).items()}
 
-    Raises ValueError, naming it, for a state that is missing or of another shape.
-    """
-    for slab, own in zip(optimizer.slabs, optimizer.states):
-        for name, values in own.items():
-            for segment in slab.segments:
-                key = f"{name}/{segment.name}"
-                if key not in state or state[key].shape != segment.global_shape:
-                    raise ValueError(f"the optimizer needs {key} of shape {segment.global_shape}, "
-                                     "which the checkpoint does not have: resume with the "
-                                     "optimizer that wrote it")
-                local = segment.local_part(state[key]).astype(values.dtype)
-                values[segment.start:segment.stop] = asarray_like(local, values)
-    optimizer.num_steps = num_steps
+    def load_state_dict(self, state: dict[str, np.ndarray], num_steps: int) -> None:
+        """Load the states of whole parameters after `num_steps` steps; keep this rank's part.
+
+        Raises ValueError, naming it, for a state that is missing or of another shape.
+        """
+        for slab, own in zip(self.slabs, self.states):
+            for name, values in own.items():
+                for segment in slab.segments:
+                    key = f"{name}/{segment.name}"
+                    if key not in state or state[key].shape != segment.global_shape:
+                        raise ValueError(f"the optimizer needs {key} of shape "
+                                         f"{segment.global_shape}, which the checkpoint does not "
+                                         "have: resume with the optimizer that wrote it")
+                    local = segment.local_part(state[key]).astype(values.dtype)
+                    values[segment.start:segment.stop] = asarray_like(local, values)
+        self.num_steps = num_steps

@@ -16,7 +16,7 @@ from ..backend import Array, to_device_of
 from ..comm import Communicator
 from ..nn import Parameter
 from ..nn.slab import Segment
-from .state import named_shard
+from .state import ShardState
 
 
 def check_not_sharded(named: Iterable[tuple[str, Parameter]]) -> None:
@@ -28,13 +28,12 @@ def check_not_sharded(named: Iterable[tuple[str, Parameter]]) -> None:
                              "dp and tp to make_hybrid(), with data_parallel=\"zero1\" or \"fsdp\"")
 
 
-class Shard:
+class Shard(ShardState):
     """Elements bounds[comm.rank] of a run of `parameters` whose segments are `layout`.
 
     `data` and `grad` are this rank's piece; the pieces of all ranks of `comm` make up the run.
     """
 
-    named = named_shard     # of state.py
     is_copy = False         # True: another rank counts these gradients in a norm
 
     def __init__(self, parameters: Sequence[Tensor], layout: Sequence[Segment],

@@ -3,53 +3,69 @@
     a shard           the pieces of all ranks make up its run of parameters
     a stage's slab    the slabs of all stages, one after the other; with tp or ep, boxes of each
 
-Each function takes the strategy, shard or slab first; their classes name them as methods.
+The classes are bases of Strategy, Shard and StageSlab.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..backend import Array, to_host
 from ..comm import Communicator
 from ..comm.collectives import all_gather
-from ..nn.slab import Segment
-
-if TYPE_CHECKING:
-    from .pipeline.stage_slab import StageSlab
-    from .shards import Shard
-    from .strategy import Strategy
+from ..nn import Slab
+from ..nn.slab import FlatBuffer, Segment
 
 
-def state_dict(strategy: "Strategy") -> dict[str, np.ndarray]:
-    """A host copy of every parameter by its full name.  Collective."""
-    return {name: values for slab in strategy.slabs
-            for name, values in slab.named(slab.data).items()}
+class StrategyState:
+    """Base of Strategy."""
+
+    slabs: Sequence[FlatBuffer]
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A host copy of every parameter by its full name.  Collective."""
+        return {name: values for slab in self.slabs
+                for name, values in slab.named(slab.data).items()}
 
 
-def named_shard(shard: "Shard", values: Array) -> dict[str, np.ndarray]:
-    """`values`, an array like `data`, gathered from all ranks, by name.  Collective."""
-    with shard.comm.labelled("state"):
-        whole = to_host(all_gather(shard.comm, values, counts=shard.counts))
-    return {s.name: np.array(whole[s.start:s.stop]).reshape(s.shape) for s in shard.layout}
+class ShardState:
+    """Base of Shard."""
+
+    comm: Communicator
+    counts: list[int]
+    layout: list[Segment]
+
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """`values`, an array like `data`, gathered from all ranks, by name.  Collective."""
+        with self.comm.labelled("state"):
+            whole = to_host(all_gather(self.comm, values, counts=self.counts))
+        return {s.name: np.array(whole[s.start:s.stop]).reshape(s.shape) for s in self.layout}
 
 
-def named_stage_slab(slab: "StageSlab", values: Array) -> dict[str, np.ndarray]:
-    """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
-    counts = [sum(s.stop - s.start for s in segments) for segments in slab.segments_of]
-    with slab.comm.labelled("state"):
-        flat = to_host(all_gather(slab.pp, values, counts=counts))
-    found = {}
-    for segment in end_to_end(chain(*slab.segments_of)):
-        piece = np.array(flat[segment.start:segment.stop])
-        if slab.tp is None and slab.ep is None:
-            found[segment.name] = piece.reshape(segment.shape)
-        else:
-            found[segment.name] = gather_parameter(slab.tp, segment, piece, slab.ep)
-    return found
+class StageSlabState(Slab):
+    """Base of StageSlab."""
+
+    pp: Communicator
+    tp: Communicator | None
+    ep: Communicator | None
+    comm: Communicator
+    segments_of: list[list[Segment]]        # of each rank of `pp`
+
+    def named(self, values: Array) -> dict[str, np.ndarray]:
+        """The `values` of all ranks, an array as long as `data`, by parameter.  Collective."""
+        counts = [sum(s.stop - s.start for s in segments) for segments in self.segments_of]
+        with self.comm.labelled("state"):
+            flat = to_host(all_gather(self.pp, values, counts=counts))
+        found = {}
+        for segment in end_to_end(chain(*self.segments_of)):
+            piece = np.array(flat[segment.start:segment.stop])
+            if self.tp is None and self.ep is None:
+                found[segment.name] = piece.reshape(segment.shape)
+            else:
+                found[segment.name] = gather_parameter(self.tp, segment, piece, self.ep)
+        return found
 
 
 def end_to_end(segments: Iterator[Segment]) -> Iterator[Segment]:

@@ -35,10 +35,9 @@ from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, chunk_bounds, sum_over_ranks
 from ..comm.work import progress
 from ..nn import Module
-from ..nn.slab import FlatBuffer
 from ..random import training_step
-from . import state
 from .errors import NO_VALUES_MESSAGE, NOT_REDUCED_MESSAGE, accumulation_error, microbatches_error
+from .state import StrategyState
 from .wire import UNCOMPRESSED, Wire
 
 if TYPE_CHECKING:
@@ -59,19 +58,18 @@ class Microbatch(NamedTuple):
     samples: Array
 
 
-class Strategy:
+class Strategy(StrategyState):
     """Trains `model` on the ranks of `comm`; this base class computes on a single rank.
 
-    `slabs` are what this rank optimizes; `wire` encodes what the ranks send of gradients.
+    This rank optimizes `slabs`; `wire` encodes the gradients that the ranks send.
     """
 
-    state_dict = state.state_dict
     can_accumulate = True       # gradients of several backwards may add up before they are reduced
     counts_tokens = True        # False: another rank counts the same tokens
 
     def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
         self.model, self.comm, self.wire = model, comm, wire
-        self.slabs: Sequence[FlatBuffer] = list(model.slabs)
+        self.slabs = list(model.slabs)
         self.is_synchronizing = True                # False inside no_sync()
         self._is_reduced = False        # True from a reduction until the next gradient arrives
         self._last_poll: float | None = None

@@ -202,7 +202,7 @@ def test_the_next_unit_is_the_plan_s():
     a, b, c = Gathered(), Gathered(), Gathered()
 
     def expected(plan, uses):
-        return Prefetcher._predict_next(SimpleNamespace(uses_of_last_step=plan, uses=uses))
+        return Prefetcher._predict_next(SimpleNamespace(last_uses=plan, uses=uses))
     plan = [a, b, c, b, a]
     assert [expected(plan, plan[:n]) for n in range(1, 5)] == plan[1:]
     assert expected(plan, plan) is None, "nothing comes after the last use"

@@ -7,7 +7,7 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.nn import MLP
-from minipar.parallel.pipeline.executor import BatchRun, Pipeline
+from minipar.parallel.pipeline.executor import Pipeline, RankBatch
 from minipar.parallel.pipeline.schedule.actions import Action
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.schedules import interleaved
@@ -83,7 +83,7 @@ class Bench:
 
     def __init__(self, comm):
         self.strategy = pipeline(comm, "interleaved")
-        self.run, self.num_polls = BatchRun(self.strategy, {}, batches_of(1), 2.0, 0, 0), 0
+        self.run, self.num_polls = RankBatch(self.strategy, {}, batches_of(1), 2.0, 0, 0), 0
         self.run.poll = self.poll
         y = self.run.forward(Action("F", 0, 0), None)
         self.run.forward(Action("F", 1, 0), y)
@@ -111,7 +111,7 @@ def test_i_leaves_the_weights_to_w():
     dx = ours.run.input_gradient(Action("I", 1, 0), None)
     ours.run.input_gradient(Action("I", 0, 0), dx)
     assert all(p.grad is None for slab in ours.strategy.slabs for p in slab.parameters)
-    assert len(ours.run.kept) == 2, "both stages still have their W to do"
+    assert len(ours.run.in_flight) == 2, "both stages still have their W to do"
     ours.run.weight_gradients(Action("W", 0, 0), None)
     ours.run.weight_gradients(Action("W", 1, 0), None)
     theirs.run.backward(Action("B", 0, 0), theirs.run.backward(Action("B", 1, 0), None))

@@ -8,13 +8,13 @@ from minipar.commands.course import exercise as command
 from minipar.environment import minipar_command
 from minipar.exercises import entries
 
-NORM = "minipar/autograd/ops/normalization.py"
+ACTIVATIONS = "minipar/autograd/ops/activations.py"
 EXERCISES = entries.load(command.ROOT)
 
 
 def test_from_the_stub_to_the_points(learner):
     status, said = learner("start", "softmax_backward")
-    assert status == 0 and re.search(rf"Write it in {NORM}:\d+", said)
+    assert status == 0 and re.search(rf"Write it in {ACTIVATIONS}:\d+", said)
     status, said = learner("check", "softmax_backward")
     assert status == 1 and "nothing is written yet" in said and "ctx.saved" in said
     assert "(δᵢⱼ - yⱼ)" in learner("hint", "softmax_backward")[1]
@@ -76,9 +76,10 @@ def test_check_shows_the_learners_own_line_and_what_it_printed(learner):
         return [row_dot(g, unit), None, None]       # unit is to be called
         """)
     status, said = learner("check", "layer_norm_backward")
+    file = "minipar/autograd/ops/normalization.py"
     wrong = "        return [row_dot(g, unit), None, None]       # unit is to be called"
-    number = 1 + (learner.tree / NORM).read_text().split("\n").index(wrong)
-    assert status == 1 and f"at {NORM}:{number}\n    return [row_dot(g, unit)" in said
+    number = 1 + (learner.tree / file).read_text().split("\n").index(wrong)
+    assert status == 1 and f"at {file}:{number}\n    return [row_dot(g, unit)" in said
     assert "it printed:\n    look (3, 5)" in said
 
 

@@ -178,7 +178,7 @@ def test_sequential_mlp_and_activations():
                                ag.cross_entropy(model.logits(x), labels).data * 0.4, rtol=1e-12)
     assert len(model) == 3 and isinstance(model[1], Activation)
     for sizes in ([4], [4, 0], []):
-        with pytest.raises(ValueError, match="at least two positive sizes"):
+        with pytest.raises(ValueError, match="two or more positive sizes"):
             MLP(sizes)
     with pytest.raises(ValueError, match="'swish': choose from relu, gelu, tanh"):
         MLP([2, 3, 4], activation="swish")

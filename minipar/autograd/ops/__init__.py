@@ -1,8 +1,8 @@
 """Differentiable operations, one file for each family, which the file is named after.
 
     matmul, attention, embedding        products, and what is built on them
-    activations, elementwise            one element at a time
-    normalization, cross_entropy        softmax, norms; the loss
+    activations, elementwise            non-linearities, softmax, dropout; arithmetic
+    normalization, cross_entropy        layer norm and RMS norm; the loss
     reductions, movement                sums and means; shapes, axes, slices
 
 Two files are no family: operators.py gives Tensor its Python operators, and rounding.py rounds to a

@@ -1,4 +1,4 @@
-"""Non-linearities, and dropout: one element at a time, g standing for dL/dy."""
+"""Non-linearities, softmax and dropout; g stands for dL/dy."""
 
 import math
 
@@ -8,6 +8,7 @@ from ...backend import Array, cache_blocks
 from ..function import Function
 from ..tensor import Tensor
 from .elementwise import as_rows
+from .reductions import row_dot, row_sum
 
 
 class Relu(Function):
@@ -39,11 +40,7 @@ class Tanh(Function):
     @staticmethod
     def backward(ctx, g):
         (y,) = ctx.saved
-
-        def dx():
-            square = np.square(y())
-            return g * (1 - square)
-        return [dx]
+        return [lambda: g * (1 - np.square(y()))]
 
 
 class Gelu(Function):
@@ -163,6 +160,57 @@ class Dropout(Function):
         return [dx, None]
 
 
+class Softmax(Function):
+    """y = exp(x - max) / Σ exp(x - max) over the last axis."""
+
+    flops_per_element = 5, 4
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x - np.max(x, axis=-1, keepdims=True)
+        np.exp(y, out=y)
+        y /= row_sum(y)
+        ctx.save(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        # dx = y (g - Σ g y)
+        (y,) = ctx.saved
+
+        def dx():
+            p = y()
+            d = g - row_dot(g, p)
+            d *= p
+            return d
+        return [dx]
+
+
+class LogSoftmax(Function):
+    """y = x - max - ln Σ exp(x - max) over the last axis;  dx = g - eʸ Σ g."""
+
+    @staticmethod
+    def flops(ctx, out, x):
+        return 5 * out.size + out.size // out.shape[-1], [4 * out.size]
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x - np.max(x, axis=-1, keepdims=True)
+        y -= np.log(row_sum(np.exp(y)))
+        ctx.save(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved
+
+        def dx():
+            d = np.exp(y())
+            d *= row_sum(g)
+            return np.subtract(g, d, out=d)
+        return [dx]
+
+
 def relu(x: Tensor) -> Tensor:
     """max(x, 0), element by element."""
     return Relu.apply(x)
@@ -188,3 +236,13 @@ def dropout(x: Tensor, keep: Array, rate: float) -> Tensor:
     if not 0 <= rate < 1:
         raise ValueError(f"dropout: rate {rate} is not in [0, 1)")
     return Dropout.apply(x, keep, rate=rate)
+
+
+def softmax(x: Tensor) -> Tensor:
+    """Softmax over the last axis."""
+    return Softmax.apply(x)
+
+
+def log_softmax(x: Tensor) -> Tensor:
+    """The logarithm of softmax over the last axis."""
+    return LogSoftmax.apply(x)

@@ -1,4 +1,4 @@
-"""Operations that bring each row to a fixed scale: softmax, layer norm and RMS norm."""
+"""Operations that bring each row to a fixed scale: layer norm and RMS norm."""
 
 import numpy as np
 
@@ -6,57 +6,6 @@ from ..function import Function
 from ..tensor import Tensor
 from .elementwise import as_rows
 from .reductions import row_dot, row_sum
-
-
-class Softmax(Function):
-    """y = exp(x - max) / Σ exp(x - max) over the last axis."""
-
-    flops_per_element = 5, 4
-
-    @staticmethod
-    def forward(ctx, x):
-        y = x - np.max(x, axis=-1, keepdims=True)
-        np.exp(y, out=y)
-        y /= row_sum(y)
-        ctx.save(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        # dx = y (g - Σ g y)
-        (y,) = ctx.saved
-
-        def dx():
-            p = y()
-            d = g - row_dot(g, p)
-            d *= p
-            return d
-        return [dx]
-
-
-class LogSoftmax(Function):
-    """y = x - max - ln Σ exp(x - max) over the last axis;  dx = g - eʸ Σ g."""
-
-    @staticmethod
-    def flops(ctx, out, x):
-        return 5 * out.size + out.size // out.shape[-1], [4 * out.size]
-
-    @staticmethod
-    def forward(ctx, x):
-        y = x - np.max(x, axis=-1, keepdims=True)
-        y -= np.log(row_sum(np.exp(y)))
-        ctx.save(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        (y,) = ctx.saved
-
-        def dx():
-            d = np.exp(y())
-            d *= row_sum(g)
-            return np.subtract(g, d, out=d)
-        return [dx]
 
 
 class LayerNorm(Function):
@@ -138,16 +87,6 @@ class RMSNorm(Function):
             d *= scale()
             return d
         return [dx, lambda: np.einsum("ni,ni->i", as_rows(g), as_rows(unit()))]
-
-
-def softmax(x: Tensor) -> Tensor:
-    """Softmax over the last axis."""
-    return Softmax.apply(x)
-
-
-def log_softmax(x: Tensor) -> Tensor:
-    """The logarithm of softmax over the last axis."""
-    return LogSoftmax.apply(x)
 
 
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, epsilon: float = 1e-5) -> Tensor:

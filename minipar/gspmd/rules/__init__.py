@@ -36,7 +36,7 @@ RULES: dict[type[Function], Callable[[Operation], FactorRule]] = {
         elementwise.AsType, activations.Relu, activations.Tanh, activations.Gelu,
         activations.SwiGLU, activations.Dropout, rounding.Round, movement.BroadcastTo, Constrain,
     ], broadcast),
-    **dict.fromkeys([normalization.Softmax, normalization.LogSoftmax, normalization.LayerNorm,
+    **dict.fromkeys([activations.Softmax, activations.LogSoftmax, normalization.LayerNorm,
                      normalization.RMSNorm], rows),
     matmul.Linear: products.linear,
     matmul.MatMul: products.matmul,

@@ -93,7 +93,7 @@ class Pipeline(Staged):
         """Run the schedule on all microbatches; this rank's share of the loss."""
         row, labels = self.plan(len(microbatches))
         self.check_fresh()
-        batch = BatchRun(self, labels, microbatches, loss_divisor, seed, step)
+        batch = RankBatch(self, labels, microbatches, loss_divisor, seed, step)
         batch.run(row)
         self.intervals, self.most_in_flight = batch.intervals, batch.most_in_flight
         self._finish_reductions()
@@ -128,17 +128,19 @@ class Pipeline(Staged):
             for m in whole.select() if m.label in names] if whole else [])
 
 
-class BatchRun:
-    """One batch on one rank."""
+class RankBatch:
+    """One rank's work on one batch, on all its stages.  (one_f_one_b.py has a StageBatch.)"""
 
     def __init__(self, pipeline: Pipeline, labels: dict[Op, str],
                  microbatches: Sequence[Microbatch], loss_divisor: float, seed: int, step: int):
-        self.pipeline, self.comm, self.batches = pipeline, pipeline.comm, microbatches
+        self.pipeline, self.comm = pipeline, pipeline.comm
+        self.microbatches, self.loss_divisor = microbatches, loss_divisor
         self.messages = P2P(pipeline.comm, pipeline.placement, pipeline.specs, labels,
                             [batch.inputs.shape for batch in microbatches],
                             pipeline.slabs[0].data)
-        self.loss_divisor, self.seed, self.step, self.loss = loss_divisor, seed, step, 0.0
-        self.kept: dict[tuple[int, int], Any] = {}      # for each microbatch in flight on a stage
+        self.seed, self.step = seed, step
+        self.loss = 0.0
+        self.in_flight: dict[tuple[int, int], Any] = {}     # by stage and microbatch: input, output
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
 
@@ -164,7 +166,7 @@ class BatchRun:
 
     def forward(self, action: Action, x: Array | None) -> Array:
         """The output y of a stage; the last stage returns the loss."""
-        pipeline, (_, stage, i), batch = self.pipeline, action, self.batches[action.microbatch]
+        pipeline, (_, stage, i), batch = self.pipeline, action, self.microbatches[action.microbatch]
         x = Tensor(x, requires_grad=True) if stage else batch.inputs
         with training_step(self.seed, self.step, batch.samples,
                            pipeline.shares(batch, self.loss_divisor), pipeline.sum_over_samples), \
@@ -175,28 +177,28 @@ class BatchRun:
                 self.loss += float(y.data)
         out = y.data
         drop_values(y)                          # no derivative needs them: the graph saves its own
-        self.kept[stage, i] = x, y
-        self.most_in_flight = max(self.most_in_flight, len(self.kept))
+        self.in_flight[stage, i] = x, y
+        self.most_in_flight = max(self.most_in_flight, len(self.in_flight))
         return out
 
     def backward(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; adds the weights' gradients on the way."""
-        x, y = self.kept.pop(action[1:])
+        x, y = self.in_flight.pop(action[1:])
         with self.pipeline.reducing(action.stage, y):
             backward(y, grad, poll=self.poll)
         return x.grad if action.stage else None
 
     def input_gradient(self, action: Action, grad: Array | None) -> Array | None:
         """dx from dy; the rest of backward is kept for `weight_gradients`."""
-        x, y = self.kept[action[1:]]
+        x, y = self.in_flight[action[1:]]
         reducing = self.pipeline.reducing(action.stage, y)      # while there is a graph to look at
         rest = backward(y, grad, defer_weights=True, poll=self.poll)
-        self.kept[action[1:]] = rest, reducing
+        self.in_flight[action[1:]] = rest, reducing
         return x.grad if action.stage else None
 
     def weight_gradients(self, action: Action, _: None) -> None:
         """Add the weights' gradients, which `input_gradient` left."""
-        rest, reducing = self.kept.pop(action[1:])
+        rest, reducing = self.in_flight.pop(action[1:])
         with reducing:
             rest()
 

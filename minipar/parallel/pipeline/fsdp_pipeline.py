@@ -119,7 +119,7 @@ class FullyShardedPipeline(Pipeline):
     def run_batch(self, microbatches: Sequence[Microbatch], loss_divisor: float, seed: int = 0,
                   step: int = 0) -> float:
         """Run the schedule; raises RuntimeError unless all ranks of dp used the same units."""
-        self.prefetcher.start_step()
+        self.prefetcher.start_microbatch()
         with self.prefetcher.during("whole batch"):
             return super().run_batch(microbatches, loss_divisor, seed, step)
 
@@ -139,7 +139,7 @@ class FullyShardedPipeline(Pipeline):
         """Wait for the last reduction, then sum the shards of tied weights over their stages."""
         self.reducer.wait()
         self.prefetcher.check_same_units()
-        self.prefetcher.finish_step()
+        self.prefetcher.finish_microbatch()
         super().after_backward()
 
     def update(self, optimizer: Optimizer) -> None:

@@ -2,11 +2,13 @@
 
     p = 3 stages, m = 4 microbatches; F forward, B backward, · waiting
 
-    stage 0   F0 F1│F2 ·  ·  B0 F3 B1│·  B2 ·  B3     before │  warm-up: min(p - s - 1, m) forwards
-    stage 1   ·  F0│F1 ·  B0 F2 B1 F3 B2│·  B3 ·      between   steady:  pairs, one F and one B
-    stage 2   ·  · │F0 B0 F1 B1 F2 B2 F3 B3│·  ·      after │   drain:   the backwards that are left
+              warm-up │ steady │ drain
+    stage 0   F0 F1│F2 ·  ·  B0 F3 B1│·  B2 ·  B3
+    stage 1   ·  F0│F1 ·  B0 F2 B1 F3 B2│·  B3 ·
+    stage 2   ·  · │F0 B0 F1 B1 F2 B2 F3 B3│·  ·
 
-The first F after the warm-up opens the first pair: on stage 0, F2 … B0.
+On stage s the warm-up is min(p - s - 1, m) forwards.  The steady part is pairs of one forward and
+one backward: on stage 0, F2 with B0, then F3 with B1.  The drain is the backwards that are left.
 
 Stage s runs p - s - 1 forwards ahead, the fewest that keep the last stage busy.  If F and B take
 equally long, it then waits p - s - 1 slots for its first gradient.  It never holds the activations
@@ -86,10 +88,13 @@ class StageBatch:
 
     def __init__(self, strategy: OneFOneB, microbatches: Sequence[Microbatch], loss_divisor: float,
                  seed: int, step: int):
-        self.strategy, self.comm, self.microbatches = strategy, strategy.comm, microbatches
-        self.loss_divisor, self.seed, self.step, self.loss = loss_divisor, seed, step, 0.0
+        self.strategy, self.comm = strategy, strategy.comm
+        self.microbatches, self.loss_divisor = microbatches, loss_divisor
+        self.seed, self.step = seed, step
+        self.loss = 0.0
         self.prev_rank, self.next_rank = self.comm.rank - 1, self.comm.rank + 1
-        self.is_first, self.is_last = self.prev_rank < 0, self.next_rank == self.comm.size
+        self.is_first = self.prev_rank < 0
+        self.is_last = self.next_rank == self.comm.size
         self.in_flight: dict[int, tuple[Tensor | Array, Tensor]] = {}   # input and output
         self.activation_recv = self.post_activation(0)
         self.gradient_recvs: list[PendingRecv] = []

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from ...backend import Array
 from ...comm import Communicator
-from ...nn import Parameter, Slab
+from ...nn import Parameter
 from ...nn.slab import FlatBuffer, Segment
-from .. import state
+from ..state import StageSlabState
 
 SlabLayout = Sequence[tuple[Segment, Parameter]]      # of one rank
 
@@ -26,15 +26,13 @@ class StageBuffer(FlatBuffer, Protocol):
         """True after a backward, until `zero_grad`."""
 
 
-class StageSlab(Slab):
+class StageSlab(StageSlabState):
     """A slab with the parameters of layouts[r], on rank r of `pp`; every rank knows all layouts.
 
     `is_copy`: another rank counts it in norms.  If `tp` is given, each parameter is this rank's box
     of the global one, and the ranks of `tp` have the other boxes.  The same holds for `ep`, whose
     ranks have other experts.  A norm is summed over `comm`: `pp`, unless the caller sets more axes.
     """
-
-    named = state.named_stage_slab
 
     def __init__(self, layouts: Sequence[SlabLayout], is_copy: bool, like: Array, pp: Communicator,
                  tp: Communicator | None = None, ep: Communicator | None = None):

@@ -33,7 +33,7 @@ from .reducer import ShardedGradients
 
 
 class FullyShardedDataParallel(ShardedGradients):
-    """The strategy that `fully_shard` returns; `slabs` are the shards, for the optimizer."""
+    """The strategy that `fully_shard` returns; its `slabs`, for the optimizer, are shards."""
 
     def __init__(self, model: Module, comm: Communicator, units: Sequence[FSDPUnit],
                  replicate: Communicator | None = None, prefetch: bool = True,
@@ -50,7 +50,7 @@ class FullyShardedDataParallel(ShardedGradients):
         """The parameters are only shapes by now: `fully_shard` has checked their values."""
 
     def watch_gradients(self) -> None:
-        """Nothing yet: if the model becomes a part of a larger unit, that one watches it."""
+        """Do nothing: the outermost `fully_shard` watches the gradients, which may come later."""
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:
@@ -60,7 +60,7 @@ class FullyShardedDataParallel(ShardedGradients):
         """
         if not self.is_watching:
             self.reduce_units()
-        self.prefetcher.start_step()
+        self.prefetcher.start_microbatch()
         with self.prefetcher.during("forward"):
             yield
         self.prefetcher.check_same_units()
@@ -77,7 +77,7 @@ class FullyShardedDataParallel(ShardedGradients):
         """Compute and reduce the gradients; the units are unsharded again for it."""
         with self.prefetcher.during("backward"):
             super().backward(loss)
-        self.prefetcher.finish_step()
+        self.prefetcher.finish_microbatch()
 
     def update(self, optimizer: Optimizer) -> None:
         """Step on this rank's shards."""

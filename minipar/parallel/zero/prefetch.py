@@ -4,10 +4,11 @@
     in use          root   h.0   h.1   h.2   root │ h.2   h.1   h.0
     being gathered  h.0    h.1   h.2   root  ·    │ h.1   h.0   ·
 
-The root unit has the embedding and the head, every other unit a block.  The first step records the
-order of uses; in the next steps the unit that comes next is gathered ahead.  At any time only the
-unit in use and the next one are unsharded.  On the last use of forward no next unit is known; then
-the previous unit stays, because backward uses it first: here h.2, while root computes.
+The root unit has the embedding and the head, every other unit a block.  The first microbatch
+records the order of uses, of forward and backward; from the second one on, the unit that comes next
+is gathered ahead.  At most two units are unsharded at a time: the unit in use, and the next one.
+While no next unit is known, the unit used before stays instead.  So in the first microbatch h.2 is
+there still when backward begins with it.
 
 A module unshards its unit before it uses a weight.  Operations save a note in place of a gathered
 weight, so that saved arrays do not keep it alive; in backward the note unshards the unit again.
@@ -57,8 +58,8 @@ class Prefetcher:
         self._own_comm: Communicator | None = None
         self.phase: str | None = None       # "forward", "backward", "whole batch"; None: outside
         self.current: FSDPUnit | None = None
-        self.uses: list[FSDPUnit] = []              # of this step so far
-        self.uses_of_last_step: list[FSDPUnit] = []              # of the step before
+        self.uses: list[FSDPUnit] = []              # in this microbatch so far
+        self.last_uses: list[FSDPUnit] = []         # in the microbatch before
         for unit in units:
             unit.on_use = self.use
 
@@ -69,16 +70,16 @@ class Prefetcher:
             self._own_comm = duplicate(self.comm)
         return self._own_comm
 
-    def start_step(self) -> None:
-        """Begin a step: all units are sharded, none was used."""
+    def start_microbatch(self) -> None:
+        """Begin a microbatch: all units are sharded, none was used."""
         for unit in self.units:
             unit.keep_unsharded = False
         self.reshard()
         self.current, self.uses = None, []
 
-    def finish_step(self) -> None:
-        """End a step: the next one is expected to use the same units."""
-        self.uses_of_last_step = self.uses
+    def finish_microbatch(self) -> None:
+        """End a microbatch: the next one is expected to use the same units."""
+        self.last_uses = self.uses
         self.reshard()
 
     def reshard(self) -> None:
@@ -87,12 +88,12 @@ class Prefetcher:
             unit.reshard()
 
     def check_same_units(self) -> None:
-        """Raise RuntimeError, on every rank, unless all ranks used the same units in this step."""
+        """Raise RuntimeError, on every rank, unless all ranks used the same units."""
         check_uses([unit.names[0] for unit in self.uses], self.comm)
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """Context of a phase of the step, in which operations save notes instead of weights."""
+        """Context of a phase of a microbatch: operations save notes instead of weights."""
         self.phase = phase
         try:
             with saved_tensors_hooks(self._pack, self._unpack):
@@ -126,8 +127,8 @@ class Prefetcher:
             after.start_unshard(self.own_comm)
 
     def _predict_next(self) -> FSDPUnit | None:
-        """The unit that followed these uses in the step before, if that began in the same way."""
-        done, last = len(self.uses), self.uses_of_last_step
+        """The unit that followed these uses last time, if that microbatch began in the same way."""
+        done, last = len(self.uses), self.last_uses
         return last[done] if done < len(last) and last[:done] == self.uses else None
 
     def _reshard_others(self, *wanted: FSDPUnit | None) -> None:
