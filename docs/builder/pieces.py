@@ -1,4 +1,4 @@
-"""Interactive pieces: a line `<!-- piece: NAME -->` of a page becomes docs/pieces/NAME.
+"""Interactive pieces: a line `<!-- piece: NAME -->` of a page becomes docs/interactive/NAME.
 
 A piece is two files: data.py, whose function `data()` returns the one JSON that it draws, made by
 minipar's own functions, and piece.js, which draws it.  The JSON is written into the page and all
@@ -15,7 +15,7 @@ from typing import Any
 
 from stage import ROOT, Stage
 
-PIECES = ROOT / "docs" / "pieces"
+PIECES = ROOT / "docs" / "interactive"
 PLACE = re.compile(r"^<!-- piece: (\w+)(?: lesson (\w+))? -->$", re.MULTILINE)
 SCRIPT = "assets/pieces.js"
 

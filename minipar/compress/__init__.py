@@ -1,4 +1,4 @@
-"""Compression: make a trained model smaller, or send fewer bits while training.
+"""Methods of compression: make a trained model smaller, or send fewer bits while training.
 
     quantization/   few-bit weights and activations: scales, observers, GPTQ, QAT
     pruning/        masks, scores, structured pruning, sparse storage
@@ -7,8 +7,8 @@
     load.py         a checkpoint, with the compression steps it lists, becomes a model
     footprint.py    bytes, FLOPs and seconds of a model's versions
 
-`minipar quantize`, `prune` and `distill` use these; `minipar study` compares what they make
-(compression_study/, beside this package).
+`minipar quantize`, `prune` and `distill` use these methods; `train/recipes/` has the training runs
+of the last two.  `compression_study/` (`minipar study`) measures the compressed models.
 """
 
 from .load import load_model

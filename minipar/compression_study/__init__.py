@@ -1,11 +1,12 @@
-"""The compression study: quality, bytes, FLOPs and seconds of compressed models, on real data.
+"""The study of `minipar study`: it measures models that `compress/` made smaller, on real data.
 
     minipar study --out out/study           a few minutes on two cores
     minipar study --quick --out out/study   seconds: tiny models, to see that it works
 
 A digits MLP and a text GPT are trained dense, then pruned, quantized and distilled by `compress/`,
-from several seeds.  The report has study.md (table, findings and picture), study.csv, study.json
-and study.png; the checkpoints are deleted at the end.
+from several seeds.  The study compares the quality, bytes, FLOPs and seconds of all versions.  The
+report has study.md (table, findings and picture), study.csv, study.json and study.png; the
+checkpoints are deleted at the end.
 
     subjects.py       the two models and their training budgets
     versions.py       train the dense model and make all its compressed versions, one file each

@@ -1,4 +1,4 @@
-"""Cost formulas on paper: messages, memory and time, independent of the code they predict.
+"""Cost formulas of a training step: its messages, memory and time (one collective: comm/cost).
 
     data_parallel       bytes that each data-parallel strategy sends and keeps
     context_parallel    messages and FLOPs of ring attention and Ulysses
@@ -7,5 +7,7 @@
     rematerialization   messages that recomputation repeats beside each strategy
     experts             parameters, FLOPs, messages and activations of a layer with experts
 
-Tests compare them with measured bytes and virtual seconds.
+The formulas are written independently of the code whose costs they predict.  Tests compare them
+with measured bytes and virtual seconds.  A step calls many collectives: `comm/cost` says what each
+of their algorithms costs.
 """

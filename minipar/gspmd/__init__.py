@@ -1,15 +1,18 @@
-"""GSPMD: a program for one device, a few annotations, and the rest follows.
+"""GSPMD: from a program for one device and a few annotations follows each rank's program.
 
     function ──trace──▶ Graph ──propagate──▶ Shardings ──partition──▶ LocalProgram ──▶ ranks
+
+The name is short for general and scalable parallelization for ML computation graphs.  SPMD means
+one program on many devices, each with its own data.
 
     spec.py         PartitionSpec: the axes of each dimension
     graph.py        the traced program: values and operations
     constrain.py    an annotation within the program
     rules/          which dimensions of an operation are the same (factor rules), one table
-    propagate.py    from a few annotated values to all
+    propagate.py    shardings of a few annotated values are propagated to all values
     partitioning/   the local program, with the cheapest collectives
     execution/      a rank runs the local program
-    shard.py        all of it in one call; parameters and slabs
+    shard.py        all these steps in one call; parameters and slabs
     shard_map.py    a function on pieces, with collectives of its own, as one operation
     describe.py     a local program as rows, for tables and pictures
     search/         the cheapest annotations, found instead of written

@@ -1,4 +1,4 @@
-"""Number formats: codes to store and send, and the rounding of floats to compute with.
+"""Number formats, fp16 to fp4: the codes and the rounding of each (training in them: precision).
 
     x = BFLOAT16.round(x)               float32 in, float32 out: simulated low precision
     codes = BFLOAT16.encode(x)          uint16, half the bytes
@@ -12,6 +12,9 @@
 
 Arithmetic is done in float32 and rounded once per operation.  The names are those of ml_dtypes,
 PyTorch (torch.float8_e4m3fn) and the OCP specification (MXFP4).
+
+`precision/` trains in these formats: it chooses a format for each module, and scales the loss.
+`compress/quantization/` replaces the weights of a trained model by few-bit codes with scales.
 """
 
 from .blocks import FLOAT8_E8M0, BlockFormat

@@ -1,10 +1,10 @@
-"""Mixed precision: narrow formats for arithmetic, float32 master weights, loss scaling.
+"""Mixed-precision training: a format for each module, float32 master weights, loss scaling.
 
     policy.py         which formats a module computes in; presets for whole models
     mixed.py          `set_precision`: rounds what a module's operations return and save
     loss_scaler.py    the scale of the loss; a step that overflows on one rank is skipped on all
 
-The formats themselves are in `minipar.number_formats`.
+The formats themselves, their codes and their rounding, are in `minipar/number_formats`.
 """
 
 from .loss_scaler import LossScaler, unscale

@@ -1,4 +1,4 @@
-"""Tests on simulated and on real ranks: `@worlds(2, 4)`, and the pytest plugin behind it.
+"""A pytest plugin for your own tests: `@worlds(2, 4)` runs them on simulated and on real ranks.
 
     worlds         the decorator: one test body on simulated and on real ranks
     plugin         what pytest loads; it registers a controller or a rank
@@ -10,7 +10,8 @@
     status_board   the files in which the processes of a job read of each other
     reports        the reports of all ranks, merged into one
 
-A test file imports `worlds` alone; tests/conftest.py loads the plugin.
+A test file imports `worlds` alone.  minipar's own tests, in tests/, use the plugin as well:
+tests/conftest.py loads it.
 """
 
 from minipar.testing.worlds import worlds

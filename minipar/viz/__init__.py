@@ -1,4 +1,4 @@
-"""Pictures of values: traces, losses, graphs, histories of memory.  They change nothing.
+"""Pictures of traces, collectives, schedules, graphs, memory and losses; drawing changes nothing.
 
     timeline        bars, timeline, timeline_terminal            when each rank computed, sent
     of a trace      space_time, perfetto                         messages as arrows; ui.perfetto.dev

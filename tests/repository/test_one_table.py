@@ -1,7 +1,7 @@
 """Strategies, schedules and algorithms stand in one table each, from which all else follows.
 
-A second list of their names, typed somewhere, would be forgotten when one is added.  So in minipar/
-and tests/ no list, tuple or set may hold all names of a table, or all but one.
+A second list of their names, typed somewhere, would be forgotten when one is added.  So in minipar/,
+tests/ and docs/ no list, tuple or set may hold all names of a table, or all but one.
 """
 
 import ast
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minipar.comm.collectives.registry import ALGORITHMS
+from minipar.comm.collectives.registry import ALGORITHMS, OVER_NODES, own_options
 from minipar.commands.main import make_parser
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
 from minipar.parallel.registry import STRATEGIES, make_strategy
@@ -38,11 +38,29 @@ def copies(source: str) -> list[tuple[int, str]]:
 
 def test_no_list_of_their_names_is_typed_again():
     assert copies("NAMES = ['gpipe', '1f1b', 'interleaved', 'zb_h1', 'zb_v']") == [(1, "schedules")]
-    files = [path for folder in ("minipar", "tests") for path in (ROOT / folder).rglob("*.py")]
+    files = [path for folder in ("minipar", "tests", "docs")
+             for path in (ROOT / folder).rglob("*.py")]
     again = {f"{path.relative_to(ROOT)}:{line} lists {table}"
              for path in files if str(path.relative_to(ROOT)) not in ALLOWED
              for line, table in copies(path.read_text("utf-8"))}
     assert not again, "let it follow from the table"
+
+
+def test_interactive_pieces_find_the_algorithms_in_the_table():
+    """A new algorithm needs no edit there: no piece that lists algorithms names one."""
+    for name in ("collective", "crossovers"):
+        source = (ROOT / "docs" / "interactive" / name / "data.py").read_text("utf-8")
+        words = {node.value for node in ast.walk(ast.parse(source))
+                 if isinstance(node, ast.Constant)}
+        assert not words & {name for names in ALGORITHMS.values() for name in names}, name
+
+
+def test_algorithms_with_options_of_their_own():
+    found = {(operation, name): own for operation, names in ALGORITHMS.items() for name in names
+             if (own := own_options(operation, name))}
+    assert found == {("broadcast", "pipelined_chain"): {"num_segments"},
+                     ("all_reduce", "blocked_ring"): {"block_bytes"},
+                     **{("all_reduce", name): {"ranks_per_node"} for name in OVER_NODES}}
 
 
 def test_contributing_names_each_file_that_knows_most_of_the_names():

@@ -32,6 +32,15 @@ def test_a_head_names_what_is_there(file):
     assert named <= here | elsewhere
 
 
+def test_the_readme_has_a_row_for_every_room():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.split("| in `minipar/` |")[1].split("\n\n")[0]
+    rows = [line.split("|") for line in table.splitlines()]
+    named = {name for row in rows if len(row) > 3 for name in re.findall(r"`(\w+)`", row[1])}
+    assert named == contents(PUBLIC), "README.md: a row for each package and file of minipar/"
+    assert len(text.splitlines()) < 150
+
+
 def test_the_design_page_has_a_row_for_every_room():
     text = (ROOT / "docs" / "pages" / "design.md").read_text(encoding="utf-8")
     rows = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))

@@ -16,7 +16,7 @@ from minipar.parallel.pipeline.schedule.simulate import Times, simulate
 from minipar.parallel.pipeline.schedule.validate import find_fault
 from tests.site.conftest import ROOT
 
-PIECES = sorted(path.parent.name for path in (ROOT / "docs" / "pieces").glob("*/piece.js"))
+PIECES = sorted(path.parent.name for path in (ROOT / "docs" / "interactive").glob("*/piece.js"))
 PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "pages").glob("*.md")}
 
 
@@ -32,7 +32,7 @@ def data(monkeypatch):
 @pytest.fixture
 def stuck_ranks(monkeypatch, data):
     import pieces
-    return pieces.load(ROOT / "docs" / "pieces" / "waiting" / "data.py").stuck_ranks
+    return pieces.load(ROOT / "docs" / "interactive" / "waiting" / "data.py").stuck_ranks
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def script(browser, data):
     page = browser.new_page()
     page.set_content("<p></p>")
     page.add_script_tag(content="\n".join(
-        (ROOT / "docs" / "pieces" / name).read_text(encoding="utf-8")
+        (ROOT / "docs" / "interactive" / name).read_text(encoding="utf-8")
         for name in ("piece.js", *[f"{each}/piece.js" for each in PIECES])))
 
     def compute(name, settings):

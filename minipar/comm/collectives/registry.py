@@ -11,6 +11,7 @@ Pieces are cut by `chunk_bounds`, so that n need not be a multiple of p.  The co
 """
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from ...backend import Array
@@ -55,6 +56,19 @@ OVER_NODES = ("hierarchical", "torus")      # all-reduces for several nodes of s
 def table_of_pieces(p: int, n: int) -> list[list[int]]:
     """The `counts` of an all-to-all in which every rank cuts its n elements alike."""
     return [[stop - start for start, stop in chunk_bounds(n, p)]] * p
+
+
+def own_options(operation: str, algorithm: str) -> set[str]:
+    """The options of this algorithm that another one of the same operation does not have.
+
+    {"num_segments"}, {"block_bytes"} or {"ranks_per_node"}: it cuts the vector in another way than
+    into one chunk for each rank, or it needs nodes.  Empty for most algorithms.
+    """
+    def options(function: Callable) -> set[str]:
+        return {name for name, parameter in signature(function).parameters.items()
+                if parameter.default is not parameter.empty}
+    algorithms = ALGORITHMS[operation]
+    return options(algorithms[algorithm]) - set.intersection(*map(options, algorithms.values()))
 
 
 def call(operation: str, algorithm: str, comm: Communicator, vector: Array, op: str = "sum",

@@ -1,4 +1,4 @@
-"""The cost of a collective: exact for any p and n (`predict`), or by the textbook (`textbook`).
+"""The cost of one collective: exact for any p and n (`predict`), or by the textbook (`textbook`).
 
     seconds = rounds · α + bytes · β + reduced · γ
 
@@ -14,6 +14,8 @@ so that tests compare it with the messages counted on the simulated cluster.
     network, choose, auto                   which algorithm "auto" takes
     measure, fit, calibration               the same, measured on a real machine
     traffic                                 bytes counted from a trace, for each axis of a mesh
+
+The cost of a whole training step, with all its collectives, is in `minipar/formulas`.
 """
 
 from ..collectives.all_reduce import BLOCK_BYTES

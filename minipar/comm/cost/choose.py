@@ -5,6 +5,10 @@
                       bytes ─▶  ▲                   cross, the choice changes
 
 The choice depends on the arguments alone, so that all ranks choose the same algorithm.
+
+algorithm="auto" comes here second.  On real ranks a measured table, where there is one, chooses
+first, and among all algorithms, `blocked_ring` included (`auto.py`, `calibration.py`).  Here only
+`CHOICES` are compared: the algorithms that can be the fastest by the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +16,7 @@ from collections.abc import Callable, Sequence
 from ..collectives.registry import OVER_NODES
 from .network import UNKNOWN, Network, seconds_on
 
-CHOICES = {     # if several are equally fast, "auto" takes the first
+CHOICES = {     # if several are equally fast, `choose` takes the first
     "barrier": ("dissemination", "tree"),
     "broadcast": ("binomial", "pipelined_chain", "scatter_all_gather"),
     "scatter": ("binomial", "linear"), "gather": ("binomial", "linear"),

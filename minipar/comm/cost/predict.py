@@ -111,7 +111,7 @@ class Call(NamedTuple):
     """A collective's arguments, on which its rounds depend; see `predict` and `rounds_of`."""
 
     p: int
-    n: int                          # elements; bytes in textbook.py
+    n: int                          # elements of the whole vector
     itemsize: int
     counts: Sequence | None
     pieces: list[int]

@@ -1,66 +1,157 @@
-"""The closed forms of the textbooks.
+"""The closed forms of the textbooks: one table for each operation.
 
 Exact where p is a power of two that divides n; elsewhere near enough to choose by.  Thakur,
 Rabenseifner & Gropp 2005; Chan, Heimlich, Purkayastha & van de Geijn 2007.
 """
 
+from collections.abc import Callable
 from math import ceil
-from typing import Any
+from typing import NamedTuple
 
 from ..collectives.all_reduce import BLOCK_BYTES
 from ..collectives.broadcast import best_num_segments
 from .model import Cost
 
 
-def textbook(operation: str, algorithm: str, p: int, num_bytes: float, **details: Any) -> Cost:
+def textbook(operation: str, algorithm: str, p: int, num_bytes: float,
+             num_segments: int | None = None) -> Cost:
     """The textbook's cost; `num_bytes` is that of the whole vector, see `predict`.
 
-    A pipelined chain takes num_segments=k (by default the best).  Raises ValueError for an unknown
-    operation or algorithm.
+    `num_segments` is for a pipelined chain (by default the best number).  The number of messages is
+    not known: NaN.  Raises ValueError for an unknown operation or algorithm.
     """
-    up = (p - 1).bit_length()                           # ⌈log₂ p⌉
-    core = 1 << (p.bit_length() - 1)                    # 2^⌊log₂ p⌋
-    down, odd = core.bit_length() - 1, p != core        # ⌊log₂ p⌋; 1 if p is no power of two
-    whole, share = num_bytes, num_bytes / p             # the vector, and one rank's piece of it
-    most, rest = whole * (p - 1) / p, whole * (core - 1) / core
-    if operation == "broadcast":
-        k = details.get("num_segments") or best_num_segments(p, num_bytes)
-        hops = p + k - 2 if p > 1 else 0
-    forms: dict[str, dict[str, Any]] = {        # rounds, bytes, reduced
-        "barrier": {"dissemination": (up, 0, 0), "tree": (2 * up, 0, 0)},
-        "broadcast": {
-            "binomial": (up, whole * up, 0), "chain": (p - 1, whole * (p - 1), 0),
-            # a function: the number of segments is known for a broadcast only
-            "pipelined_chain": lambda: (hops, whole * hops / k, 0),
-            "scatter_all_gather": (up + p - 1, 2 * most, 0)},
-        "scatter": {"binomial": (up, most, 0), "linear": (p - 1, most, 0)},
-        "gather": {"binomial": (up, most, 0), "linear": (p - 1, most, 0)},
-        "reduce": {"binomial": (up, whole * up, whole * up),
-                   "rabenseifner": (2 * down + odd, 2 * rest + odd * whole, rest + odd * whole)},
-        "all_gather": {"ring": (p - 1, most, 0), "bruck": (up, most, 0),
-                       "recursive_doubling": (down + 2 * odd, most + odd * (whole + share), 0)},
-        "reduce_scatter": {
-            "ring": (p - 1, most, most), "pairwise": (p - 1, most, most),
-            "recursive_halving": (down + 2 * odd, rest + odd * (whole + share),
-                                  rest + odd * whole)},
-        "all_reduce": {
-            "recursive_doubling": (down + 2 * odd, whole * (down + 2 * odd), whole * (down + odd)),
-            "rabenseifner": (2 * (down + odd), 2 * (rest + odd * whole), rest + odd * whole),
-            "ring": (2 * (p - 1), 2 * most, most),
-            "blocked_ring": (2 * (p - 1) * max(1, ceil(whole / BLOCK_BYTES)), 2 * most, most),
-            "tree": (2 * up, 2 * whole * up, whole * up)},
-        "all_to_all": {
-            "pairwise": (p - 1, most, 0),
-            # a function: only bruck should pay for a sum over p ranks
-            "bruck": lambda: (up, share * sum(j.bit_count() for j in range(p)), 0)},
-        "scan": {"recursive_doubling": (up, whole * up, whole * up),
-                 "linear": (p - 1, whole * (p - 1), whole * (p - 1))},
-        "exscan": {"recursive_doubling": (up, whole * up, whole * max(0, 2 * up - 1)),
-                   "linear": (p - 1, whole * (p - 1), whole * max(0, p - 2))},
-    }
-    if algorithm not in forms.get(operation, {}):
+    if algorithm not in FORMS.get(operation, {}):
         raise ValueError(f"no textbook form of {operation} by {algorithm!r}: choose from "
-                         f"{', '.join(forms.get(operation, forms))}")
-    form = forms[operation][algorithm]
-    rounds, size, reduced = form() if callable(form) else form
+                         f"{', '.join(FORMS.get(operation, FORMS))}")
+    rounds, size, reduced = FORMS[operation][algorithm](Call(p, num_bytes, num_segments))
     return Cost(rounds, size, float("nan"), reduced)
+
+
+class Call(NamedTuple):
+    """The arguments of `textbook`, and the numbers of which the closed forms are made.
+
+    Algorithms that double a distance run among `power_of_two` ranks.  If there are others
+    (`has_others` is 1), these give their vectors before and get the result after.
+    """
+
+    p: int
+    n: float                        # bytes of the whole vector
+    num_segments: int | None
+
+    @property
+    def log_up(self) -> int:
+        """⌈log₂ p⌉."""
+        return (self.p - 1).bit_length()
+
+    @property
+    def log_down(self) -> int:
+        """⌊log₂ p⌋."""
+        return self.p.bit_length() - 1
+
+    @property
+    def power_of_two(self) -> int:
+        """The largest power of two up to p."""
+        return 1 << self.log_down
+
+    @property
+    def has_others(self) -> bool:
+        """Whether p is no power of two; counts as 1 or 0."""
+        return self.p != self.power_of_two
+
+    @property
+    def chunk(self) -> float:
+        """The bytes of one of p equal chunks."""
+        return self.n / self.p
+
+    @property
+    def all_but_one(self) -> float:
+        """The bytes of all chunks but one: n (p-1) / p."""
+        return self.n * (self.p - 1) / self.p
+
+    @property
+    def all_but_one_of_power(self) -> float:
+        """The same, if the vector is cut into `power_of_two` chunks."""
+        return self.n * (self.power_of_two - 1) / self.power_of_two
+
+
+def pipelined_chain(c: Call) -> tuple[float, float, float]:
+    """Each of k segments is one round behind the segment before it."""
+    k = c.num_segments or best_num_segments(c.p, c.n)
+    rounds = c.p + k - 2 if c.p > 1 else 0
+    return rounds, c.n * rounds / k, 0
+
+
+Form = Callable[[Call], tuple[float, float, float]]         # rounds, bytes, reduced
+
+BARRIER: dict[str, Form] = {
+    "dissemination": lambda c: (c.log_up, 0, 0),
+    "tree": lambda c: (2 * c.log_up, 0, 0),
+}
+BROADCAST: dict[str, Form] = {
+    "binomial": lambda c: (c.log_up, c.n * c.log_up, 0),
+    "chain": lambda c: (c.p - 1, c.n * (c.p - 1), 0),
+    "pipelined_chain": pipelined_chain,
+    "scatter_all_gather": lambda c: (c.log_up + c.p - 1, 2 * c.all_but_one, 0),
+}
+SCATTER: dict[str, Form] = {
+    "binomial": lambda c: (c.log_up, c.all_but_one, 0),
+    "linear": lambda c: (c.p - 1, c.all_but_one, 0),
+}
+GATHER = SCATTER                    # the same messages, backwards
+REDUCE: dict[str, Form] = {
+    "binomial": lambda c: (c.log_up, c.n * c.log_up, c.n * c.log_up),
+    "rabenseifner": lambda c: (
+        2 * c.log_down + c.has_others, 2 * c.all_but_one_of_power + c.has_others * c.n,
+        c.all_but_one_of_power + c.has_others * c.n),
+}
+ALL_GATHER: dict[str, Form] = {
+    "ring": lambda c: (c.p - 1, c.all_but_one, 0),
+    "bruck": lambda c: (c.log_up, c.all_but_one, 0),
+    "recursive_doubling": lambda c: (
+        c.log_down + 2 * c.has_others, c.all_but_one + c.has_others * (c.n + c.chunk), 0),
+}
+REDUCE_SCATTER: dict[str, Form] = {
+    "ring": lambda c: (c.p - 1, c.all_but_one, c.all_but_one),
+    "pairwise": lambda c: (c.p - 1, c.all_but_one, c.all_but_one),
+    "recursive_halving": lambda c: (
+        c.log_down + 2 * c.has_others, c.all_but_one_of_power + c.has_others * (c.n + c.chunk),
+        c.all_but_one_of_power + c.has_others * c.n),
+}
+ALL_REDUCE: dict[str, Form] = {
+    "recursive_doubling": lambda c: (
+        c.log_down + 2 * c.has_others, c.n * (c.log_down + 2 * c.has_others),
+        c.n * (c.log_down + c.has_others)),
+    "rabenseifner": lambda c: (
+        2 * (c.log_down + c.has_others), 2 * (c.all_but_one_of_power + c.has_others * c.n),
+        c.all_but_one_of_power + c.has_others * c.n),
+    "ring": lambda c: (2 * (c.p - 1), 2 * c.all_but_one, c.all_but_one),
+    "blocked_ring": lambda c: (
+        2 * (c.p - 1) * max(1, ceil(c.n / BLOCK_BYTES)), 2 * c.all_but_one, c.all_but_one),
+    "tree": lambda c: (2 * c.log_up, 2 * c.n * c.log_up, c.n * c.log_up),
+}
+ALL_TO_ALL: dict[str, Form] = {
+    "pairwise": lambda c: (c.p - 1, c.all_but_one, 0),
+    "bruck": lambda c: (c.log_up, c.chunk * sum(j.bit_count() for j in range(c.p)), 0),
+}
+SCAN: dict[str, Form] = {
+    "recursive_doubling": lambda c: (c.log_up, c.n * c.log_up, c.n * c.log_up),
+    "linear": lambda c: (c.p - 1, c.n * (c.p - 1), c.n * (c.p - 1)),
+}
+EXSCAN: dict[str, Form] = {
+    "recursive_doubling":
+        lambda c: (c.log_up, c.n * c.log_up, c.n * max(0, 2 * c.log_up - 1)),
+    "linear": lambda c: (c.p - 1, c.n * (c.p - 1), c.n * max(0, c.p - 2)),
+}
+FORMS = {
+    "barrier": BARRIER,
+    "broadcast": BROADCAST,
+    "scatter": SCATTER,
+    "gather": GATHER,
+    "reduce": REDUCE,
+    "all_gather": ALL_GATHER,
+    "reduce_scatter": REDUCE_SCATTER,
+    "all_reduce": ALL_REDUCE,
+    "all_to_all": ALL_TO_ALL,
+    "scan": SCAN,
+    "exscan": EXSCAN,
+}

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from minipar.comm.collectives.registry import ALGORITHMS, OVER_NODES
+from minipar.comm.collectives.registry import ALGORITHMS, own_options
 from minipar.viz.rounds import Rounds, record_rounds
 
 OPERATIONS = ("broadcast", "all_gather", "reduce_scatter", "all_reduce", "reduce", "gather",
               "scatter")
 RANKS = (3, 4, 6, 8)
 CHUNK = 1000                # bytes
-LEFT_OUT = (*OVER_NODES, "blocked_ring", "pipelined_chain")     # need nodes, or other chunks
 
 
 def as_json(rounds: Rounds) -> dict[str, Any]:
@@ -31,7 +30,7 @@ def data() -> dict[str, Any]:
     runs: dict[str, dict[str, dict[int, Any]]] = {}
     for operation in OPERATIONS:
         for algorithm in ALGORITHMS[operation]:
-            if algorithm in LEFT_OUT:
+            if own_options(operation, algorithm):       # it needs nodes, or other chunks
                 continue
             for p in RANKS:
                 found = as_json(record_rounds(operation, algorithm, p, chunk_bytes=CHUNK))
