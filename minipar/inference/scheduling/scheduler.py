@@ -205,10 +205,9 @@ class Scheduler:
             self.tokens_hit += sequence.num_computed
 
     def advance(self, step: Step) -> list[tuple[Request, CachedSequence]]:
-        """Book the step's tokens as computed, before the model runs.
+        """Before the model runs: book the step's tokens as computed; fork prompts that are done.
 
-        Return the sequences that will draw a token from its logits.  A request whose prompt is done
-        forks into its samples.
+        Return the sequences that will draw a token from the model's logits.
         """
         drawing = []
         for request, start, num_tokens, _ in step.scheduled:
