@@ -3,7 +3,7 @@
     description["compression"] = [{"kind": "quantized", …}, …]     in the order of compression
 
 Each kind registers a function that prepares the plain model and takes its own arrays out of the
-checkpoint.  The remaining arrays are plain parameters, as all are without this entry.
+checkpoint.  The remaining arrays are plain parameters; without the entry "compression" all are.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """The findings in words: which versions are better, worse or undecided, and which got slower.
 
-Versions are compared seed by seed, because those of one seed come from the same dense model.
-`significance.py` judges qualities as they are, and seconds by the logarithm of their ratio to the
-dense model.  One seed shows nothing.
+Versions are compared seed by seed, because all versions of one seed come from the same dense
+model.  `significance.py` judges qualities as they are, and seconds by the logarithm of their ratio
+to the dense model.  One seed shows nothing.
 """
 
 from collections.abc import Sequence

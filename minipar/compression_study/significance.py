@@ -9,8 +9,8 @@
 
 Undecided means neither a difference nor equality.  That a version is not worse has to be shown as
 well, by a margin chosen beforehand (one of the two one-sided tests of Schuirmann 1987).  More seeds
-shorten the intervals and decide more comparisons.  But of comparisons without a difference, the
-share ERROR is called different with any number of seeds.
+shorten the intervals and decide more comparisons.  But with any number of seeds,
+the share ERROR of the comparisons without a difference is called different.
 
 t is a quantile of Student's distribution with n - 1 degrees of freedom: gains are assumed normal.
 Accuracies are multiples of a `resolution`, 1 / images.  If all gains happen to be equal, s is the

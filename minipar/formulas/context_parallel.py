@@ -13,8 +13,8 @@
     max / mean    zig-zag 1      contiguous (2p-1)/p: the last rank sees p - 1/2 blocks of p²/2
 
 A pair costs two products of width n forward, 4n FLOPs, and five backward, 10n, since the
-probabilities are computed again; 4 FLOPs more are its softmax's.  Lengths may be uneven: then the
-pieces are those of `token_order.py`.
+probabilities are computed again; 4 FLOPs more are its softmax's.  Lengths may be uneven: then
+`token_order.py` says how long the pieces are.
 """
 
 from collections.abc import Sequence

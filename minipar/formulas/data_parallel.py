@@ -104,11 +104,12 @@ def bytes_per_step(name: str, sizes: Sequence[int], p: int, num_microbatches: in
                    shard: int | None = None, kept: bool = False) -> list[int]:
     """Bytes that each rank sends in a training step, bookkeeping apart.
 
-    `sizes`, in elements, of the arrays that are reduced together: the buckets (ddp, zero1, zero2),
-    the units (fsdp; `uses` is their order in forward, see `units_of`), or the weight of every use
-    in forward (zero3; `gathered` are the sizes of all gathers, in forward and backward).
-    `shard`: hybrid sharding over that many neighbours.  `kept`: reshard_after_forward=False.
-    Raises ValueError for a name that has no such formula (dp: `data_parallel_bytes`).
+    `sizes`, in elements, of the arrays that are reduced together: the buckets; or the units of a
+    strategy that gathers units (`uses` is their order in forward, see `units_of`); or the weight of
+    every use in forward, where each weight is gathered by itself (`gathered` are the sizes of all
+    gathers, in forward and backward).  `shard`: hybrid sharding over that many neighbours.
+    `kept`: reshard_after_forward=False.  Raises ValueError for a name that has no such formula (the
+    classic DataParallel has `data_parallel_bytes`).
     """
     cost, m = _cost(name), num_microbatches
     if cost.gathers_each_microbatch and uses:
@@ -175,10 +176,10 @@ def memory_per_rank(name: str, sizes: Sequence[int], p: int, rank: int = 0, item
                     shard: int | None = None, kept: bool = False) -> dict[str, int]:
     """Peak bytes by the ledger's kinds, activations apart; `num_states` is Adam's 2 or SGD's 0, 1.
 
-    `sizes`, in elements, and `uses`, in the order of forward: of the buckets (zero1, zero2), of the
-    units (fsdp), of the parameters (zero3; `gathered` is the most that one operation gathers, a
-    weight and its bias).  `shard`: hybrid sharding, whose pieces wait for the sum over replicas
-    (for blocks of one size).  `kept`: reshard_after_forward=False.
+    `sizes`, in elements, and `uses`, in the order of forward, of the arrays that are reduced
+    together: buckets, units or single parameters (`gathered` is then the most that one operation
+    gathers, a weight and its bias).  `shard`: hybrid sharding, whose pieces wait for the sum over
+    replicas (for blocks of one size).  `kept`: reshard_after_forward=False.
     """
     cost, group, whole = STRATEGIES[name].cost, shard or p, sum(sizes)
     sharded, communication = cost.sharded if cost else (), 0

@@ -1,4 +1,4 @@
-"""GPT-2's layout in Hugging Face's files: names and orientation of weights are those of our GPT.
+"""GPT-2's layout in Hugging Face's files: names and orientation of weights as in our GPT.
 
     transformer.h.0.attn.c_attn.weight   (in, out), as their Conv1D has it: nothing is transposed
     lm_head.weight                       only if the head has weights of its own, (V, d)

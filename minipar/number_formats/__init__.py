@@ -10,8 +10,8 @@
     blocks.py      32 small numbers that share a scale: mxfp8, mxfp6, mxfp4
     packing.py     codes of 4 or 6 bits, without gaps in bytes
 
-Arithmetic is done in float32 and rounded once per operation.  The names are those of ml_dtypes,
-PyTorch (torch.float8_e4m3fn) and the OCP specification (MXFP4).
+Arithmetic is done in float32 and rounded once per operation.  The names are the usual ones, of
+ml_dtypes, PyTorch (torch.float8_e4m3fn) and the OCP specification (MXFP4).
 
 `precision/` trains in these formats: it chooses a format for each module, and scales the loss.
 `compress/quantization/` replaces the weights of a trained model by few-bit codes with scales.

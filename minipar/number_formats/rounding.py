@@ -12,7 +12,7 @@ Subnormal numbers have the spacing of the smallest normal one, 2^e_min: E is at 
 
 By the bits.  Bits of positive floats, read as integers, count the floats upwards, so that dropping
 some rounds down, and adding half of the last place that stays before rounds to nearest.  A carry
-runs into the exponent, which is right.  That is for formats whose c would be infinite.
+runs into the exponent, which is right.  This way is for formats whose c would be infinite.
 
 By chance.  Stochastic rounding takes the neighbour below or above, with probabilities that make the
 mean the number itself.  Many small steps then add up; rounding to nearest would drop each of them.

@@ -3,8 +3,8 @@
     x ──▶ Linear ──▶ Relu ──▶ Linear ──▶ CrossEntropy       forward made it from left to right;
     w₁ ──▶   b₁ ─┘        w₂ ──▶                            backward walks it from right to left
 
-A box names the arrays that its function saved for backward, and the bytes of those that no box
-before it had saved.  So the bytes of all boxes add up to the activations kept for backward.
+A box names the arrays that its function saved for backward, and counts the bytes of each array that
+no box before it had saved.  So the bytes of all boxes add up to the activations kept for backward.
 """
 
 from collections.abc import Mapping

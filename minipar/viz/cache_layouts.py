@@ -3,7 +3,7 @@
     max    │▇▇▇▒▒▒░░░░░░░░░░░░░░░░│  2 wait        one bar for each layout, 100 % is the pool;
     blocks │▇▇▇▇▇▇▇░              │  none waits    white: free for any request
 
-The figures are those of `inference.scheduling.fragmentation`.
+`inference.scheduling.fragmentation` measures the figures.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The wall: models on one axis, what they need on the other, and the line where a device ends."""
+"""The wall: models on one axis, their need on the other, and the line where a device ends."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,8 @@
            │▒▒╰──╯╰╯╰──╮               activations, temporaries
            │░░░░░░░░░░░░ time
 
-What is drawn is `live_levels(history, …)`, arrays as plain data, so that a test can compare the
-picture with the ledger.
+The picture draws `live_levels(history, …)`, arrays as plain data, so that a test can compare them
+with the ledger.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@
     copy in                   ▐─1─▌▐─0─▌         on a slow link a lane of copies is never idle
     bytes     ▁▂▃▃▃▃▄▄▅▅▅▄▄▄▄▄▃▃▃▃▂▂▂▁▁▁  ┄┄ the limit
 
-What is drawn are the steps, so that a test can compare the picture with them.
+The picture draws the steps alone, so that a test can compare it with them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Quality against size: labelled points, and the front of those that none beats in both.
+"""Quality against size: labelled points, and the front of points that none beats in both.
 
     quality │        ● b ─ ─ ● dense       labels keep clear of points and of each other
             │   ● a

@@ -1,4 +1,4 @@
-"""Histograms of numbers over the grids that they are rounded to: what a step is large beside."""
+"""Histograms of numbers over the grids that they are rounded to: how large a step is."""
 
 from collections.abc import Sequence
 from pathlib import Path

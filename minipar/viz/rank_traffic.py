@@ -1,7 +1,7 @@
 """Bytes through each rank, and through the busiest rank as ranks are added.
 
     rank 0  ████████████████          one bar a rank and a program: sent and received together;
-    rank 1  ███                       beside it the tallest bar, for ever more ranks
+    rank 1  ███                       beside it the tallest bar, for more and more ranks
 
 The busiest rank sets the time: the others wait for it.
 """

@@ -5,7 +5,7 @@
     part 2        ▐F▌▐A▌▐ B ▌                         time is counted in FLOPs
     bytes   ▁▁▂▂▂▂▃▃▃▆▆▆▅▅▅▅▅▅▅▅▆▆▆▅▅▅▂▂▅▅▅▅▅▅
 
-What is drawn is `boxes(steps)`, plain data, so that a test can compare it with the steps.
+The picture draws `boxes(steps)`, plain data, so that a test can compare them with the steps.
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@
     rank 1    ◣ kv₁   ■ kv₀   · kv₃   · kv₂       ▇▇▇▇▏         matrix: rows are queries, columns
     rank 2    ◣ kv₂   ■ kv₁   ■ kv₀   · kv₃       ▇▇▇▇▇▇▇▏      keys; coloured pairs are computed
 
-The bars are the sums of the rows: the rank with the longest one decides how long all take.
+The bars are the sums of the rows: the rank with the longest bar decides how long all take.
 """
 
 from collections.abc import Mapping, Sequence

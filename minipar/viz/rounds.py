@@ -6,7 +6,7 @@
 
 No algorithm is written down here.  The collective itself runs on simulated ranks whose messages
 take one unit of time each, so that time counts rounds.  Its arrays have one element for each chunk,
-and an element is the set of contributions that it is the sum of: `+` is their union.
+and an element is the set of contributions that were summed: `+` is the union of two sets.
 """
 
 from collections.abc import Callable

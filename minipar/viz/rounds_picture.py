@@ -5,7 +5,7 @@
     rank 1    [ |b| ]  ╰▶ [a|b| ]     [a|b|c]         on, up to p where they are summed.
     rank 2    [ | |c]     [ |b|c]     [a|b|c]
 
-What is drawn is what was sent: the run is recorded from a run (`rounds.py`).
+The picture shows what was sent: `rounds.py` records it from a run.
 """
 
 from itertools import accumulate

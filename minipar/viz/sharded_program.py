@@ -1,4 +1,4 @@
-"""A program that annotations have cut over a mesh: what each value's dimensions are cut along.
+"""A program that annotations have cut over a mesh: the axes that cut each value's dimensions.
 
                     weights        result
     c_fc   linear   [128][512]     [8][64][512]                              a box is a dimension;

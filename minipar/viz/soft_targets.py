@@ -3,7 +3,7 @@
     ▒▓▒ │      █      │      █      │      █      │     ▂█▁▃▁     all that is not the answer
     the │   label     │    T = 1    │    T = 2    │     T = 4     grows out of nothing
 
-The probabilities are those of softmax(logits / T).
+The bars are softmax(logits / T).
 """
 
 from collections.abc import Mapping, Sequence

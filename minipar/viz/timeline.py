@@ -5,7 +5,7 @@
               ▂▂▂▂▂▂▂                        and copies to its host memory,
                             ▂▂▂▂▂▂           and back from there
 
-What is drawn is `timeline_bars(trace)` (bars.py), a list of rectangles as plain data.
+The picture draws `timeline_bars(trace)` (bars.py), a list of rectangles as plain data.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,11 @@
 """Strategies, schedules and algorithms stand in one table each, from which all else follows.
 
-A second list of their names, typed somewhere, would be forgotten when one is added.  So in minipar/,
-tests/ and docs/ no list, tuple or set may hold all names of a table, or all but one.
+A second list of their names, typed somewhere, would be forgotten when one is added.  So in
+minipar/, tests/ and docs/ no list, tuple or set may hold all names of a table, or all but one.
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,27 @@ def test_the_page_has_a_row_for_each(page, heading, names):
     section = (ROOT / page).read_text("utf-8").split(f"\n{heading}\n")[1].split("\n## ")[0]
     rows = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
     assert sorted(rows) == sorted(names), f"{page}: a row for each entry of the table"
+
+
+@pytest.mark.parametrize(("heading", "names"), [
+    ("## Collectives", ALGORITHMS), ("## Strategies", STRATEGIES),
+    ("## Schedules of pipelines", SCHEDULES)], ids=["collectives", "strategies", "schedules"])
+def test_rosetta_has_a_row_for_each(heading, names):
+    page = (ROOT / "docs" / "pages" / "rosetta.md").read_text("utf-8")
+    section = page.split(f"\n{heading}\n")[1].split("\n## ")[0]
+    first_cells = " ".join(line.split("|")[1] for line in section.splitlines() if "|" in line)
+    missing = {name for name in names if f"`{name}`" not in first_cells}
+    assert not missing, f"docs/pages/rosetta.md, {heading}: a row for each entry of the table"
+
+
+def test_rosetta_names_files_that_exist():
+    page = (ROOT / "docs" / "pages" / "rosetta.md").read_text("utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([\w/]+(?:\.py|/))`", row)}
+    assert len(named) > 15
+    missing = {name for name in named if not (ROOT / "minipar" / name).exists()
+               and not (ROOT / "minipar" / "parallel" / name).exists()}
+    assert not missing, "docs/pages/rosetta.md"
 
 
 def test_an_added_strategy_is_found_by_its_name(monkeypatch):

@@ -67,8 +67,8 @@ def own_options(operation: str, algorithm: str) -> set[str]:
     def options(function: Callable) -> set[str]:
         return {name for name, parameter in signature(function).parameters.items()
                 if parameter.default is not parameter.empty}
-    algorithms = ALGORITHMS[operation]
-    return options(algorithms[algorithm]) - set.intersection(*map(options, algorithms.values()))
+    return {name for name in options(ALGORITHMS[operation][algorithm])
+            if not all(name in options(other) for other in ALGORITHMS[operation].values())}
 
 
 def call(operation: str, algorithm: str, comm: Communicator, vector: Array, op: str = "sum",

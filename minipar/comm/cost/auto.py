@@ -5,7 +5,7 @@
                                         else the cost model on the fitted links
 
 The choice follows from the communicator's ranks, the operation and the number of bytes alone, so
-all ranks choose alike.  It is worked out once for each size, and then looked up.
+all ranks choose alike.  Each choice is worked out once for a size, and then looked up.
 """
 
 from collections.abc import Container

@@ -6,8 +6,8 @@
 `minipar calibrate` measures it (measure.py) and keeps it in a file of the user's cache folder, one
 for each host and MPI.  When the world is made, rank 0 reads the file and sends it to all, so that
 all ranks choose alike.  A measured table is preferred to the model, since it includes effects that
-the model ignores, such as caches.  For each size it ranks all algorithms, the fastest first; those
-that do not exist or cannot run are skipped.
+the model ignores, such as caches.  For each size it ranks all algorithms, the fastest first;
+algorithms that do not exist or cannot run are skipped.
 """
 
 import json

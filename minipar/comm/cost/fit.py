@@ -1,11 +1,11 @@
 """A latency and a bandwidth from the times of messages: a straight line through points.
 
     seconds                 ×        α + n β, where the relative errors
-             ×   ×  ×               (α + n β - t) / t  have the least squares:
-        α ┈ ×                       with the errors themselves the largest messages alone would
-                      bytes n       decide, and α come out as anything
+             ×   ×  ×               (α + n β - t) / t  have the least squares; absolute errors
+        α ┈ ×                       would let the largest messages alone decide, and leave α
+                      bytes n       undetermined
 
-What Hockney 1994 does for a link, with weights.
+The fit of Hockney 1994 for a link, with weights.
 """
 
 from collections.abc import Sequence

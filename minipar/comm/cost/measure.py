@@ -3,8 +3,8 @@
     rank 0 ─n bytes▶ rank 1 ─n bytes▶ rank 0        half the time, for each n; then a line through
 
 Measurements that are compared run in turn, round after round, so that other programs disturb all of
-them alike.  The result is the median over the rounds; the time of a collective is that of its
-slowest rank.  On a simulated cluster the times are virtual, and exact.
+them alike.  The result is the median over the rounds; a collective takes as long as its slowest
+rank.  On a simulated cluster the times are virtual, and exact.
 """
 
 import time

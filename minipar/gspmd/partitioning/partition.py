@@ -4,11 +4,12 @@
     z = y v            y (dp, tp) v (tp, ·)        partial sums: all-reduce, or reduce-scatter
     z + x              x (·, dp) instead           all-to-all first
 
-An operation whose operands agree runs where they are.  Where they disagree, the alternative runs
-whose collectives send the fewest bytes.  An operation may differ along an axis where its operand is
-the same on all ranks.  It uses the operand through a `copy`, whose gradient is summed, once for all
-operations that use it alike.  So the backward of the program is its conjugate, and needs no
-rules of its own: copy ↔ all-reduce, all-gather ↔ reduce-scatter, all-to-all ↔ all-to-all.
+An operation whose operands agree runs where they are.  Where they disagree, the cheapest
+alternative runs: its collectives send the fewest bytes.  An operation may differ between ranks
+along an axis along which its operand is the same on all.  It uses the operand through a `copy`,
+whose gradient is summed, once for all operations that use the copy alike.  So the backward of the
+program is its conjugate, and needs no rules of its own: copy ↔ all-reduce, all-gather ↔
+reduce-scatter, all-to-all ↔ all-to-all.
 """
 
 import math

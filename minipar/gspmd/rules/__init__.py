@@ -4,7 +4,7 @@
     broadcasting, shapes            one element at a time; operations that move elements
     products, heads                 what contracts a factor; attention, rotary positions
 
-To add one: write the rule beside those of its kind, and enter the operation here.
+To add one: write the rule beside others of its kind, and enter the operation here.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Factor rules of operations on one element at a time, and of those that keep a dimension whole."""
+"""Factor rules of operations on one element at a time, and of operations on whole dimensions."""
 
 from ..graph import Operation, Value
 from .rule import DimFactors, FactorRule, letters
