@@ -28,7 +28,7 @@ from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW
-from minipar.parallel.data.ddp_graph import all_reduce_gradients
+from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients
 from minipar.viz.device_limits import Requirement, draw_device_limits
 
 # The device of this lesson: 80 GB of memory and 312 TFLOP/s (16-bit), of which a good program

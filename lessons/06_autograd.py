@@ -20,7 +20,7 @@ from minipar.data import shard_range
 from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig, Linear
-from minipar.parallel.data.ddp_graph import all_reduce_gradients, data_parallel
+from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients, data_parallel
 from minipar.parallel.replicas import global_count
 from minipar.viz.autograd_graph import draw_autograd_graph, graph_nodes
 

@@ -1,4 +1,4 @@
-"""Slabs: parameters that are replicated alike lie in one flat array, their gradients in another.
+"""Slabs: parameters that the same ranks hold lie in one flat array, their gradients in another.
 
     slab.data  [ wte.weight            | h.0.ln_1.weight | h.0.ln_1.bias | h.0.attn… ]
     slab.grad  [ its gradient          | …               |               |           ]

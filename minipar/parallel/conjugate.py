@@ -4,8 +4,8 @@ A collective is linear, so its backward is its transpose, which is another colle
 say how a value is spread over the ranks of `comm` (V and P values differ from rank to rank):
 
     I  invariant   the same value everywhere, used once         its gradient: I
-    R  replicate   the same value everywhere, each rank's use   its gradient: P
-                   of it is its own and contributes
+    R  replicate   the same value everywhere; each rank uses    its gradient: P
+                   it for other data, so gradients add up
     V  varying     every rank has another part                  its gradient: V
     P  partial     the value is the sum over the ranks          its gradient: R
 

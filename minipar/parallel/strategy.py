@@ -152,12 +152,12 @@ class Strategy(StrategyState):
         """The targets this rank counts; every target is counted on exactly one rank."""
         return sum(autograd.count_targets(m.targets, self.model.ignore_index) for m in microbatches)
 
-    def shares(self, batch: Microbatch, loss_divisor: float) -> Array:
+    def shares(self, microbatch: Microbatch, loss_divisor: float) -> Array:
         """For each row its number of targets divided by `loss_divisor` (rows,).
 
         That is its share of the batch's loss.
         """
-        counts = batch.targets != self.model.ignore_index
+        counts = microbatch.targets != self.model.ignore_index
         return counts.sum(axis=tuple(range(1, counts.ndim))) / loss_divisor
 
     def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
@@ -185,18 +185,19 @@ class Strategy(StrategyState):
         Each loss is divided by `loss_divisor`, the global number of targets / loss scale.
         """
         loss, last = 0.0, len(microbatches) - 1
-        for i, batch in enumerate(microbatches):
+        for i, microbatch in enumerate(microbatches):
             accumulates = self.can_accumulate and i < last
             with self.no_sync() if accumulates else nullcontext():
-                loss += self.run_microbatch(batch, loss_divisor, seed, step)
+                loss += self.run_microbatch(microbatch, loss_divisor, seed, step)
         return loss
 
-    def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
+    def run_microbatch(self, microbatch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
         """Forward and backward of one microbatch; return this rank's share of the loss."""
-        with training_step(seed, step, batch.samples, self.shares(batch, loss_divisor),
+        inputs, targets, samples = microbatch
+        with training_step(seed, step, samples, self.shares(microbatch, loss_divisor),
                            self.sum_over_samples), self.forward_context():
-            loss = self.model.loss(batch.inputs, batch.targets, loss_divisor)
+            loss = self.model.loss(inputs, targets, loss_divisor)
         self.backward(loss)
         return float(loss.data)
 

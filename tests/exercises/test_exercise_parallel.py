@@ -7,7 +7,7 @@ from minipar.autograd import Tensor
 from minipar.comm import Cluster
 from minipar.nn import MLP
 from minipar.parallel import conjugate
-from minipar.parallel.data import ddp_graph as data
+from minipar.parallel.data import ddp_by_autograd as data
 
 SIZES = [1, 2, 3, 4]
 

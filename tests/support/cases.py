@@ -20,7 +20,7 @@ from minipar.memory.remat.selective import rematerialize_attention
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW, ParameterGroup
 from minipar.parallel.context.layout import ContextOptions
 from minipar.parallel.data.ddp import DistributedDataParallel
-from minipar.parallel.data.ddp_graph import data_parallel
+from minipar.parallel.data.ddp_by_autograd import data_parallel
 from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.naive import NaiveModelParallel
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule

@@ -54,7 +54,7 @@ def strategies() -> None:
     from minipar.nn import GPT, MLP, GPTConfig
     from minipar.optim import SGD
     from minipar.parallel.data.ddp import DistributedDataParallel
-    from minipar.parallel.data.ddp_graph import data_parallel
+    from minipar.parallel.data.ddp_by_autograd import data_parallel
     from minipar.parallel.pipeline.one_f_one_b import OneFOneB
     from minipar.parallel.strategy import Microbatch
     from minipar.parallel.tensor.layers import (
@@ -63,7 +63,7 @@ def strategies() -> None:
         split_columns,
         split_rows,
     )
-    from minipar.parallel.zero.zero3_graph import ShardedParameters
+    from minipar.parallel.zero.zero3_by_autograd import ShardedParameters
     from minipar.random import training_step
 
     x, labels = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0])

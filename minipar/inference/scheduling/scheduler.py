@@ -22,8 +22,8 @@ values themselves move in (run), before anything is written: `PagedKVCache.apply
 
 The policy says when c comes:
     TOKEN_BUDGET     as above
-    PROMPTS_FIRST    c is tried first, and a step that admits a prompt leaves a and b out; after a
-                     and b it is tried only if no request runs
+    PROMPTS_FIRST    c comes first; if it admits a prompt, the step ends there.  Otherwise a and b
+                     follow, and c once more if no request runs
     STATIC           only if no request runs
 Yu et al. 2022 (Orca), section 3: a new schedule every step.  Kwon et al. 2023, section 4.5.
 """

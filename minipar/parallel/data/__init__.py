@@ -1,6 +1,6 @@
 """Data parallelism: every rank has all parameters and a part of the batch.
 
-    ddp_graph               the specification: copy_to on every use of a weight
+    ddp_by_autograd         the specification: copy_to on every use of a weight
     buckets                 which gradients travel together
     reduction_queue         all ranks start the reductions of buckets in one order
     ddp                     DistributedDataParallel: an all-reduce of each bucket during backward

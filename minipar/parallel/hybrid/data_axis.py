@@ -21,17 +21,18 @@ from ..wire import Wire
 class AllReduceOverDP:
     """ddp: the dp ranks of a stage sum its gradients, and each keeps all of them.
 
-    Base of the other two.  `slabs` are the slabs that this rank optimizes.  dp_of(slab) is the
-    communicator of the ranks with the same parameters.  comm_of(slab) is the communicator of the
-    ranks that together hold all parts of a slab which is sharded over dp.
+    Base of the other two.  `slabs` are the slabs that this rank optimizes.  replicas_of(slab) is
+    the communicator of the ranks with the same parameters.  all_parts_of(slab) is the communicator
+    of the ranks that together hold all parts of a slab which is sharded over dp.
     """
 
     pipeline_class: type[Pipeline] = Pipeline
     refusal: str | None = None          # why a rank must not call backward without its dp ranks
 
-    def __init__(self, pipeline: Pipeline, dp_of: Callable[[StageSlab], Communicator],
-                 comm_of: Callable[[StageSlab], Communicator], wire: Wire, gather_wire: Wire):
-        self.pipeline, self.dp_of, self.comm_of, self.wire = pipeline, dp_of, comm_of, wire
+    def __init__(self, pipeline: Pipeline, replicas_of: Callable[[StageSlab], Communicator],
+                 all_parts_of: Callable[[StageSlab], Communicator], wire: Wire, gather_wire: Wire):
+        self.pipeline, self.wire = pipeline, wire
+        self.replicas_of, self.all_parts_of = replicas_of, all_parts_of
         self.shard(gather_wire)
 
     def shard(self, gather_wire: Wire) -> None:
@@ -41,7 +42,7 @@ class AllReduceOverDP:
     def reduce(self) -> None:
         """Sum over dp the gradients of a batch, which the schedule has computed."""
         for slab in self.pipeline.stage_slabs:
-            self.wire.all_reduce(self.dp_of(slab), slab.grad, key=slab)
+            self.wire.all_reduce(self.replicas_of(slab), slab.grad, key=slab)
 
     def gather(self) -> None:
         """Give each dp rank the parameters that the optimizer has updated elsewhere."""
@@ -54,8 +55,8 @@ class ShardedStatesOverDP(AllReduceOverDP):
 
     def shard(self, gather_wire: Wire) -> None:
         """Cut each slab into pieces."""
-        slabs = self.pipeline.stage_slabs
-        self.slabs = [StageShard(slab, self.dp_of(slab), self.comm_of(slab)) for slab in slabs]
+        self.slabs = [StageShard(slab, self.replicas_of(slab), self.all_parts_of(slab))
+                      for slab in self.pipeline.stage_slabs]
 
     def reduce(self) -> None:
         """Sum this rank's piece of the gradients over dp."""
@@ -78,7 +79,7 @@ class FullyShardedOverDP(AllReduceOverDP):
 
     def shard(self, gather_wire: Wire) -> None:
         """Cut the parameters of the pipeline into shards."""
-        self.pipeline.shard(self.dp_of, self.comm_of, self.wire, gather_wire)
+        self.pipeline.shard(self.replicas_of, self.all_parts_of, self.wire, gather_wire)
         self.slabs = self.pipeline.slabs
 
     def reduce(self) -> None:

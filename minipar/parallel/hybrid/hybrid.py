@@ -91,7 +91,8 @@ class Hybrid(Strategy):
         self.pipeline = over_dp.pipeline_class(model, self.pp, schedule_for, cuts,
                                                activation_format)
         if self.cp.size > 1:
-            self.pipeline.microbatch_context = lambda batch: sequences_of(batch.inputs.shape[1])
+            self.pipeline.microbatch_context = \
+                lambda microbatch: sequences_of(microbatch.inputs.shape[1])
         if scatter_gather:
             send_pieces(self.pipeline, self.tp)
         self.pipeline.replicas = self.replicas
@@ -99,14 +100,15 @@ class Hybrid(Strategy):
             slab.comm = along(mesh, "pp", *["ep"] * bool(slab.ep), *["tp"] * bool(slab.tp))
             broadcast(self._replicas_of(slab), slab.data, out=slab.data)
         self.can_accumulate = self.pipeline.can_accumulate
-        self.over_dp = over_dp(self.pipeline, self._replicas_of, self._all_parts, wire, gather_wire)
+        self.over_dp = over_dp(self.pipeline, self._replicas_of, self._all_parts_of, wire,
+                               gather_wire)
         self.slabs = self.over_dp.slabs
 
     def _replicas_of(self, slab: StageSlab) -> Communicator:
         """The ranks that have the same parameters."""
         return self.expert_replicas if slab.ep else self.replicas
 
-    def _all_parts(self, slab: StageSlab) -> Communicator:
+    def _all_parts_of(self, slab: StageSlab) -> Communicator:
         """The ranks that have the other parts of a slab that is cut over dp and cp."""
         return along(self.mesh, *(AXES if slab.tp else ("pp", "dp", "cp")))
 
@@ -141,10 +143,10 @@ class Hybrid(Strategy):
         self._finish_reductions()
         return loss if self.tp.rank == 0 else 0.0
 
-    def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
+    def run_microbatch(self, microbatch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
-        """Forward and backward of a batch of one microbatch; this rank's share of the loss."""
-        return self.run_batch([batch], loss_divisor, seed, step)
+        """Forward and backward of one microbatch, as a batch; this rank's share of the loss."""
+        return self.run_batch([microbatch], loss_divisor, seed, step)
 
     def after_backward(self) -> None:
         """Reduce the gradients over dp; the schedule has summed those of tied weights over pp."""

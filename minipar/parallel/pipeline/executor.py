@@ -4,8 +4,9 @@
     1B0      receive dy, compute dx, send it         dy from stage 2, dx for stage 0
     1I0 1W0  the same in halves: dx first, the weights' gradients when the schedule says
 
-`train` runs every schedule with it.  Read `one_f_one_b.py` first, which does the same for 1F1B
-only.  No action says when to send or receive: that follows from its dependencies (p2p.py).
+`train` runs every schedule with it.  Read `one_f_one_b.py` first, which does the same for 1F1B only
+and leaves out what routers of experts need to know of a microbatch.  No action says when to send or
+receive: that follows from its dependencies (p2p.py).
 
 The last stage divides the loss of each microbatch by the number of targets of the whole batch, not
 by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayanan et al. 2021.
@@ -55,7 +56,7 @@ class Pipeline(Staged):
         self.replicas: Communicator | None = None       # the ranks of this stage with other samples
         # entered for each forward of a stage, which may need to know whole microbatches
         self.microbatch_context: Callable[[Microbatch], AbstractContextManager] = \
-            lambda batch: nullcontext()
+            lambda microbatch: nullcontext()
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
         self.specs: ArraySpecs = {}
@@ -99,10 +100,10 @@ class Pipeline(Staged):
         self._finish_reductions()
         return batch.loss
 
-    def run_microbatch(self, batch: Microbatch, loss_divisor: float, seed: int = 0,
+    def run_microbatch(self, microbatch: Microbatch, loss_divisor: float, seed: int = 0,
                        step: int = 0) -> float:
-        """Forward and backward of a batch of one microbatch; this rank's share of the loss."""
-        return self.run_batch([batch], loss_divisor, seed, step)
+        """Forward and backward of one microbatch, as a batch; this rank's share of the loss."""
+        return self.run_batch([microbatch], loss_divisor, seed, step)
 
     def reducing(self, stage: int, y: Tensor) -> AbstractContextManager:
         """Context in which the gradients of a stage's weights are computed, from the graph of `y`.
@@ -136,7 +137,7 @@ class RankBatch:
         self.pipeline, self.comm = pipeline, pipeline.comm
         self.microbatches, self.loss_divisor = microbatches, loss_divisor
         self.messages = P2P(pipeline.comm, pipeline.placement, pipeline.specs, labels,
-                            [batch.inputs.shape for batch in microbatches],
+                            [microbatch.inputs.shape for microbatch in microbatches],
                             pipeline.slabs[0].data)
         self.seed, self.step = seed, step
         self.loss = 0.0
@@ -166,14 +167,15 @@ class RankBatch:
 
     def forward(self, action: Action, x: Array | None) -> Array:
         """The output y of a stage; the last stage returns the loss."""
-        pipeline, (_, stage, i), batch = self.pipeline, action, self.microbatches[action.microbatch]
-        x = Tensor(x, requires_grad=True) if stage else batch.inputs
-        with training_step(self.seed, self.step, batch.samples,
-                           pipeline.shares(batch, self.loss_divisor), pipeline.sum_over_samples), \
-                pipeline.microbatch_context(batch):
+        pipeline, (_, stage, i) = self.pipeline, action
+        microbatch = self.microbatches[i]
+        x = Tensor(x, requires_grad=True) if stage else microbatch.inputs
+        shares = pipeline.shares(microbatch, self.loss_divisor)
+        with training_step(self.seed, self.step, microbatch.samples, shares,
+                           pipeline.sum_over_samples), pipeline.microbatch_context(microbatch):
             y = pipeline.run_stage(stage, x)
             if stage == pipeline.num_stages - 1:
-                y = pipeline.model.criterion(y, batch.targets, self.loss_divisor)
+                y = pipeline.model.criterion(y, microbatch.targets, self.loss_divisor)
                 self.loss += float(y.data)
         out = y.data
         drop_values(y)                          # no derivative needs them: the graph saves its own

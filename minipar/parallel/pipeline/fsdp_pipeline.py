@@ -56,10 +56,10 @@ class FullyShardedPipeline(Pipeline):
 
     can_accumulate = False
 
-    def shard(self, dp_of: Callable[[StageSlab], Communicator],
-              comm_of: Callable[[StageSlab], Communicator], wire: Wire = UNCOMPRESSED,
+    def shard(self, replicas_of: Callable[[StageSlab], Communicator],
+              all_parts_of: Callable[[StageSlab], Communicator], wire: Wire = UNCOMPRESSED,
               gather_wire: Wire = UNCOMPRESSED) -> None:
-        """Keep only this rank's shards over dp_of(slab); a norm is summed over comm_of(slab).
+        """Keep only this rank's shards over replicas_of(slab); sum norms over all_parts_of(slab).
 
         `replicas` is set: all ranks that gather and reduce together, except experts.
         """
@@ -71,7 +71,7 @@ class FullyShardedPipeline(Pipeline):
             # neighbours with equal keys make a run; in a shared slab each parameter is a run
             keys = [(users[p], i if slab in shared else 0) for i, p in enumerate(slab.parameters)]
             cuts = [0, *(i for i in range(1, len(keys)) if keys[i] != keys[i - 1]), len(keys)]
-            cut[slab] = StageRuns(slab, dp_of(slab), comm_of(slab),
+            cut[slab] = StageRuns(slab, replicas_of(slab), all_parts_of(slab),
                                   list(pairwise(cuts)) if keys else [])
             for first, run in zip(cuts, cut[slab].runs):
                 units.setdefault((keys[first][0], slab.ep is not None), []).append(run)

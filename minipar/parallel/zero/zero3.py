@@ -1,6 +1,6 @@
 """ZeRO-3 as a strategy: parameters, gradients and optimizer states are sharded.
 
-Every weight is gathered by itself when it is used (`zero3_graph.py`), for each microbatch in
+Every weight is gathered by itself when it is used (`zero3_by_autograd.py`), for each microbatch in
 forward and again in backward, and its gradient is reduce-scattered.  So a rank sends 3mΨ(p-1)/p
 elements for m microbatches.
 `fsdp.py` gathers many weights at once, ahead of their use.  Rajbhandari et al. 2020, section 5.3.
@@ -17,7 +17,7 @@ from ..low_precision_wire import LowPrecisionWire, all_gather_and_reduce_scatter
 from ..shards import check_not_sharded
 from ..strategy import Strategy
 from ..wire import UNCOMPRESSED, Wire
-from .zero3_graph import ShardedParameters
+from .zero3_by_autograd import ShardedParameters
 
 
 class ZeRO3(Strategy):

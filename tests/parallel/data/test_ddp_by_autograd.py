@@ -8,7 +8,7 @@ from minipar.comm import Cluster
 from minipar.data import shard_range
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW, clip_grad_norm
-from minipar.parallel.data.ddp_graph import all_reduce_gradients, data_parallel
+from minipar.parallel.data.ddp_by_autograd import all_reduce_gradients, data_parallel
 from minipar.parallel.replicas import broadcast_parameters, global_count, global_loss
 from minipar.random import training_step
 from minipar.testing import worlds
