@@ -99,35 +99,52 @@ def compare_memory(lesson: Lesson, runs: dict[str, Run], one: int) -> None:
 
 def compare_times(lesson: Lesson, runs: dict[str, Run]) -> dict[str, Timeline]:
     """Bubble and time of both schedules; return their timelines by title, for the picture."""
-    comm, p, simulated = lesson.comm, lesson.comm.size, lesson.comm.is_simulated
-    link = Link(comm.cluster.latency, comm.cluster.bandwidth) if simulated else FREE_LINK
+    comm, p = lesson.comm, lesson.comm.size
     rows, timelines = [], {}
-    for name, (_, _, timeline, _) in runs.items():
-        formula = pipelines.bubble(name, p, M, Times()).of_total
-        idle = from_rank_0(comm, timeline and bubble(timeline).of_total)
-        measured = from_rank_0(comm, timeline and timeline.makespan())
-        schedule, placement = make_schedule(name, p, M)
-        replayed = timeline and simulate(
-            schedule, times_of(timeline) if simulated else typical(timeline), placement, link,
-            ROWS * WIDTH * FLOAT)
-        predicted = from_rank_0(comm, replayed and replayed.makespan())
+    for name, done in runs.items():
+        measured = done.timeline            # None on all ranks but 0, as what follows from it
+        predicted = None if measured is None else replay(comm, name, measured)
+        idle = None if measured is None else bubble(measured).of_total
+        rows += [
+            Row(f"{TITLES[name]}: bubble of the total, (p−1)/(m+p−1)",
+                pipelines.bubble(name, p, M, Times()).of_total, from_rank_0(comm, idle), "",
+                ABOUT),
+            Row(f"{TITLES[name]}: ms, from the times of its stages",
+                milliseconds(comm, predicted), milliseconds(comm, measured), "ms",
+                EQUAL if comm.is_simulated else ABOUT)]
         title = f"{TITLES[name]} on {p} ranks, {M} microbatches"
-        timelines |= {title: timeline} if simulated else {
-            f"{title}: predicted": replayed, f"{title}: measured": timeline}
-        rows += [Row(f"{TITLES[name]}: bubble of the total, (p−1)/(m+p−1)", formula, idle, "",
-                     ABOUT),
-                 Row(f"{TITLES[name]}: ms, from the times of its stages", 1e3 * predicted,
-                     1e3 * measured, "ms", EQUAL if simulated else ABOUT)]
+        if comm.is_simulated:
+            timelines[title] = measured
+        else:
+            timelines |= {f"{title}: predicted": predicted, f"{title}: measured": measured}
     lesson.table(rows, "time", lesson.clock)
     lesson.say("The formula assumes that all stages take equally long and messages no time. Here "
                "the first stage computes no gradient of its input, and messages do take time; 1F1B "
                "waits for them more often. " + (
                    "Simulated with the measured times of the stages and the cluster's links, the "
-                   "schedule takes exactly as long as it did." if simulated else
+                   "schedule takes exactly as long as it did." if comm.is_simulated else
                    "The prediction, drawn beside the measurement, simulates the schedule with the "
                    "shortest measured F and B, and free links. The rest is time for messages, for "
                    "bookkeeping and for waiting for a core."))
     return timelines
+
+
+def replay(comm: Communicator, name: str, measured: Timeline) -> Timeline:
+    """The schedule, simulated with the times of the stages in `measured`.
+
+    On simulated ranks with each time and the cluster's links, on real ones with the shortest times
+    and links that take no time.
+    """
+    schedule, placement = make_schedule(name, comm.size, M)
+    times, link = typical(measured), FREE_LINK
+    if comm.is_simulated:
+        times, link = times_of(measured), Link(comm.cluster.latency, comm.cluster.bandwidth)
+    return simulate(schedule, times, placement, link, ROWS * WIDTH * FLOAT)
+
+
+def milliseconds(comm: Communicator, timeline: Timeline | None) -> float:
+    """Collective.  The length of rank 0's timeline in ms, on every rank."""
+    return 1e3 * from_rank_0(comm, None if timeline is None else timeline.makespan())
 
 
 def mlp(num_ranks: int) -> MLP:

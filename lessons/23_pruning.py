@@ -22,10 +22,11 @@ from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
 from minipar.compress.footprint import ModelVersion, measure, model_bytes, sparse_versions
 from minipar.compress.pruning.masks import Masks, prunable_weights
-from minipar.compress.pruning.prune import n_of_m, prune
+from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import magnitude, random
 from minipar.compress.pruning.shrink import shrink, without_masks
 from minipar.compress.pruning.structured import unit_masks
+from minipar.compress.pruning.two_of_four import n_of_m
 from minipar.data import Batches, digits
 from minipar.launcher import launch
 from minipar.nn import MLP

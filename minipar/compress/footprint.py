@@ -16,7 +16,8 @@ from ..autograd import Meter, no_grad
 from ..backend import Array
 from ..nn import Linear, Module
 from .pruning.shrink import without_masks
-from .pruning.sparse import SparseLinear, TwoOfFourLinear, bitmap_bytes, replace_linear_layers
+from .pruning.sparse import SparseLinear, bitmap_bytes, replace_linear_layers
+from .pruning.two_of_four import TwoOfFourLinear
 
 
 class Footprint(NamedTuple):

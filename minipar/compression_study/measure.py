@@ -12,7 +12,8 @@ from ..compress import FLOAT_GRIDS
 from ..compress.footprint import ModelVersion, measure
 from ..compress.load import load_model
 from ..compress.pruning.shrink import without_masks
-from ..compress.pruning.sparse import SparseLinear, TwoOfFourLinear, replace_linear_layers
+from ..compress.pruning.sparse import SparseLinear, replace_linear_layers
+from ..compress.pruning.two_of_four import TwoOfFourLinear
 from ..nn import Module
 from ..train.tasks import Task, make_task
 from .subjects import Subject

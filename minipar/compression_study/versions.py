@@ -21,12 +21,13 @@ from ..comm import Cluster
 from ..compress import FLOAT_GRIDS, IntGrid, pack_quantized
 from ..compress.distillation.distill import Distillation, LocalTeacher, make_recipe
 from ..compress.pruning.masks import Masks, prunable_weights
-from ..compress.pruning.prune import n_of_m, prune
+from ..compress.pruning.prune import prune
 from ..compress.pruning.saliency import magnitude
 from ..compress.pruning.serialization import KIND as PRUNED
 from ..compress.pruning.serialization import pack_masked
 from ..compress.pruning.shrink import shrink, without_masks
 from ..compress.pruning.structured import unit_masks
+from ..compress.pruning.two_of_four import n_of_m
 from ..compress.quantization.post_training import quantize
 from ..nn import Module
 from ..train import TrainConfig, start_run, train_steps

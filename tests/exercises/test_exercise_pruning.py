@@ -5,10 +5,10 @@ import pytest
 
 from minipar.comm import Cluster
 from minipar.compress.pruning.distributed_topk import kth_smallest, sortable_keys
-from minipar.compress.pruning.prune import n_of_m
 from minipar.compress.pruning.shrink import remove_units
 from minipar.compress.pruning.sparsity_schedule import cubic_sparsity
 from minipar.compress.pruning.structured import units_of
+from minipar.compress.pruning.two_of_four import n_of_m
 from minipar.nn import MLP
 
 

@@ -1,7 +1,8 @@
 """Pruning: set the least important weights to 0, or remove whole neurons and heads.
 
     saliency.py           a score for every weight: magnitude, random, Taylor
-    prune.py              masks without the lowest scores, global or per layer; n of m
+    prune.py              masks without the lowest scores, global or per layer
+    two_of_four.py        2 of every 4 weights: the masks, and a layer that stores them packed
     distributed_topk.py   the k lowest scores over all ranks, exactly, without collecting them
     masks.py              Masks: masked weights at each use, also of sharded models
     sparsity_schedule.py  when to prune: gradually, or the lottery ticket's rewinding

@@ -82,19 +82,3 @@ def counts(parameter: Parameter, mesh: DeviceMesh | None) -> bool:
         return True
     return not any(mesh.coordinate(axis) for axis in mesh.axes
                    if axis == COPIES or axis in parameter.replicated)
-
-
-def n_of_m(scores: np.ndarray, n: int = 2, m: int = 4) -> np.ndarray:
-    """Keep n of every m neighbours along the inputs: scores (in, out) → mask (in, out).
-
-    Among equal scores the first is dropped first.  Raises ValueError unless m divides `in`.
-    """
-    num_in, num_out = scores.shape
-    if not 0 < n < m or num_in % m:
-        raise ValueError(f"{n} of {m} needs a multiple of {m} inputs, not {num_in}: choose other "
-                         "sizes, or another pattern" if 0 < n < m else
-                         f"{n} of {m} is no pattern: keep fewer than there are, and at least one")
-    order = np.argsort(scores.reshape(num_in // m, m, num_out), axis=1, kind="stable")
-    mask = np.ones((num_in // m, m, num_out), bool)
-    np.put_along_axis(mask, order[:, :m - n], False, axis=1)
-    return mask.reshape(num_in, num_out)

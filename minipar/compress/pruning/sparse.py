@@ -3,7 +3,7 @@
     dense          w₀ 0 w₂ 0 0 w₅ …              4 bytes each, zeros too
     bitmap         101001…  w₀ w₂ w₅             1 bit each, 4 bytes each kept one
     CSC            rows 0 2 5, w₀ w₂ w₅          8 bytes each kept one
-    2 of 4         w₀ w₂, places 00 10           4 bytes + 2 bits each kept one, half of all
+    2 of 4         w₀ w₂, places 00 10           4 bytes + 2 bits each kept one (two_of_four.py)
 
 A product with a dense weight reads both operands in order and reuses the cache.  A product with a
 sparse weight gathers its inputs from scattered places, so it computes less and still takes longer.
@@ -20,7 +20,6 @@ import numpy as np
 from ...autograd import Function, Tensor
 from ...backend import to_host
 from ...nn import Linear, Module
-from .prune import n_of_m
 
 INDEX = np.dtype(np.int32)
 
@@ -78,46 +77,6 @@ class SparseLinear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return GatherMatmul.apply(x, self.values, self.rows, self.starts, self.bias)
-
-
-class TwoOfFourLinear(Module):
-    """A linear layer with 2 of every 4 inputs of each output: values, and 2-bit places, packed.
-
-    Raises ValueError for a weight that has more.
-    """
-
-    def __init__(self, layer: Linear):
-        super().__init__()
-        weight = to_host(layer.weight.data)
-        kept = n_of_m(np.abs(weight))
-        if np.any(weight[~kept]):
-            raise ValueError("a weight keeps more than 2 of 4: prune it with n_of_m first")
-        num_in, num_out = weight.shape
-        groups = kept.reshape(num_in // 4, 4, num_out)
-        places = np.argsort(~groups, axis=1, kind="stable")[:, :2]          # (in/4, 2, out)
-        self.values = np.take_along_axis(weight.reshape(groups.shape), places, 1
-                                         ).reshape(num_in // 2, num_out)
-        self.starts = np.arange(num_out + 1) * (num_in // 2)
-        bits = np.unpackbits(places.astype(np.uint8).ravel()[:, None], axis=1)[:, 6:]
-        self.packed, self.num_in = np.packbits(bits), num_in
-        self.bias = bias_of(layer)
-        self.rows = self.unpacked()
-
-    def unpacked(self) -> np.ndarray:
-        """The input of each value, from its place: (in/2, out)."""
-        bits = np.unpackbits(self.packed, count=2 * self.values.size).reshape(-1, 2)
-        places = (2 * bits[:, 0] + bits[:, 1]).reshape(self.num_in // 4, 2, -1)
-        start = np.arange(0, self.num_in, 4)[:, None, None]
-        return (start + places).reshape(self.values.shape).astype(INDEX)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the weight as stored."""
-        return self.values.nbytes + self.packed.nbytes
-
-    def forward(self, x: Tensor) -> Tensor:
-        return GatherMatmul.apply(x, self.values.T.ravel(), self.rows.T.ravel(), self.starts,
-                                   self.bias)
 
 
 def replace_linear_layers(model: Module, kind: type) -> Module:

@@ -15,12 +15,13 @@ from rich.console import Console
 
 from ...comm import Communicator
 from ...compress.pruning.masks import Masks, prunable_weights
-from ...compress.pruning.prune import n_of_m, prune
+from ...compress.pruning.prune import prune
 from ...compress.pruning.saliency import Scores, calibrate, magnitude, random, taylor
 from ...compress.pruning.serialization import KIND
 from ...compress.pruning.shrink import shrink, without_masks
 from ...compress.pruning.sparsity_schedule import GradualPruning
 from ...compress.pruning.structured import unit_masks
+from ...compress.pruning.two_of_four import n_of_m
 from ...launcher import UsageError
 from ..check import check_folder, checked
 from ..checkpoints.models import read_description

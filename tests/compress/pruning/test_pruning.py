@@ -7,8 +7,9 @@ from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
 from minipar.compress.pruning.distributed_topk import kth_smallest, sortable_keys
 from minipar.compress.pruning.masks import Masks, prunable_weights
-from minipar.compress.pruning.prune import n_of_m, prune
+from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import calibrate, magnitude, random, taylor
+from minipar.compress.pruning.two_of_four import n_of_m
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.state import gather_parameter
 from minipar.parallel.tensor.apply import parallelize

@@ -6,11 +6,12 @@ import pytest
 from minipar.autograd import Meter, gelu
 from minipar.compress.footprint import ModelVersion, measure, model_bytes, sparse_versions
 from minipar.compress.pruning.masks import Masks, prunable_weights
-from minipar.compress.pruning.prune import n_of_m, prune
+from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import magnitude
 from minipar.compress.pruning.shrink import remove_units, shrink, without_masks
-from minipar.compress.pruning.sparse import SparseLinear, TwoOfFourLinear, bitmap_bytes
+from minipar.compress.pruning.sparse import SparseLinear, bitmap_bytes
 from minipar.compress.pruning.structured import unit_masks, unit_scores, units_of
+from minipar.compress.pruning.two_of_four import TwoOfFourLinear, n_of_m
 from minipar.nn import GPT, MLP, GPTConfig, Linear, RopeConfig, Sequential
 from minipar.optim import AdamW
 
