@@ -27,7 +27,7 @@ from minipar.launcher import launch
 from minipar.nn import GPT
 from minipar.viz import draw_block_pool
 
-B, NUM_BLOCKS, SAMPLES = 4, 12, 2
+B, NUM_BLOCKS, ANSWERS = 4, 12, 2
 NEW, FLOAT = 12, 8                              # tokens of an answer; bytes of a float64
 PAPER = {"max": 20.4, "pow2": 26.8, "oracle": 38.2, "blocks": 96.3}     # % of the slots: tokens
 
@@ -48,22 +48,22 @@ def main(comm: Communicator) -> None:
         "and why is a block not always 1?",
         "OPT-13B has 40 layers, 40 heads of width 128 and numbers of 2 bytes. How many bytes is a "
         "token, and how many sequences of 2,048 tokens fit into 12 GiB?",
-        "Two samples share a partly filled block. Why does only one of them copy it?",
+        "Two answers share a partly filled block. Why does only one of them copy it?",
         "A prompt of 24 tokens lies in the prefix cache as a whole, in 6 blocks of 4. Why does "
         "a second request with this prompt share 5 of them only?"])
 
 
 def fill(lesson: Lesson) -> list[dict]:
     """Run three scripted requests, print the tables step by step; return the steps."""
-    lengths = {"A": (7, [8]), "B": (3, [4]), "C": (6, [5] * SAMPLES)}   # prompt, answers
+    lengths = {"A": (7, [8]), "B": (3, [4]), "C": (6, [5] * ANSWERS)}   # prompt, answers
     played = play(read_scenario({
         "engine": {"num_blocks": NUM_BLOCKS, "block_size": B},
         "requests": [{"name": name, "arrival_step": i, "prompt": list(range(prompt)),
                       "outputs": [[0] * length for length in answers]}
                      for i, (name, (prompt, answers)) in enumerate(lengths.items())]}))
-    names = ["A", "B", *(f"C.{i}" for i in range(SAMPLES))]
+    names = ["A", "B", *(f"C.{i}" for i in range(ANSWERS))]
     lesson.say(f"A pool of {NUM_BLOCKS} blocks of {B} tokens. Three requests come one after the "
-               f"other, and the last one asks for {SAMPLES} answers to its prompt. Their tables:")
+               f"other, and the last one asks for {ANSWERS} answers to its prompt. Their tables:")
     lesson.grid(["step", *names, "copied", "free"], [
         (step["step"], *(" ".join(map(str, step["tables"].get(name, ()))) for name in names),
          ", ".join(f"{old} → {new}" for old, new in step.get("copied", ())), step["free_after"])
@@ -77,9 +77,9 @@ def fill(lesson: Lesson) -> list[dict]:
         Row("slots without a token, most in a step, at most B − 1 a sequence",
             max(sequences * (B - 1) for _, sequences in empty), max(slots for slots, _ in empty),
             rule=AT_MOST),
-        Row("blocks of C: whole ones of its prompt once, the others for each sample",
-            whole + SAMPLES * (total - whole), len(blocks_of_c)),
-        Row("copies: samples − 1, because the prompt ends inside a block", SAMPLES - 1,
+        Row("blocks of C: whole ones of its prompt once, the others for each answer",
+            whole + ANSWERS * (total - whole), len(blocks_of_c)),
+        Row("copies: answers − 1, because the prompt ends inside a block", ANSWERS - 1,
             played["summary"]["blocks_copied"])], "while the pool fills")
     return played["steps"]
 

@@ -53,7 +53,7 @@ def answers(model: GPT, prompts: list[list[int]], num_tokens: int, one_by_one: b
         if one_by_one:
             engine.run()
     engine.run()
-    return ([generation.samples[0].tokens for generation in generations],
+    return ([generation.answers[0].tokens for generation in generations],
             engine.metrics.summary(engine.scheduler))
 
 

@@ -52,7 +52,7 @@ def _served(model: GPT, prompts: list[list[int]], at_once: int) -> Callable[[], 
         found = [engine.submit(prompt, ANSWER, SamplingParams(seed=i))
                  for i, prompt in enumerate(prompts)]
         engine.run()
-        return [each.samples[0].tokens for each in found]
+        return [each.answers[0].tokens for each in found]
     return serve
 
 

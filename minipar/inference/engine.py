@@ -15,7 +15,7 @@ One step, in this order:
 
 Who has whom, for one prompt with n answers:
 
-    Generation ─▶ Sample × n                                the answers, for the user
+    Generation ─▶ Answer × n                                the answers, for the user
         └─▶ Request ─▶ CachedSequence × n ─▶ block table    the tokens in the cache
 
     engine = Engine(ModelRunner(model, num_blocks=64, block_size=16), SchedulerConfig(64, 16))
@@ -41,7 +41,7 @@ IsStop = Callable[[list[int]], bool]
 
 
 @dataclass
-class Sample:
+class Answer:
     """One answer to a prompt: its tokens so far, and why it ended ("length", "stop") or None."""
 
     tokens: list[int] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Sample:
 
 @dataclass
 class Generation:
-    """A submitted request and its answers; `samples` grow with every step."""
+    """A submitted request and its answers; `answers` grow with every step."""
 
     request: Request
     params: SamplingParams
@@ -60,18 +60,18 @@ class Generation:
     is_stop: IsStop | None
     num_logprobs: int | None
     submitted: float                    # seconds of the engine's clock
-    samples: list[Sample]
-    token_times: list[float] = field(default_factory=list)      # of the first sample
+    answers: list[Answer]
+    token_times: list[float] = field(default_factory=list)      # of the first answer
     was_cancelled: bool = False
 
-    def append(self, sample_index: int, new: NewToken, now: float) -> str | None:
-        """Append a sample's token; return the reason if the sample has ended."""
-        answer = self.samples[sample_index]
+    def append(self, answer_index: int, new: NewToken, now: float) -> str | None:
+        """Append an answer's token; return the reason if the answer has ended."""
+        answer = self.answers[answer_index]
         answer.tokens.append(new.token)
         if new.logprob is not None and new.likeliest is not None:
             answer.logprobs.append(new.logprob)
             answer.likeliest.append(new.likeliest)
-        if sample_index == 0:
+        if answer_index == 0:
             self.token_times.append(now)
         if new.token in self.stop_tokens or self.is_stop and self.is_stop(answer.tokens):
             answer.finish_reason = "stop"
@@ -81,15 +81,15 @@ class Generation:
 
     @property
     def is_done(self) -> bool:
-        """True if all samples have ended, or the request was cancelled."""
-        return self.was_cancelled or all(sample.finish_reason for sample in self.samples)
+        """True if all answers have ended, or the request was cancelled."""
+        return self.was_cancelled or all(answer.finish_reason for answer in self.answers)
 
 
 class TokenEvent(NamedTuple):
-    """A new token of a generation's sample."""
+    """A new token of a generation's answer."""
 
     generation: Generation
-    sample_index: int
+    answer_index: int
     token: int
 
 
@@ -110,7 +110,7 @@ class Engine:
         self._drawing: list[tuple[Request, CachedSequence]] = []
 
     def submit(self, prompt: Collection[int], max_tokens: int,
-               params: SamplingParams | None = None, num_samples: int = 1,
+               params: SamplingParams | None = None, num_answers: int = 1,
                stop_tokens: Collection[int] = (), is_stop: IsStop | None = None,
                num_logprobs: int | None = None) -> Generation:
         """Add a request; it runs in the next steps.
@@ -119,16 +119,16 @@ class Engine:
         `is_stop(tokens)` is true.  Raises RequestTooLarge if it can never run, and ValueError for a
         prompt that is empty or has unknown tokens.
         """
-        request = self.check(prompt, max_tokens, num_samples)
+        request = self.check(prompt, max_tokens, num_answers)
         self.scheduler.add(request)
         self._num_submitted += 1
         generation = Generation(
             request, params or SamplingParams(), frozenset(stop_tokens), is_stop, num_logprobs,
-            self.clock(), [Sample() for _ in range(num_samples)])
+            self.clock(), [Answer() for _ in range(num_answers)])
         self.generations[request.name] = generation
         return generation
 
-    def check(self, prompt: Collection[int], max_tokens: int, num_samples: int = 1) -> Request:
+    def check(self, prompt: Collection[int], max_tokens: int, num_answers: int = 1) -> Request:
         """The request of a prompt.  Raises as `submit`; submits nothing."""
         prompt = [int(token) for token in prompt]
         vocab_size, context = self.runner.vocab_size, self.runner.context
@@ -143,7 +143,7 @@ class Engine:
                 if len(prompt) < context else
                 f"a prompt of {len(prompt)} tokens leaves no room in the model's context of "
                 f"{context}: shorten it")
-        request = Request(f"r{self._num_submitted}", prompt, max_tokens, num_samples)
+        request = Request(f"r{self._num_submitted}", prompt, max_tokens, num_answers)
         self.scheduler.check(request)
         return request
 
@@ -180,10 +180,10 @@ class Engine:
     def _draw(self, request: Request, sequence: CachedSequence,
               index_of: dict[CachedSequence, int]) -> Draw:
         generation = self.generations[request.name]
-        # samples that forked in this step draw from the logits of the prompt
+        # answers that forked in this step draw from the logits of the prompt
         index = index_of[sequence if sequence in index_of else request.sequences[0]]
         inputs = DrawInputs(generation.params, request.prompt, request.outputs(sequence),
-                            sequence.sample_index)
+                            sequence.answer_index)
         return Draw(index, inputs, generation.num_logprobs)
 
     def end_step(self, tokens: list[NewToken]) -> list[TokenEvent]:
@@ -192,9 +192,9 @@ class Engine:
         now, events, stopped = self.clock(), [], []
         for (request, sequence), new in zip(drawing, tokens):
             generation = self.generations[request.name]
-            if generation.append(sequence.sample_index, new, now) == "stop":
+            if generation.append(sequence.answer_index, new, now) == "stop":
                 stopped.append(sequence)
-            events.append(TokenEvent(generation, sequence.sample_index, new.token))
+            events.append(TokenEvent(generation, sequence.answer_index, new.token))
         drawn = {sequence: new.token for (_, sequence), new in zip(drawing, tokens)}
         self.scheduler.finish(step, drawn, stopped)
         self.metrics.record_step(step, step.slots // self.config.block_size)
@@ -203,11 +203,11 @@ class Engine:
         return events
 
     def stream(self, generation: Generation) -> Iterator[int]:
-        """Run steps, and yield the tokens of a generation's first sample as they come."""
+        """Run steps, and yield the tokens of a generation's first answer as they come."""
         num_seen = 0
         while True:
             was_done = generation.is_done
-            new = generation.samples[0].tokens[num_seen:]
+            new = generation.answers[0].tokens[num_seen:]
             num_seen += len(new)
             yield from new                      # meanwhile others may run steps
             if was_done:

@@ -104,14 +104,14 @@ class Server:
             return refusal(BadRequest(str(error), status=503))
         except ValueError as error:                 # it can never run
             return refusal(BadRequest(str(error)))
-        answers = CompletionWriter(self.text, asked)
+        writer = CompletionWriter(self.text, asked)
         texts = AnswerTexts(self.text, asked, generations)
         if asked.stream:
-            events = stream_events(self.service, texts, answers, generations, asked.include_usage)
+            events = stream_events(self.service, texts, writer, generations, asked.include_usage)
             return StreamingResponse(events, media_type="text/event-stream")
-        return await self._whole(request, texts, answers, generations)
+        return await self._whole(request, texts, writer, generations)
 
-    async def _whole(self, request: Request, texts: AnswerTexts, answers: CompletionWriter,
+    async def _whole(self, request: Request, texts: AnswerTexts, writer: CompletionWriter,
                      generations: Sequence[Generation]) -> Response:
         """Wait for all answers, or for the client to leave."""
         async def finish() -> None:
@@ -130,9 +130,9 @@ class Server:
             finally:
                 work.cancel()
                 leaving.cancel()
-        choices = [answers.choice(i, new, sample, reason=sample.finish_reason)
-                   for i, sample, new, _ in texts.news()]
-        return JSONResponse(answers.body(choices, answers.usage(texts.samples)))
+        choices = [writer.choice(i, new, answer, reason=answer.finish_reason)
+                   for i, answer, new, _ in texts.news()]
+        return JSONResponse(writer.body(choices, writer.usage(texts.answers)))
 
 
 async def read_json(request: Request) -> Any:

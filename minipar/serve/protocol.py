@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..inference import SamplingParams
-from ..inference.engine import Sample
+from ..inference.engine import Answer
 from .text_model import TextModel, text_of
 
 SAMPLING = {field.name: field.type for field in fields(SamplingParams)}
@@ -182,21 +182,21 @@ class CompletionWriter:
         self._ends = [len(text_of(text.tokenizer, prompt)) if request.echo else 0
                       for prompt in request.prompts for _ in range(request.n)]
 
-    def choice(self, index: int, text: str, sample: Sample | None,
+    def choice(self, index: int, text: str, answer: Answer | None,
                tokens: slice = slice(None), reason: str | None = None) -> dict[str, Any]:
         """One answer, or the part of it in `tokens`."""
         logprobs = None
-        if sample is not None and self.request.logprobs is not None:
-            logprobs = self._logprobs(index, sample, tokens)
+        if answer is not None and self.request.logprobs is not None:
+            logprobs = self._logprobs(index, answer, tokens)
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
-    def _logprobs(self, index: int, sample: Sample, tokens: slice) -> dict[str, Any]:
-        shown = [text_of(self.text.tokenizer, [token]) for token in sample.tokens[tokens]]
+    def _logprobs(self, index: int, answer: Answer, tokens: slice) -> dict[str, Any]:
+        shown = [text_of(self.text.tokenizer, [token]) for token in answer.tokens[tokens]]
         *offsets, self._ends[index] = accumulate(map(len, shown), initial=self._ends[index])
-        return {"tokens": shown, "token_logprobs": sample.logprobs[tokens],
+        return {"tokens": shown, "token_logprobs": answer.logprobs[tokens],
                 "top_logprobs": [{text_of(self.text.tokenizer, [token]): logprob
                                   for token, logprob in likeliest.items()}
-                                 for likeliest in sample.likeliest[tokens]],
+                                 for likeliest in answer.likeliest[tokens]],
                 "text_offset": offsets}
 
     def body(self, choices: Sequence[dict[str, Any]],
@@ -204,9 +204,9 @@ class CompletionWriter:
         """A response, or a chunk of one."""
         return {**self.head, "choices": list(choices), "usage": usage}
 
-    def usage(self, samples: Sequence[Sample]) -> dict[str, int]:
+    def usage(self, answers: Sequence[Answer]) -> dict[str, int]:
         """The tokens of all prompts and answers."""
         prompt = sum(map(len, self.request.prompts))
-        answers = sum(len(sample.tokens) for sample in samples)
-        return {"prompt_tokens": prompt, "completion_tokens": answers,
-                "total_tokens": prompt + answers}
+        completion = sum(len(answer.tokens) for answer in answers)
+        return {"prompt_tokens": prompt, "completion_tokens": completion,
+                "total_tokens": prompt + completion}

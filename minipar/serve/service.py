@@ -52,7 +52,7 @@ class Service:
                 self._news.notify_all()
 
     async def submit(self, prompts: Sequence[list[int]], max_tokens: int, params: SamplingParams,
-                     num_samples: int, is_stop: IsStop | None,
+                     num_answers: int, is_stop: IsStop | None,
                      num_logprobs: int | None) -> list[Generation]:
         """Add a request for each prompt: all or none.
 
@@ -62,8 +62,8 @@ class Service:
             raise Draining("the server is shutting down: ask another one, or later")
         async with self._lock:
             for prompt in prompts:
-                self.engine.check(prompt, max_tokens, num_samples)
-            found = [self.engine.submit(prompt, max_tokens, params, num_samples, (), is_stop,
+                self.engine.check(prompt, max_tokens, num_answers)
+            found = [self.engine.submit(prompt, max_tokens, params, num_answers, (), is_stop,
                                         num_logprobs) for prompt in prompts]
         self._wake.set()
         return found

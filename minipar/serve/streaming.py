@@ -13,14 +13,14 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from ..inference.engine import Generation, Sample
+from ..inference.engine import Answer, Generation
 from .detokenizer import Detokenizer
 from .protocol import BadRequest, CompletionRequest, CompletionWriter
 from .service import Service
 from .text_model import TextModel, text_of
 
 
-async def stream_events(service: Service, texts: "AnswerTexts", answers: CompletionWriter,
+async def stream_events(service: Service, texts: "AnswerTexts", writer: CompletionWriter,
                         generations: Sequence[Generation],
                         include_usage: bool) -> AsyncIterator[str]:
     """Yield an event for each step with new text or an ended answer, then "[DONE]".
@@ -30,15 +30,15 @@ async def stream_events(service: Service, texts: "AnswerTexts", answers: Complet
     async with service.cancelling(generations):
         try:
             async for _ in service.steps(generations):
-                choices = [answers.choice(i, new, sample, tokens, sample.finish_reason)
-                           for i, sample, new, tokens in texts.news()]
+                choices = [writer.choice(i, new, answer, tokens, answer.finish_reason)
+                           for i, answer, new, tokens in texts.news()]
                 if choices:
-                    yield event(answers.body(choices))
+                    yield event(writer.body(choices))
         except RuntimeError as error:
             yield event(BadRequest(str(error), status=500).body())
             return
     if include_usage:
-        yield event(answers.body([], answers.usage(texts.samples)))
+        yield event(writer.body([], writer.usage(texts.answers)))
     yield "data: [DONE]\n\n"
 
 
@@ -52,23 +52,23 @@ class AnswerTexts:
 
     def __init__(self, text: TextModel, asked: CompletionRequest,
                  generations: Sequence[Generation]):
-        self.samples = [sample for generation in generations for sample in generation.samples]
-        self._detokenizers = [Detokenizer(text.tokenizer, asked.stops) for _ in self.samples]
-        self._seen = [0] * len(self.samples)
+        self.answers = [answer for generation in generations for answer in generation.answers]
+        self._detokenizers = [Detokenizer(text.tokenizer, asked.stops) for _ in self.answers]
+        self._seen = [0] * len(self.answers)
         self._heads = ["" if not asked.echo else text_of(text.tokenizer, prompt)
                        for prompt in asked.prompts for _ in range(asked.n)]
-        self._is_over = [False] * len(self.samples)
+        self._is_over = [False] * len(self.answers)
 
-    def news(self) -> list[tuple[int, Sample, str, slice]]:
-        """For each answer with news: its index, the sample, new text, the slice of new tokens."""
+    def news(self) -> list[tuple[int, Answer, str, slice]]:
+        """For each answer with news: its index, the answer, new text, the slice of new tokens."""
         found = []
-        for i, (sample, detokenizer) in enumerate(zip(self.samples, self._detokenizers)):
-            is_last = sample.finish_reason is not None
-            new = detokenizer.update(sample.tokens, is_last)
+        for i, (answer, detokenizer) in enumerate(zip(self.answers, self._detokenizers)):
+            is_last = answer.finish_reason is not None
+            new = detokenizer.update(answer.tokens, is_last)
             if self._is_over[i] or not (new or is_last):
                 continue
-            tokens = slice(self._seen[i], len(sample.tokens))
+            tokens = slice(self._seen[i], len(answer.tokens))
             head, self._heads[i] = self._heads[i], ""
-            self._seen[i], self._is_over[i] = len(sample.tokens), is_last
-            found.append((i, sample, head + new, tokens))
+            self._seen[i], self._is_over[i] = len(answer.tokens), is_last
+            found.append((i, answer, head + new, tokens))
         return found

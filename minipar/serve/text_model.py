@@ -11,7 +11,7 @@ from ..comm.mesh import DeviceMesh
 from ..data import Vocabulary
 from ..inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
 from ..inference.cache import PagedKVCache
-from ..inference.engine import Sample
+from ..inference.engine import Answer
 from ..inference.parallel.pipeline_engine import PipelineEngine
 from ..inference.parallel.replica_router import Router
 from ..inference.parallel.tensor_runner import TensorParallelRunner
@@ -48,7 +48,7 @@ def open_text_model(path: Path) -> TextModel:
 class TextGeneration(Protocol):
     """A submitted request, on any engine: its answers grow with every step."""
 
-    samples: list[Sample]
+    answers: list[Answer]
 
 
 class TextEngine(Protocol):
@@ -59,7 +59,7 @@ class TextEngine(Protocol):
         """True if any request is left to run."""
 
     def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
-               num_samples: int = 1, **options: Any) -> TextGeneration:
+               num_answers: int = 1, **options: Any) -> TextGeneration:
         """Add a request."""
 
     def step(self) -> Any:

@@ -32,7 +32,7 @@ def generate(capsys, *words) -> list[list]:
     return json.loads(capsys.readouterr().out)["tables"][0]["rows"]
 
 
-def test_several_prompts_and_samples_in_their_order(capsys, folder):
+def test_several_prompts_and_answers_in_their_order(capsys, folder):
     rows = generate(capsys, folder / "large", "--prompt", "ab", "--prompt", "c", "--samples", 2,
                     "--max-tokens", 7)
     assert [row[0] for row in rows] == ["ab", "ab", "c", "c"]

@@ -11,8 +11,8 @@ from minipar.inference.scheduling import Request, Scheduler, SchedulerConfig, St
 def scheduler_with(requests: list[tuple[str, int, int, int]], **settings) -> Scheduler:
     """Waiting requests: name, tokens of the prompt, tokens of each answer, answers."""
     scheduler = Scheduler(SchedulerConfig(**{"num_blocks": 32, "block_size": 4, **settings}))
-    for name, prompt, answer, num_samples in requests:
-        scheduler.add(Request(name, [1] * prompt, answer, num_samples))
+    for name, prompt, answer, num_answers in requests:
+        scheduler.add(Request(name, [1] * prompt, answer, num_answers))
     return scheduler
 
 
@@ -48,7 +48,7 @@ def test_a_long_prompt_takes_what_the_budget_leaves():
                      [("A", 5, 1), ("B", 12, 1)]]
 
 
-def test_every_sample_counts_towards_the_budget():
+def test_every_answer_counts_towards_the_budget():
     scheduler = scheduler_with([("A", 4, 6, 3), ("B", 9, 2, 1)], token_budget=5)
     steps = [computed(run_step(scheduler)) for _ in range(4)]
     assert steps == [[("A", 0, 4), ("B", 0, 1)], [("A", 4, 1), ("B", 1, 2)],

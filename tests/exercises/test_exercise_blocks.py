@@ -83,13 +83,13 @@ def test_release_of_a_free_block_is_refused():
     assert pool.ref_counts == [1, 1, 2, 0] and list(pool.free) == [3]
 
 
-def forked(num_tokens: int, num_samples: int = 2) -> tuple[BlockPool, list[CachedSequence]]:
-    """Samples of one prompt, which share its blocks 0, 1, …, of 4 tokens each."""
+def forked(num_tokens: int, num_answers: int = 2) -> tuple[BlockPool, list[CachedSequence]]:
+    """Answers to one prompt, which share its blocks 0, 1, …, of 4 tokens each."""
     pool = BlockPool(8, 4)
     first = CachedSequence("0", list(range(num_tokens)))
     first.allocate(pool, num_tokens)
     first.num_computed = num_tokens
-    return pool, [first, *(first.fork(pool, str(i), i) for i in range(1, num_samples))]
+    return pool, [first, *(first.fork(pool, str(i), i) for i in range(1, num_answers))]
 
 
 def test_copy_replaces_a_shared_last_block():
@@ -100,11 +100,11 @@ def test_copy_replaces_a_shared_last_block():
     assert pool.num_copied == 1
 
 
-def test_the_last_of_the_samples_writes_in_place():
-    pool, samples = forked(6, 3)
-    copies = [sample.copy_on_write(pool) for sample in samples]
+def test_the_last_of_the_answers_writes_in_place():
+    pool, answers = forked(6, 3)
+    copies = [answer.copy_on_write(pool) for answer in answers]
     assert copies == [(1, 2), (1, 3), None] and pool.num_copied == 2
-    assert len({sample.table[1] for sample in samples}) == 3
+    assert len({answer.table[1] for answer in answers}) == 3
 
 
 def test_whole_blocks_stay_shared():

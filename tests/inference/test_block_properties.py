@@ -162,8 +162,8 @@ class Requests:
 
     def add(self, shape: int, argument: int) -> None:
         prompt = [(argument >> i & 1) for i in range(1 + argument % 11)]
-        num_samples = 3 if argument // 8 % 3 == 2 else 1
-        request = Request(f"r{self.num_added}", prompt, 1 + shape % 16, num_samples,
+        num_answers = 3 if argument // 8 % 3 == 2 else 1
+        request = Request(f"r{self.num_added}", prompt, 1 + shape % 16, num_answers,
                           salt="other" * (argument % 16 == 0))
         self.num_added += 1
         try:

@@ -42,11 +42,11 @@ def logits_after(tokens: list[int]) -> np.ndarray:
         return MODEL(np.array([tokens])).data[0, -1]
 
 
-def without_cache(prompt, params, count=TOKENS, sample=0) -> list[int]:
+def without_cache(prompt, params, count=TOKENS, answer=0) -> list[int]:
     """The tokens by a whole forward for each."""
     output: list[int] = []
     for _ in range(count):
-        output.append(next_token(logits_after(prompt + output), params, prompt, output, sample))
+        output.append(next_token(logits_after(prompt + output), params, prompt, output, answer))
     return output
 
 
@@ -65,8 +65,8 @@ def test_tokens_are_those_of_whole_forwards(expected, name):
     engine = make_engine(**SETTINGS[name])
     found = [engine.submit(prompt, TOKENS, params) for prompt, params in zip(PROMPTS, PARAMS)]
     engine.run()
-    assert [generation.samples[0].tokens for generation in found] == expected
-    assert {generation.samples[0].finish_reason for generation in found} == {"length"}
+    assert [generation.answers[0].tokens for generation in found] == expected
+    assert {generation.answers[0].finish_reason for generation in found} == {"length"}
     assert is_empty(engine)
     summary = engine.metrics.summary(engine.scheduler)
     assert (summary.num_preemptions > 0) == ("few blocks" in name)
@@ -76,16 +76,16 @@ def test_tokens_are_those_of_whole_forwards(expected, name):
         assert summary.tokens_computed - summary.tokens_computed_again == once
 
 
-def test_samples_share_a_prompt_and_differ():
+def test_answers_share_a_prompt_and_differ():
     params = SamplingParams(seed=5)
     engine = make_engine(num_blocks=12)
-    found = engine.submit(COMMON, TOKENS, params, num_samples=3)
+    found = engine.submit(COMMON, TOKENS, params, num_answers=3)
     other = engine.submit([1, 2], TOKENS, params)
     engine.run()
-    samples = [sample.tokens for sample in found.samples]
-    assert samples == [without_cache(COMMON, params, sample=i) for i in range(3)]
-    assert len({tuple(tokens) for tokens in samples}) == 3
-    assert other.samples[0].tokens == without_cache([1, 2], params)
+    answers = [answer.tokens for answer in found.answers]
+    assert answers == [without_cache(COMMON, params, answer=i) for i in range(3)]
+    assert len({tuple(tokens) for tokens in answers}) == 3
+    assert other.answers[0].tokens == without_cache([1, 2], params)
     assert is_empty(engine)
 
 
@@ -104,9 +104,9 @@ def test_stop_tokens_and_conditions_end_an_answer(expected):
     by_rule = engine.submit(PROMPTS[4], TOKENS, PARAMS[4], is_stop=lambda tokens: len(tokens) == 4)
     engine.run()
     first = expected[4].index(third)
-    assert by_token.samples[0].tokens == expected[4][:first + 1]
-    assert by_rule.samples[0].tokens == expected[4][:4]
-    assert {each.samples[0].finish_reason for each in (by_token, by_rule)} == {"stop"}
+    assert by_token.answers[0].tokens == expected[4][:first + 1]
+    assert by_rule.answers[0].tokens == expected[4][:4]
+    assert {each.answers[0].finish_reason for each in (by_token, by_rule)} == {"stop"}
     assert is_empty(engine)
 
 
@@ -114,11 +114,11 @@ def test_logprobs_are_the_models():
     engine = make_engine()
     found = engine.submit(COMMON, 3, SamplingParams(temperature=2, seed=1), num_logprobs=2)
     engine.run()
-    (sample,) = found.samples
-    for i, token in enumerate(sample.tokens):
-        logprob, likeliest = top_logprobs(logits_after(COMMON + sample.tokens[:i]), token, 2)
-        assert sample.logprobs[i] == pytest.approx(logprob, abs=1e-12)
-        assert sample.likeliest[i] == pytest.approx(likeliest, abs=1e-12)
+    (answer,) = found.answers
+    for i, token in enumerate(answer.tokens):
+        logprob, likeliest = top_logprobs(logits_after(COMMON + answer.tokens[:i]), token, 2)
+        assert answer.logprobs[i] == pytest.approx(logprob, abs=1e-12)
+        assert answer.likeliest[i] == pytest.approx(likeliest, abs=1e-12)
 
 
 def test_cancelling_frees_blocks_and_changes_no_other_request(expected):
@@ -130,7 +130,7 @@ def test_cancelling_frees_blocks_and_changes_no_other_request(expected):
         engine.cancel(found[victim])
         engine.cancel(found[victim])            # again: no effect
     engine.run()
-    assert [found[i].samples[0].tokens for i in (1, 2, 4, 5, 7)] == \
+    assert [found[i].answers[0].tokens for i in (1, 2, 4, 5, 7)] == \
         [expected[i] for i in (1, 2, 4, 5, 7)]
     assert is_empty(engine) and not engine.generations
 
@@ -145,7 +145,7 @@ def test_a_failure_of_the_model_frees_everything(expected):
     engine.runner.run = run
     again = engine.submit(PROMPTS[7], TOKENS, PARAMS[7])
     engine.run()
-    assert again.samples[0].tokens == expected[7]
+    assert again.answers[0].tokens == expected[7]
 
 
 @pytest.mark.parametrize(("prompt", "max_tokens", "message"), [

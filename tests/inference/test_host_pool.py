@@ -16,7 +16,7 @@ def answers(num_blocks: int) -> tuple[Engine, list[list[int]]]:
     engine = Engine(ModelRunner(model, num_blocks, 1), config)
     found = [engine.submit(prompt, count) for prompt, count in zip(PROMPTS, NUM_TOKENS)]
     engine.run()
-    return engine, [generation.samples[0].tokens for generation in found]
+    return engine, [generation.answers[0].tokens for generation in found]
 
 
 def test_tokens_are_those_of_a_large_pool():

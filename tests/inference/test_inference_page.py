@@ -19,8 +19,8 @@ def test_the_program_streams_its_tokens(capsys):
     exec(program, names)
     tokens = capsys.readouterr().out.split()
     assert len(tokens) == 20
-    assert [int(token) for token in tokens] == names["first"].samples[0].tokens
-    assert names["other"].samples[0].tokens, "the other request ran in the same steps"
+    assert [int(token) for token in tokens] == names["first"].answers[0].tokens
+    assert names["other"].answers[0].tokens, "the other request ran in the same steps"
 
 
 def test_the_steps_shown_are_those_of_the_scenario():

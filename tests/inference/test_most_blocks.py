@@ -33,7 +33,7 @@ def runs_to_its_end(scheduler: Scheduler, request: Request) -> bool:
         scheduler.finish(step, {sequence: 7 for _, sequence in drawing})
         if not scheduler.has_requests:
             return [len(request.outputs(each)) for each in sorted(
-                request.ended, key=lambda sequence: sequence.sample_index)] == list(request.lengths)
+                request.ended, key=lambda sequence: sequence.answer_index)] == list(request.lengths)
     return False
 
 

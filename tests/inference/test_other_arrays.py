@@ -62,10 +62,10 @@ def test_on_a_device_as_on_the_host(name, kind):
 def test_an_engine_and_generate_on_a_device():
     def tokens(model):
         engine = Engine(ModelRunner(model, 12, 4), SchedulerConfig(12, 4))
-        answers = [engine.submit(prompt, 8, SamplingParams(temperature), num_samples=2)
-                   for prompt, temperature in (([1, 2, 3], 0), ([4, 5, 6, 7, 8], 1))]
+        found = [engine.submit(prompt, 8, SamplingParams(temperature), num_answers=2)
+                 for prompt, temperature in (([1, 2, 3], 0), ([4, 5, 6, 7, 8], 1))]
         engine.run()
-        return [sample.tokens for each in answers for sample in each.samples] \
+        return [answer.tokens for each in found for answer in each.answers] \
             + [list(generate(model, np.array([1, 2, 3]), 20, seed=1))]
     assert tokens(model_of("gpt", StrictArray(np.empty(0)))) == tokens(model_of("gpt"))
 

@@ -26,7 +26,7 @@ def gpt(tied: bool = True, width: int = 16) -> GPT:
 def tokens_by(engine) -> list[list[int]]:
     found = [engine.submit(prompt, 6, params) for prompt, params in zip(PROMPTS, PARAMS)]
     engine.run()
-    return [each.samples[0].tokens for each in found]
+    return [each.answers[0].tokens for each in found]
 
 
 @worlds(1, 2, 3, 4, mpi=(4,))

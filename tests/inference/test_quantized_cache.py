@@ -105,10 +105,10 @@ def tokens_of(model, num_blocks, **settings) -> list[list[int]]:
     runner = ModelRunner(model, num_blocks, BLOCK, QuantizedKVCache)
     engine = Engine(runner, SchedulerConfig(num_blocks, BLOCK, **settings))
     prompts = [[1, 2, 3, 4, 5], [1, 2, 3, 4, 6, 7, 8, 9, 3], [7, 7, 7]]
-    answers = [engine.submit(prompt, 14, num_samples=2) for prompt in prompts]
+    generations = [engine.submit(prompt, 14, num_answers=2) for prompt in prompts]
     engine.run()
     assert runner.cache.pools[1].host.any() == bool(settings)       # whether scales were swapped
-    return [sample.tokens for answer in answers for sample in answer.samples]
+    return [answer.tokens for each in generations for answer in each.answers]
 
 
 def test_an_engine_copies_and_swaps_scales_with_their_codes():

@@ -25,7 +25,7 @@ def engine() -> Engine:
 @worlds(1, 2, 3, mpi=(4,))
 def test_tokens_are_those_of_one_engine(world):
     alone = engine()
-    expected = [alone.submit(prompt, 5, params, num_samples=1 + i % 2)
+    expected = [alone.submit(prompt, 5, params, num_answers=1 + i % 2)
                 for i, (prompt, params) in enumerate(zip(PROMPTS, PARAMS))]
     alone.run()
 
@@ -35,7 +35,7 @@ def test_tokens_are_those_of_one_engine(world):
                  for i, (prompt, params) in enumerate(zip(PROMPTS, PARAMS))]
         assert {routed.replica for routed in found} == set(range(comm.size))
         router.run()
-        assert [routed.samples for routed in found] == [each.samples for each in expected]
+        assert [routed.answers for routed in found] == [each.answers for each in expected]
         assert not router.engine.scheduler.pool.num_used
     world.run(body)
 

@@ -50,10 +50,10 @@ def test_recorded_distributions(case):
         assert next_token(LOGITS, params, prompt, output) == likeliest
 
 
-def test_a_draw_depends_on_seed_sample_and_position_alone():
+def test_a_draw_depends_on_seed_answer_and_position_alone():
     first = uniform(1, 5)
     assert uniform(1, 5) == first
-    assert len({first, uniform(2, 5), uniform(1, 6), uniform(1, 5, sample_index=1)}) == 4
+    assert len({first, uniform(2, 5), uniform(1, 6), uniform(1, 5, answer_index=1)}) == 4
 
 
 def test_a_token_of_no_probability_is_never_drawn():
@@ -114,7 +114,7 @@ def test_a_batch_is_drawn_as_each_alone():
                                         repetition_penalty=1 + i % 2), [1, 2], [3] * i, i)
               for i in range(6)]
     assert next_tokens(logits, inputs) == [
-        next_token(z, each.params, each.prompt, each.output, each.sample_index)
+        next_token(z, each.params, each.prompt, each.output, each.answer_index)
         for z, each in zip(logits, inputs)]
     assert next_tokens(logits[:0], []) == []
     assert next_tokens(logits, [DrawInputs(SamplingParams(temperature=0), [], [])] * 6) \

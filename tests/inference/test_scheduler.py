@@ -28,12 +28,12 @@ def is_empty(scheduler: Scheduler) -> bool:
     return not scheduler.has_requests and not any(pool.num_used for pool in pools)
 
 
-def test_samples_need_their_blocks_together():
+def test_answers_need_their_blocks_together():
     scheduler = Scheduler(SchedulerConfig(num_blocks=7, block_size=4))
-    # 5 tokens of prompt: one whole block is shared; positions up to 11: two more for each sample
-    scheduler.add(Request("three", [1] * 5, 8, num_samples=3))
+    # 5 tokens of prompt: one whole block is shared; positions up to 11: two more for each answer
+    scheduler.add(Request("three", [1] * 5, 8, num_answers=3))
     with pytest.raises(RequestTooLarge, match="needs 9 blocks of 4 tokens, and the pool has 7"):
-        scheduler.add(Request("four", [1] * 5, 8, num_samples=4))
+        scheduler.add(Request("four", [1] * 5, 8, num_answers=4))
     while scheduler.has_requests:
         run_step(scheduler)
     assert is_empty(scheduler)
@@ -41,7 +41,7 @@ def test_samples_need_their_blocks_together():
 
 def test_a_request_beyond_the_budget_of_any_step_is_refused():
     with pytest.raises(RequestTooLarge, match="raise token_budget from 2 to 3"):
-        Scheduler(SchedulerConfig(9, token_budget=2)).add(Request("A", [1], 2, num_samples=3))
+        Scheduler(SchedulerConfig(9, token_budget=2)).add(Request("A", [1], 2, num_answers=3))
     with pytest.raises(RequestTooLarge, match="raise token_budget from 4 to 5"):
         Scheduler(SchedulerConfig(9, token_budget=4, policy="prompts_first")).add(
             Request("A", [1] * 5, 1))

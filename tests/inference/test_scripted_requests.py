@@ -34,7 +34,7 @@ def test_steps_without_any_request_are_not_listed():
     assert [step["step"] for step in scenario({}, late)["steps"]] == [10**9, 10**9 + 1]
 
 
-def test_a_sample_that_ends_early_gives_its_blocks_back_at_once():
+def test_an_answer_that_ends_early_gives_its_blocks_back_at_once():
     found = scenario({"num_blocks": 9}, {**RUNS, "outputs": [[7], [7, 8, 9, 10]]})
     tables = [list(step["tables"]) for step in found["steps"]]
     assert tables == [["A.0", "A.1"], ["A.1"], ["A.1"], ["A.1"]]
@@ -53,7 +53,7 @@ def test_a_request_is_refused_only_if_it_would_use_more_blocks_than_there_are(nu
         assert refused == [{"refused": "A", "needs_blocks": peak, "has_blocks": peak - 1}]
 
 
-def test_samples_of_one_token_share_all_blocks_and_never_compute_together():
+def test_answers_of_one_token_share_all_blocks_and_never_compute_together():
     found = scenario({"num_blocks": 2, "token_budget": 2}, {**RUNS, "outputs": [[7]] * 9})
     assert "refused" not in found and found["summary"]["peak_blocks"] == 2
 

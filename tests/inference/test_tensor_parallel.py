@@ -31,7 +31,7 @@ def tokens_by(runner) -> list[list[int]]:
              for prompt, params in zip(PROMPTS, PARAMS)]
     engine.run()
     assert not engine.scheduler.pool.num_used
-    return [(each.samples[0].tokens, each.samples[0].logprobs, each.samples[0].likeliest)
+    return [(each.answers[0].tokens, each.answers[0].logprobs, each.answers[0].likeliest)
             for each in found]
 
 

@@ -32,7 +32,7 @@ def own(comm, logits: np.ndarray) -> np.ndarray:
     return logits[:, start:stop]
 
 
-EXPECTED = [next_token(z, each.params, each.prompt, each.output, each.sample_index)
+EXPECTED = [next_token(z, each.params, each.prompt, each.output, each.answer_index)
             for z, each in zip(LOGITS, DRAWN)]
 
 
@@ -66,7 +66,7 @@ def test_logits_that_are_not_finite_are_refused_on_all_ranks(world, wrong):
 @worlds(2, 7, mpi=())
 def test_tokens_that_never_come_may_have_minus_infinity(world):
     logits = np.where(np.arange(WORDS) % 40 < 35, -np.inf, LOGITS)      # some ranks have no other
-    expected = [next_token(z, each.params, each.prompt, each.output, each.sample_index)
+    expected = [next_token(z, each.params, each.prompt, each.output, each.answer_index)
                 for z, each in zip(logits, DRAWN)]
 
     def body(comm):

@@ -20,15 +20,15 @@ def test_26_blocks_and_bytes():
          f"{blocks_for(200, 16)} blocks each, of the {pool // (16 * token)} that fit")
 
 
-@pytest.mark.parametrize("num_samples", [2, 5])
-def test_26_copies(num_samples):
+@pytest.mark.parametrize("num_answers", [2, 5])
+def test_26_copies(num_answers):
     pool = BlockPool(32, 4)
     first = CachedSequence("0", list(range(6)))
     first.allocate(pool, 6)
     first.num_computed = 6
-    samples = [first, *(first.fork(pool, str(i)) for i in range(1, num_samples))]
-    assert sum(sample.copy_on_write(pool) is not None for sample in samples) == num_samples - 1
-    says("26", "s samples make s − 1 copies", f"(24 − 1) div 4 = {(24 - 1) // 4}")
+    answers = [first, *(first.fork(pool, str(i)) for i in range(1, num_answers))]
+    assert sum(answer.copy_on_write(pool) is not None for answer in answers) == num_answers - 1
+    says("26", "s answers make s − 1 copies", f"(24 − 1) div 4 = {(24 - 1) // 4}")
 
 
 def test_30_orders_of_static_batches():

@@ -139,7 +139,7 @@ def mpi() -> int:
 
 
 def inference() -> None:
-    """Requests that begin alike, have several samples, and lack blocks; greedy and random."""
+    """Requests that begin alike, have several answers, and lack blocks; greedy and random."""
     from minipar.inference import Engine, ModelRunner, SamplingParams, SchedulerConfig
     from minipar.nn import GPT, GPTConfig
 
@@ -154,7 +154,7 @@ def inference() -> None:
             for temperature in 0, 1:
                 engine.submit([1, 2, 3, 4, 5], 8, SamplingParams(temperature))
             engine.run()
-            engine.submit([1, 2, 3, 4, 5], 4, num_samples=2)
+            engine.submit([1, 2, 3, 4, 5], 4, num_answers=2)
             engine.run()
             assert engine.metrics.num_preemptions and engine.scheduler.pool.num_copied
             assert engine.scheduler.tokens_hit

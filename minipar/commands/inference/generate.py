@@ -20,7 +20,7 @@ from ...comm import Cluster, Communicator
 from ...environment import launched
 from ...inference import SchedulerConfig
 from ...inference.cache import CACHES
-from ...inference.engine import Sample
+from ...inference.engine import Answer
 from ...inference.sampling.speculative import SpeculativeDecoder
 from ...launcher import UsageError, launch
 from ...serve.detokenizer import Detokenizer
@@ -118,12 +118,12 @@ def run(comm: Communicator, options: argparse.Namespace, output: Output,
         stop = Detokenizer(text.tokenizer, options.stop)
         try:
             tokens = text.encode(prompt)
-            answer = engine.submit(tokens, max_tokens_of(options, text, tokens), params,
-                                   num_samples=options.samples, is_stop=stop.is_stop)
+            generation = engine.submit(tokens, max_tokens_of(options, text, tokens), params,
+                                       num_answers=options.samples, is_stop=stop.is_stop)
         except ValueError as error:
             raise UsageError(f"--prompt {prompt[:20]!r}: {error}") from error
-        printer.shown += [Shown(prompt, sample, Detokenizer(text.tokenizer, options.stop))
-                          for sample in answer.samples]
+        printer.shown += [Shown(prompt, answer, Detokenizer(text.tokenizer, options.stop))
+                          for answer in generation.answers]
     while engine.has_requests:
         engine.step()
         printer.update()
@@ -143,15 +143,15 @@ def speculate(options: argparse.Namespace, output: Output, text: TextModel) -> N
                                      options.block_size)
         for prompt in options.prompt or ["\n"]:
             tokens = text.encode(prompt)
-            shown = Shown(prompt, Sample(), Detokenizer(text.tokenizer, options.stop))
+            shown = Shown(prompt, Answer(), Detokenizer(text.tokenizer, options.stop))
             printer.shown.append(shown)
             for token in decoder.generate(tokens, max_tokens_of(options, text, tokens), params):
-                shown.sample.tokens.append(token)
-                if shown.detokenizer.is_stop(shown.sample.tokens):
-                    shown.sample.finish_reason = "stop"
+                shown.answer.tokens.append(token)
+                if shown.detokenizer.is_stop(shown.answer.tokens):
+                    shown.answer.finish_reason = "stop"
                     break
                 printer.update()
-            shown.sample.finish_reason = shown.sample.finish_reason or "length"
+            shown.answer.finish_reason = shown.answer.finish_reason or "length"
             printer.update()
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -172,7 +172,7 @@ class Shown(NamedTuple):
     """An answer, and how much of its text was printed."""
 
     prompt: str
-    sample: Sample
+    answer: Answer
     detokenizer: Detokenizer
 
 
@@ -186,12 +186,12 @@ class Printer:
     def update(self) -> None:
         """Print the text that is new."""
         while self._next < len(self.shown):
-            prompt, sample, detokenizer = self.shown[self._next]
+            prompt, answer, detokenizer = self.shown[self._next]
             if not self._has_head and len(self.shown) > 1:
                 self.console.rule(repr(prompt)[1:-1][:60], align="left")
             self._has_head = True
-            is_last = sample.finish_reason is not None
-            new = detokenizer.update(sample.tokens, is_last)
+            is_last = answer.finish_reason is not None
+            new = detokenizer.update(answer.tokens, is_last)
             self.console.print(new, end="", markup=False)
             if not is_last:
                 return
@@ -202,6 +202,6 @@ class Printer:
         """The answers, for scripts."""
         table = Table.of(f"generated in {seconds:.2f} s", "prompt", Column("text", is_text=True),
                          "tokens", Column("ended by", is_text=True))
-        for prompt, sample, detokenizer in self.shown:
-            table.add(prompt, detokenizer.shown, len(sample.tokens), sample.finish_reason)
+        for prompt, answer, detokenizer in self.shown:
+            table.add(prompt, detokenizer.shown, len(answer.tokens), answer.finish_reason)
         return table

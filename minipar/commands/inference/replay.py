@@ -8,7 +8,7 @@
      "requests": [{"name": "A", "arrival_step": 0, "prompt": [1, 2, 3, 4, 5], "outputs": [[7, 8]]},
                   {"name": "B", "arrival_step": 1, "prompt": [1, 2, 3], "outputs": [[9], [6]]}]}
 
-No model runs: `outputs` are the tokens that it would have drawn, one list for each sample.  A beam
+No model runs: `outputs` are the tokens that it would have drawn, one list for each answer.  A beam
 search is scripted by the parents of its beams, behind the step that computes the prompt:
 
     {"num_blocks": 24, "block_size": 4, "prompt_length": 6, "beam_width": 2,

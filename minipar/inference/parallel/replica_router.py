@@ -14,25 +14,25 @@ import numpy as np
 
 from ...comm import Communicator
 from ...comm.collectives import all_gather
-from ..engine import Engine, Generation, Sample
+from ..engine import Answer, Engine, Generation
 from ..sampling import SamplingParams
 
-REASONS = (None, "length", "stop")          # why a sample ended, as numbers
+REASONS = (None, "length", "stop")          # why an answer ended, as numbers
 
 
 class RoutedGeneration:
     """A request and its answers, on whichever replica it runs; log-probabilities stay there."""
 
-    def __init__(self, number: int, replica: int, num_left: int, num_samples: int,
+    def __init__(self, number: int, replica: int, num_left: int, num_answers: int,
                  generation: Generation | None):
         self.number, self.replica, self.num_left = number, replica, num_left
-        self.samples = [Sample() for _ in range(num_samples)]
+        self.answers = [Answer() for _ in range(num_answers)]
         self.generation = generation            # on its replica only
 
     @property
     def is_done(self) -> bool:
         """True if all answers have ended."""
-        return all(sample.finish_reason for sample in self.samples)
+        return all(answer.finish_reason for answer in self.answers)
 
 
 class Router:
@@ -57,44 +57,44 @@ class Router:
         return loads
 
     def submit(self, prompt: list[int], max_tokens: int, params: SamplingParams | None = None,
-               num_samples: int = 1, **options: Any) -> RoutedGeneration:
+               num_answers: int = 1, **options: Any) -> RoutedGeneration:
         """As Engine.submit, on the least loaded replica; of equal ones on the first."""
-        self.engine.check(prompt, max_tokens, num_samples)          # alike on all ranks
+        self.engine.check(prompt, max_tokens, num_answers)          # alike on all ranks
         loads = self.loads()
         replica = loads.index(min(loads))
         generation = None
         if replica == self.dp.rank:
-            generation = self.engine.submit(prompt, max_tokens, params, num_samples,
+            generation = self.engine.submit(prompt, max_tokens, params, num_answers,
                                             **options)
             self._own[generation.request.name] = self._num_submitted
         routed = RoutedGeneration(self._num_submitted, replica,
-                                  len(prompt) + num_samples * max_tokens, num_samples, generation)
+                                  len(prompt) + num_answers * max_tokens, num_answers, generation)
         self.running[routed.number] = routed
         self._num_submitted += 1
         return routed
 
     def step(self) -> list[tuple[RoutedGeneration, int, int]]:
-        """Run a step on every replica; return all new tokens: (request, sample index, token)."""
+        """Run a step on every replica; return all new tokens: (request, answer index, token)."""
         events = []
-        for generation, sample_index, token in self.engine.step():
-            reason = REASONS.index(generation.samples[sample_index].finish_reason)
-            events.append((self._own[generation.request.name], sample_index, token, reason))
+        for generation, answer_index, token in self.engine.step():
+            reason = REASONS.index(generation.answers[answer_index].finish_reason)
+            events.append((self._own[generation.request.name], answer_index, token, reason))
         own = np.array(events, np.int64).reshape(-1, 4)
         with self.dp.labelled("tokens"):
             counts = all_gather(self.dp, np.array([len(own)], np.int64), algorithm="ring")
             everywhere = all_gather(self.dp, own, counts=counts.tolist(), algorithm="ring")
         return [self._note(*(int(number) for number in event)) for event in everywhere]
 
-    def _note(self, number: int, sample_index: int, token: int,
+    def _note(self, number: int, answer_index: int, token: int,
               reason: int) -> tuple[RoutedGeneration, int, int]:
         """Append a token to its request; forget a request that is done."""
         routed = self.running[number]
-        routed.samples[sample_index].tokens.append(token)
-        routed.samples[sample_index].finish_reason = REASONS[reason]
+        routed.answers[answer_index].tokens.append(token)
+        routed.answers[answer_index].finish_reason = REASONS[reason]
         routed.num_left -= 1
         if routed.is_done:
             del self.running[number]
-        return routed, sample_index, token
+        return routed, answer_index, token
 
     def run(self) -> None:
         """Run steps until no request is left."""

@@ -79,12 +79,12 @@ class DrawInputs(NamedTuple):
     params: SamplingParams
     prompt: Sequence[int]
     output: Sequence[int]
-    sample_index: int = 0               # of this answer among the answers to the prompt
+    answer_index: int = 0               # of this answer among the answers to the prompt
 
     @property
     def u(self) -> float:
         """The random number in [0, 1) by which `pick` chooses the token."""
-        return uniform(self.params.seed, len(self.prompt) + len(self.output), self.sample_index)
+        return uniform(self.params.seed, len(self.prompt) + len(self.output), self.answer_index)
 
 
 def penalize(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
@@ -171,9 +171,9 @@ def probabilities(logits: np.ndarray, params: SamplingParams, prompt: Sequence[i
     return softmax(logits)
 
 
-def uniform(seed: int, position: int, sample_index: int = 0, purpose: str = "sample") -> float:
-    """The random number in [0, 1) of a draw: by seed, index of the sample, and position."""
-    return first_uniform(seed, purpose, sample_index, position)
+def uniform(seed: int, position: int, answer_index: int = 0, purpose: str = "sample") -> float:
+    """The random number in [0, 1) of a draw: by seed, index of the answer, and position."""
+    return first_uniform(seed, purpose, answer_index, position)
 
 
 def pick(weights: np.ndarray, u: float) -> int:
@@ -192,9 +192,9 @@ def first_above(cumulated: np.ndarray, target: float) -> int:
 
 
 def next_token(logits: np.ndarray, params: SamplingParams, prompt: Sequence[int],
-               output: Sequence[int], sample_index: int = 0) -> int:
-    """The token that follows prompt and output in sample `sample_index`, from logits (V,)."""
-    return next_tokens(logits[None], [DrawInputs(params, prompt, output, sample_index)])[0]
+               output: Sequence[int], answer_index: int = 0) -> int:
+    """The token that follows prompt and output in answer `answer_index`, from logits (V,)."""
+    return next_tokens(logits[None], [DrawInputs(params, prompt, output, answer_index)])[0]
 
 
 def next_tokens(logits: Array, inputs: Sequence[DrawInputs]) -> list[int]:

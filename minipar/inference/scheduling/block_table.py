@@ -14,9 +14,9 @@ from .block_pool import BlockPool, blocks_for, prefix_keys
 class CachedSequence:
     """Tokens, the number of computed ones, and the blocks that hold these."""
 
-    def __init__(self, name: str, tokens: list[int], sample_index: int = 0):
+    def __init__(self, name: str, tokens: list[int], answer_index: int = 0):
         self.name, self.tokens = name, list(tokens)
-        self.sample_index = sample_index    # among the answers to one prompt
+        self.answer_index = answer_index    # among the answers to one prompt
         self.table: list[int] = []
         self.num_computed = 0
 
@@ -64,9 +64,9 @@ class CachedSequence:
         self.table += blocks
         return blocks
 
-    def fork(self, pool: BlockPool, name: str, sample_index: int = 0) -> "CachedSequence":
+    def fork(self, pool: BlockPool, name: str, answer_index: int = 0) -> "CachedSequence":
         """A second sequence with the same tokens and the same blocks."""
-        child = CachedSequence(name, self.tokens, sample_index)
+        child = CachedSequence(name, self.tokens, answer_index)
         child.table, child.num_computed = list(self.table), self.num_computed
         for block in self.table:
             pool.share(block)

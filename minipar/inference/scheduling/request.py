@@ -8,28 +8,28 @@ from .block_table import CachedSequence
 
 @dataclass(eq=False)        # a request is itself, whatever its fields
 class Request:
-    """A prompt and `num_samples` answers of at most `max_tokens`, or `lengths`, tokens each.
+    """A prompt and `num_answers` answers of at most `max_tokens`, or `lengths`, tokens each.
 
-    The prompt is computed once, by one sequence; then it forks into the samples, which share the
+    The prompt is computed once, by one sequence; then it forks into the answers, which share the
     prompt's blocks.
     """
 
     name: str
     prompt: list[int]
     max_tokens: int
-    num_samples: int = 1
+    num_answers: int = 1
     salt: str = ""                          # only requests of the same salt share cached blocks
     lengths: list[int] = field(default_factory=list)        # of each answer; empty: max_tokens
     sequences: list[CachedSequence] = field(init=False)       # those that still run
     ended: list[CachedSequence] = field(init=False, default_factory=list)
 
     def __post_init__(self):
-        if not self.prompt or self.max_tokens < 1 or self.num_samples < 1:
+        if not self.prompt or self.max_tokens < 1 or self.num_answers < 1:
             raise ValueError(f"request {self.name!r} has {len(self.prompt)} prompt tokens, "
-                             f"max_tokens={self.max_tokens} and num_samples={self.num_samples}: "
+                             f"max_tokens={self.max_tokens} and num_answers={self.num_answers}: "
                              "each must be at least 1")
         self.sequences = [CachedSequence(self.name, self.prompt)]
-        self.lengths = self.lengths or [self.max_tokens] * self.num_samples
+        self.lengths = self.lengths or [self.max_tokens] * self.num_answers
 
     @property
     def num_computed(self) -> int:
@@ -52,7 +52,7 @@ class Request:
 
     def is_complete(self, sequence: CachedSequence) -> bool:
         """True if a sequence has all its tokens."""
-        return len(self.outputs(sequence)) >= self.lengths[sequence.sample_index]
+        return len(self.outputs(sequence)) >= self.lengths[sequence.answer_index]
 
     def most_blocks(self, block_size: int) -> int:
         """The most blocks that it uses at a time, when no other request shares any.
@@ -69,11 +69,11 @@ class Request:
                       for i, length in longest_first if length > 1)])
 
     def fork(self, pool: BlockPool) -> None:
-        """After the prompt: one sequence for each sample, all with the prompt's blocks."""
-        if len(self.sequences) + len(self.ended) < self.num_samples:
+        """After the prompt: one sequence for each answer, all with the prompt's blocks."""
+        if len(self.sequences) + len(self.ended) < self.num_answers:
             first = self.sequences[0]
             self.sequences += [first.fork(pool, f"{self.name}.{i}", i)
-                               for i in range(1, self.num_samples)]
+                               for i in range(1, self.num_answers)]
             first.name = f"{self.name}.0"
 
     def end(self, sequence: CachedSequence, pool: BlockPool) -> list[int]:

@@ -13,7 +13,7 @@ One step, in this order.  The engine makes these calls, or `minipar replay` with
                    preempted, and the schedule ends after a.
                 b  Swapped requests come back, the oldest first.
                 c  If none stays swapped, waiting requests are admitted, first come, first served.
-    advance     The step's tokens count as computed; a finished prompt forks into its samples.
+    advance     The step's tokens count as computed; a finished prompt forks into its answers.
     (run)       The runner moves blocks as the Step says, runs the model and draws tokens.
     finish      The drawn tokens are appended; finished requests give their blocks back.
 

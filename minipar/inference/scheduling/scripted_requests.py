@@ -3,7 +3,7 @@
     {"engine": {"num_blocks": 8, "block_size": 4},
      "requests": [{"name": "A", "arrival_step": 0, "prompt": [1, 2, 3], "outputs": [[7, 8]]}]}
 
-`engine` holds the values of SchedulerConfig.  `outputs` has, for each sample of a request, the
+`engine` holds the values of SchedulerConfig.  `outputs` has, for each answer of a request, the
 tokens that a model would have drawn.  `play` returns a record of every step, and a summary;
 `minipar replay FILE.json` prints both.  Steps in which no request is left to run are not listed.
 """
@@ -23,7 +23,7 @@ ALWAYS = ("step", "scheduled", "slots", "filled", "tables", "free_after")
 
 @dataclass(frozen=True)
 class ScriptedRequest:
-    """A request that comes at a step, with the tokens that each of its samples will draw."""
+    """A request that comes at a step, with the tokens that each of its answers will draw."""
 
     name: str
     arrival_step: int
@@ -32,9 +32,9 @@ class ScriptedRequest:
 
     @property
     def names(self) -> list[str]:
-        """The request's name, and its samples' names if there are several."""
-        num_samples = len(self.outputs)
-        return [self.name, *(f"{self.name}.{i}" for i in range(num_samples) if num_samples > 1)]
+        """The request's name, and its answers' names if there are several."""
+        num_answers = len(self.outputs)
+        return [self.name, *(f"{self.name}.{i}" for i in range(num_answers) if num_answers > 1)]
 
     def request(self) -> Request:
         """A fresh request."""
@@ -66,7 +66,7 @@ def read_scenario(document: Any) -> Scenario:
     requests = [_read_request(entry) for entry in document["requests"]]
     names = [name for request in requests for name in request.names]
     if len(set(names)) < len(names):
-        raise ValueError("two requests, or samples of them, have the same name: "
+        raise ValueError("two requests, or answers of them, have the same name: "
                          f"{', '.join(names)}")
     return Scenario(SchedulerConfig(**engine), requests)
 
@@ -144,7 +144,7 @@ class Replay:
 
     def _next_token(self, request: Request, sequence: CachedSequence) -> int:
         """The scripted token of a sequence."""
-        output = self.scripts[request.name].outputs[sequence.sample_index]
+        output = self.scripts[request.name].outputs[sequence.answer_index]
         return output[len(request.outputs(sequence))]
 
     def summary(self) -> dict[str, Any]:
