@@ -19,19 +19,17 @@ minipar/parallel/pipeline/one_f_one_b.py shows in one file how a rank runs its r
 import numpy as np
 from support.kit import ABOUT, EQUAL, Lesson, Row
 from support.pipeline_runs import Run, distance, gradients, run, serial
-from support.pipeline_timelines import from_rank_0, times_of, typical
+from support.pipeline_timelines import from_rank_0, milliseconds, replay
 
 from minipar.comm import Communicator
 from minipar.comm.collectives import gather_object
-from minipar.comm.simulated.topology import Link
 from minipar.formulas import pipelines
 from minipar.launcher import launch
 from minipar.nn import MLP
 from minipar.parallel.pipeline.schedule.actions import Action, Schedule
 from minipar.parallel.pipeline.schedule.metrics import bubble
-from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.pipeline.schedule.schedules import gpipe, one_f_one_b
-from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times, simulate
+from minipar.parallel.pipeline.schedule.simulate import Times
 from minipar.parallel.pipeline.schedule.timeline import Timeline
 from minipar.parallel.pipeline.schedule.validate import find_fault
 from minipar.parallel.strategy import Microbatch
@@ -103,7 +101,8 @@ def compare_times(lesson: Lesson, runs: dict[str, Run]) -> dict[str, Timeline]:
     rows, timelines = [], {}
     for name, done in runs.items():
         measured = done.timeline            # None on all ranks but 0, as what follows from it
-        predicted = None if measured is None else replay(comm, name, measured)
+        predicted = None if measured is None else replay(comm, name, M, measured,
+                                                         ROWS * WIDTH * FLOAT)
         idle = None if measured is None else bubble(measured).of_total
         rows += [
             Row(f"{TITLES[name]}: bubble of the total, (p−1)/(m+p−1)",
@@ -127,24 +126,6 @@ def compare_times(lesson: Lesson, runs: dict[str, Run]) -> dict[str, Timeline]:
                    "shortest measured F and B, and free links. The rest is time for messages, for "
                    "bookkeeping and for waiting for a core."))
     return timelines
-
-
-def replay(comm: Communicator, name: str, measured: Timeline) -> Timeline:
-    """The schedule, simulated with the times of the stages in `measured`.
-
-    On simulated ranks with each time and the cluster's links, on real ones with the shortest times
-    and links that take no time.
-    """
-    schedule, placement = make_schedule(name, comm.size, M)
-    times, link = typical(measured), FREE_LINK
-    if comm.is_simulated:
-        times, link = times_of(measured), Link(comm.cluster.latency, comm.cluster.bandwidth)
-    return simulate(schedule, times, placement, link, ROWS * WIDTH * FLOAT)
-
-
-def milliseconds(comm: Communicator, timeline: Timeline | None) -> float:
-    """Collective.  The length of rank 0's timeline in ms, on every rank."""
-    return 1e3 * from_rank_0(comm, None if timeline is None else timeline.makespan())
 
 
 def mlp(num_ranks: int) -> MLP:

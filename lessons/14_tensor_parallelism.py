@@ -21,8 +21,8 @@ from minipar.comm.collectives import all_reduce, chunk_bounds
 from minipar.launcher import launch
 from minipar.nn import GPT, GPTConfig
 from minipar.parallel.check_types import check_types
-from minipar.parallel.tensor.apply import parallelize
 from minipar.parallel.tensor.layers import TensorSplit
+from minipar.parallel.tensor.parallelize import parallelize
 from minipar.viz import draw_sharded_pair
 
 B, T, V, SIZE = 2, 16, 50, 8        # samples, tokens, vocabulary, bytes of a float64

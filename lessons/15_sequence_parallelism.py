@@ -24,7 +24,7 @@ from minipar.formulas.activations import layer_activations
 from minipar.launcher import launch
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from minipar.random import training_step
 from minipar.viz import draw_stacked_bars
 

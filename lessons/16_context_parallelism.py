@@ -26,9 +26,9 @@ from minipar.formulas.context_parallel import computed_pairs, imbalance, pairs_b
 from minipar.launcher import launch, simulate
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, GPTConfig
-from minipar.parallel.context.apply import parallelize_context
 from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.layout import ContextOptions, ContextSplit, TokenLayout
+from minipar.parallel.context.parallelize_context import parallelize_context
 from minipar.parallel.context.token_order import positions_of_ranks
 from minipar.viz import draw_ring_attention
 

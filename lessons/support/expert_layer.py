@@ -11,8 +11,8 @@ from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig, MoE, MoEConfig
 from minipar.nn.gpt import make_mlp
 from minipar.optim import AdamW
-from minipar.parallel.expert.apply import distribute_experts, moe_layers
-from minipar.parallel.expert.balance import balance_routers
+from minipar.parallel.expert.distribute_experts import distribute_experts, moe_layers
+from minipar.parallel.expert.router_bias import balance_routers
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
 from minipar.random import training_step

@@ -42,6 +42,25 @@ def from_rank_0(comm: Communicator, value: float | None) -> float:
     return sum_over_ranks(comm, 0.0 if value is None else value)
 
 
+def milliseconds(comm: Communicator, timeline: Timeline | None) -> float:
+    """Collective.  The length of rank 0's timeline in ms, on every rank."""
+    return 1e3 * from_rank_0(comm, None if timeline is None else timeline.makespan())
+
+
+def replay(comm: Communicator, name: str, num_microbatches: int, measured: Timeline,
+           num_bytes: int) -> Timeline:
+    """A schedule, simulated with the times of the stages in `measured` and messages of `num_bytes`.
+
+    On simulated ranks with each time and the cluster's links, on real ones with the shortest times
+    and links that take no time.
+    """
+    schedule, placement = make_schedule(name, comm.size, num_microbatches)
+    if not comm.is_simulated:
+        return simulate(schedule, typical(measured), placement, FREE_LINK, num_bytes)
+    link = Link(comm.cluster.latency, comm.cluster.bandwidth)
+    return simulate(schedule, times_of(measured), placement, link, num_bytes)
+
+
 def played(name: str, p: int, m: int, times: Times | list[Times] | None = None,
            link: Link = FREE_LINK, num_bytes: int = 0, num_steps: int = 1) -> Timeline:
     """The simulated timeline of a schedule that runs `num_steps` times.

@@ -6,7 +6,7 @@
 
     formats.py     the formats by name: float16, bfloat16, float8_…, mxfp4 …
     codes.py       the codes of a format: what each means, and the code of a number
-    number.py      rounding to the numbers of a format: fp16, bf16, fp8, fp6, fp4
+    format.py      rounding to the numbers of a format: fp16, bf16, fp8, fp6, fp4
     rounding.py    rounding to nearest and stochastic rounding, without a loop over numbers
     blocks.py      32 small numbers that share a scale: mxfp8, mxfp6, mxfp4
     packing.py     codes of 4 or 6 bits, without gaps in bytes
@@ -19,6 +19,7 @@ ml_dtypes, PyTorch (torch.float8_e4m3fn) and the OCP specification (MXFP4).
 """
 
 from .blocks import FLOAT8_E8M0, BlockFormat
+from .format import Format
 from .formats import (
     BFLOAT16,
     BLOCK_FORMATS,
@@ -40,7 +41,6 @@ from .formats import (
     MXFP8_E4M3,
     MXFP8_E5M2,
 )
-from .number import Format
 from .packing import pack, unpack
 
 __all__ = ["BFLOAT16", "BLOCK_FORMATS", "FLOAT16", "FLOAT4_E2M1", "FLOAT6_E2M3", "FLOAT6_E3M2",

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backend import Array
-from .number import FLOAT32, Format, as_floats
+from .format import FLOAT32, Format, as_floats
 from .packing import in_groups
 
 E8M0_BIAS, E8M0_NAN = 127, 255

@@ -4,7 +4,7 @@
     value   ±(1 + fraction / 2ᵐ) · 2^(field - bias)      normal: field > 0
             ±     fraction / 2ᵐ  · 2^(1 - bias)          subnormal: field = 0, evenly spaced
 
-Rounding to these numbers is in `number.py`, with the table of what the last codes mean.
+Rounding to these numbers is in `format.py`, with the table of what the last codes mean.
 
 Source: IEEE 754-2019.
 """

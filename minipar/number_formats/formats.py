@@ -10,7 +10,7 @@ The names are those of ml_dtypes, PyTorch and the OCP specification of MX format
 """
 
 from .blocks import BlockFormat
-from .number import Format
+from .format import Format
 
 # These overflow to infinity, or saturate in formats without it.  ml_dtypes 0.6 makes NaN in fn and
 # fnuz, PyTorch 2.13 in fnuz: `with_overflow("nan")`.

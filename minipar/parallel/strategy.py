@@ -59,7 +59,7 @@ class Microbatch(NamedTuple):
 
 
 class Strategy(StrategyState):
-    """Trains `model` on the ranks of `comm`; this base class computes on a single rank.
+    """Trains `model` on the ranks of `comm`; this base class reduces nothing: for a single rank.
 
     This rank optimizes `slabs`; `wire` encodes the gradients that the ranks send.
     """

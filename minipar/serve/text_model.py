@@ -17,7 +17,7 @@ from ..inference.parallel.replica_router import Router
 from ..inference.parallel.tensor_runner import TensorParallelRunner
 from ..launcher import UsageError
 from ..nn import GPT
-from ..parallel.tensor.apply import parallelize
+from ..parallel.tensor.parallelize import parallelize
 from ..train.checkpoints.models import open_model
 from ..train.tasks import LanguageTask
 

@@ -21,7 +21,7 @@ from ..comm.collectives import gather_trace
 from ..launcher import UsageError, metered
 from ..nn import Module
 from ..optim import NO_DECAY_FOR_VECTORS, SGD, Adam, AdamW, Optimizer, warmup_cosine
-from ..parallel.expert.balance import RouterLoad, balance_routers, forget_loads
+from ..parallel.expert.router_bias import RouterLoad, balance_routers, forget_loads
 from ..parallel.pipeline.schedule.timeline import Timeline
 from ..parallel.strategy import Microbatch, Strategy
 from ..precision import LossScaler, unscale

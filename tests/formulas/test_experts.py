@@ -15,7 +15,7 @@ from minipar.formulas.experts import (
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPTConfig, MoEConfig
 from minipar.nn.gpt import make_mlp
-from minipar.parallel.expert.apply import distribute_experts
+from minipar.parallel.expert.distribute_experts import distribute_experts
 
 N, D = 12, 6
 

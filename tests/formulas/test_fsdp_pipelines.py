@@ -11,7 +11,7 @@ from minipar.nn.chain import chain
 from minipar.optim import AdamW
 from minipar.parallel.pipeline.cut import cut_evenly
 from minipar.parallel.pipeline.schedule.registry import SCHEDULES, make_schedule
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from tests.parallel.test_hybrid import microbatches, on
 from tests.support.measured_step import rings_only
 from tests.support.rows_on_paper import (

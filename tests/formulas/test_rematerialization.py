@@ -25,7 +25,7 @@ from minipar.parallel.pipeline.executor import Pipeline
 from minipar.parallel.pipeline.schedule.registry import make_schedule
 from minipar.parallel.registry import make_strategy, shard_by_block
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from minipar.random import training_step
 from tests.support.cases import nested
 from tests.support.measured_step import CONFIGS, rings_only

@@ -11,7 +11,7 @@ from minipar.inference.sampling import SamplingParams
 from minipar.inference.sampling.vocabulary_parallel import sampling_bytes
 from minipar.inference.scheduling import SchedulerConfig
 from minipar.nn import GPT, GPTConfig
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from minipar.testing import worlds
 
 WORDS, CONFIG = 31, SchedulerConfig(num_blocks=12, block_size=4, token_budget=9)

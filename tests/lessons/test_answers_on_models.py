@@ -23,7 +23,7 @@ from minipar.parallel.pipeline.schedule.simulate import FREE_LINK, Times
 from minipar.parallel.pipeline.schedule.simulate import simulate as play
 from minipar.parallel.registry import make_hybrid
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from tests.lessons.test_answers import ROOT, says
 
 sys.path.insert(0, str(ROOT / "lessons"))

@@ -10,12 +10,12 @@ from minipar.nn import MLP, Linear
 from minipar.nn.layers import LayerNorm
 from minipar.parallel import conjugate as pairs
 from minipar.parallel.check_types import check_types
-from minipar.parallel.context.apply import parallelize_context
 from minipar.parallel.context.attention import context_attention
 from minipar.parallel.context.layout import ContextOptions, ContextSplit
+from minipar.parallel.context.parallelize_context import parallelize_context
 from minipar.parallel.data.ddp_by_autograd import data_parallel
-from minipar.parallel.tensor.apply import parallelize
 from minipar.parallel.tensor.layers import ColumnLinear, RowLinear, TensorSplit
+from minipar.parallel.tensor.parallelize import parallelize
 from tests.support.tensor_models import GPTS, MLPS, inputs_of
 
 P = 2

@@ -11,7 +11,7 @@ from minipar.nn import GPT, GPTConfig
 from minipar.optim import AdamW, clip_grad_norm
 from minipar.parallel.registry import HYBRID_STRATEGIES, make_hybrid, make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from minipar.testing import worlds
 from tests.support.cases import ALL, Case
 

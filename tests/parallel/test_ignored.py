@@ -10,7 +10,7 @@ from minipar.comm import Cluster
 from minipar.compress.distillation.distill import Distillation, LocalTeacher, make_recipe
 from minipar.nn import MLP
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from tests.support.case_models import TIME, VOCABULARY, gpt
 from tests.support.cases import ALL
 

@@ -33,6 +33,13 @@ def mixed(comm):
     fully_shard(model, comm)
 
 
+def crossed(comm):
+    """Units of one size, along two axes."""
+    model, rows, columns = mlp(), comm.split(comm.rank // 2), comm.split(comm.rank % 2)
+    fully_shard(model[0], comm, shard=rows, replicate=columns)
+    fully_shard(model, comm, shard=columns, replicate=rows)
+
+
 def test_what_does_not_exist_or_fit_is_refused():
     refused(2, "unknown strategy 'fdsp': choose from dp, ddp",
             lambda comm: make_strategy("fdsp", mlp(), comm))
@@ -43,7 +50,8 @@ def test_what_does_not_exist_or_fit_is_refused():
     refused(2, "bucket_mb=0", lambda comm: make_strategy("ddp", mlp(), comm, bucket_mb=0))
     refused(2, "shards over 1 ranks and 1 replicas do not make up 2",
             lambda comm: fully_shard(mlp(), comm, shard=comm.split(comm.rank)))
-    refused(4, "parts are sharded over 2 ranks, MLP over 4: give every call the same", mixed)
+    refused(4, r"MLP over \[0, 1, 2, 3\]: give every call the same shard=", mixed)
+    refused(4, r"a part is sharded over the ranks \[", crossed)
     refused(2, "Activation has no parameters to shard",
             lambda comm: fully_shard(Activation("relu").initialize(0), comm))
     refused(2, "no microbatches",

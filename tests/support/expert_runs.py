@@ -8,7 +8,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig, MoEConfig, RopeConfig
 from minipar.optim import NO_DECAY_FOR_VECTORS, SGD, AdamW
-from minipar.parallel.expert.balance import balance_routers
+from minipar.parallel.expert.router_bias import balance_routers
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from tests.support.cases import assert_all_close, with_remat

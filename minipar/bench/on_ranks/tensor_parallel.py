@@ -23,8 +23,8 @@ from ...comm.subgroup import Subgroup
 from ...gspmd import P, shard
 from ...nn import GPT
 from ...optim import AdamW
-from ...parallel.tensor.apply import parallelize
 from ...parallel.tensor.layers import TensorSplit
+from ...parallel.tensor.parallelize import parallelize
 from ..gpt import BATCH, CONFIG, make_batch, make_step
 from ..timing import Row, check_same, milliseconds, seconds_of_slowest, training_step
 

@@ -19,13 +19,17 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
             ranks_per_node: int | None = None, block_bytes: int = BLOCK_BYTES) -> Cost:
     """The exact cost of `operation` by `algorithm` on `p` ranks.
 
-    `n` is the number of elements of the *whole* vector: what each rank gives (all_reduce, reduce,
-    reduce_scatter, scan, all_to_all), what one rank gives (broadcast, scatter), what each gets
-    (all_gather), what one gets (gather).  `counts` are the lengths of its pieces (all_to_all: a
-    table of rows, from whom to whom); otherwise n is cut as by np.array_split.  `num_segments` is
-    for a pipelined chain, `ranks_per_node` for hierarchical and torus, `block_bytes` for a blocked
-    ring.  Counts are for root 0; without `counts` they hold for any.  Raises ValueError for an
-    unknown operation or algorithm.
+    `n` is the number of elements of the *whole* vector:
+
+        all_reduce, reduce, reduce_scatter, scan, exscan, all_to_all    each rank gives it
+        broadcast, scatter                                              the root gives it
+        all_gather; gather                                              each rank gets it; the root
+
+    `counts` are the lengths of its pieces, for all_to_all counts[i][j] from rank i to rank j; by
+    default n is cut as by np.array_split.  `num_segments` is for a pipelined chain,
+    `ranks_per_node` for hierarchical and torus, `block_bytes` for a blocked ring.  The root is rank
+    0; without `counts` the cost is the same for any.  Raises ValueError for an unknown operation or
+    algorithm.
     """
     node_sizes = rounds.fill(p, ranks_per_node or max(p, 1))
     return critical(rounds_of(operation, algorithm, p, n, itemsize, counts, num_segments,

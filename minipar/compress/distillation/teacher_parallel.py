@@ -24,7 +24,7 @@ from ...nn.chain import chain
 from ...parallel.pipeline.cut import cut_evenly
 from ...parallel.pipeline.headers import recv_header, send_header
 from ...parallel.pipeline.stages import Staged
-from ...parallel.tensor.apply import parallelize
+from ...parallel.tensor.parallelize import parallelize
 from .distill import Recipe, disable_dropout
 from .feature_taps import TappedOutputs, hidden_parts, part_widths, run_parts_with_taps
 from .teacher_messages import Message, Output, bytes_between, messages

@@ -38,16 +38,16 @@ from ...nn.chain import ChainPart
 from ...number_formats import Format
 from ...optim import Optimizer
 from ..conjugate import gather_from, scatter_to
-from ..context.apply import parallelize_context
 from ..context.layout import ContextOptions, ContextSplit, sequences_of
+from ..context.parallelize_context import parallelize_context
 from ..errors import NEEDS_ALL_STAGES_MESSAGE, reduced_already_error
-from ..expert.apply import distribute_experts
+from ..expert.distribute_experts import distribute_experts
 from ..pipeline.executor import Pipeline
 from ..pipeline.schedule.registry import make_schedule
 from ..pipeline.schedule.timeline import Timeline
 from ..pipeline.stage_slab import StageSlab
 from ..strategy import Microbatch, Strategy
-from ..tensor.apply import KINDS, parallelize
+from ..tensor.parallelize import KINDS, parallelize
 from ..wire import UNCOMPRESSED, Wire
 from .data_axis import AllReduceOverDP
 

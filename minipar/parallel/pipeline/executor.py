@@ -4,8 +4,8 @@
     1B0      receive dy, compute dx, send it         dy from stage 2, dx for stage 0
     1I0 1W0  the same in halves: dx first, the weights' gradients when the schedule says
 
-`train` runs every schedule with it.  Read `one_f_one_b.py` first, which does the same for 1F1B only
-and leaves out what routers of experts need to know of a microbatch.  No action says when to send or
+`train` runs every schedule with it.  Read `one_f_one_b.py` first: it does the same for 1F1B, but
+has no experts, whose routers need each row's share of the loss.  No action says when to send or
 receive: that follows from its dependencies (p2p.py).
 
 The last stage divides the loss of each microbatch by the number of targets of the whole batch, not

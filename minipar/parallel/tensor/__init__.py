@@ -4,7 +4,7 @@
     vocabulary       the embedding and the loss, cut along the vocabulary
     sequence         sequence parallelism: the tokens between the pairs are split too
     experts          the layers of experts, cut in the same way
-    apply            parallelize: a plain GPT or MLP becomes tensor-parallel
+    parallelize      a plain GPT or MLP becomes tensor-parallel
     low_precision    activations are sent in 2 bytes a number
 
 Read layers first.

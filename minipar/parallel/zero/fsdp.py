@@ -112,7 +112,9 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
 
     `shard` and `replicate`: hybrid sharding, over two axes of a mesh; the ranks of `replicate` hold
     the same shard.  `reshard_after_forward=False` keeps this unit gathered until its backward:
-    2Ψ instead of 3Ψ are sent.  `wire` encodes gradients, `gather_wire` gathered weights.
+    2Ψ instead of 3Ψ are sent.  `wire` encodes gradients, `gather_wire` gathered weights.  Each unit
+    keeps its own `reshard_after_forward` and `gather_wire`; `replicate`, `prefetch` and `wire` are
+    those of the last call, which returns the strategy.
 
     Raises ValueError if the module has no values or parameters, if the two axes are not all of
     `comm`, or if its parts were given others.
@@ -145,11 +147,14 @@ def check_axes(comm: Communicator, shard: Communicator, replicate: Communicator 
 
 def check_parts(module: Module, units: Sequence[FSDPUnit], shard: Communicator) -> None:
     """Raise ValueError if `units`, of parts of the module, are sharded over other ranks."""
-    other_sizes = {unit.runs[0].shard.comm.size for unit in units} - {shard.size}
-    if other_sizes:
-        raise ValueError(f"parts are sharded over {min(other_sizes)} ranks, "
-                         f"{type(module).__name__} over {shard.size}: give every call the same "
-                         "shard= and replicate=")
+    def ranks(comm: Communicator) -> list[int]:
+        return [comm.world_rank_of(rank) for rank in range(comm.size)]
+
+    for comm in {unit.runs[0].shard.comm for unit in units} - {shard}:
+        if ranks(comm) != ranks(shard):
+            raise ValueError(f"a part is sharded over the ranks {ranks(comm)}, "
+                             f"{type(module).__name__} over {ranks(shard)}: give every call the "
+                             "same shard= and replicate=")
 
 
 def broadcast_outside(module: Module, units: Sequence[FSDPUnit],

@@ -63,8 +63,8 @@ class GradientReducer:
     """Reduce-scatters whole `gradients` over `comm` into pieces, for `shards`.
 
     At most one reduction is under way; it ends before the next gradient is allocated.
-    on_reduced(shard, piece) is called with each piece.  Shards of other ranks than `comm` are
-    reduced over own_comms[shard.comm].
+    on_reduced(shard, piece) is called with each piece.  A shard that is cut over other ranks than
+    `comm`, as of experts over edp, is reduced over own_comms[shard.comm].
     """
 
     def __init__(self, shards: Sequence[Shard], gradients: Sequence[TransientGradient],

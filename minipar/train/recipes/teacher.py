@@ -14,7 +14,7 @@ from ...compress.load import compression_steps, load_model
 from ...nn import Module
 from ...nn.chain import chain
 from ...parallel.pipeline.cut import cut_evenly
-from ...parallel.tensor.apply import parallelize
+from ...parallel.tensor.parallelize import parallelize
 from ..checkpoints.models import task_of
 
 

@@ -20,7 +20,7 @@ from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD, AdamW
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from minipar.random import training_step
 from minipar.testing.worlds import worlds
 from tests.support.cases import ALL

@@ -12,7 +12,7 @@ from minipar.compress.pruning.saliency import calibrate, magnitude, random, tayl
 from minipar.compress.pruning.two_of_four import n_of_m
 from minipar.nn import GPT, MLP, GPTConfig
 from minipar.parallel.state import gather_parameter
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from minipar.testing import worlds
 
 CONFIG = GPTConfig(11, context=6, num_layers=2, num_heads=4, width=8, tied=False)

@@ -17,7 +17,7 @@ from minipar.compress.pruning.sparsity_schedule import (
 from minipar.nn import MLP
 from minipar.optim import SGD
 from minipar.parallel.state import gather_parameter
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 
 SIZES = [6, 8, 8, 4]
 X, LABELS = np.random.default_rng(0).standard_normal((8, 6)), np.arange(8) % 4

@@ -21,7 +21,7 @@ from minipar.nn import GPT, MLP, GPTConfig
 from minipar.optim import SGD
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from minipar.testing import worlds
 
 DRAW = np.random.default_rng(0)

@@ -14,10 +14,10 @@ from minipar.comm.collectives import all_reduce
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, MoEConfig, RopeConfig
 from minipar.optim import SGD
-from minipar.parallel.context.apply import parallelize_context
 from minipar.parallel.context.layout import ContextOptions, ContextSplit
+from minipar.parallel.context.parallelize_context import parallelize_context
 from minipar.parallel.context.token_order import ORDERS
-from minipar.parallel.expert.balance import balance_routers
+from minipar.parallel.expert.router_bias import balance_routers
 from minipar.parallel.registry import make_strategy
 from minipar.parallel.strategy import Microbatch, Strategy
 from minipar.testing import worlds

@@ -7,8 +7,8 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, GPTConfig
 from minipar.optim import clip
-from minipar.parallel.expert.apply import distribute_experts
-from minipar.parallel.expert.balance import balance_routers, forget_loads
+from minipar.parallel.expert.distribute_experts import distribute_experts
+from minipar.parallel.expert.router_bias import balance_routers, forget_loads
 from minipar.parallel.registry import STRATEGIES, make_strategy
 from minipar.parallel.replicas import ranks_that_differ
 from minipar.testing import worlds

@@ -9,7 +9,7 @@ from minipar.nn import GPTConfig, MoEConfig
 from minipar.nn.gpt import make_mlp
 from minipar.parallel.check_types import check_types
 from minipar.parallel.conjugate import copy_to
-from minipar.parallel.expert.apply import distribute_experts
+from minipar.parallel.expert.distribute_experts import distribute_experts
 from minipar.parallel.expert.exchange import return_rows, send_rows
 
 CONFIG = GPTConfig(9, width=6, num_heads=1, mlp_width=5,

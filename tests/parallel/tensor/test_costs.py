@@ -6,7 +6,7 @@ import pytest
 from minipar.comm import Cluster
 from minipar.memory.ledger import Ledger
 from minipar.nn import GPT, MLP, GPTConfig
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 
 B, T, D, HEADS, V, SIZE = 2, 8, 24, 12, 11, 8       # float64
 IDS = np.random.default_rng(0).integers(0, V, (B, T))

@@ -10,7 +10,7 @@ from minipar.comm import Cluster
 from minipar.comm.mesh import DeviceMesh
 from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.optim import AdamW, clip_grad_norm, grad_norm
-from minipar.parallel.tensor.apply import parallelize
+from minipar.parallel.tensor.parallelize import parallelize
 from minipar.testing import worlds
 from tests.support.tensor_models import GPTS, IDS, MLPS, TARGETS, gpt, train
 

@@ -20,8 +20,8 @@ from ...backend import Array, asarray_like
 from ...nn import GPT, MLP, Dropout, Module, MoE
 from ...nn.gpt import Attention, too_long_error
 from ..errors import experts_of_whole_sequences_error
-from ..tensor.apply import PartialDropout, TensorParallelGPT
 from ..tensor.layers import retype
+from ..tensor.parallelize import PartialDropout, TensorParallelGPT
 from .attention import context_attention
 from .layout import ContextSplit, GatherTokens, cut_tokens, sequences_of
 from .ulysses import columns_of_qkv, heads_to_tokens, tokens_to_heads

@@ -73,7 +73,8 @@ class Format(Codes):
         if self.overflow not in SPECIALS[self.specials]:
             yield (f"overflow {self.overflow!r} is impossible with specials {self.specials!r}: "
                    f"choose {' or '.join(SPECIALS[self.specials])}")
-        # 2^e_max must be a float32; unless all of float32's exponents are there, so must c be.
+        # 2^e_max must be a float32.  So must the number that rounding.py adds, 2^(e_max + 23 - m),
+        # unless there are 8 exponent bits: such a format is rounded by its bits.
         room = 127 if self.exponent_bits == 8 else 104 + self.mantissa_bits
         if not (0 <= self.bias <= 127 and self.e_max <= room):
             yield (f"bias {self.bias} makes numbers from 2^{self.e_min} to 2^{self.e_max}: they "

@@ -17,7 +17,7 @@ from ...backend import asarray_like
 from ...comm.collectives import all_reduce
 from ...nn.moe.router import balance_step
 from ..strategy import Strategy
-from .apply import moe_layers
+from .distribute_experts import moe_layers
 
 
 class RouterLoad(NamedTuple):
