@@ -89,7 +89,8 @@ class PagedKVCache:
         """Write the new keys and values (T, kv heads, n); return the attention of q (T, h, n)."""
         keys, values = self.data[0, layer], self.data[1, layer]
         shape = (-1, *keys.shape[2:])                       # slots, whatever their block
-        keys.reshape(shape)[batch.slots], values.reshape(shape)[batch.slots] = k, v
+        keys.reshape(shape)[batch.slots] = k                # a view: blocks are contiguous
+        values.reshape(shape)[batch.slots] = v
         return paged_attention(q, gather_from(keys, values), self.block_size, batch)
 
 
