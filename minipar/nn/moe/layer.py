@@ -82,7 +82,7 @@ class MoE(Module):
 
     `expert` has the sizes of each; `shared`, if given, computes every token.  `load` (E,) counts
     the choices of each expert in the training step `counted_step`, `num_dropped` those that found
-    no place; `parallel.expert.balance` sums them over ranks and microbatches.
+    no place; `parallel.expert.router_bias` sums them over ranks and microbatches.
     """
 
     def __init__(self, config: MoEConfig, expert: Module, shared: Module | None = None,
