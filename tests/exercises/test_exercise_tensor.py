@@ -8,8 +8,8 @@ from minipar.comm import Cluster
 from minipar.comm.collectives import chunk_bounds
 from minipar.nn import GPT, MLP, GPTConfig, Linear
 from minipar.optim import clip
-from minipar.parallel.tensor import parallelize as cutting
 from minipar.parallel.tensor import layers as tensor
+from minipar.parallel.tensor import parallelize as cutting
 from minipar.parallel.tensor.sequence import SequenceSplit
 from minipar.parallel.tensor.vocabulary import vocabulary_cross_entropy
 
