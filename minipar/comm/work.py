@@ -4,10 +4,12 @@
     compute(); progress(comm); compute()            … goes on whenever `progress` is called …
     total = work.wait()                             … and blocks the rank only here
 
-    greenlet of the program  ──start──▶ compute ──progress──▶ compute ──wait──────▶ result
-    greenlet of the Work         └isend, irecv, wait…┘ └done? next round, wait…┘ └ … ┘
+    the program calls      the Work's greenlet runs, until it would wait again
+    start_work             round 1: isend, irecv
+    progress               round 2, if the messages of round 1 are there
+    work.wait              the other rounds; the result
 
-There is no second state machine and no thread.  A program that wants overlap calls `progress` (or
+A greenlet is a function that can pause inside any call, and go on from there.  There is no second state machine and no thread.  A program that wants overlap calls `progress` (or
 `test`) now and then; between two calls its Works stand still.  Every blocking wait of the rank
 advances its Works as well, so ranks may wait for several Works in any order.
 

@@ -155,13 +155,13 @@ class Strategy(StrategyState):
     def shares(self, microbatch: Microbatch, loss_divisor: float) -> Array:
         """For each row its number of targets divided by `loss_divisor` (rows,).
 
-        That is its share of the batch's loss.
+        That is its share of the batch's loss, which routers of experts (nn/moe) need.
         """
         counts = microbatch.targets != self.model.ignore_index
         return counts.sum(axis=tuple(range(1, counts.ndim))) / loss_divisor
 
     def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
-        """The sum over the ranks that have other samples.  Collective: a control message."""
+        """The sum over the ranks that have other samples, for routers.  Collective."""
         with self.comm.labelled("control"):
             return all_reduce(self.comm, array)
 

@@ -82,7 +82,7 @@ class Staged(Strategy):
                            for rank in range(self.comm.size)]
                 is_copy = bool(holders) and self.comm.rank != holders[0]
                 self.stage_slabs.append(
-                    StageSlab(layouts, is_copy, slab.data, self.comm, slab.comm, slab.ep))
+                    StageSlab(layouts, is_copy, slab.data, self.comm, tp=slab.comm, ep=slab.ep))
                 if holders:
                     comm = self.comm.split(0 if self.comm.rank in holders else None)
                     if comm is not None:
