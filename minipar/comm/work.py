@@ -9,9 +9,10 @@
     progress               round 2, if the messages of round 1 are there
     work.wait              the other rounds; the result
 
-A greenlet is a function that can pause inside any call, and go on from there.  There is no second state machine and no thread.  A program that wants overlap calls `progress` (or
-`test`) now and then; between two calls its Works stand still.  Every blocking wait of the rank
-advances its Works as well, so ranks may wait for several Works in any order.
+A greenlet is a function that can pause inside any call, and go on from there.  So there is no
+second state machine and no thread.  A program that wants overlap calls `progress` (or `test`) now
+and then; between two calls its Works stand still.  Every blocking wait of the rank advances its
+Works as well, so ranks may wait for several Works in any order.
 
 The rule of MPI's non-blocking collectives holds: all ranks of a communicator start the same ones in
 the same order.  The n-th Work of a communicator has its own group number on a simulated cluster,
