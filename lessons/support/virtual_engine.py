@@ -25,7 +25,7 @@ def step_seconds(num_tokens: int) -> float:
 
 
 class Served(NamedTuple):
-    """What became of all requests, and each step: (begin, end, what it did)."""
+    """The answers to all requests, and each step: (begin, end, record of the step)."""
 
     generations: list[Generation]
     steps: list[tuple[float, float, dict[str, Any]]]

@@ -45,7 +45,7 @@ def with_length(shape: Sequence[int], dim: int, length: int) -> tuple[int, ...]:
 
 def axis_first(array: Array, dim: int) -> Array:
     """A contiguous array with axis `dim` moved to the front, so that its chunks are contiguous."""
-    if type(array) is not np.ndarray or array.dtype.kind == "O":
+    if type(array) is not np.ndarray or array.dtype.hasobject:
         check_numbers(array)
     moved = np.moveaxis(array, dim, 0)
     return moved if moved.flags.c_contiguous else moved.copy()

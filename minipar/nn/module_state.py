@@ -23,13 +23,12 @@ class ModuleState:
     _modules: dict[str, Any]
     slabs: list[Slab]
 
-    def parameters(self) -> "list[Parameter]":
-        """The parameters; Module defines it."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+        def parameters(self) -> list[Parameter]:
+            """Module defines it."""
 
-    def named_parameters(self) -> "Iterator[tuple[str, Parameter]]":
-        """(full name, parameter) pairs; Module defines it."""
-        raise NotImplementedError
+        def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+            """Module defines it."""
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """A host copy of every parameter by its full name."""

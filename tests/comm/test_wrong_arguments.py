@@ -58,11 +58,17 @@ def test_collectives_take_arrays_of_numbers(world, name):
 @worlds(2)
 def test_objects_are_not_sent_between_processes(world):
     def body(comm):
-        if not comm.is_simulated:
-            objects = np.array([None, 1])
-            said = refused(comm.send, objects, 1 - comm.rank)
+        if comm.is_simulated:
+            return
+        ready, peer = np.zeros(2), (comm.rank + 1) % comm.size
+        for objects in np.array([None, 1]), np.zeros(2, [("a", object), ("b", int)]):
+            said = refused(comm.send, objects, peer)
             assert "Python objects" in said
-            assert said == refused(comm.sendrecv, objects, 0, np.empty_like(objects), 0)
+            assert said == refused(comm.recv, objects, peer)
+            for arguments in (objects, peer, ready, peer), (ready, peer, objects, peer):
+                own = comm.split(0)
+                with own.labelled("mine"):
+                    assert said == refused(own.sendrecv, *arguments)
     world.run(body)
 
 

@@ -51,7 +51,7 @@ def broadcast(comm: Communicator, array: Array, root: int = 0, algorithm: str = 
     On the other ranks `array` gives the shape and dtype; it is not changed unless it is `out`.
     """
     comm.check_peer(root, "root")
-    if type(array) is not np.ndarray or array.dtype.kind == "O":
+    if type(array) is not np.ndarray or array.dtype.hasobject:
         check_numbers(array)
     send = find_algorithm(comm, "broadcast", ALGORITHMS, algorithm, array.nbytes)
     check_out(out, array, array.shape)

@@ -112,7 +112,7 @@ class MPICommunicator(Communicator):
 
     def isend(self, array: Array, dest: int, tag: int = 0) -> MPIRequest:
         """Begin to send `array`, through a host buffer if it is on a GPU or has gaps."""
-        if not (type(array) is np.ndarray and array.dtype.kind != "O"
+        if not (type(array) is np.ndarray and not array.dtype.hasobject
                 and 0 <= dest < self.size and 0 <= tag < NUM_TAGS):
             check_message(self, array, dest, "dest", tag)
         buffer = np.ascontiguousarray(to_host(array))
@@ -123,7 +123,8 @@ class MPICommunicator(Communicator):
 
     def irecv(self, out: Array, source: int, tag: int = 0) -> MPIRequest:
         """Begin to receive into `out`, through a host buffer if it is on a GPU or has gaps."""
-        if not (type(out) is np.ndarray and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
+        if not (type(out) is np.ndarray and not out.dtype.hasobject
+                and 0 <= source < self.size and 0 <= tag < NUM_TAGS):
             check_message(self, out, source, "source", tag)
         if not (is_host(out) or is_gpu(out)):
             raise TypeError(f"MPI cannot receive into a {type(out).__name__}, which has no numbers")
@@ -139,7 +140,7 @@ class MPICommunicator(Communicator):
         # lies_ready of both, written out: two calls would take a tenth of a short message's time
         if not (type(array) is type(out) is np.ndarray and array.flags.c_contiguous
                 and out.flags.c_contiguous and me.trace is None and me.engine is None
-                and (self.label or array.dtype.kind != "O")):
+                and not (array.dtype.hasobject or out.dtype.hasobject)):
             Communicator.sendrecv(self, array, dest, out, source, tag)
             return
         if not (0 <= dest < size and 0 <= source < size and 0 <= tag < NUM_TAGS):

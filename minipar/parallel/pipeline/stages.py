@@ -78,8 +78,8 @@ class Staged(Strategy):
         shared: list[tuple[Communicator, StageSlab]] = []
         for slab in self.model.slabs:
             for holders, held in layout_by_holders(slab, ranks_of).items():
-                layouts = [[entry for entry in held if rank in ranks_of[entry[1]]]
-                           for rank in range(self.comm.size)]
+                layouts = [[(segment, parameter) for segment, parameter in held
+                            if rank in ranks_of[parameter]] for rank in range(self.comm.size)]
                 is_copy = bool(holders) and self.comm.rank != holders[0]
                 self.stage_slabs.append(
                     StageSlab(layouts, is_copy, slab.data, self.comm, tp=slab.comm, ep=slab.ep))

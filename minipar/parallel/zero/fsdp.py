@@ -50,7 +50,7 @@ class FullyShardedDataParallel(ShardedGradients):
         """The parameters are only shapes by now: `fully_shard` has checked their values."""
 
     def watch_gradients(self) -> None:
-        """Do nothing: the outermost `fully_shard` watches the gradients, which may come later."""
+        """Do nothing yet: the outermost strategy does it, in its first `forward_context`."""
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:
