@@ -10,6 +10,8 @@ buckets, from the last layer to the first, and reduces each full bucket while ba
     python lessons/08_buckets_and_overlap.py          (or: mpirun -n 4 python lessons/…)
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from support.kept_trace import stop_trace
 from support.kit import Lesson, Row
@@ -36,10 +38,9 @@ def ddp(model: GPT, comm: Communicator, bucket_mb: float) -> DistributedDataPara
     return DistributedDataParallel(model, comm, bucket_mb, bucket_mb, comm_hook=ring_hook)
 
 
-def name_of(strategy: DistributedDataParallel) -> str:
-    """The number of buckets, in words."""
-    count = len(strategy.buckets)
-    return f"{count} buckets" if count > 1 else "one bucket"
+def in_words(strategy: DistributedDataParallel) -> str:
+    """The number of its buckets."""
+    return f"{len(strategy.buckets)} buckets" if len(strategy.buckets) > 1 else "one bucket"
 
 
 def draw_batch(rows: range, masked: bool = False) -> Microbatch:
@@ -52,8 +53,7 @@ def draw_batch(rows: range, masked: bool = False) -> Microbatch:
 
 def ddp_in_float64(comm: Communicator, bucket_mb: float) -> DistributedDataParallel:
     """DDP in float64, with as many buckets as float32 has in buckets of `bucket_mb`."""
-    # Twice the bytes: these gradients are float64.
-    return ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)
+    return ddp(GPT(CONFIG).initialize(0, np.float64), comm, 2 * bucket_mb)      # twice the bytes
 
 
 def count_messages(comm: Communicator) -> list[Row]:
@@ -66,7 +66,7 @@ def count_messages(comm: Communicator) -> list[Row]:
         trace = stop_trace(comm)
         messages = sum(predict("all_reduce", "ring", p, bucket.stop - bucket.start).messages
                        for bucket in strategy.buckets)
-        rows += [Row(f"{name_of(strategy)}: bytes of all ranks, 2 (p−1) n", 2 * (p - 1) * 8 * PSI,
+        rows += [Row(f"{in_words(strategy)}: bytes of all ranks, 2 (p−1) n", 2 * (p - 1) * 8 * PSI,
                      total(comm, trace.bytes_sent()), "B"),
                  Row("    messages: 2 p (p−1) a bucket", messages, total(comm, trace.num_sent()))]
     return rows
@@ -94,9 +94,17 @@ def accumulate(comm: Communicator) -> list[Row]:
                 float(np.max(np.abs(accumulated - whole))), rule="≤")]
 
 
-def time_step(bandwidth: float, bucket_mb: float | None) -> tuple[float, float, Trace, str]:
-    """Simulated seconds of forward and of backward, rank 0's trace; bucket_mb=None: no messages."""
-    def one_step(comm: Communicator) -> tuple:
+class Step(NamedTuple):
+    """Rank 0's step: simulated seconds, and what it traced."""
+    forward: float
+    backward: float
+    trace: Trace
+    buckets: str
+
+
+def time_step(bandwidth: float, bucket_mb: float | None) -> Step:
+    """One step on links of `bandwidth` bytes per second; without messages if bucket_mb is None."""
+    def one_step(comm: Communicator) -> Step:
         model, batch = GPT(CONFIG).initialize(), draw_batch(range(4))
         strategy = Strategy(model, comm) if bucket_mb is None else ddp(model, comm, bucket_mb)
         comm.start_trace()
@@ -104,8 +112,8 @@ def time_step(bandwidth: float, bucket_mb: float | None) -> tuple[float, float, 
         loss = model.loss(batch.inputs, batch.targets, 4 * CONFIG.context * comm.size)
         middle = comm.now()
         strategy.backward(loss)
-        return (middle - start, comm.now() - middle, comm.stop_trace(),
-                "" if bucket_mb is None else name_of(strategy))
+        return Step(middle - start, comm.now() - middle, comm.stop_trace(),
+                    "" if bucket_mb is None else in_words(strategy))
     ranks, _ = simulate(one_step, Cluster(NUM_RANKS, latency=1e-6, bandwidth=bandwidth,
                                           flops_per_second=FLOPS, memory_bandwidth=1e15))
     return ranks[0]
@@ -117,29 +125,29 @@ def hide(lesson: Lesson) -> None:
     volume = 2 * 4 * PSI * (NUM_RANKS - 1) / NUM_RANKS          # bytes that each rank sends
     equal = volume / backward                                   # the link that makes M = B
     runs = [time_step(equal, bucket_mb) for bucket_mb in SIZES_MB]
-    seconds, names = [sum(run[:2]) for run in runs], [run[3] for run in runs]
+    seconds = [run.forward + run.backward for run in runs]
     parallel, serial = forward + backward, forward + 2 * backward
-    lesson.say(f"Now in simulated time, on {NUM_RANKS} ranks. The links are such that sending all "
-               f"gradients takes as long as backward: F = {forward * 1e3:.1f} ms, B = M = "
-               f"{backward * 1e3:.1f} ms.")
+    lesson.say(f"Now in simulated time, {NUM_RANKS} ranks. Messages take as long as backward: "
+               f"F = {forward * 1e3:.1f} ms, B = M = {backward * 1e3:.1f} ms.")
     lesson.grid(["simulated", "bucket size", "F + B + M", "step", "F + max(B, M)", "of M hidden"], [
-        (name, f"{min(size * 1024, 4 * PSI / 1024):,.0f} KiB", f"{serial * 1e3:.1f} ms",
+        (run.buckets, f"{min(size * 1024, 4 * PSI / 1024):,.0f} KiB", f"{serial * 1e3:.1f} ms",
          f"{time * 1e3:.1f} ms", f"{parallel * 1e3:.1f} ms",
          f"{max(0.0, serial - time) / backward:.0%}")
-        for name, size, time in zip(names, SIZES_MB, seconds)])
+        for run, size, time in zip(runs, SIZES_MB, seconds)])
     rows = [Row("one bucket: F + B + M", serial * 1e3, seconds[0] * 1e3, "ms", "≈")]
     for ratio in (0.25, 0.5, 1, 2, 4):
-        time = seconds[-1] if ratio == 1 else sum(time_step(equal / ratio, SIZES_MB[-1])[:2])
-        rows.append(Row(f"{names[-1]}, M = {ratio:g} B: F + max(B, M)",
-                        (forward + backward * max(1, ratio)) * 1e3, time * 1e3, "ms", "≈"))
+        step = time_step(equal / ratio, SIZES_MB[-1])
+        rows.append(Row(f"{runs[-1].buckets}, M = {ratio:g} B: F + max(B, M)",
+                        (forward + backward * max(1, ratio)) * 1e3,
+                        (step.forward + step.backward) * 1e3, "ms", "≈"))
     lesson.table(rows, "step", "simulated")
     lesson.say("Two things stay exposed: the last bucket, complete only when backward ends, and "
                "ring rounds that wait until backward polls between two operations. Smaller buckets "
                "leave less at the end, but each bucket costs 2(p−1) latencies.")
-    trace = side_by_side([run[2] for run in runs])
+    trace = side_by_side([run.trace for run in runs])
     lesson.picture(lambda path: draw_timeline(
         path, trace, "Forward and backward of one rank, and its messages: buckets hide them",
-        arrows=False, runs=names))
+        arrows=False, runs=[run.buckets for run in runs]))
 
 
 def main(comm: Communicator) -> None:

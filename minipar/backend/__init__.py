@@ -15,17 +15,17 @@ from .arrays import (
     Array,
     add_at,
     asarray_like,
-    cache_blocks,
     check_ids,
     is_gpu,
     is_host,
+    l2_blocks,
     scatter_add,
     to_device_of,
     to_host,
 )
 
 __all__ = [
-    "Array", "add_at", "allocate_zeros", "allocating_with", "asarray_like", "cache_blocks",
+    "Array", "add_at", "allocate_zeros", "allocating_with", "asarray_like", "l2_blocks",
     "check_ids", "is_gpu", "is_host", "observing_allocations", "record_allocation", "scatter_add",
     "to_device_of", "to_host",
 ]

@@ -47,8 +47,8 @@ def to_device_of(array: Array, other: Array) -> Array:
     return array if is_gpu(array) == is_gpu(other) else asarray_like(to_host(array), other)
 
 
-def cache_blocks(first: Array, *rest: Array) -> Iterator[tuple[Array, ...]]:
-    """The same leading rows of each array, one cache-sized block at a time.
+def l2_blocks(first: Array, *rest: Array) -> Iterator[tuple[Array, ...]]:
+    """The same leading rows of each array, one block at a time that fits the L2 cache.
 
     A GPU and shape-only arrays get one block: there, more blocks cost more than they save.
     """

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from .allocation import record_allocation
-from .arrays import Array, cache_blocks
+from .arrays import Array, l2_blocks
 from .views import storage
 
 PAGE = mmap.PAGESIZE
@@ -124,12 +124,12 @@ def is_mapped(array: Array) -> bool:
 
 
 def resident_blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """The `cache_blocks` of 1-D arrays; of those in a MappedFile, one block at a time is in memory.
+    """The `l2_blocks` of 1-D arrays; of those in a MappedFile, one block at a time is in memory.
 
     The others stay where they are.
     """
     mapped, done = [array for array in arrays if is_mapped(array)], 0
-    for block in cache_blocks(*arrays):
+    for block in l2_blocks(*arrays):
         yield block
         done += block[0].shape[0]
         if mapped:

@@ -58,6 +58,13 @@ class ProgressEngine(ABC):
             work.resume()
 
 
+def progress(comm: Communicator) -> None:
+    """Advance all Works of this rank as far as they can go now, without blocking."""
+    engine = comm.rank_state.engine
+    if engine is not None and not engine.is_inside():
+        engine.poll()
+
+
 def unwind(engine: ProgressEngine) -> None:
     """Throw all Works of a rank out of what they wait for: the run is over."""
     for work in list(engine.running):

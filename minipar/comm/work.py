@@ -87,10 +87,3 @@ def start_work(function: Callable, comm: Communicator, *args: Any, **options: An
     work = Work(engine, own_comm.rank_state, lambda: function(own_comm, *args, **options))
     work.resume()
     return work
-
-
-def progress(comm: Communicator) -> None:
-    """Advance all Works of this rank as far as they can go now, without blocking."""
-    engine = comm.rank_state.engine
-    if engine is not None and not engine.is_inside():
-        engine.poll()

@@ -16,16 +16,16 @@ from typing import Literal
 
 import numpy as np
 
-from ..backend import Array, asarray_like, cache_blocks, is_host
+from ..backend import Array, asarray_like, is_host, l2_blocks
 
 FLOAT32 = np.dtype(np.float32)
 
 
-def in_cache_blocks(function: Callable[[Array, Array], None], array: Array,
+def in_l2_blocks(function: Callable[[Array, Array], None], array: Array,
                     dtype: np.dtype) -> Array:
     """A new array like `array`, which function(x, out) fills in blocks that stay in the cache."""
     out = np.empty_like(array, dtype=dtype, order="C")
-    for piece, result in cache_blocks(array.reshape(array.size), out.reshape(out.size)):
+    for piece, result in l2_blocks(array.reshape(array.size), out.reshape(out.size)):
         function(piece, result)
     return out
 
@@ -108,11 +108,11 @@ class Codes:
             out[...] = np.take(table, codes)
 
         if self.exponent_bits == 8:                             # the upper bits of a float32
-            return in_cache_blocks(shift, codes, FLOAT32)
+            return in_l2_blocks(shift, codes, FLOAT32)
         if self.bits > 16:
             return self._number(codes)
         table = asarray_like(self._table, codes)
-        return in_cache_blocks(look_up, codes, FLOAT32)
+        return in_l2_blocks(look_up, codes, FLOAT32)
 
     @cached_property
     def _table(self) -> np.ndarray:

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from ..backend import Array, is_host
-from .codes import FLOAT32, Codes, in_cache_blocks
+from .codes import FLOAT32, Codes, in_l2_blocks
 from .rounding import (
     FLOATS,
     copy_sign,
@@ -96,7 +96,7 @@ class Format(Codes):
             self._round(x, random, out)
         array = as_floats(array)
         with np.errstate(invalid="ignore", over="ignore"):
-            return in_cache_blocks(rounded, array, array.dtype)
+            return in_l2_blocks(rounded, array, array.dtype)
 
     def _round(self, x: Array, random: np.random.Generator | None, out: Array) -> None:
         size, m = np.abs(x, out=out), self.mantissa_bits        # `out` is overwritten below
@@ -130,7 +130,7 @@ class Format(Codes):
         """The codes of the rounded numbers, in an array of `dtype`."""
         array = as_floats(array) if random is None else self.round(array, random)
         with np.errstate(invalid="ignore", over="ignore"):
-            return in_cache_blocks(self._encode, array, self.dtype)
+            return in_l2_blocks(self._encode, array, self.dtype)
 
     def _encode(self, x: Array, out: Array) -> None:
         if self.exponent_bits == 8:                             # the upper bits of a float32

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import Array, cache_blocks, is_host
+from ..backend import Array, is_host, l2_blocks
 from ..backend.mapped_file import page_out
 from ..comm.collectives import sum_over_ranks
 from ..nn.slab import FlatBuffer
@@ -26,7 +26,7 @@ def squared_norm(slabs: Sequence[FlatBuffer]) -> Array:
 def sum_of_squares(flat: Array) -> Array:
     """Σ g² over an array (n,), one float64."""
     total = 0.0
-    for (g,) in cache_blocks(flat):
+    for (g,) in l2_blocks(flat):
         total = total + np.einsum("i,i->", g, g, dtype=np.float64)
     page_out(flat)
     return total

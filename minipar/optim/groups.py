@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..backend import Array, cache_blocks
+from ..backend import Array, l2_blocks
 from ..nn.slab import FlatBuffer, Segment
 
 
@@ -91,7 +91,7 @@ def spans_of_blocks(slabs: Sequence[FlatBuffer], groups: Sequence[ParameterGroup
     for slab in slabs:
         spans = [span for span in spans_of(slab.segments, groups, weight_decay)
                  if span.weight_decay or span.lr_scale != 1]
-        limits = accumulate((block.shape[0] for (block,) in cache_blocks(slab.data)), initial=0)
+        limits = accumulate((block.shape[0] for (block,) in l2_blocks(slab.data)), initial=0)
         found.append([within(spans, start, stop) for start, stop in pairwise(limits)])
     return found
 

@@ -19,7 +19,7 @@ from itertools import repeat
 import numpy as np
 
 from ..autograd.meter import current_meter
-from ..backend import Array, allocate_zeros, cache_blocks, to_device_of
+from ..backend import Array, allocate_zeros, l2_blocks, to_device_of
 from ..backend.mapped_file import resident_blocks
 from ..nn.slab import FlatBuffer
 from .groups import ParameterGroup, Span, add_decay, apply_groups, spans_of_blocks
@@ -49,7 +49,7 @@ class Optimizer(OptimizerState):
         self.states = [
             {name: allocate_zeros("optimizer states", slab.data) for name in self.state_names}
             for slab in slabs]
-        largest = max((block.shape[0] for slab in slabs for (block,) in cache_blocks(slab.data)),
+        largest = max((block.shape[0] for slab in slabs for (block,) in l2_blocks(slab.data)),
                       default=0)
         self._scratch = np.empty_like(next(iter(self.states[0].values()), slabs[0].data),
                                       shape=(2, largest))

@@ -1,6 +1,6 @@
-"""Shards: one rank's piece of a flat run of parameters, which can be used like a slab.
+"""Shards: one rank's piece of a flat parameter, which can be used like a slab.
 
-    run      [ ln_1.weight | ln_1.bias | attn.c_attn.weight        | … ]
+    flat     [ ln_1.weight | ln_1.bias | attn.c_attn.weight        | … ]
     rank 0   [ ─────────────────────────────── ]
     rank 1                                     [ ─────────────────────── ]
 
@@ -29,9 +29,9 @@ def check_not_sharded(named: Iterable[tuple[str, Parameter]]) -> None:
 
 
 class Shard(ShardState):
-    """Elements bounds[comm.rank] of a run of `parameters` whose segments are `layout`.
+    """Elements bounds[comm.rank] of a flat array of `parameters` whose segments are `layout`.
 
-    `data` and `grad` are this rank's piece; the pieces of all ranks of `comm` make up the run.
+    `data` and `grad` are this rank's piece; the pieces of all ranks of `comm` make up the whole.
     """
 
     is_copy = False         # True: another rank counts these gradients in a norm

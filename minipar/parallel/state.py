@@ -1,6 +1,6 @@
 """The parameters of a strategy by name, whole, wherever their parts are: for checkpoints.
 
-    a shard           the pieces of all ranks make up its run of parameters
+    a shard           the pieces of all ranks make up its flat parameter
     a stage's slab    the slabs of all stages, one after the other; with tp or ep, boxes of each
 
 The classes are bases of Strategy, Shard and StageSlab.

@@ -33,7 +33,7 @@ from ..autograd import GradientSlot, Tensor
 from ..backend import Array
 from ..comm import Communicator
 from ..comm.collectives import all_gather, all_reduce, chunk_bounds, sum_over_ranks
-from ..comm.work import progress
+from ..comm.progress import progress
 from ..nn import Module
 from ..random import training_step
 from .errors import NO_VALUES_MESSAGE, NOT_REDUCED_MESSAGE, accumulation_error, microbatches_error

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..backend import cache_blocks
+from ..backend import l2_blocks
 from ..comm import Communicator
 from ..comm.collectives import sum_over_ranks
 from ..nn import FlatBuffer
@@ -42,7 +42,7 @@ def unscale(strategy: HasGradients, scale: float) -> bool:
     clipping, which needs the norm of the unscaled gradients.  Costs one 8-byte control all-reduce.
     """
     grads = [slab.complete_grad() for slab in strategy.slabs]
-    num_bad = sum(not np.isfinite(g).all() for grad in grads for (g,) in cache_blocks(grad))
+    num_bad = sum(not np.isfinite(g).all() for grad in grads for (g,) in l2_blocks(grad))
     if sum_over_ranks(strategy.comm, float(num_bad)):
         return False
     for grad in grads:

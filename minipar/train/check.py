@@ -2,26 +2,24 @@
 
     checked(config)             values, and what goes together; then the defaults that follow
     check_machine(config)       folders that can be written to, a GPU that is there
-    num_ranks_of(config)        the ranks of mpirun, of --ranks or of --mesh
 
-Each raises a UsageError, one line, for what cannot work.
+Each raises a UsageError, one line, for what cannot work.  An option's own type, choices and limits
+are in its field in `config.py`.  The files of `setup/` check what goes together, each for what it
+builds; here are the defaults that follow from other options.
 """
 
 import math
 import tempfile
 from pathlib import Path
 
-from ..environment import launched
 from ..launcher import UsageError
-from ..parallel.registry import strategies_with
 from .config import OPTIONS, TrainConfig
-from .option import OptionField, one_of
+from .option import OptionField
 from .setup.device import check_device, check_gpu
 from .setup.memory import check_memory, check_offload_folder
+from .setup.mesh import check_mesh
 from .setup.precision import check_precision
-from .setup.strategy import check_mesh, num_mesh_ranks
-
-MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one process
+from .setup.strategy import check_strategy
 
 
 def checked(config: TrainConfig) -> TrainConfig:
@@ -69,19 +67,6 @@ def check_value(field: OptionField, value: object) -> None:
         raise UsageError(f"{field.flag} must be a number >= {option.least:g}, not {value}")
 
 
-def check_strategy(config: TrainConfig) -> None:
-    """Refuse options that the strategy has no use for.  Raises UsageError."""
-    parallel = config.parallel
-    if parallel.bucket_mb is not None and not 0 < parallel.bucket_mb < math.inf:
-        raise UsageError("--bucket-mb takes a number of megabytes > 0, not "
-                         f"{parallel.bucket_mb:g}: for example --bucket-mb 1")
-    for name in ("bucket_mb", "hybrid_shard"):
-        if config.get(name) is not None and parallel.strategy not in strategies_with(name):
-            raise UsageError(f"--{name.replace('_', '-')} needs --strategy "
-                             f"{one_of(strategies_with(name))}, not {parallel.strategy}: "
-                             "leave it out, or choose a strategy that takes it")
-
-
 def check_machine(config: TrainConfig) -> None:
     """Find out before the training whether this machine can do it.  Raises UsageError."""
     check_gpu(config)
@@ -99,27 +84,3 @@ def check_folder(folder: Path) -> None:
     except OSError as error:
         raise UsageError(f"--out {folder} cannot be written to ({error.strerror}): give a folder "
                          "that can") from error
-
-
-def num_ranks_of(config: TrainConfig) -> int:
-    """The number of ranks.  Raises UsageError if the mesh, or shards, do not fit them."""
-    world, ranks = launched(), config.run.ranks
-    mesh, hybrid_shard = config.parallel.mesh, config.parallel.hybrid_shard
-    if world and ranks is not None:
-        raise UsageError(f"--ranks simulates ranks without mpirun, but {world} started "
-                         f"{world.size}: leave one of the two out")
-    given = world.size if world else ranks
-    if given is not None and given < 1:
-        raise UsageError(f"--ranks takes a positive whole number, not {given}")
-    num_ranks = num_mesh_ranks(mesh) if mesh is not None else given or 1
-    if not world and num_ranks > MOST_SIMULATED:
-        raise UsageError(f"{num_ranks:,} ranks are more than can be simulated here: choose at most "
-                         f"{MOST_SIMULATED:,}")
-    if given is not None and given != num_ranks:
-        raise UsageError(f"--mesh {mesh} is for {num_ranks} ranks, but there are {given}: "
-                         f"say --mesh dp={given}, or start {num_ranks} ranks "
-                         f"(mpirun -n {num_ranks} …)")
-    if hybrid_shard is not None and num_ranks % hybrid_shard:
-        raise UsageError(f"--hybrid-shard {hybrid_shard} does not divide {num_ranks} "
-                         f"rank{'s' if num_ranks > 1 else ''}: choose a divisor of {num_ranks}")
-    return num_ranks

@@ -16,12 +16,13 @@ from ..comm import Cluster, Communicator
 from ..environment import launched
 from ..launcher import UsageError, launch, on_first_rank
 from ..nn import Module
-from .check import check_machine, checked, num_ranks_of
+from .check import check_machine, checked
 from .checkpoints.models import load_checkpoint
 from .config import TrainConfig
 from .loop import TrainState, start_run, train_steps
 from .report import ProgressBar, describe_loads, draw_pictures, print_headline
 from .setup.memory import memory_errors_as_usage, process_limit
+from .setup.mesh import num_ranks_of
 from .setup.precision import FULL_PRECISION, apply_precision, describe_loss_scaling, score_note
 from .setup.remat import check_budget, remat_in_float64, repeated_parts
 from .tasks import Score, make_task

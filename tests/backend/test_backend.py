@@ -11,10 +11,10 @@ from minipar.backend import (
     add_at,
     arrays,
     asarray_like,
-    cache_blocks,
     check_ids,
     is_gpu,
     is_host,
+    l2_blocks,
     scatter_add,
     to_host,
 )
@@ -83,7 +83,7 @@ def test_blocks_cover_every_row_once_and_in_order(num_rows, width, block_bytes, 
     monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)
     x = np.arange(num_rows * width, dtype=np.float64).reshape(num_rows, width)
     y = -np.arange(num_rows)
-    pieces = list(cache_blocks(x, y))
+    pieces = list(l2_blocks(x, y))
     assert sum(len(a) for a, _ in pieces) == num_rows
     start = 0
     for a, b in pieces:
@@ -99,7 +99,7 @@ def test_blocks_cover_every_row_once_and_in_order(num_rows, width, block_bytes, 
 def test_what_is_not_on_the_host_is_one_block(monkeypatch):
     monkeypatch.setattr(arrays, "BLOCK_BYTES", 8)
     for x in (ShapeArray((100, 8), np.float64), DeviceArray(np.ones((100, 8)))):
-        ((piece,),) = cache_blocks(x)
+        ((piece,),) = l2_blocks(x)
         assert piece.shape == (100, 8)
 
 

@@ -84,7 +84,7 @@ def test_blocks_that_are_computed_again(schedule):
 
 @worlds(12, mpi=())
 def test_uneven_pieces(world):
-    """Three do not divide the vocabulary, the rows of a microbatch or the elements of a run."""
+    """Three do not divide the vocabulary, the rows of a microbatch or the elements of a unit."""
     check(world, {"pp": 2, "dp": 3, "tp": 2}, "mlp")
     check(world, {"pp": 4, "dp": 3, "tp": 1}, "three heads")
 
@@ -112,8 +112,8 @@ def test_gradients_of_1_have_the_norm_of_the_number_of_parameters(mesh):
     def body(comm):
         strategy = fsdp(mesh)(build("tied"), comm)
         for slab in strategy.slabs:
-            for run in slab.runs:
-                run.shard.add(np.ones_like(run.shard.grad))
+            for flat in slab.flats:
+                flat.shard.add(np.ones_like(flat.shard.grad))
         assert strategy.clip_grad_norm(1.0) == pytest.approx(norm, rel=1e-14)
         assert strategy.clip_grad_norm(1.0) == pytest.approx(1, rel=1e-5)
     Cluster(8).run(body)

@@ -121,7 +121,7 @@ def test_weights_of_one_block_at_a_time_generate_the_same():
             assert list(generate(model, prompt, 5)) == expected
             with no_grad():
                 model(prompt[None])
-        return [unit.runs[0].shard.data.nbytes for unit in strategy.units]
+        return [unit.flats[0].shard.data.nbytes for unit in strategy.units]
     (sizes,), _ = Cluster(1).run(body)
     weights = ledger.peak - ledger.peak_of["KV cache"]
     assert weights == ledger.peak_of["communication"] == max(sizes)

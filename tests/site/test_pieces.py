@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minipar.comm.cost import predict
-from minipar.comm.cost.model import seconds
+from minipar.comm.cost.alpha_beta import seconds
 from minipar.formulas.activations import gpt_activations
 from minipar.nn import GPT, GPTConfig
 from minipar.number_formats import FORMATS

@@ -9,8 +9,9 @@ from minipar import checkpoint as files
 from minipar.comm import Cluster
 from minipar.commands.main import main, make_parser
 from minipar.train import start_run, train_steps
-from minipar.train.check import checked, num_ranks_of
+from minipar.train.check import checked
 from minipar.train.flags import parse_config
+from minipar.train.setup.mesh import num_ranks_of
 from minipar.train.tasks import make_task
 
 SMALL = ["--width", "16", "--heads", "2", "--layers", "1", "--context", "8", "--batch", "6"]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ...backend import Array, cache_blocks
+from ...backend import Array, l2_blocks
 from ..function import Function
 from ..tensor import Tensor
 from .elementwise import as_rows
@@ -64,7 +64,7 @@ class Gelu(Function):
             raise ValueError("gelu of a 0-d tensor: give it at least one axis")
         y = np.empty_like(x, order="C")
         slope = np.empty_like(x, order="C") if need_slope else x
-        for x_, y_, slope_ in cache_blocks(as_rows(x), as_rows(y), as_rows(slope)):
+        for x_, y_, slope_ in l2_blocks(as_rows(x), as_rows(y), as_rows(slope)):
             square = x_ * x_
             p = square * b
             p += a
@@ -109,7 +109,7 @@ class SwiGLU(Function):
         y = np.empty_like(gate, order="C")
         need_slopes = any(ctx.needs_grad)
         slope, silu = (np.empty_like(gate, order="C") if need_slopes else gate for _ in range(2))
-        for x_, up_, y_, slope_, silu_ in cache_blocks(*map(as_rows, (gate, up, y, slope, silu))):
+        for x_, up_, y_, slope_, silu_ in l2_blocks(*map(as_rows, (gate, up, y, slope, silu))):
             s = x_ * 0.5
             np.tanh(s, out=s)
             s *= 0.5

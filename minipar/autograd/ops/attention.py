@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from ...backend import Array, cache_blocks
+from ...backend import Array, l2_blocks
 from ..function import Function
 from ..tensor import Tensor
 from .reductions import row_dot, row_sum
@@ -46,7 +46,7 @@ def _attend(q: Array, k: Array, v: Array, out: Array, keep: Array | None, causal
     future = np.triu(np.full_like(q, MASKED, shape=(QUERIES, QUERIES)), 1)
     probabilities = [np.empty_like(q, shape=(*q.shape[:-2], rows.stop - rows.start, cols.stop))
                      for rows, cols in query_blocks]
-    for *pieces, q_, k_, v_, out_, keep_ in cache_blocks(
+    for *pieces, q_, k_, v_, out_, keep_ in l2_blocks(
             *probabilities, q, k, v, out, q if keep is None else keep):
         for (rows, cols), p in zip(query_blocks, pieces):
             size = p.shape[-2]
@@ -70,7 +70,7 @@ def _attend_backward(g: Array, q: Array, k: Array, v: Array, keep: Array | None,
     """
     shrink = 1 / math.sqrt(q.shape[-1])
     query_blocks = _query_blocks(q.shape[-2], k.shape[-2], causal)
-    for *pieces, g_, q_, k_, v_, keep_, dq_, dk_, dv_ in cache_blocks(
+    for *pieces, g_, q_, k_, v_, keep_, dq_, dk_, dv_ in l2_blocks(
             *probabilities, g, q, k, v, q if keep is None else keep, dq, dk, dv):
         is_first = True         # the last queries come first: they see all keys
         for (rows, cols), p in reversed(list(zip(query_blocks, pieces))):

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ...backend import cache_blocks
+from ...backend import l2_blocks
 from .numpy_attention import attention, attention_backward
 
 
@@ -121,7 +121,7 @@ class NumpyGPT:
         """AdamW with PyTorch's defaults, a cache-sized block at a time."""
         self.num_steps += 1
         s = math.sqrt(1 - 0.999**self.num_steps)
-        for p, g, m, v in cache_blocks(self.data, self.grad, self.m, self.v):
+        for p, g, m, v in l2_blocks(self.data, self.grad, self.m, self.v):
             m *= 0.9
             m += g * 0.1
             v *= 0.999
@@ -141,7 +141,7 @@ def gelu(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     a = math.sqrt(2 / math.pi)
     b = 0.044715 * a
     slope = np.empty_like(x)
-    for x_, slope_ in cache_blocks(x, slope):
+    for x_, slope_ in l2_blocks(x, slope):
         square = x_ * x_
         p = square * b
         p += a

@@ -10,7 +10,7 @@ between nodes.  A simulated cluster knows its links; on a real machine `measure`
 them.  `predict` is written independently of the collectives' code, as the messages of each round,
 so that tests compare it with the messages counted on the simulated cluster.
 
-    model, rounds, predict, textbook        what a collective costs
+    alpha_beta, rounds, predict, textbook   what a collective costs
     network, choose, auto                   which algorithm "auto" takes
     measure, fit, calibration               the same, measured on a real machine
     traffic                                 bytes counted from a trace, for each axis of a mesh
@@ -20,9 +20,9 @@ The cost of a whole training step, with all its collectives, is in `minipar/form
 
 from ..collectives.all_reduce import BLOCK_BYTES
 from ..collectives.broadcast import best_num_segments
+from .alpha_beta import Cost, seconds
 from .choose import candidates, choose, crossings
 from .fit import Fit, fit
-from .model import Cost, seconds
 from .network import Network, network_of_cluster, runs_of, seconds_on
 from .predict import predict
 from .textbook import textbook

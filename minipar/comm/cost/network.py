@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..collectives.broadcast import BANDWIDTH, LATENCY
 from ..simulated.topology import Link
-from .model import Cost, duration, seconds
+from .alpha_beta import Cost, duration, seconds
 from .predict import rounds_of
 from .textbook import textbook
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..collectives.all_reduce import BLOCK_BYTES
 from ..collectives.broadcast import best_num_segments
 from . import rounds
-from .model import Cost, Round, critical
+from .alpha_beta import Cost, Round, critical
 
 
 def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,

@@ -1,12 +1,12 @@
 """Rounds of messages, from which `predict` composes the algorithms of collectives.
 
-A round is (times combined, [(source, dest, number of elements), …]): see `model.critical`.  Each
-function here yields the rounds of one pattern, a ring or a tree; it moves no data.
+A round is (times combined, [(source, dest, number of elements), …]): see `alpha_beta.critical`.
+Each function here yields the rounds of one pattern, a ring or a tree; it moves no data.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from .model import Round
+from .alpha_beta import Round
 
 
 def cut(total: int, num_pieces: int) -> list[int]:

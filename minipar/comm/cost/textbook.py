@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..collectives.all_reduce import BLOCK_BYTES
 from ..collectives.broadcast import best_num_segments
-from .model import Cost
+from .alpha_beta import Cost
 
 
 def textbook(operation: str, algorithm: str, p: int, num_bytes: float,

@@ -25,7 +25,7 @@ from ...inference.sampling.speculative import SpeculativeDecoder
 from ...launcher import UsageError, launch
 from ...serve.detokenizer import Detokenizer
 from ...serve.text_model import TextModel, make_engine, open_text_model
-from ...train.setup.strategy import parse_mesh
+from ...train.setup.mesh import parse_mesh
 from ..tables import Column, Output, Table
 from .options import add_sampling, add_scheduling, sampling_of, scheduling_of
 

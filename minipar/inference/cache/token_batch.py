@@ -43,8 +43,8 @@ class InputGroup(NamedTuple):
     shortest: int               # the smallest
 
 
-class Touched(NamedTuple):
-    """The m blocks into which the T tokens of a step are written."""
+class TouchedBlocks(NamedTuple):
+    """The m blocks into which the T tokens of a step are written, for a cache with block scales."""
 
     blocks: Array               # (m,)
     begins: Array               # (m,) true: the first slot is written, so the block is new
@@ -76,13 +76,13 @@ class TokenBatch:
                             for each in self.inputs for i in positions(each)])
 
     @cached_property
-    def touched(self) -> Touched:
+    def touched(self) -> TouchedBlocks:
         """The blocks that are written."""
         slots = to_host(self.slots)
         blocks, owner = np.unique(slots // self.block_size, return_inverse=True)
         slot = slots % self.block_size
         begins = np.isin(blocks, blocks[owner[slot == 0]])
-        return Touched(self._array(blocks), self._array(begins) > 0, self._array(owner),
+        return TouchedBlocks(self._array(blocks), self._array(begins) > 0, self._array(owner),
                        self._array(slot))
 
     @cached_property

@@ -5,9 +5,10 @@
     reduced                           c b a           c b a       their gradients, when whole
 
 A unit has the parameters of one part of the chain; a weight that several parts of a rank use is a
-unit of its own.  Under tp a unit has two runs: the parameters that are split over tp, and those
-that are not.  A module gathers its unit before it runs, and two units are gathered at a time.
-From the second batch on the next unit is prefetched, also across the boundary between two actions.
+unit of its own.  Under tp a unit has two flat parameters: one of the parameters that are split over
+tp, and one of the others.  A module gathers its unit before it runs, and two units are gathered at
+a time.  From the second batch on the next unit is prefetched, also across the boundary between two
+actions.
 
 A gradient is reduced as soon as a microbatch's B, or W, has completed it.  So gradients take Ψ/dp,
 as parameters and states do, and no stage ever holds all of its own gradients whole.  The price is
@@ -36,11 +37,11 @@ from ...optim import Optimizer
 from ..data.reduction_queue import ReductionQueue
 from ..strategy import Microbatch
 from ..wire import UNCOMPRESSED, Wire
-from ..zero.fsdp_unit import FlatRun, FSDPUnit, unshard_before_use
+from ..zero.fsdp_unit import FlatParameter, FSDPUnit, unshard_before_use
 from ..zero.prefetch import Prefetcher, duplicate
 from ..zero.reducer import GradientReducer
 from .executor import Pipeline
-from .stage_shards import StageRuns
+from .stage_shards import StageFlats
 from .stage_slab import StageBuffer, StageSlab
 
 NEEDS_WHOLE_BATCH_MESSAGE = (
@@ -64,17 +65,17 @@ class FullyShardedPipeline(Pipeline):
         `replicas` is set: all ranks that gather and reduce together, except experts.
         """
         users = self._users()
-        units: dict[UnitKey, list[FlatRun]] = {}
+        units: dict[UnitKey, list[FlatParameter]] = {}
         shared = [slab for _, slab in self.shared]      # cut alike on all their ranks
-        cut: dict[StageBuffer, StageRuns] = {}
+        cut: dict[StageBuffer, StageFlats] = {}
         for slab in self.stage_slabs:
-            # neighbours with equal keys make a run; in a shared slab each parameter is a run
+            # neighbours with equal keys are one; in a shared slab each is alone
             keys = [(users[p], i if slab in shared else 0) for i, p in enumerate(slab.parameters)]
             cuts = [0, *(i for i in range(1, len(keys)) if keys[i] != keys[i - 1]), len(keys)]
-            cut[slab] = StageRuns(slab, replicas_of(slab), all_parts_of(slab),
+            cut[slab] = StageFlats(slab, replicas_of(slab), all_parts_of(slab),
                                   list(pairwise(cuts)) if keys else [])
-            for first, run in zip(cuts, cut[slab].runs):
-                units.setdefault((keys[first][0], slab.ep is not None), []).append(run)
+            for first, flat in zip(cuts, cut[slab].flats):
+                units.setdefault((keys[first][0], slab.ep is not None), []).append(flat)
         self.slabs = [cut[slab] for slab in self.slabs]
         self.shared = [(comm, cut[slab]) for comm, slab in self.shared]
         self._watch({key: units[key] for key in sorted(units)}, wire, gather_wire)
@@ -88,29 +89,30 @@ class FullyShardedPipeline(Pipeline):
                         users[parameter] = (*users.get(parameter, ()), (stage, i))
         return users
 
-    def _watch(self, runs_of: dict[UnitKey, list[FlatRun]], wire: Wire, gather_wire: Wire) -> None:
+    def _watch(self, flats_of: dict[UnitKey, list[FlatParameter]], wire: Wire,
+               gather_wire: Wire) -> None:
         """Gather these units before their use, and reduce each stage's gradients."""
         dp = self.replicas
         assert dp is not None       # Hybrid sets it first
-        of_experts = {runs[0].shard.comm for runs in runs_of.values()} - {dp}
+        of_experts = {flats[0].shard.comm for flats in flats_of.values()} - {dp}
         gathers, reductions = ({comm: duplicate(comm) for comm in of_experts} for _ in range(2))
-        units = [FSDPUnit(runs, wire=gather_wire, own_comm=gathers.get(runs[0].shard.comm))
-                 for runs in runs_of.values()]
+        units = [FSDPUnit(flats, wire=gather_wire, own_comm=gathers.get(flats[0].shard.comm))
+                 for flats in flats_of.values()]
         for unit in units:
             unshard_before_use([module for _, module in self.model.named_modules()], unit)
         self.prefetcher = Prefetcher(units, dp, self._poll, remedy=NEEDS_WHOLE_BATCH_MESSAGE)
-        runs = [(users, run) for (users, _), of_unit in runs_of.items() for run in of_unit]
+        flats = [(users, flat) for (users, _), of_unit in flats_of.items() for flat in of_unit]
         comm = duplicate(dp)            # so that reductions meet no gathers
-        self.reducer = GradientReducer([run.shard for _, run in runs],
-                                       [run.gradient for _, run in runs], comm, wire=wire,
+        self.reducer = GradientReducer([flat.shard for _, flat in flats],
+                                       [flat.gradient for _, flat in flats], comm, wire=wire,
                                        own_comms=reductions)
         self.orders: dict[int, ReductionQueue] = {}
-        for stage in {stage for users, _ in runs_of for stage, _ in users}:
+        for stage in {stage for users, _ in flats_of for stage, _ in users}:
             # a gradient is complete after the backward of the first part that uses the weight
             first_part = {i: min(part for s, part in users if s == stage)
-                          for i, (users, _) in enumerate(runs) if stage in {s for s, _ in users}}
+                          for i, (users, _) in enumerate(flats) if stage in {s for s, _ in users}}
             order = sorted(first_part, key=lambda i: first_part[i], reverse=True)
-            self.orders[stage] = ReductionQueue([runs[i][1].shard.parameters for i in order],
+            self.orders[stage] = ReductionQueue([flats[i][1].shard.parameters for i in order],
                                                 partial(self._start, order))
 
     def _start(self, order: Sequence[int], i: int) -> None:

@@ -1,8 +1,8 @@
-"""Shards over dp of a stage's slab: one piece of the slab, or one piece of each of its runs.
+"""Shards over dp of a stage's slab: one piece of the slab, or one of each of its flat parameters.
 
     slab             [ wpe | h.0          | h.1          ]       of all ranks of dp
     ZeRO-1, dp 0     [ ────────────────── ]                      one piece, a view of the slab
-    FSDP, dp 0       [ ─── | ──────       | ──────       ]       one of each run, and no slab
+    FSDP, dp 0       [ ─── | ──────       | ──────       ]       one of each flat parameter, no slab
 
 Optimizers, clipping and checkpoints read either as they read a slab.  `named` gathers over dp, pp
 and tp, so every rank gets the parameters of all stages.
@@ -18,7 +18,7 @@ from ...comm import Communicator
 from ...comm.collectives import all_gather, chunk_bounds
 from ...nn.slab import Segment
 from ..shards import Shard
-from ..zero.fsdp_unit import FlatRun
+from ..zero.fsdp_unit import FlatParameter
 from .stage_slab import StageSlab
 
 
@@ -56,10 +56,10 @@ class StageShard(ShardOfStage, Shard):
         return all_gather(self.dp, values, counts=self.counts)
 
 
-class StageRuns(ShardOfStage):
-    """One piece of each run of the slab: FSDP.  The slab's own arrays are freed.
+class StageFlats(ShardOfStage):
+    """One piece of each flat parameter of the slab: FSDP.  The slab's own arrays are freed.
 
-    A run has the parameters numbered start … stop - 1, for each (start, stop) of `cuts`.
+    A flat parameter has those numbered start … stop - 1, for each (start, stop) of `cuts`.
     """
 
     def __init__(self, slab: StageSlab, dp: Communicator, comm: Communicator,
@@ -67,21 +67,21 @@ class StageRuns(ShardOfStage):
         self.slab, self.dp, self.comm, self.is_copy = slab, dp, comm, slab.is_copy
         self.parameters = slab.parameters
         spans = [(slab.segments[a].start, slab.segments[b - 1].stop) for a, b in cuts]
-        bounds_of_runs = [chunk_bounds(stop - start, dp.size) for start, stop in spans]
-        size = sum(stop - start for start, stop in (bounds[dp.rank] for bounds in bounds_of_runs))
+        all_bounds = [chunk_bounds(stop - start, dp.size) for start, stop in spans]
+        size = sum(stop - start for start, stop in (bounds[dp.rank] for bounds in all_bounds))
         self.data = allocate_zeros("parameters", slab.data, size)
         self.grad = allocate_zeros("gradients", self.data)
-        self.runs: list[FlatRun] = []
+        self.flats: list[FlatParameter] = []
         self.segments: list[Segment] = []
-        here = 0                                    # where the run's piece begins in `data`
-        for (a, b), (start, stop), bounds in zip(cuts, spans, bounds_of_runs):
+        here = 0                                    # where the next piece begins in `data`
+        for (a, b), (start, stop), bounds in zip(cuts, spans, all_bounds):
             whole, (begin, end) = slab.data[start:stop], bounds[dp.rank]
             mine = slice(here, here + end - begin)
             self.data[mine] = whole[begin:end]
             layout = [moved(segment, -start) for segment in slab.segments[a:b]]
             shard = Shard(slab.parameters[a:b], layout, dp, bounds, self.data[mine],
                           self.grad[mine])
-            self.runs.append(FlatRun(shard, shard.data, shard.counts, slab.data))
+            self.flats.append(FlatParameter(shard, shard.data, shard.counts, slab.data))
             self.segments += [moved(segment, here) for segment in shard.segments]
             here = mine.stop
         slab.drop()
@@ -89,28 +89,28 @@ class StageRuns(ShardOfStage):
     @property
     def has_grad(self) -> bool:
         """True after a backward, until `zero_grad`."""
-        return any(run.shard.has_grad for run in self.runs)
+        return any(flat.shard.has_grad for flat in self.flats)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for run in self.runs:
-            run.shard.zero_grad()
+        for flat in self.flats:
+            flat.shard.zero_grad()
 
     def complete_grad(self) -> Array:
-        """The gradient, with zeros for runs without one since `zero_grad`."""
-        for run in self.runs:
-            run.shard.complete_grad()
+        """The gradient, with zeros for pieces without one since `zero_grad`."""
+        for flat in self.flats:
+            flat.shard.complete_grad()
         return self.grad
 
     def gather(self, values: Array) -> Array:
         """The `values` of all ranks of `dp`, an array as long as the slab."""
-        whole = np.empty_like(values, shape=sum(sum(run.lengths) for run in self.runs))
+        whole = np.empty_like(values, shape=sum(sum(flat.lengths) for flat in self.flats))
         here = there = 0
-        for run in self.runs:
-            piece = values[here:here + run.lengths[self.dp.rank]]
-            all_gather(self.dp, piece, counts=run.lengths,
-                       out=whole[there:there + sum(run.lengths)])
-            here, there = here + len(piece), there + sum(run.lengths)
+        for flat in self.flats:
+            piece = values[here:here + flat.lengths[self.dp.rank]]
+            all_gather(self.dp, piece, counts=flat.lengths,
+                       out=whole[there:there + sum(flat.lengths)])
+            here, there = here + len(piece), there + sum(flat.lengths)
         return whole
 
 

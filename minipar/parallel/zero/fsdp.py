@@ -5,7 +5,7 @@
     shards   ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│▁▁▁▁▁▁▁▁▁▁▁▁▁▁       the one in use and the next, on its way
                   forward       │    backward
 
-A unit is one flat run of parameters, padded to a multiple of p and cut into p equal shards.  A
+A unit is one flat parameter, padded to a multiple of p and cut into p equal shards.  A
 module unshards its unit before it uses a weight, in forward and again in backward.  The first step
 records the order of uses; from then on the next unit is gathered while this one computes
 (`prefetch.py`).
@@ -27,7 +27,7 @@ from ...optim import Optimizer
 from ..errors import NO_VALUES_MESSAGE
 from ..shards import Shard, check_not_sharded
 from ..wire import UNCOMPRESSED, Wire
-from .fsdp_unit import FSDPUnit, padded_run, unshard_before_use
+from .fsdp_unit import FSDPUnit, padded_flat_parameter, unshard_before_use
 from .prefetch import Prefetcher, duplicate
 from .reducer import ShardedGradients
 
@@ -40,7 +40,7 @@ class FullyShardedDataParallel(ShardedGradients):
                  wire: Wire = UNCOMPRESSED):
         super().__init__(model, comm, wire)
         self.units = list(units)
-        self.slabs: list[Shard] = [run.shard for unit in units for run in unit.runs]
+        self.slabs: list[Shard] = [flat.shard for unit in units for flat in unit.flats]
         self.shard_comm, self.replicate = self.slabs[0].comm, replicate
         self.prefetcher = Prefetcher(units, self.shard_comm, self._poll, prefetch)
         self.pieces: list[tuple[Shard, Array]] = []     # reduced over shards, not yet over replicas
@@ -69,8 +69,8 @@ class FullyShardedDataParallel(ShardedGradients):
         """Watch and reduce the gradients of the units from now on, the last unit first."""
         self.is_watching = True
         super().watch_gradients()
-        runs = [run for unit in self.units[::-1] for run in unit.runs]
-        self.reduce_to([run.shard for run in runs], [run.gradient for run in runs],
+        flats = [flat for unit in self.units[::-1] for flat in unit.flats]
+        self.reduce_to([flat.shard for flat in flats], [flat.gradient for flat in flats],
                        duplicate(self.shard_comm))      # reductions meet no gathers
 
     def backward(self, loss: Tensor) -> None:
@@ -127,7 +127,7 @@ def fully_shard(module: Module, comm: Communicator, *, shard: Communicator | Non
     check_parts(module, units, shard)
     own = broadcast_outside(module, units, comm)
     if own:
-        unit = FSDPUnit([padded_run(own, shard)], reshard_after_forward, gather_wire)
+        unit = FSDPUnit([padded_flat_parameter(own, shard)], reshard_after_forward, gather_wire)
         units.insert(0, unit)
         unshard_before_use(parts, unit)
     if not units:
@@ -150,7 +150,7 @@ def check_parts(module: Module, units: Sequence[FSDPUnit], shard: Communicator) 
     def ranks(comm: Communicator) -> list[int]:
         return [comm.world_rank_of(rank) for rank in range(comm.size)]
 
-    for comm in {unit.runs[0].shard.comm for unit in units} - {shard}:
+    for comm in {unit.flats[0].shard.comm for unit in units} - {shard}:
         if ranks(comm) != ranks(shard):
             raise ValueError(f"a part is sharded over the ranks {ranks(comm)}, "
                              f"{type(module).__name__} over {ranks(shard)}: give every call the "

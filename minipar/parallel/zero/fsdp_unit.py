@@ -1,6 +1,6 @@
-"""An FSDP unit: parameters that are unsharded and resharded together, in flat runs.
+"""An FSDP unit: parameters that are unsharded and resharded together, end to end in one array.
 
-    sharded     ▁▁▁ piece: 1/p of a run on each rank    parameters are shapes without values
+    sharded     ▁▁▁ piece: 1/p on each rank             parameters are shapes without values
     unsharded   ███████████ the pieces of all ranks     parameters are views of it
 
 A unit that is made inside `backend.allocating_with` keeps its pieces and their gradients elsewhere:
@@ -24,11 +24,11 @@ from ..wire import UNCOMPRESSED, Wire
 from .reducer import TransientGradient
 
 
-class FlatRun:
-    """Parameters in one flat run, cut into pieces; `shard` is this rank's.
+class FlatParameter:
+    """Parameters end to end in one array, cut into pieces; `shard` is this rank's.
 
     `piece` is the data of the shard, perhaps with padding; `lengths` are of all ranks' pieces.  The
-    run is unsharded where `like` is.
+    flat parameter is unsharded where `like` is.  As FlatParameter in PyTorch's first FSDP.
     """
 
     def __init__(self, shard: Shard, piece: Array, lengths: Sequence[int], like: Array):
@@ -38,8 +38,9 @@ class FlatRun:
         page_out(piece, shard.grad)
 
 
-def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> FlatRun:
-    """The parameters as a run, padded to a multiple of p and cut into p equal pieces."""
+def padded_flat_parameter(named: Sequence[tuple[str, Parameter]],
+                          comm: Communicator) -> FlatParameter:
+    """The parameters as a flat one, padded to a multiple of p and cut into p equal pieces."""
     layout, size = [], 0
     for name, p in named:
         box = tuple((0, n) for n in p.shape)
@@ -54,7 +55,7 @@ def padded_run(named: Sequence[tuple[str, Parameter]], comm: Communicator) -> Fl
     grad = allocate_zeros("gradients", padded)
     shard = Shard([p for _, p in named], layout, comm, bounds, padded[:end - begin],
                   grad[:end - begin])
-    return FlatRun(shard, padded, [length] * comm.size, flat)
+    return FlatParameter(shard, padded, [length] * comm.size, flat)
 
 
 class FSDPUnit:
@@ -64,16 +65,19 @@ class FSDPUnit:
     encodes the pieces that are gathered, over `own_comm` if it is given.
     """
 
-    def __init__(self, runs: Sequence[FlatRun], reshard_after_forward: bool = True,
+    def __init__(self, flats: Sequence[FlatParameter], reshard_after_forward: bool = True,
                  wire: Wire = UNCOMPRESSED, own_comm: Communicator | None = None):
-        self.runs, self.wire, self.own_comm = list(runs), wire, own_comm
-        self.reshard_after_forward, self.keep_unsharded = reshard_after_forward, False
-        self.places = [(p, s) for run in runs for p, s in zip(run.shard.parameters,
-                                                              run.shard.layout)]
-        self.parameters, self.names = [p for p, _ in self.places], [s.name for _, s in self.places]
+        self.flats = list(flats)
+        self.reshard_after_forward = reshard_after_forward
+        self.keep_unsharded = False
+        self.wire, self.own_comm = wire, own_comm
+        self.places = [(parameter, segment) for flat in flats
+                       for parameter, segment in zip(flat.shard.parameters, flat.shard.layout)]
+        self.parameters = [parameter for parameter, _ in self.places]
+        self.names = [segment.name for _, segment in self.places]
         self.slots = {p.slot for p in self.parameters}
         self.shapes = [Unmaterialized(p.shape, p.dtype) for p in self.parameters]
-        self.unsharded: list[Array] | None = None   # each run and its padding; None while sharded
+        self.unsharded: list[Array] | None = None   # each with its padding; None while sharded
         self.pending: Work | None = None            # the all-gather under way
         self.on_use: Callable[[FSDPUnit], None] = lambda unit: None     # set by the Prefetcher
         self.reshard()
@@ -88,9 +92,9 @@ class FSDPUnit:
         """Begin to gather the pieces of all ranks, unless that has begun."""
         comm = self.own_comm or comm
         if self.unsharded is None:
-            arrays = [np.empty_like(run.like, shape=sum(run.lengths)) for run in self.runs]
+            arrays = [np.empty_like(flat.like, shape=sum(flat.lengths)) for flat in self.flats]
             self.unsharded = [record_allocation("communication", array) for array in arrays]
-            self.pending = start_work(_gather_all, comm, self.wire, self.runs, self.unsharded)
+            self.pending = start_work(_gather_all, comm, self.wire, self.flats, self.unsharded)
 
     def unshard(self, comm: Communicator) -> None:
         """Gather the pieces of all ranks; make the parameters views of them."""
@@ -98,8 +102,8 @@ class FSDPUnit:
         if self.pending is not None:
             self.pending.wait()
             self.pending = None
-            arrays = [array for run, array in zip(self.runs, self.unsharded or ())
-                      for _ in run.shard.layout]
+            arrays = [array for flat, array in zip(self.flats, self.unsharded or ())
+                      for _ in flat.shard.layout]
             for (p, s), array in zip(self.places, arrays):
                 p.data = array[s.start:s.stop].reshape(s.shape)
 
@@ -126,11 +130,11 @@ class FSDPUnit:
         return view_from_spec(self.unsharded[i], place)
 
 
-def _gather_all(comm: Communicator, wire: Wire, runs: Sequence[FlatRun],
+def _gather_all(comm: Communicator, wire: Wire, flats: Sequence[FlatParameter],
                 out: Sequence[Array]) -> None:
-    for run, whole in zip(runs, out):
-        wire.all_gather(comm, to_device_of(run.piece, run.like), run.lengths, whole)
-        page_out(run.piece)
+    for flat, whole in zip(flats, out):
+        wire.all_gather(comm, to_device_of(flat.piece, flat.like), flat.lengths, whole)
+        page_out(flat.piece)
 
 
 def unshard_before_use(modules: Sequence[Module], unit: FSDPUnit) -> None:

@@ -13,10 +13,11 @@ from ... import checkpoint as files
 from ...compress.distillation.distill import make_recipe
 from ...launcher import UsageError
 from ...parallel.registry import STRATEGIES
-from ..check import check_folder, checked, num_ranks_of
+from ..check import check_folder, checked
 from ..checkpoints.models import check_resume, read, read_to_train
 from ..checkpoints.schema import config_of
 from ..config import TrainConfig
+from ..setup.mesh import num_ranks_of
 from ..setup.starting_point import StartingPoint
 from ..tasks import make_task
 from .distillation import KIND, DistillPlan

@@ -1,5 +1,6 @@
 """From the configuration of a run to its objects; each file also checks its own options.
 
+    mesh.py             the mesh, and the number of ranks
     strategy.py         the strategy, on a mesh if there is one
     context.py          context parallelism: how ranks share sequences
     gpt_sizes.py        the sizes and kinds of a GPT

@@ -34,7 +34,8 @@ from ...parallel.pipeline.schedule.metrics import in_flight
 from ...parallel.pipeline.schedule.registry import make_schedule
 from ...random import training_step
 from ..config import TrainConfig
-from .strategy import mesh_sizes, num_microbatches
+from .mesh import mesh_sizes
+from .strategy import num_microbatches
 
 NAMES = "none, selective, full, every:2, sqrt or optimal:64MB"
 

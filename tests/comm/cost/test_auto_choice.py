@@ -10,9 +10,9 @@ from minipar.comm.collectives import all_reduce, gather_object
 from minipar.comm.collectives.registry import ALGORITHMS
 from minipar.comm.cost import Network, candidates, choose, crossings, seconds_on
 from minipar.comm.cost import auto as automatic
+from minipar.comm.cost.alpha_beta import seconds
 from minipar.comm.cost.auto import network_of, pick
 from minipar.comm.cost.calibration import Calibration, Table
-from minipar.comm.cost.model import seconds
 from minipar.comm.cost.network import closed_parts, runs_of
 from minipar.comm.simulated.replay import replay
 from minipar.comm.simulated.topology import Link, Links

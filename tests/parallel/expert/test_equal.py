@@ -112,7 +112,7 @@ def test_the_norm_counts_every_expert_once(world, sizes, name):
     def body(comm):
         strategy = on(sizes, name)(MODELS["deepseek"]().initialize(0, np.float64), comm)
         for slab in strategy.slabs:
-            for shard in ([run.shard for run in slab.runs] if name == "fsdp" else [slab]):
+            for shard in ([flat.shard for flat in slab.flats] if name == "fsdp" else [slab]):
                 if name != "ddp":
                     shard.has_grad = True
             slab.complete_grad()[...] = 1

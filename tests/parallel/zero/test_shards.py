@@ -35,12 +35,12 @@ def train_vector(comm, size: int, sharded: bool) -> dict:
     model = Vector(size).initialize(0, np.float64)
     strategy = fully_shard(model, comm) if sharded else Strategy(model, comm)
     if sharded:
-        ((run,),) = (unit.runs for unit in strategy.units)
-        padding = len(run.piece) * comm.size - size
+        ((flat,),) = (unit.flats for unit in strategy.units)
+        padding = len(flat.piece) * comm.size - size
         assert 0 <= padding < comm.size
-        for padded, own in ((run.piece, run.shard.data), (run.shard.grad.base, run.shard.grad)):
+        for padded, own in ((flat.piece, flat.shard.data), (flat.shard.grad.base, flat.shard.grad)):
             padded[own.size:] = np.nan
-        assert np.isnan(run.piece).sum() == len(run.piece) - run.shard.data.size
+        assert np.isnan(flat.piece).sum() == len(flat.piece) - flat.shard.data.size
     found = {}
     optimizer = AdamW(strategy.slabs, lr=0.1)
     for step in range(2):

@@ -1,4 +1,7 @@
-"""The four numbers of a cost, and the seconds that they amount to."""
+"""The α-β model: the four numbers of a cost, and the seconds that they amount to.
+
+Hockney 1994: a message of n bytes takes α + n β seconds.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -1,0 +1,152 @@
+"""The mesh of a run, `--mesh pp=2,dp=2,tp=2`, and the options that go with its axes."""
+
+import math
+from collections.abc import Mapping
+
+from ...environment import launched
+from ...launcher import UsageError
+from ...parallel.hybrid.hybrid import AXES
+from ...parallel.pipeline.schedule.registry import make_schedule
+from ...parallel.registry import HYBRID_STRATEGIES
+from ..config import MESH_AXES, TrainConfig
+from .context import check_context
+
+MOST_SIMULATED = 4096       # ranks, each with its part of the model, in one process
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """ "pp=2,dp=4" as {"pp": 2, "dp": 4}.  Raises UsageError for another form, axis or size."""
+    sizes = {}
+    for part in text.split(","):
+        axis, _, size = part.partition("=")
+        if not size.isdecimal() or int(size) < 1:
+            raise UsageError(f"--mesh {text}: expected axis=size, for example dp=4, not {part!r}")
+        if axis not in (*AXES, "ep"):
+            raise UsageError(f"--mesh {text}: no axis {axis!r}, only {MESH_AXES}: for example "
+                             "--mesh pp=2,dp=4")
+        if axis in sizes:
+            raise UsageError(f"--mesh {text}: axis {axis} is given twice")
+        sizes[axis] = int(size)
+    return sizes
+
+
+def mesh_sizes(config: TrainConfig) -> dict[str, int]:
+    """The sizes of the mesh by axis; {} without --mesh."""
+    return parse_mesh(config.parallel.mesh) if config.parallel.mesh else {}
+
+
+def num_mesh_ranks(text: str) -> int:
+    """The number of ranks of a mesh, in which ep takes ranks of dp.  Raises UsageError."""
+    sizes = parse_mesh(text)
+    ep = sizes.pop("ep", 1)
+    return math.prod({"dp": ep, **sizes}.values())
+
+
+def is_hybrid(config: TrainConfig) -> bool:
+    """True if the mesh cuts the model or sequences as well as the batch."""
+    return bool({"pp", "cp", "tp", "ep"} & mesh_sizes(config).keys())
+
+
+def num_ranks_of(config: TrainConfig) -> int:
+    """The number of ranks.  Raises UsageError if the mesh, or shards, do not fit them."""
+    world, ranks = launched(), config.run.ranks
+    mesh, hybrid_shard = config.parallel.mesh, config.parallel.hybrid_shard
+    if world and ranks is not None:
+        raise UsageError(f"--ranks simulates ranks without mpirun, but {world} started "
+                         f"{world.size}: leave one of the two out")
+    given = world.size if world else ranks
+    if given is not None and given < 1:
+        raise UsageError(f"--ranks takes a positive whole number, not {given}")
+    num_ranks = num_mesh_ranks(mesh) if mesh is not None else given or 1
+    if not world and num_ranks > MOST_SIMULATED:
+        raise UsageError(f"{num_ranks:,} ranks are more than can be simulated here: choose at most "
+                         f"{MOST_SIMULATED:,}")
+    if given is not None and given != num_ranks:
+        raise UsageError(f"--mesh {mesh} is for {num_ranks} ranks, but there are {given}: "
+                         f"say --mesh dp={given}, or start {num_ranks} ranks "
+                         f"(mpirun -n {num_ranks} …)")
+    if hybrid_shard is not None and num_ranks % hybrid_shard:
+        raise UsageError(f"--hybrid-shard {hybrid_shard} does not divide {num_ranks} "
+                         f"rank{'s' if num_ranks > 1 else ''}: choose a divisor of {num_ranks}")
+    return num_ranks
+
+
+def check_mesh(config: TrainConfig) -> None:
+    """Refuse options that do not go with the mesh.  Raises UsageError."""
+    sizes = mesh_sizes(config)
+    check_pipeline(config, sizes)
+    if config.parallel.sequence_parallel:
+        check_sequence_parallel(config, sizes)
+    check_experts(config, sizes)
+    check_context(config, sizes)
+    if is_hybrid(config):
+        check_hybrid(config)
+
+
+def check_pipeline(config: TrainConfig, sizes: Mapping[str, int]) -> None:
+    """Refuse a schedule without a pipeline, or one that cannot be.  Raises UsageError."""
+    parallel = config.parallel
+    if "pp" in sizes:
+        try:
+            make_schedule(parallel.schedule or "1f1b", 1, 1, parallel.virtual_stages)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        return
+    for name in ("schedule", "microbatches", "virtual_stages"):
+        if config.get(name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with a pipeline: add pp to the "
+                             "mesh, for example --mesh pp=2, or leave it out")
+
+
+def check_sequence_parallel(config: TrainConfig, sizes: Mapping[str, int]) -> None:
+    """Refuse --sequence-parallel where tokens cannot be split over tp.  Raises UsageError."""
+    if sizes.get("tp", 1) == 1:
+        raise UsageError("--sequence-parallel splits tokens over the ranks of tp: add tp to the "
+                         "mesh, for example --mesh tp=2, or leave it out")
+    if config.data.source == "digits":
+        raise UsageError("--sequence-parallel splits a text's tokens, but --data digits trains an "
+                         "MLP, which has no sequence: leave it out")
+    if sizes.get("cp", 1) == 1 and config.model.context % sizes["tp"]:
+        raise UsageError(f"--sequence-parallel splits --context {config.model.context} over "
+                         f"{sizes['tp']} ranks, which does not divide: choose a multiple of "
+                         f"{sizes['tp']}")
+
+
+def check_hybrid(config: TrainConfig) -> None:
+    """Refuse options that do not go with pp, cp, tp or ep.  Raises UsageError."""
+    parallel = config.parallel
+    if parallel.strategy not in HYBRID_STRATEGIES:
+        raise UsageError(f"--strategy {parallel.strategy} does not go with --mesh {parallel.mesh}: "
+                         f"beside pp and tp choose {' or '.join(HYBRID_STRATEGIES)}")
+    if parallel.hybrid_shard is not None:
+        raise UsageError("--hybrid-shard shards over some of the ranks, but beside pp and tp fsdp "
+                         "shards over all of dp: leave it out, or choose a smaller dp")
+    if parallel.bucket_mb is not None:
+        raise UsageError("--bucket-mb cuts gradients for overlap with one backward, but beside pp "
+                         "and tp they are summed whole, after the last: leave it out")
+    if parallel.microbatches is not None \
+            and parallel.accumulate not in (1, parallel.microbatches):
+        raise UsageError(f"--accumulate {parallel.accumulate} and --microbatches "
+                         f"{parallel.microbatches} say the same thing of a pipeline: leave one out")
+
+
+def check_experts(config: TrainConfig, sizes: Mapping[str, int]) -> None:
+    """Refuse experts, or ranks for them, that do not go with the rest.  Raises UsageError."""
+    ep, num_experts = sizes.get("ep", 1), config.experts.num_experts
+    if num_experts and config.data.source == "digits":
+        raise UsageError("--experts are MLPs in the blocks of a GPT, but --data digits trains an "
+                         "MLP without blocks: leave --experts out")
+    if num_experts and config.parallel.strategy == "dp":
+        raise UsageError("--experts needs each sample's share of the loss, which --strategy dp "
+                         "does not give to its replicas: choose ddp")
+    if "ep" not in sizes:
+        return
+    if not num_experts:
+        raise UsageError("--mesh ep cuts the experts of a model over ranks: add --experts 8, or "
+                         "leave ep out")
+    if ep > num_experts:
+        raise UsageError(f"--mesh ep={ep} is for at least {ep} experts, not --experts "
+                         f"{num_experts}: choose a smaller ep, or more experts")
+    if sizes.get("dp", ep) % ep:
+        raise UsageError(f"--mesh {config.parallel.mesh}: ep takes neighbours of dp, so it must "
+                         f"divide {sizes['dp']}: choose a divisor")
