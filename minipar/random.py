@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
@@ -128,12 +129,12 @@ def current_step() -> TrainingStep | None:
 
 @contextmanager
 def training_step(seed: int, step: int, samples: Sequence[int] | np.ndarray,
-                  *of_routers: Callable | np.ndarray) -> Iterator[TrainingStep]:
+                  **for_routers: Any) -> Iterator[TrainingStep]:
     """Context in which dropout is active, for the `samples` (global numbers) of this batch.
 
-    `of_routers` are `shares` and `sum_over_samples` of TrainingStep, which routers of experts need.
+    `for_routers`: the fields `shares` and `sum_over_samples` of TrainingStep, by their names.
     """
-    token = _step.set(TrainingStep(seed, step, np.array(samples, dtype=np.int64), *of_routers))
+    token = _step.set(TrainingStep(seed, step, np.array(samples, dtype=np.int64), **for_routers))
     try:
         yield _step.get()
     finally:

@@ -65,7 +65,6 @@ class Strategy(StrategyState):
     """
 
     can_accumulate = True       # gradients of several backwards may add up before they are reduced
-    counts_tokens = True        # False: another rank counts the same tokens
 
     def __init__(self, model: Module, comm: Communicator, wire: Wire = UNCOMPRESSED):
         self.model, self.comm, self.wire = model, comm, wire
@@ -152,19 +151,6 @@ class Strategy(StrategyState):
         """The targets this rank counts; every target is counted on exactly one rank."""
         return sum(autograd.count_targets(m.targets, self.model.ignore_index) for m in microbatches)
 
-    def shares(self, microbatch: Microbatch, loss_divisor: float) -> Array:
-        """For each row its number of targets divided by `loss_divisor` (rows,).
-
-        That is its share of the batch's loss, which routers of experts (nn/moe) need.
-        """
-        counts = microbatch.targets != self.model.ignore_index
-        return counts.sum(axis=tuple(range(1, counts.ndim))) / loss_divisor
-
-    def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
-        """The sum over the ranks that have other samples, for routers.  Collective."""
-        with self.comm.labelled("control"):
-            return all_reduce(self.comm, array)
-
     def forward_backward(self, microbatches: Sequence[Microbatch], seed: int = 0, step: int = 0,
                          scale: float = 1.0) -> float:
         """Compute the gradients of the whole batch; return its loss.  Collective.
@@ -195,8 +181,9 @@ class Strategy(StrategyState):
                        step: int = 0) -> float:
         """Forward and backward of one microbatch; return this rank's share of the loss."""
         inputs, targets, samples = microbatch
-        with training_step(seed, step, samples, self.shares(microbatch, loss_divisor),
-                           self.sum_over_samples), self.forward_context():
+        shares = self.shares(microbatch, loss_divisor)
+        with training_step(seed, step, samples, shares=shares,
+                           sum_over_samples=self.sum_over_samples), self.forward_context():
             loss = self.model.loss(inputs, targets, loss_divisor)
         self.backward(loss)
         return float(loss.data)
@@ -211,6 +198,19 @@ class Strategy(StrategyState):
         if now != self._last_poll:      # a simulated clock stands still unless something happened
             self._last_poll = now
             progress(self.comm)
+
+    # The rest is for routers of experts (nn/moe), whose losses are averages over the whole batch.
+    counts_loads = True         # False: another rank counts the loads of the same tokens
+
+    def shares(self, microbatch: Microbatch, loss_divisor: float) -> Array:
+        """The share of each row in the batch's loss (rows,): its targets / `loss_divisor`."""
+        counts = microbatch.targets != self.model.ignore_index
+        return counts.sum(axis=tuple(range(1, counts.ndim))) / loss_divisor
+
+    def sum_over_samples(self, array: np.ndarray) -> np.ndarray:
+        """The sum over the ranks that have other samples.  Collective."""
+        with self.comm.labelled("control"):
+            return all_reduce(self.comm, array)
 
 
 def sum_targets(comm: Communicator, num_local: int, num_microbatches: int) -> float:

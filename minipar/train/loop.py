@@ -144,25 +144,34 @@ def take_step(state: TrainState, step: int) -> float:
     scale = state.scaler.scale if state.scaler else 1.0
     with state.memory.offloading_activations():
         loss = strategy.forward_backward(microbatches(state, step), run.seed, step, scale)
-    is_finite = math.isfinite(loss)
-    if not is_finite and not (state.scaler and state.scaler.can_shrink):
-        scaled = f" with loss scale {scale:g}" if state.scaler else ""
-        raise UsageError(f"the loss is {loss} at step {step}{scaled}: lower --lr (it is "
-                         f"{chosen.lr:g}), or clip harder with --clip", status=1)
-    if state.scaler:
-        is_finite = unscale(strategy, scale) and is_finite      # all ranks ask, in any case
-        state.scaler.update(not is_finite)
-        if state.scaler.num_stuck == MAX_OVERFLOWS:
-            raise always_overflows_error(state.scaler, step, scale)
-        if not is_finite:                   # all ranks skip this step
-            forget_loads(strategy)
-            return loss
+    if not check_finite(state, loss, step, scale):      # an overflow: all ranks skip this step
+        forget_loads(strategy)
+        return loss
     if chosen.clip:
         strategy.clip_grad_norm(chosen.clip)
     state.loads.append(balance_routers(strategy))
     optimizer.lr = warmup_cosine(step, chosen.lr, chosen.warmup, run.steps, floor=chosen.lr / 10)
     strategy.step(optimizer)
     return loss
+
+
+def check_finite(state: TrainState, loss: float, step: int, scale: float) -> bool:
+    """Unscale the gradients, and adapt the loss scale; False if a gradient has overflowed.
+
+    Raises UsageError if the loss is not finite and no smaller scale can help, or after
+    MAX_OVERFLOWS in a row.
+    """
+    scaler, is_finite = state.scaler, math.isfinite(loss)
+    if not is_finite and not (scaler and scaler.can_shrink):
+        scaled = f" with loss scale {scale:g}" if scaler else ""
+        raise UsageError(f"the loss is {loss} at step {step}{scaled}: lower --lr (it is "
+                         f"{state.config.optimizer.lr:g}), or clip harder with --clip", status=1)
+    if scaler:
+        is_finite = unscale(state.strategy, scale) and is_finite    # all ranks ask, in any case
+        scaler.update(not is_finite)
+        if scaler.num_stuck == MAX_OVERFLOWS:
+            raise always_overflows_error(scaler, step, scale)
+    return is_finite
 
 
 def always_overflows_error(scaler: LossScaler, step: int, scale: float) -> UsageError:

@@ -161,7 +161,8 @@ def test_a_layer_that_is_computed_again_counts_once():
     def sum_over_samples(array):
         sums.append(array)
         return array
-    with training_step(0, 0, range(2), np.full(2, 0.5), sum_over_samples):
+    with training_step(0, 0, range(2), shares=np.full(2, 0.5),
+                       sum_over_samples=sum_over_samples):
         y = checkpoint(made, x)
     y.backward(np.ones(y.shape))
     assert made.load.sum() == 2 * 8 * 2 and len(sums) == 1

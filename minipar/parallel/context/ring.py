@@ -43,8 +43,8 @@ def rotate(comm: Communicator, block: Array, lengths: Sequence[int],
            fmt: Format | None = None) -> Iterator[Array]:
     """The blocks of ranks r, r - 1, r - 2, …: this rank's own first.
 
-    Each message begins before the block that it follows is handed out, and waited for when the
-    next is asked for.  `lengths` are those of axis -2 of all blocks; `fmt` is that of the messages.
+    While the caller computes with a block, the block is sent to rank r + 1, and the next one is
+    received.  `lengths` are those of axis -2 of all blocks; `fmt` is that of the messages.
     """
     p, r, message = comm.size, comm.rank, encode(block, fmt)
     for hop in range(1, p):
@@ -115,7 +115,7 @@ def ring_attention_backward(comm: Communicator, g: Array, q: Array, k: Array, v:
 
 
 def begin_recv(comm: Communicator, like: Array, fmt: Format | None) -> tuple[Array, Request]:
-    """Begin to receive the gradient of a block from the rank before, which had the block before."""
+    """Begin to receive a block's gradient from rank r - 1, which added to it one hop before."""
     message = np.empty_like(like, dtype=like.dtype if fmt is None else fmt.dtype)
     with comm.labelled("ring_attention"):
         return message, comm.irecv(message, (comm.rank - 1) % comm.size, GRADIENTS)

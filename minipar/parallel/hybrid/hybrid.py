@@ -80,7 +80,7 @@ class Hybrid(Strategy):
         self.mesh = mesh
         self.pp, self.dp, self.cp, self.tp = (along(mesh, axis) for axis in AXES)
         self.replicas, self.expert_replicas = along(mesh, "dp", "cp"), along(mesh, "edp", "cp")
-        self.counts_tokens = self.tp.rank == 0
+        self.counts_loads = self.tp.rank == 0
         if self.tp.size > 1:
             parallelize(model, self.tp, sequence_parallel, message_format=activation_format)
         if "ep" in mesh:

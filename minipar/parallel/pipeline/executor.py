@@ -171,8 +171,9 @@ class RankBatch:
         microbatch = self.microbatches[i]
         x = Tensor(x, requires_grad=True) if stage else microbatch.inputs
         shares = pipeline.shares(microbatch, self.loss_divisor)
-        with training_step(self.seed, self.step, microbatch.samples, shares,
-                           pipeline.sum_over_samples), pipeline.microbatch_context(microbatch):
+        with training_step(self.seed, self.step, microbatch.samples, shares=shares,
+                           sum_over_samples=pipeline.sum_over_samples), \
+                pipeline.microbatch_context(microbatch):
             y = pipeline.run_stage(stage, x)
             if stage == pipeline.num_stages - 1:
                 y = pipeline.model.criterion(y, microbatch.targets, self.loss_divisor)
@@ -211,5 +212,5 @@ class RankBatch:
 
 
 def drop_values(y: Tensor) -> None:
-    """Let `y` keep its shape, dtype and graph alone; its array is replaced by a view of one 0."""
+    """Free the values of `y`, which becomes a view of one 0; its shape, dtype and graph stay."""
     y.data = np.broadcast_to(np.zeros_like(y.data, shape=()), y.shape)

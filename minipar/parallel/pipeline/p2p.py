@@ -106,8 +106,8 @@ class P2P:
     def has_header(self, op: Op) -> bool:
         """True if a header with the spec precedes the array.
 
-        It does for activations in a batch in which a shape of inputs occurs for the first time.
-        Sender and receiver agree on that, in whatever order they reach their messages.
+        Only an activation has one, and only in the first batch with inputs of its shape.  So the
+        sender and the receiver agree, in whatever order they reach their messages.
         """
         kind, _, i = op
         return kind == FORWARD and self.shapes[i] in self.new_shapes

@@ -84,7 +84,7 @@ def check_budget(config: TrainConfig, model: Module, inputs: Array,
     parts, x = chain(model), ShapeArray((rows, *inputs.shape[1:]), inputs.dtype)
     if isinstance(model, MLP) and pp == 1:
         x = Tensor(x)                           # as MLP.logits has it
-    with training_step(0, 0, range(rows), ShapeArray((rows,), np.dtype(np.float64))):
+    with training_step(0, 0, range(rows), shares=ShapeArray((rows,), np.dtype(np.float64))):
         costs = profile_parts(parts, x, tanh, model.parameters())
     placement = make_schedule(*schedule_of(config))[1] if pp > 1 else [0]
     cuts = cut_evenly([part.num_parameters() for part in parts], len(placement))
