@@ -104,7 +104,7 @@ class Walk:
                     raise wrong_gradients_error(target, grads)
                 (of_weights if below.weight_only else stack).append((below, grad_below))
         target.ctx = target.inputs = None
-        weight_grads += of_weights
+        weight_grads.extend(of_weights)
 
 
 def run_without_weights(walk: Walk, stack: Gradients) -> Callable[[], None]:

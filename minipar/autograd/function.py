@@ -91,8 +91,9 @@ class Context:
 def unpack(inputs: Sequence[Any]) -> tuple[list[Array], list[Any], bool, list[np.dtype]]:
     """Return (arrays, targets, weight_only, dtypes) of an operation's inputs.
 
-    `targets` says where each gradient goes, None for a constant.  `weight_only` is True if all
-    Tensors among the inputs depend on weights alone.  `dtypes` are the different dtypes of floats.
+    `targets` says where each gradient goes, None where none is needed.  `weight_only` is True if
+    all Tensors among the inputs depend on weights alone.  `dtypes` are the different dtypes of
+    floats.
     """
     arrays, targets, weight_only, dtypes = [], [], True, []
     for x in inputs:

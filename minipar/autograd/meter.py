@@ -29,7 +29,10 @@ _meter: ContextVar["Meter | None"] = ContextVar("meter", default=None)
 
 
 def current_meter(metered: bool = True) -> "Meter | None":
-    """The meter that is running in this context, or None; not for views, unless it sees them."""
+    """The meter that runs in this context, or None.
+
+    For what is not `metered`, a view or a message, only a meter that `sees_views`.
+    """
     return _meter.get() if metered or getattr(_meter.get(), "sees_views", False) else None
 
 

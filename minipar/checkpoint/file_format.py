@@ -90,6 +90,7 @@ def file_size(path: Path) -> int:
 def _read(path: Path, names: Collection[str] | None = None
           ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(the arrays of these names, the description)."""
+    path = Path(path)
     path = path / NEWEST if path.is_dir() else path
     if not path.exists():
         raise CheckpointError(f"no checkpoint at {path}: give the folder that --out named")

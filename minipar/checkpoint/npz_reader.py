@@ -15,7 +15,7 @@ from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
 
-KINDS = "biuf"          # booleans, integers and floats; never objects
+DTYPE_KINDS = "biuf"          # booleans, integers and floats; never objects
 
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
@@ -48,7 +48,7 @@ def read_array(archive: ZipFile, member: ZipInfo) -> np.ndarray:
     with archive.open(member) as file:
         shape, dtype = read_header(file)
         there = member.file_size - file.tell()
-        if dtype.kind not in KINDS or min(shape, default=0) < 0 \
+        if dtype.kind not in DTYPE_KINDS or min(shape, default=0) < 0 \
                 or math.prod(shape) * dtype.itemsize != there:
             raise ValueError(f"{member.filename} claims to be {dtype} {shape}, but has {there:,} "
                              "bytes")

@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint import Checkpoint, CheckpointError
-from ..checkpoint.rules import Table, fault
+from ..checkpoint.description_rules import Table, fault
 from ..nn import Module
 
 MOST_SHOWN = 300        # characters of an error about many parameters
 
 Arrays = dict[str, np.ndarray]
 Prepare = Callable[[Module, dict[str, Any], Arrays], None]
-KINDS: dict[str, tuple[Prepare, Table]] = {}
+COMPRESSIONS: dict[str, tuple[Prepare, Table]] = {}
 
 
 def register(kind: str, rules: Table | None = None) -> Callable[[Prepare], Prepare]:
     """Decorator for the function that prepares a model for compression steps of this kind.
 
-    `rules` list the entries of a step besides its kind (checkpoint/rules.py).
+    `rules` list the entries of a step besides its kind (checkpoint/description_rules.py).
     """
     def add(prepare: Prepare) -> Prepare:
-        KINDS[kind] = prepare, rules or {}
+        COMPRESSIONS[kind] = prepare, rules or {}
         return prepare
     return add
 
@@ -51,10 +51,10 @@ def load_model(checkpoint: Checkpoint, model: Module) -> Module:
             check_size(model, arrays)
             model.to_empty(np.dtype(checkpoint.description.get("dtype", "float32")))
         for i, step in enumerate(compression_steps(checkpoint)):
-            if step.get("kind") not in KINDS:
+            if step.get("kind") not in COMPRESSIONS:
                 raise ValueError(f"unknown kind of compression {step.get('kind')}: only "
-                                 f"{', '.join(KINDS)} are known")
-            prepare, rules = KINDS[step["kind"]]
+                                 f"{', '.join(COMPRESSIONS)} are known")
+            prepare, rules = COMPRESSIONS[step["kind"]]
             if wrong := fault(step, rules, f"compression[{i}]"):
                 raise ValueError(wrong)
             prepare(model, step, arrays)

@@ -2,7 +2,7 @@
 
     [softmax_backward]                          the name
     title, lesson, points, task                 what to write, with shapes
-    kind, minutes, needs                        one of KINDS; time it takes; exercises to do first
+    kind, minutes, needs                        core or plumbing; minutes; exercises to do first
     file, function                              what to replace: minipar/….py, Class.method
     hints                                       from gentle to almost the answer
     tests                                       pytest node ids, serial, a few seconds together
@@ -31,7 +31,7 @@ TOPICS = ("collectives", "costs", "autograd", "optimizers", "data parallelism", 
           "memory", "precision", "pruning", "quantization", "distillation", "inference")
 # core: an idea of the lesson, which everyone should have written once.  plumbing: what a real
 # system needs around the idea; it can be left out.
-KINDS = ("core", "plumbing")
+EXERCISE_KINDS = ("core", "plumbing")
 
 
 class ExerciseError(Exception):
@@ -137,8 +137,8 @@ def _check(where: str, entry: dict, before: Container[str]) -> None:
         if not isinstance(entry.get(key), kind) or entry[key] in ("", []) and key != "needs":
             raise ExerciseError(f"{where}: {key} must be of type {kind.__name__} and not empty, "
                                 f"not {entry.get(key)!r}")
-    if entry["kind"] not in KINDS:
-        raise ExerciseError(f"{where}: kind must be one of {', '.join(KINDS)}, "
+    if entry["kind"] not in EXERCISE_KINDS:
+        raise ExerciseError(f"{where}: kind must be one of {', '.join(EXERCISE_KINDS)}, "
                             f"not {entry['kind']!r}")
     for key in ("points", "minutes"):
         if entry[key] < 1:

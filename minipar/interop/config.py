@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 from .safetensors import InteropError, read_json
 
-KINDS: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,),
+ACCEPTED_TYPES: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,),
                                        str: (str,), dict: (dict,)}
 
 
@@ -25,7 +25,7 @@ class Config:
         value = self.values.get(key)
         if value is None:
             return default
-        allowed = KINDS[kind]
+        allowed = ACCEPTED_TYPES[kind]
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
             self.refuse(key, f"{'an' if kind is int else 'a'} {kind.__name__} was expected")
         try:

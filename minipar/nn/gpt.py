@@ -5,8 +5,7 @@
             x ─┬─▶ ln_1 ─▶ attn ─▶ + ─┬─▶ ln_2 ─▶ mlp ─▶ + ─▶
                └──────────────────────┘└─────────────────┘       pre-norm, residual
 
-The same model with other parts is a Llama (Touvron et al. 2023): RMS norm, SwiGLU, rotary positions
-instead of wpe, no biases.
+With RMS norm, SwiGLU, rotary positions and no biases it is a Llama (Touvron et al. 2023).
 
 b = batch, t = tokens of a sequence, d = width, h = heads of width d/h, V = vocabulary, L = layers.
 """
@@ -24,7 +23,6 @@ from .parameter import normal
 from .rotary import RopeConfig, RotaryPositions
 
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
-MLPS = ("gelu", "swiglu")
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,8 @@ class GPTConfig:
         if self.head_width is None and self.width % self.num_heads:
             raise ValueError(f"a width of {self.width} does not divide into {self.num_heads} "
                              f"heads: choose a width that is a multiple of {self.num_heads}")
-        if self.num_kv_heads is not None and (self.num_kv_heads < 1
-                                              or self.num_heads % self.num_kv_heads):
+        if self.num_kv_heads is not None and (
+                self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads):
             raise ValueError(f"{self.num_heads} heads cannot share {self.num_kv_heads} heads of "
                              "keys and values evenly: choose a divisor")
         if not 0 <= self.dropout < 1:
@@ -140,9 +138,12 @@ class GatedFeedForward(FeedForward):
         return self.dropout(self.c_proj(ag.swiglu(self.c_gate(x), self.c_fc(x))))
 
 
+MLPS = {"gelu": FeedForward, "swiglu": GatedFeedForward}
+
+
 def make_mlp(config: GPTConfig, block: int) -> Module:
     """The MLP of block `block`, or its experts."""
-    mlp, experts = GatedFeedForward if config.mlp == "swiglu" else FeedForward, config.experts
+    mlp, experts = MLPS[config.mlp], config.experts
     if experts is None or not experts.has_experts(block):
         return mlp(config)
     wide = experts.width or config.mlp_width or 4 * config.width
@@ -244,7 +245,6 @@ class GPT(Module):
              ignore_index: int | None = None) -> Tensor:
         """Cross-entropy in nats of targets (b, t), summed and divided by `loss_divisor`.
 
-        Targets equal to `ignore_index` do not count: by default `self.ignore_index`, -100, which
-        strategies use, too.
+        Targets equal to `ignore_index`, by default -100, `self.ignore_index`, do not count.
         """
         return self.criterion(self(ids), targets, loss_divisor, ignore_index)

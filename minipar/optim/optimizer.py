@@ -8,8 +8,8 @@ Decay and learning rate may differ from one span of a slab to the next (`groups.
 A block of parameters, gradients and states goes through all the passes of the update while it is
 in the L2 cache.  A scratch block serves every step, so a step allocates nothing.
 
-States made inside `backend.allocating_with` may be in a file, of which one block at a time is
-resident, or on the host beside a GPU, where the step is then taken: ZeRO-Offload, Ren et al. 2021.
+States made inside `backend.allocating_with` may be in a file: one block at a time is in memory.  Or
+they are on the host beside a GPU: the host takes the step.  Ren et al. 2021, ZeRO-Offload.
 """
 
 import math

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..nn.gpt import MLPS, NORMS
 from ..nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
 from ..parallel.data.buckets import BUCKET_MB
 from ..parallel.pipeline.schedule.registry import SCHEDULES
@@ -46,10 +47,10 @@ class ModelConfig:
                          metavar="SIZES")
     dropout: float = option(0.0, "dropout rate")
     norm: str = option("layer", "layer norm as in GPT-2, or RMS norm as in Llama",
-                       choices=("layer", "rms"))
+                       choices=tuple(NORMS))
     norm_epsilon: float = option(1e-5, "added to the variance by the norm", least=0)
     mlp: str = option("gelu", "the MLP of each block: GPT-2's GELU or Llama's SwiGLU",
-                      choices=("gelu", "swiglu"))
+                      choices=tuple(MLPS))
     rope: str | None = option(None, "rotary positions with this base, as 10000, scaled as "
                               "500000,llama3,8,1,4,8192", metavar="THETA",
                               default_text="learned positions")

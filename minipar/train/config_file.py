@@ -20,7 +20,7 @@ from .option import OptionField
 Tables = dict[str, dict[str, Any]]
 FIELDS = {(field.section, field.name): field for field in OPTIONS.values()}
 SECTIONS = {section: [name for s, name in FIELDS if s == section] for section, _ in FIELDS}
-KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false",
+TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false",
          Path: "a text"}
 
 
@@ -62,7 +62,7 @@ def value_of(field: OptionField, value: Any) -> Any:
         return None
     allowed = (int, float) if field.kind is float else str if field.kind is Path else field.kind
     if not isinstance(value, allowed) or (isinstance(value, bool) and field.kind is not bool):
-        raise ValueError(f"{field.name} in [{field.section}] takes {KINDS[field.kind]}, not "
+        raise ValueError(f"{field.name} in [{field.section}] takes {TYPE_NAMES[field.kind]}, not "
                          f"{json.dumps(value, default=str)[:60]}")
     return value if isinstance(value, field.kind) else field.kind(value)
 

@@ -141,3 +141,18 @@ def test_teachers_may_be_compressed(teachers, tmp_path, capsys, name, command):
     assert not files.load(out).description.get("compression")
     assert run("distill", small, "--ranks", 3, "--teacher-ranks", 2, "--steps", 2,
                "--out", out) == (2 if command == "quantize" or name == "gpt" else 0)
+
+
+def test_options_not_given_are_the_teacher_s(tmp_path):
+    """Also the kinds of layers, and what a run of another length or without experts can keep."""
+    llama = ("--norm", "rms", "--norm-epsilon", 1e-6, "--mlp", "swiglu", "--rope", 10000,
+             "--no-bias", "--untied", "--kv-heads", 1, "--experts", 2, "--precision", "bf16",
+             "--dtype", "float32", "--seed", 3, "--weight-decay", 0.1, "--clip", 0.5, "--batch", 8)
+    assert run("train", *GPT, *llama, "--strategy", "zero1", "--out", tmp_path / "teacher") == 0
+    assert run("distill", tmp_path / "teacher", "--layers", 1, "--out", tmp_path / "student") == 0
+    teacher, student = (files.load(tmp_path / name).description for name in ("teacher", "student"))
+    assert student["model"] == teacher["model"] | {"num_layers": 1, "experts": None}
+    assert student["seed"] == 3
+    for section in ("data", "optimizer", "precision"):
+        assert student["config"][section] == teacher["config"][section], section
+    assert student["config"]["parallel"]["strategy"] == "zero1"

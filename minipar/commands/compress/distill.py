@@ -5,8 +5,9 @@
     minipar distill out/gpt --layers 2 --ranks 4 --teacher-ranks 2 --out out/small
     minipar distill --resume out/small              what was interrupted goes on, with its teacher
 
-Options that are not given are taken from the teacher's checkpoint: sizes, data, steps, learning
-rate.  The student's checkpoint is an ordinary one: `minipar train --resume` goes on with it alone.
+Options that are not given are taken from the teacher's checkpoint: sizes, kinds of layers, data,
+steps, learning rate.  But a student has no experts.  The student's checkpoint is an ordinary one:
+`minipar train --resume` goes on with it alone.
 """
 
 import argparse
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("teacher", type=Path, nargs="?", metavar="TEACHER",
                         help="a checkpoint, pruned or quantized too, or its folder; with --resume "
                              "only if it has moved")
-    student = parser.add_argument_group("student (options that are not given: as in the teacher)")
+    student = parser.add_argument_group("student (options that are not given: as in the "
+                                        "teacher, but without experts)")
     for key in (*GPT_OPTIONS, *MLP_OPTIONS, "dropout"):
         add_flag(student, OPTIONS[key], OPTIONS[key].option.help)
     imitated = parser.add_argument_group("what is imitated")

@@ -18,21 +18,21 @@ from typing import Self
 from ...backend import Array
 from ...number_formats.packing import in_groups
 
-KINDS = ("tensor", "channel", "group")
+GRANULARITIES = ("tensor", "channel", "group")
 
 
 @dataclass(frozen=True)
 class Granularity:
     """Cuts rows (outputs, inputs) into units; the numbers of a unit, its last axis, share a scale.
 
-    `kind` is one of KINDS; `size` is that of a group.  Raises ValueError for other arguments.
+    `kind` is one of GRANULARITIES; `size` is that of a group.  Raises ValueError for others.
     """
 
     kind: str = "channel"
     size: int = 0
 
     def __post_init__(self):
-        if self.kind not in KINDS or (self.kind == "group") != (self.size > 0):
+        if self.kind not in GRANULARITIES or (self.kind == "group") != (self.size > 0):
             raise ValueError(f"scales are per tensor, channel or group:SIZE, for example group:64, "
                              f"not per {self}")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoint.rules import FLAG, TEXT, one_of, whole
+from ...checkpoint.description_rules import FLAG, TEXT, one_of, whole
 from ...nn import Embedding, Linear, Module
 from ..load import Arrays, register
 from .affine import SCHEMES, IntGrid

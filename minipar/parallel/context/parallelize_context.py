@@ -129,7 +129,7 @@ class ContextTensorParallelGPT(ContextParallel, TensorParallelGPT):
         return self.positions_of(super().places(time))
 
 
-KINDS: dict[type[Module], type[ContextParallel]] = {
+CONTEXT_PARALLEL: dict[type[Module], type[ContextParallel]] = {
     GPT: ContextParallelGPT, TensorParallelGPT: ContextTensorParallelGPT}
 DROPOUTS = {Dropout: ContextDropout, PartialDropout: ContextPartialDropout}
 
@@ -149,7 +149,7 @@ def parallelize_context(model: Module, split: ContextSplit) -> Any:
     every rank has all, and their gradients are sums over the ranks.  Raises ValueError for other
     models, and for heads that Ulysses cannot divide.
     """
-    if type(model) not in KINDS:
+    if type(model) not in CONTEXT_PARALLEL:
         what = "an MLP has none" if isinstance(model, MLP) else f"not of a {type(model).__name__}"
         raise ValueError("context parallelism spreads the tokens of a GPT over ranks, and "
                          f"{what}: leave cp out")
@@ -161,5 +161,5 @@ def parallelize_context(model: Module, split: ContextSplit) -> Any:
         for dropout in (attention.resid_dropout, block.mlp.dropout):
             retype(dropout, DROPOUTS[type(dropout)], context_split=split)
     retype(model.drop, DROPOUTS[type(model.drop)], context_split=split)
-    retype(model, KINDS[type(model)], context_split=split)
+    retype(model, CONTEXT_PARALLEL[type(model)], context_split=split)
     return model

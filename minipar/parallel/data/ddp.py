@@ -6,11 +6,13 @@
 Every rank has the whole model and computes the gradients of its rows.  The parameters are grouped
 into buckets, the last layers first.  When the last gradient of a bucket is ready, its all-reduce
 begins, and goes on between the operations of backward (comm/work.py).  So a backward of B seconds
-with M seconds of messages takes at best max(B, M); no computation is left to overlap with the last
-bucket.  After backward every rank has the same summed gradients and takes the same step.
+with M seconds of messages takes max(B, M) at least, and a little more: nothing is left to compute
+while the last bucket travels.  After backward every rank has the same summed gradients and takes
+the same step.
 
-One all-reduce of all Ψ gradients over p ranks: each rank sends 2Ψ(p-1)/p elements.  Li et al. 2020,
-PyTorch Distributed: Experiences on Accelerating Data Parallel Training.
+Cost: on rings each of p ranks sends 2Ψ(p-1)/p elements, for Ψ parameters.  For short buckets "auto"
+may choose an algorithm of fewer rounds and more bytes.  Li et al. 2020, PyTorch Distributed:
+Experiences on Accelerating Data Parallel Training.
 """
 
 from collections.abc import Callable

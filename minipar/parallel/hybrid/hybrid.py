@@ -47,7 +47,7 @@ from ..pipeline.schedule.registry import make_schedule
 from ..pipeline.schedule.timeline import Timeline
 from ..pipeline.stage_slab import StageSlab
 from ..strategy import Microbatch, Strategy
-from ..tensor.parallelize import KINDS, parallelize
+from ..tensor.parallelize import TENSOR_PARALLEL, parallelize
 from ..wire import UNCOMPRESSED, Wire
 from .data_axis import AllReduceOverDP
 
@@ -195,7 +195,7 @@ def check_axes(model: Module, mesh: DeviceMesh, sequence_parallel: bool,
         raise ValueError("context says how the ranks of cp share tokens, and here cp has only one: "
                          "leave it out, or give the mesh cp=2")
     cut = [mesh.shape.get(axis, 1) > 1 for axis in ("pp", "tp")]
-    kind = KINDS.get(type(model))
+    kind = TENSOR_PARALLEL.get(type(model))
     whole = kind is not None and kind.parts_end_whole and not sequence_parallel
     if scatter_gather and not (all(cut) and whole):
         raise ValueError("scatter_gather is for a GPT over pp and tp without sequence_parallel: "

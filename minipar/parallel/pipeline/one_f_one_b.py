@@ -2,7 +2,7 @@
 
     p = 3 stages, m = 4 microbatches; F forward, B backward, · waiting
 
-              warm-up │ steady │ drain
+              warm-up, steady part and drain of each stage, with │ between them
     stage 0   F0 F1│F2 ·  ·  B0 F3 B1│·  B2 ·  B3
     stage 1   ·  F0│F1 ·  B0 F2 B1 F3 B2│·  B3 ·
     stage 2   ·  · │F0 B0 F1 B1 F2 B2 F3 B3│·  ·
@@ -11,8 +11,9 @@ On stage s the warm-up is min(p - s - 1, m) forwards.  The steady part is pairs 
 one backward: on stage 0, F2 with B0, then F3 with B1.  The drain is the backwards that are left.
 
 Stage s runs p - s - 1 forwards ahead, the fewest that keep the last stage busy.  If F and B take
-equally long, it then waits p - s - 1 slots for its first gradient.  It never holds the activations
-of more than min(p - s, m) microbatches; under GPipe it would hold m.
+equally long, it waits p - s - 1 slots after the first forward of its steady part, until its first
+gradient is there.  It never holds the activations of more than min(p - s, m) microbatches; under
+GPipe it would hold m.
 
 For each microbatch, neighbouring stages exchange one activation and one gradient.  Receives are
 posted early (`irecv`), and a send is waited for only before the next send to the same stage.  No

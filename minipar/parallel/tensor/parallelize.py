@@ -137,7 +137,8 @@ class TensorParallelGPT(TensorParallel, GPT):
         return self.criterion(self.run_all_parts(ids), targets, loss_divisor, ignore_index)
 
 
-KINDS: dict[type[Module], type[TensorParallel]] = {MLP: TensorParallelMLP, GPT: TensorParallelGPT}
+TENSOR_PARALLEL: dict[type[Module], type[TensorParallel]] = {MLP: TensorParallelMLP,
+                                                             GPT: TensorParallelGPT}
 
 
 def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False,
@@ -157,7 +158,7 @@ def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False
     else:
         split = (LowPrecisionSequenceSplit if sequence_parallel
                  else LowPrecisionTensorSplit)(tp, message_format)
-    if type(model) not in KINDS or sequence_parallel and isinstance(model, MLP):
+    if type(model) not in TENSOR_PARALLEL or sequence_parallel and isinstance(model, MLP):
         raise ValueError("an MLP has no sequence to split: leave sequence_parallel off"
                          if isinstance(model, MLP) and sequence_parallel else
                          f"parallelize takes a plain MLP or GPT, not {type(model).__name__}: cut "
@@ -168,7 +169,7 @@ def parallelize(model: Module, tp: Communicator, sequence_parallel: bool = False
         _split_mlp(model, split)
     elif isinstance(model, GPT):
         _split_gpt(model, split, gather_again)
-    retype(model, KINDS[type(model)], split=split)
+    retype(model, TENSOR_PARALLEL[type(model)], split=split)
     if model.slabs:
         model.make_slabs(model.slabs[0].data)
     return model

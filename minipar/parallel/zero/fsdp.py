@@ -10,8 +10,9 @@ module unshards its unit before it uses a weight, in forward and again in backwa
 records the order of uses; from then on the next unit is gathered while this one computes
 (`prefetch.py`).
 
-A rank sends at most 3Ψ(p-1)/p elements: it gathers a unit for forward, and for backward unless it
-is still there, and reduce-scatters its gradient.  PyTorch FSDP: Zhao et al., arXiv 2304.11277.
+For each microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings.  It gathers a unit for
+forward, and for backward unless it is still there, and reduce-scatters its gradient.  PyTorch FSDP:
+Zhao et al., arXiv 2304.11277.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,12 +1,13 @@
 """ZeRO-1: data parallelism whose optimizer states are sharded (Rajbhandari et al. 2020).
 
-    per rank            parameters   gradients   optimizer states        sent, in elements
+    per rank            parameters   gradients   optimizer states        sent, for m microbatches
     data parallelism        4Ψ          4Ψ            8Ψ                  2Ψ (p-1)/p
     ZeRO-1                  4Ψ          4Ψ            8Ψ/p                2Ψ (p-1)/p
-    ZeRO-2                  4Ψ          4Ψ/p          8Ψ/p                2Ψ (p-1)/p
-    ZeRO-3                  4Ψ/p        4Ψ/p          8Ψ/p                3Ψ (p-1)/p
+    ZeRO-2                  4Ψ          4Ψ/p          8Ψ/p            (m + 1)Ψ (p-1)/p
+    ZeRO-3                  4Ψ/p        4Ψ/p          8Ψ/p                3mΨ (p-1)/p
 
-(bytes in float32 with Adam's two moments.)  An all-reduce is a reduce-scatter and an all-gather.
+Memory is in bytes, in float32 with Adam's two moments; messages are in elements, on rings.  An
+all-reduce is a reduce-scatter and an all-gather.
 ZeRO-1 puts the optimizer's step between the two, on 1/p of everything, and sends not one byte more.
 
 Every bucket is cut into p pieces, so that all ranks take an equal part in every reduction.

@@ -12,12 +12,23 @@ import re
 from typing import Any
 
 from ...checkpoint import Checkpoint, CheckpointError
-from ...checkpoint.rules import FLAG, REAL, RECORD, TEXT, Rule, fault, number, one_of, whole
+from ...checkpoint.description_rules import (
+    FLAG,
+    REAL,
+    RECORD,
+    TEXT,
+    Rule,
+    fault,
+    number,
+    one_of,
+    whole,
+)
 from ...compress.distillation.feature_loss import DISTANCES
 from ...compress.pruning.prune import METHODS, SCOPES
 from ...data import vocabulary_of
 from ...launcher import UsageError
 from ...nn import MLP, Module
+from ...nn.gpt import MLPS, NORMS
 from ...nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
 from ..check import check_value
 from ..config import OPTIMIZERS, OPTIONS, DataConfig, RecordedData, TrainConfig
@@ -36,10 +47,10 @@ EXPERTS = {"num_experts": whole(1), "top_k": whole(1), "every": whole(1), "width
 GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1),
              "num_heads": whole(1), "width": whole(1), "num_kv_heads?": whole(1),
              "dropout": number(0, 1), "tied": FLAG, "head_width?": whole(1),
-             "mlp_width?": whole(1), "norm": one_of("layer", "rms"), "norm_epsilon": number(0),
-             "mlp": one_of("gelu", "swiglu"), "rope?": TEXT, "bias": FLAG,
+             "mlp_width?": whole(1), "norm": one_of(*NORMS), "norm_epsilon": number(0),
+             "mlp": one_of(*MLPS), "rope?": TEXT, "bias": FLAG,
              "experts?": EXPERTS}
-KINDS = ("norm", "norm_epsilon", "mlp", "rope", "bias")     # what `upgrade` adds
+ADDED_LATER = ("norm", "norm_epsilon", "mlp", "rope", "bias")     # what `upgrade` adds
 MLP_SIZES = {"sizes": [whole(1)]}
 VOCABULARY = Rule("characters in order, each once, or a tokenizer", lambda value: isinstance(
     value, dict) or isinstance(value, str)
@@ -109,7 +120,8 @@ def upgrade(description: dict[str, Any]) -> None:
     """
     model, options = description.get("model"), description.get("options")
     if isinstance(model, dict) and "sizes" not in model:
-        model.update({name: OPTIONS[name].default for name in KINDS if model.get(name) is None})
+        missing = [name for name in ADDED_LATER if model.get(name) is None]
+        model.update({name: OPTIONS[name].default for name in missing})
     if "config" in description or not isinstance(options, dict):
         return
     config: dict[str, dict[str, Any]] = {}
@@ -152,7 +164,7 @@ def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
             "kv_heads": sizes.get("num_kv_heads"), "width": sizes["width"],
             "head_width": sizes.get("head_width"), "mlp_width": sizes.get("mlp_width"),
             "context": sizes["context"], "untied": not sizes["tied"], "dropout": sizes["dropout"],
-            **{name: sizes[name] for name in KINDS},
+            **{name: sizes[name] for name in ADDED_LATER},
             **{key: (sizes.get("experts") or {}).get(field.name, field.default)
                for key, field in OPTIONS.items() if field.section == "experts"}}
 

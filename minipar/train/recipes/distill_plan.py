@@ -16,7 +16,7 @@ from ...parallel.registry import STRATEGIES
 from ..check import check_folder, checked
 from ..checkpoints.models import check_resume, read, read_to_train
 from ..checkpoints.schema import config_of
-from ..config import TrainConfig
+from ..config import OPTIONS, TrainConfig
 from ..setup.mesh import num_ranks_of
 from ..setup.starting_point import StartingPoint
 from ..tasks import make_task
@@ -28,8 +28,9 @@ RUN_OPTIONS = ("data", "batch", "steps", "lr", "optimizer", "strategy", "accumul
 FIXED_AT_START = ("dropout", "seed", "precision")       # --resume keeps them
 STUDENT_OPTIONS = (*GPT_OPTIONS, *MLP_OPTIONS, *RUN_OPTIONS, *FIXED_AT_START)   # flags of distill
 PRUNED_SIZES = ("head_width", "mlp_width")      # differ in a GPT that lost heads or neurons
-INHERITED_OPTIONS = ("dropout", "seed", "untied", "weight_decay", "decay_all", "momentum", "clip",
-                     "dtype")                   # the student's are those of the teacher
+# The student's are those of the teacher: all options of these sections, and some of the others.
+INHERITED_SECTIONS = ("model", "data", "optimizer")
+INHERITED_OPTIONS = ("strategy", "accumulate", "steps", "seed", "dtype", "precision", "loss_scale")
 RECIPE_DEFAULTS = {"temperature": 2.0, "alpha": 0.5, "match_hidden": 0.0, "match_attention": 0.0,
                    "distance": "squared"}
 # not dp: there rank 0 has all batches, so no other rank could ask a teacher
@@ -41,7 +42,8 @@ class DistillConfig:
     """The options of `minipar distill`.
 
     `student` are options of `minipar train`, by their flags; `recipe` are some of RECIPE_DEFAULTS.
-    Other options are the teacher's or, with --resume, those of the student's run so far.
+    Other options are the teacher's or, with --resume, those of the student's run so far.  But a
+    student has no experts, whatever its teacher has.
     """
 
     teacher: Path | None = None
@@ -154,9 +156,13 @@ def check_sizes(config: DistillConfig, teacher: files.Checkpoint) -> None:
 
 def taken_from(before: TrainConfig, config: DistillConfig) -> TrainConfig:
     """The configuration of the teacher's training, as far as a student takes it."""
-    cut = () if "width" in config.student else PRUNED_SIZES
-    taken = {name: before.get(name)
-             for name in (*GPT_OPTIONS, *MLP_OPTIONS, *RUN_OPTIONS, *cut, *INHERITED_OPTIONS)}
-    if taken["strategy"] not in STUDENT_STRATEGIES:
-        del taken["strategy"]
+    left_out = {"warmup"}                       # it follows from --steps
+    if "width" in config.student:
+        left_out.update(PRUNED_SIZES)
+    if "precision" in config.student:
+        left_out.add("loss_scale")
+    if before.parallel.strategy not in STUDENT_STRATEGIES:
+        left_out.add("strategy")
+    taken = {key: before.get(key) for key, field in OPTIONS.items() if key not in left_out
+             and (field.section in INHERITED_SECTIONS or key in INHERITED_OPTIONS)}
     return TrainConfig(data=before.data).updated(**taken)

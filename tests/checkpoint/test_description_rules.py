@@ -2,7 +2,16 @@
 
 import pytest
 
-from minipar.checkpoint.rules import FLAG, REAL, RECORD, TEXT, fault, number, one_of, whole
+from minipar.checkpoint.description_rules import (
+    FLAG,
+    REAL,
+    RECORD,
+    TEXT,
+    fault,
+    number,
+    one_of,
+    whole,
+)
 
 TABLE = {"step": whole(0), "kind": one_of("gpt", "mlp"), "losses": [REAL], "rate": number(0, 1),
          "model": {"sizes": [whole(1, 9)], "tied?": FLAG}, "name?": TEXT, "options": RECORD}
