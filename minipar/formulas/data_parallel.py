@@ -104,12 +104,17 @@ def bytes_per_step(name: str, sizes: Sequence[int], p: int, num_microbatches: in
                    shard: int | None = None, kept: bool = False) -> list[int]:
     """Bytes that each rank sends in a training step, bookkeeping apart.
 
-    `sizes`, in elements, of the arrays that are reduced together: the buckets; or the units of a
-    strategy that gathers units (`uses` is their order in forward, see `units_of`); or the weight of
-    every use in forward, where each weight is gathered by itself (`gathered` are the sizes of all
-    gathers, in forward and backward).  `shard`: hybrid sharding over that many neighbours.
-    `kept`: reshard_after_forward=False.  Raises ValueError for a name that has no such formula (the
-    classic DataParallel has `data_parallel_bytes`).
+    Sizes are numbers of elements:
+
+        strategy            sizes                           also
+        ddp, zero1, zero2   of each bucket
+        fsdp                of each unit                    uses: their order in forward (units_of)
+        zero3               of the weight of each use       gathered: of each gather, in forward
+                            in forward                      and in backward
+
+    `shard`: hybrid sharding over that many neighbours.  `kept`: reshard_after_forward=False.
+    Raises ValueError for a name that has no such formula (the classic DataParallel has
+    `data_parallel_bytes`).
     """
     cost, m = _cost(name), num_microbatches
     if cost.gathers_each_microbatch and uses:

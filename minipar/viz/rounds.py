@@ -111,24 +111,32 @@ def record_rounds(operation: str, algorithm: str, num_ranks: int, num_chunks: in
     nodes = {} if ranks_per_node is None else {"devices_per_node": ranks_per_node}
     by_round = RecordingCluster(p, latency=1, bandwidth=inf, **nodes)
     results = [decode(array) for array in by_round.run(program)[0]]
-    by_bytes = RecordingCluster(p, latency=0, bandwidth=given[0].itemsize / chunk_bytes, **nodes)
+    scale = chunk_bytes / given[0].itemsize             # bytes of a chunk, for bytes of a Symbol
+    by_bytes = RecordingCluster(p, latency=0, bandwidth=1 / scale, **nodes)
     by_bytes.run(program)
-
-    num_rounds = round(max((end for end, _ in by_round.seen), default=0))
-    moves: list[list[Move]] = [[] for _ in range(num_rounds)]
-    path = [0] * (num_rounds + 1)
-    for (end, move), (end_in_bytes, _) in zip(pairs_in_order(by_round), pairs_in_order(by_bytes)):
-        k = round(end)
-        size = move.num_bytes // given[0].itemsize * chunk_bytes
-        moves[k - 1].append(move._replace(num_bytes=size))
-        path[k] = max(path[k], round(end_in_bytes))
-    path = [max(path[:k + 1]) for k in range(num_rounds + 1)]
+    moves, path = sort_into_rounds(by_round, by_bytes, scale)
     held = [[decode(array) for array in given]]
     for moved in moves:
         held.append(after_round(held[-1], moved, leaves=operation == "all_to_all"))
     check_results(results, held[-1])
     grid = (p, n) if operation == "all_to_all" else (1, n)
     return Rounds(operation, algorithm, p, grid, chunk_bytes, moves, held, results, path, cost)
+
+
+def sort_into_rounds(by_round: "RecordingCluster", by_bytes: "RecordingCluster", scale: float
+                     ) -> tuple[list[list[Move]], list[int]]:
+    """The messages of each round, and the bytes on the critical path up to the end of each.
+
+    In `by_round` a message takes 1 second, in `by_bytes` a byte does; bytes are times `scale`.
+    """
+    num_rounds = round(max((end for end, _ in by_round.seen), default=0))
+    moves: list[list[Move]] = [[] for _ in range(num_rounds)]
+    path = [0] * (num_rounds + 1)
+    for (end, move), (end_in_bytes, _) in zip(pairs_in_order(by_round), pairs_in_order(by_bytes)):
+        k = round(end)
+        moves[k - 1].append(move._replace(num_bytes=round(move.num_bytes * scale)))
+        path[k] = max(path[k], round(end_in_bytes))
+    return moves, [max(path[:k + 1]) for k in range(num_rounds + 1)]
 
 
 class Symbols(np.ndarray):

@@ -23,11 +23,11 @@ def textbook(operation: str, algorithm: str, p: int, num_bytes: float,
     if algorithm not in FORMS.get(operation, {}):
         raise ValueError(f"no textbook form of {operation} by {algorithm!r}: choose from "
                          f"{', '.join(FORMS.get(operation, FORMS))}")
-    rounds, size, reduced = FORMS[operation][algorithm](Call(p, num_bytes, num_segments))
+    rounds, size, reduced = FORMS[operation][algorithm](Sizes(p, num_bytes, num_segments))
     return Cost(rounds, size, float("nan"), reduced)
 
 
-class Call(NamedTuple):
+class Sizes(NamedTuple):
     """The arguments of `textbook`, and the numbers of which the closed forms are made.
 
     Algorithms that double a distance run among `power_of_two` ranks.  If there are others
@@ -74,14 +74,14 @@ class Call(NamedTuple):
         return self.n * (self.power_of_two - 1) / self.power_of_two
 
 
-def pipelined_chain(c: Call) -> tuple[float, float, float]:
+def pipelined_chain(c: Sizes) -> tuple[float, float, float]:
     """Each of k segments is one round behind the segment before it."""
     k = c.num_segments or best_num_segments(c.p, c.n)
     rounds = c.p + k - 2 if c.p > 1 else 0
     return rounds, c.n * rounds / k, 0
 
 
-Form = Callable[[Call], tuple[float, float, float]]         # rounds, bytes, reduced
+Form = Callable[[Sizes], tuple[float, float, float]]         # rounds, bytes, reduced
 
 BARRIER: dict[str, Form] = {
     "dissemination": lambda c: (c.log_up, 0, 0),

@@ -47,6 +47,25 @@ class SearchError(ValueError):
     """No choice fits the memory, or the solver found none in time."""
 
 
+class Equations:
+    """Linear equations as a sparse matrix: the entries by row and column, and the right sides."""
+
+    def __init__(self):
+        self.rows: list[int] = []
+        self.columns: list[int] = []
+        self.values: list[float] = []
+        self.sums: list[float] = []
+
+    def add(self, variables: np.ndarray, total: float = 0.0, minus: int | None = None) -> None:
+        """Let the `variables`, without the variable `minus` if there is one, add up to `total`."""
+        entries = [(variable, 1.0) for variable in variables.tolist()]
+        entries += [(int(minus), -1.0)] if minus is not None else []
+        self.rows += [len(self.sums)] * len(entries)
+        self.columns += [variable for variable, _ in entries]
+        self.values += [factor for _, factor in entries]
+        self.sums.append(total)
+
+
 class Problem:
     """The nodes and edges of a graph on a mesh."""
 
@@ -107,38 +126,17 @@ class Problem:
         """The alternative of each node.  Raises SearchError if none fits `memory` bytes."""
         optimize, sparse = import_scipy()
         ends = np.cumsum([0, *[len(node.homes) for node in self.nodes]])
-        edge_ends = ends[-1] + np.cumsum([0, *[edge.seconds.size for edge in self.edges]])
-        rows: list[int] = []
-        columns: list[int] = []
-        values: list[float] = []
-        lows: list[float] = []
-        highs: list[float] = []
-
-        def add_row(entries: Sequence[tuple[np.ndarray, float]], low: float, high: float) -> None:
-            for variables, factor in entries:
-                rows.extend([len(lows)] * len(variables))
-                columns.extend(variables.tolist())
-                values.extend([factor] * len(variables))
-            lows.append(low)
-            highs.append(high)
-
-        of_node = [np.arange(a, b) for a, b in zip(ends, ends[1:])]
-        for variables in of_node:
-            add_row([(variables, 1.0)], 1.0, 1.0)
-        for edge, start in zip(self.edges, edge_ends):
-            pairs = start + np.arange(edge.seconds.size).reshape(edge.seconds.shape)
-            for i, variable in enumerate(of_node[edge.source]):
-                add_row([(pairs[i], 1.0), (np.array([variable]), -1.0)], 0.0, 0.0)
-            for j, variable in enumerate(of_node[edge.user]):
-                add_row([(pairs[:, j], 1.0), (np.array([variable]), -1.0)], 0.0, 0.0)
+        of_node = [np.arange(a, b) for a, b in zip(ends, ends[1:])]         # variables s_i
         cost = np.concatenate([node.seconds for node in self.nodes]
                               + [edge.seconds.ravel() for edge in self.edges])
         scale = 1 / max(cost.max(), 1e-30)      # seconds are small numbers for a solver
-        num_bytes = np.zeros(len(cost))
-        num_bytes[:ends[-1]] = np.concatenate([node.num_bytes for node in self.nodes])
-        matrix = sparse.csr_array((values, (rows, columns)), shape=(len(lows), len(cost)))
-        constraints = [optimize.LinearConstraint(matrix, lows, highs)]
+        equations = self.equations(of_node)
+        matrix = sparse.csr_array((equations.values, (equations.rows, equations.columns)),
+                                  shape=(len(equations.sums), len(cost)))
+        constraints = [optimize.LinearConstraint(matrix, equations.sums, equations.sums)]
         if memory is not None:
+            num_bytes = np.zeros(len(cost))
+            num_bytes[:ends[-1]] = np.concatenate([node.num_bytes for node in self.nodes])
             constraints.append(optimize.LinearConstraint(num_bytes[None] / memory, -np.inf, 1.0))
         is_whole = np.zeros(len(cost))
         is_whole[:ends[-1]] = 1         # pairs follow from the one-hots of their nodes
@@ -152,6 +150,20 @@ class Problem:
                               f"no sharding fits {memory:.3g} bytes on a rank: the smallest takes "
                               f"{least:.3g}; give more memory, or a larger mesh")
         return [int(np.argmax(result.x[variables])) for variables in of_node]
+
+    def equations(self, of_node: Sequence[np.ndarray]) -> "Equations":
+        """Each node has one alternative, and each edge the pair of those of its two nodes."""
+        equations, start = Equations(), of_node[-1][-1] + 1
+        for variables in of_node:
+            equations.add(variables, total=1.0)
+        for edge in self.edges:
+            pairs = start + np.arange(edge.seconds.size).reshape(edge.seconds.shape)    # e_ij
+            for i, variable in enumerate(of_node[edge.source]):
+                equations.add(pairs[i], minus=variable)
+            for j, variable in enumerate(of_node[edge.user]):
+                equations.add(pairs[:, j], minus=variable)
+            start += edge.seconds.size
+        return equations
 
     def seconds(self, chosen: Sequence[int]) -> float:
         """The objective of a choice."""

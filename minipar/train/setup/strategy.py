@@ -9,11 +9,14 @@ from ...launcher import UsageError
 from ...nn import Module
 from ...parallel.registry import make_strategy, strategies_with
 from ...parallel.strategy import Strategy
-from ..config import TrainConfig
+from ..config import OPTIONS, TrainConfig
 from ..option import one_of
 from .context import context_options
 from .mesh import is_hybrid, mesh_sizes
 from .precision import activation_format, wire_options
+
+# The options of `minipar train` that are also keyword arguments of a strategy.
+STRATEGY_OPTIONS = tuple(key for key in OPTIONS if strategies_with(key))
 
 
 def check_strategy(config: TrainConfig) -> None:
@@ -22,7 +25,7 @@ def check_strategy(config: TrainConfig) -> None:
     if parallel.bucket_mb is not None and not 0 < parallel.bucket_mb < math.inf:
         raise UsageError("--bucket-mb takes a number of megabytes > 0, not "
                          f"{parallel.bucket_mb:g}: for example --bucket-mb 1")
-    for name in ("bucket_mb", "hybrid_shard"):
+    for name in STRATEGY_OPTIONS:
         if config.get(name) is not None and parallel.strategy not in strategies_with(name):
             raise UsageError(f"--{name.replace('_', '-')} needs --strategy "
                              f"{one_of(strategies_with(name))}, not {parallel.strategy}: "
@@ -41,7 +44,7 @@ def build_strategy(config: TrainConfig, model: Module, comm: Communicator) -> St
     parallel = config.parallel
     options: dict[str, Any] = {**wire_options(config)}
     if not is_hybrid(config):
-        given = {"bucket_mb": parallel.bucket_mb, "hybrid_shard": parallel.hybrid_shard}
+        given = {name: config.get(name) for name in STRATEGY_OPTIONS}
         options |= {name: value for name, value in given.items() if value is not None}
         return make_strategy(parallel.strategy, model, comm, **options)
     try:
