@@ -82,7 +82,7 @@ def forward_backward(comm: Communicator, sizes: GPTConfig, shape: SHAPE,
         seen.update(ids=routed.ids, counts=made_plan.counts, scores=routed.scores.data)
         return made_plan
     layer.plan = noting
-    with training_step(0, 0, range(shape[0]), np.full(shape[0], 1 / shape[0])):
+    with training_step(0, 0, range(shape[0]), shares=np.full(shape[0], 1 / shape[0])):
         y = layer(Tensor(x, requires_grad=True))
     y.backward(np.ones(y.shape))
     bounds = chunk_bounds(num_experts, comm.size)

@@ -119,7 +119,7 @@ def test_each_queue_counts_from_0_without_gaps(order):
 def balance(made, x, num_samples, shares):
     """The loss of tokens x (n, d), and what the router says of them."""
     time = len(x.data) // max(num_samples, 1)
-    with training_step(0, 0, range(num_samples), np.array(shares, float)) as step:
+    with training_step(0, 0, range(num_samples), shares=np.array(shares, float)) as step:
         routed = made.router(x)
         return made.router.balance_of_sequences(routed, num_samples, time, step), routed
 

@@ -138,7 +138,7 @@ def test_places_are_counted_from_0_in_each_queue():
                                           "z_loss": 0.1, "balance_per": "batch"}])
 def test_few_tokens_or_none(shape, changes):
     made, x = layer(**changes), Tensor(draw(*shape), requires_grad=True)
-    with training_step(0, 0, range(shape[0]), np.ones(shape[0])):
+    with training_step(0, 0, range(shape[0]), shares=np.ones(shape[0])):
         y = made(x)
     y.backward(np.ones(y.shape))
     assert y.shape == shape and x.grad.shape == shape
@@ -187,6 +187,7 @@ def test_losses_need_shares():
 
 def test_capacity_of_a_microbatch_is_for_one_rank():
     made = layer(capacity_factor=1.0, capacity_per="microbatch")
-    with training_step(0, 0, range(2), np.ones(2), lambda array: 3 * array), \
+    with training_step(0, 0, range(2), shares=np.ones(2),
+                       sum_over_samples=lambda array: 3 * array), \
             pytest.raises(ValueError, match="3 share a batch here: choose capacity_per='sequence'"):
         made(Tensor(draw(2, 4, WIDTH)))

@@ -36,7 +36,7 @@ def test_arrays_without_numbers_assume_that_all_experts_are_used_alike():
     model = GPT(GPTConfig(11, 8, 2, 2, 8, experts=MoEConfig(3, 2, bias_rate=0.1, z_loss=0.1)))
     model.initialize(array=ShapeArray((), np.float32))
     ids = ShapeArray((2, 8), np.int64)
-    with training_step(0, 0, range(2), ShapeArray((2,), np.float64)):
+    with training_step(0, 0, range(2), shares=ShapeArray((2,), np.float64)):
         loss = model.loss(ids, ids, 16.0)
     loss.backward()
     assert model.h[0].mlp.experts.c_fc.weight.grad.shape == (3, 8, 32)

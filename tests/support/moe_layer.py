@@ -26,4 +26,5 @@ def draw(*shape, seed=1) -> np.ndarray:
 
 def training(num_samples: int, step: int = 0):
     """The context of a batch in which every sequence has the same share."""
-    return training_step(0, step, range(num_samples), np.full(num_samples, 1 / num_samples))
+    return training_step(0, step, range(num_samples),
+                         shares=np.full(num_samples, 1 / num_samples))
