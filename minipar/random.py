@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 
@@ -129,7 +128,7 @@ def current_step() -> TrainingStep | None:
 
 @contextmanager
 def training_step(seed: int, step: int, samples: Sequence[int] | np.ndarray,
-                  **for_routers: Any) -> Iterator[TrainingStep]:
+                  **for_routers: Callable | np.ndarray) -> Iterator[TrainingStep]:
     """Context in which dropout is active, for the `samples` (global numbers) of this batch.
 
     `for_routers`: the fields `shares` and `sum_over_samples` of TrainingStep, by their names.

@@ -107,8 +107,7 @@ class Slab:
                 view[...] = parameter.data.astype(view.dtype)
             parameter.data = view
             self._views.append(view)
-            parameter.slot.grad = None
-            parameter.slot.get_grad_buffer = lambda buffer=buffer: buffer
+            parameter.slot.grad, parameter.slot.get_grad_buffer = None, lambda buffer=buffer: buffer
             start = stop
 
     def zero_grad(self) -> None:

@@ -50,7 +50,7 @@ class SearchError(ValueError):
 class Equations:
     """Linear equations as a sparse matrix: the entries by row and column, and the right sides."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.rows: list[int] = []
         self.columns: list[int] = []
         self.values: list[float] = []
