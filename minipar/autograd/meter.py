@@ -31,7 +31,7 @@ _meter: ContextVar["Meter | None"] = ContextVar("meter", default=None)
 def current_meter(metered: bool = True) -> "Meter | None":
     """The meter that runs in this context, or None.
 
-    For what is not `metered`, a view or a message, only a meter that `sees_views`.
+    With `metered=False`, for a view or a message: only a meter that `sees_views`.
     """
     return _meter.get() if metered or getattr(_meter.get(), "sees_views", False) else None
 
