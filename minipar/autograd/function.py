@@ -88,7 +88,7 @@ class Context:
             raise StopForward
 
 
-def unpack(inputs: Sequence[Any]) -> tuple[list[Array], list[Any], bool, list[np.dtype]]:
+def unpack_inputs(inputs: Sequence[Any]) -> tuple[list[Array], list[Any], bool, list[np.dtype]]:
     """Return (arrays, targets, weight_only, dtypes) of an operation's inputs.
 
     `targets` says where each gradient goes, None where none is needed.  `weight_only` is True if
@@ -141,7 +141,7 @@ class Function:
     @classmethod
     def apply(cls, *inputs: Any, **options: Any) -> Tensor:
         """Run forward on the arrays of `inputs` (Tensors or arrays); add a node to the graph."""
-        arrays, targets, weight_only, dtypes = unpack(inputs)
+        arrays, targets, weight_only, dtypes = unpack_inputs(inputs)
         recording = _grad_enabled.get()
         ctx = Context([recording and target is not None for target in targets])
         meter = current_meter(cls.metered)

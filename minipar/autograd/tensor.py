@@ -59,7 +59,8 @@ class Node:
     leaf; None where no gradient is needed.
 
     `weight_only`: computed from parameters and constants alone (a cast, a mask, a gather), not from
-    data.  Tensors that need no gradient are data; plain arrays and numbers are constants.
+    data.  Tensors that need no gradient are data; plain arrays and numbers are constants.  So ids
+    are wrapped in a Tensor: else all that follows an embedding would count as weights.
     """
 
     __slots__ = ("function", "ctx", "inputs", "weight_only", "__weakref__")

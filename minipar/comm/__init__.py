@@ -1,5 +1,7 @@
 """Ranks that exchange messages: real MPI processes or a simulated cluster, and collectives on both.
 
+For users:
+
     communicator.py     the interface: send, recv, split (instrumentation: clock, trace)
     collectives/        all-reduce and the others, one file per operation, the ring first
     work.py             non-blocking collectives: start, progress, wait
@@ -9,8 +11,12 @@
     cost/               what a collective costs, and which algorithm is fastest
     trace.py            the log of messages and computations
 
-The rest serves these: chunks, arguments and subgroup the collectives, errors all calls,
-progress the non-blocking collectives, rank_state all communicators of a rank.
+For the others:
+
+    progress.py         how a rank advances its non-blocking collectives
+    chunks.py           cutting arrays; arguments.py, subgroup.py: what else collectives share
+    rank_state.py       what all communicators of a rank share
+    errors.py           what a communicator refuses
 """
 
 from .communicator import Communicator, Request

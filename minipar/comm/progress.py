@@ -1,8 +1,8 @@
 """The progress engine of a rank: it resumes the Works that are under way there.
 
 A wait inside a Work pauses: it switches back to the greenlet that resumed the Work, that of the
-program.  When the program itself must wait, it waits for *any* of the requests that its Works or
-itself wait for.  The two worlds do this differently: `simulated/progress.py`, `mpi/progress.py`.
+program.  When the program itself must wait, it waits until any request is done, its own or that of
+one of its Works.  The two worlds do this differently: `simulated/progress.py`, `mpi/progress.py`.
 """
 
 from abc import ABC, abstractmethod

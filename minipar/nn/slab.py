@@ -24,11 +24,11 @@ from .parameter import Parameter, slice_box
 class Segment:
     """The place of one parameter in its slab, and the part of the global parameter that it is.
 
-    `box` is a (start, stop) pair for each axis of the global parameter, cut out after `order`, if
-    any, has reordered the last axis.  An example: the q, k, v columns of one rank's heads, side by
-    side.  `replicated` names the mesh axes along which every rank holds the same values.  Where a
-    flat slab was cut without regard to shapes, `flat_range` is the (start, stop) of the box's
-    elements that this rank holds.
+    `box` is a (start, stop) pair for each axis of the global parameter.  It is cut out after
+    `order`, if any, has reordered the last axis, so that the q, k and v columns of one rank's heads
+    are side by side.  `replicated` names the mesh axes along which every rank holds the same
+    values.  Where a flat slab was cut without regard to shapes, `flat_range` is the (start, stop)
+    of the box's elements that this rank holds.
     """
 
     name: str

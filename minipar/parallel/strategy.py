@@ -10,9 +10,10 @@ A strategy overrides the steps at which it differs from training on one rank:
 
     forward_backward
       run_batch                       all microbatches; a pipeline runs its schedule here
-        run_microbatch                forward inside forward_context(), then backward(loss)
-          before_backward             DDP: prepare to reduce buckets while backward runs
-          after_backward              DDP: wait until all buckets are reduced;
+        run_microbatch                forward inside forward_context()
+          backward(loss)              the engine's backward, between:
+            before_backward           DDP: prepare to reduce buckets while backward runs
+            after_backward            DDP: wait until all buckets are reduced;
                                       pipelines: sum tied weights, once a batch
     step
       update                          ZeRO: step on a shard, then all-gather the parameters

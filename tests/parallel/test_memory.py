@@ -56,6 +56,7 @@ def test_the_staircase(p):
     psi = GPT(CONFIGS["divides"]).num_parameters()
     resident = {"ddp": 16 * psi, "zero1": 8 * psi + 8 * psi // p,
                 "zero2": 4 * psi + 12 * psi // p, "zero3": 16 * psi // p, "fsdp": 16 * psi // p}
+    assert resident.keys() == {name for name, entry in STRATEGIES.items() if entry.cost}
     for name, expected in resident.items():
         def body(comm, name=name, expected=expected):
             assert recorded(comm, name, CONFIGS["divides"]).left.total() == expected

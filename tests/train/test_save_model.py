@@ -1,11 +1,14 @@
 """Checkpoints made in Python: one call writes what evaluate, quantize, prune, distill and train
 need."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
 from minipar import checkpoint as files
 from minipar.autograd import no_grad
+from minipar.checkpoint.description_rules import fault
 from minipar.comm import Cluster
 from minipar.commands.main import main
 from minipar.compress.pruning.masks import Masks, prunable_weights
@@ -13,10 +16,13 @@ from minipar.compress.pruning.prune import prune
 from minipar.compress.pruning.saliency import magnitude
 from minipar.compress.quantization.post_training import quantize
 from minipar.data import CharacterVocabulary
-from minipar.nn import GPT, MLP, GPTConfig
+from minipar.nn import GPT, MLP, GPTConfig, MoEConfig
 from minipar.parallel.registry import make_strategy
 from minipar.train import save_model
 from minipar.train.checkpoints.models import open_model
+from minipar.train.checkpoints.schema import EXPERTS, GPT_SIZES
+from minipar.train.config import OPTIONS, TrainConfig
+from minipar.train.setup.gpt_sizes import gpt_config, options_of_gpt, sizes_of_gpt
 
 TEXT = "a fox and a dog and a fox and a cat. " * 40
 VOCABULARY = CharacterVocabulary.from_text(TEXT)
@@ -108,3 +114,29 @@ def test_what_no_command_could_read_is_refused(tmp_path, model, data, says):
     with pytest.raises(ValueError, match=says):
         save_model(tmp_path / "made", model.initialize(), data)
     assert not (tmp_path / "made").exists()
+
+
+# Values that are not the defaults, by type or by option.
+OTHER = {int: 3, float: 0.25, bool: True, "rope": "20000", "width": 48, "experts": 24}
+
+
+@pytest.mark.parametrize("key", [key for key, field in OPTIONS.items()
+                                 if field.section in ("model", "experts") and key != "hidden"])
+def test_every_option_of_a_gpt_is_in_its_checkpoint(key):
+    """From the option to GPTConfig, to the description and back: no default takes its place."""
+    field = OPTIONS[key]
+    value = OTHER.get(key, OTHER.get(field.kind))
+    if field.option.choices:
+        value = next(each for each in field.option.choices if each != field.default)
+    elif field.default is True:
+        value = False
+    config = TrainConfig().updated(heads=6, width=24, experts=12, expert_groups=4)
+    config = config.updated(**{key: value})
+    sizes = sizes_of_gpt(gpt_config(config, vocab_size=5))
+    assert options_of_gpt(sizes)[key] == value != field.default
+    assert not fault(sizes, GPT_SIZES, "model")
+
+
+def test_every_size_of_a_gpt_has_a_rule():
+    for config, rules in ((GPTConfig, GPT_SIZES), (MoEConfig, EXPERTS)):
+        assert {name.rstrip("?") for name in rules} == {field.name for field in fields(config)}

@@ -77,7 +77,8 @@ def seconds_on(operation: str, algorithm: str, p: int, num_bytes: int, network: 
                for cost, link in closed_parts(operation, algorithm, p, num_bytes, network))
 
 
-# Algorithms that send to ranks 2^k away: in rounds that halve or double the bytes, or send all.
+# Algorithms that send to ranks 2^k away.  In each round HALVING send half, or twice, the bytes of
+# the round before; SENDING_ALL send the whole vector.
 HALVING = {("all_reduce", "rabenseifner"), ("reduce", "rabenseifner"), ("scatter", "binomial"),
            ("reduce_scatter", "recursive_halving"), ("gather", "binomial")}
 SENDING_ALL = {("all_reduce", "recursive_doubling"), ("all_reduce", "tree"),

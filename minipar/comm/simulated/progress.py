@@ -23,7 +23,7 @@ class SimulatedProgressEngine(ProgressEngine):
     def poll(self) -> None:
         """Advance the Works by all that has happened so far.
 
-        Asked twice at the same virtual time, wait for the next event.
+        The second call at one virtual time waits for the next event: else time would stand still.
         """
         me = self.rank_state
         if me.asks_again():
@@ -82,7 +82,8 @@ def sleep_until_woken(me: Rank, latest: float | None, waiting: Any) -> None:
 class PausingRank:
     """Stands for a simulated Rank inside a Work.
 
-    Being at a later time means to pause until then.  Messages wake the greenlet of the rank itself.
+    Setting the clock to a later time pauses the Work until then.  A message wakes the greenlet of
+    the rank, which then resumes its Works.
     """
 
     def __init__(self, me: Any):

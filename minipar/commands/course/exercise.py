@@ -107,7 +107,7 @@ def states(workspace: Workspace, options: argparse.Namespace) -> Table:
 
 
 def _list(workspace: Workspace, console: Console, options: argparse.Namespace) -> int:
-    for what, known in (("topic", entries.TOPICS), ("kind", entries.KINDS)):
+    for what, known in (("topic", entries.TOPICS), ("kind", entries.EXERCISE_KINDS)):
         asked = getattr(options, what)
         if asked is not None and asked not in known:
             raise ExerciseError(f"there is no {what} {asked!r}: choose from {', '.join(known)}")

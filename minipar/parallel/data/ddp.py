@@ -6,8 +6,8 @@
 Every rank has the whole model and computes the gradients of its rows.  The parameters are grouped
 into buckets, the last layers first.  When the last gradient of a bucket is ready, its all-reduce
 begins, and goes on between the operations of backward (comm/work.py).  So a backward of B seconds
-with M seconds of messages takes max(B, M) at least, and a little more: nothing is left to compute
-while the last bucket travels.  After backward every rank has the same summed gradients and takes
+with M seconds of messages takes at least max(B, M), plus the last bucket's message, behind which no
+computation is left.  After backward every rank has the same summed gradients and takes
 the same step.
 
 Cost: on rings each of p ranks sends 2Ψ(p-1)/p elements, for Ψ parameters.  For short buckets "auto"

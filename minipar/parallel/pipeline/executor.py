@@ -4,9 +4,9 @@
     1B0      receive dy, compute dx, send it         dy from stage 2, dx for stage 0
     1I0 1W0  the same in halves: dx first, the weights' gradients when the schedule says
 
-`train` runs every schedule with it.  Read `one_f_one_b.py` first: it does the same for 1F1B, but
-has no experts, whose routers need each row's share of the loss.  No action says when to send or
-receive: that follows from its dependencies (p2p.py).
+`train` runs every schedule with it.  Read `one_f_one_b.py` first: it does the same for 1F1B alone.
+(It leaves out experts, whose routers need each row's share of the loss.)  No action says when to
+send or receive: that follows from its dependencies (p2p.py).
 
 The last stage divides the loss of each microbatch by the number of targets of the whole batch, not
 by the number of microbatches, and gradients add up.  Huang et al. 2019; Narayanan et al. 2021.
@@ -141,7 +141,9 @@ class RankBatch:
                             pipeline.slabs[0].data)
         self.seed, self.step = seed, step
         self.loss = 0.0
-        self.in_flight: dict[tuple[int, int], Any] = {}     # by stage and microbatch: input, output
+        # by stage and microbatch: (input, output); after `input_gradient`, until
+        # `weight_gradients`: (function that computes the rest, context that reduces it)
+        self.in_flight: dict[tuple[int, int], Any] = {}
         self.intervals: list[Interval] = []
         self.most_in_flight = 0
 

@@ -1,5 +1,9 @@
 """A pipeline by 1F1B: stages of a model on different ranks, each at work on its own microbatch.
 
+This is the specification.  `train` runs every schedule, 1F1B among them, by executor.py.  It takes
+the rows as data, derives the messages from them, puts several stages on a rank and computes while
+messages travel.
+
     p = 3 stages, m = 4 microbatches; F forward, B backward, · waiting
 
               warm-up, steady part and drain of each stage, with │ between them
@@ -16,17 +20,14 @@ gradient is there.  It never holds the activations of more than min(p - s, m) mi
 GPipe it would hold m.
 
 For each microbatch, neighbouring stages exchange one activation and one gradient.  Receives are
-posted early (`irecv`), and a send is waited for only before the next send to the same stage.  No
-cycle of blocked ranks can form, whatever the message size.  With blocking sends one would: in
-steady 1F1B two neighbours send to each other at the same time.  Activations travel one way and
-gradients the other, each in the order of the microbatches, so messages need no tags.
+posted early (`irecv`), and a send is waited for only before the next send to the same stage, and at
+the end of the batch.  No cycle of blocked ranks can form, whatever the message size.  With blocking
+sends one would: in steady 1F1B two neighbours send to each other at the same time.  Activations
+travel one way and gradients the other, each in the order of the microbatches, so messages need no
+tags.
 
 No stage divides by m: the last stage divides each microbatch's loss by the number of targets of the
 whole batch, and gradients add up.
-
-This is the specification.  `train` runs every schedule, 1F1B among them, by executor.py.  It takes
-the rows as data, derives the messages from them, puts several stages on a rank and computes while
-messages travel.
 
 Narayanan et al. 2019, PipeDream; Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.
 """

@@ -44,8 +44,8 @@ class P2P:
 
     def incoming(self, action: Action) -> Op | None:
         """The op of another stage that the action needs."""
-        return next((need for need in needs(action, len(self.placement))
-                     if need[1] != action.stage), None)
+        ops = needs(action, len(self.placement))
+        return next(((kind, stage, i) for kind, stage, i in ops if stage != action.stage), None)
 
     def post_recv(self, action: Action) -> None:
         """Begin to receive what the action needs from another rank, if its spec is known."""
@@ -63,7 +63,8 @@ class P2P:
     def irecv(self, op: Op, spec: ArraySpec) -> None:
         """Begin to receive an array with that spec."""
         array = np.empty_like(self.like, shape=spec[0], dtype=spec[1])
-        source = self.placement[op[1]]
+        _, stage, _ = op
+        source = self.placement[stage]
         with self.comm.labelled(self.labels[op]):
             self.posted[op] = array, self.comm.irecv(array, source, self.tag(op))
 

@@ -33,7 +33,7 @@ from ...nn.moe.config import BALANCE_GROUPS, CAPACITY_GROUPS, DROPS, SCORES
 from ..check import check_value
 from ..config import OPTIMIZERS, OPTIONS, DataConfig, RecordedData, TrainConfig
 from ..config_file import from_tables, to_tables
-from ..setup.gpt_sizes import sizes_of_gpt
+from ..setup.gpt_sizes import options_of_gpt, sizes_of_gpt
 
 OLDER = {"decay_all": True}     # what runs of the first edition did before there was the option
 SURROGATE = re.compile("[\ud800-\udfff]")         # half a character, which no text has
@@ -50,7 +50,8 @@ GPT_SIZES = {"vocab_size": whole(1), "context": whole(1), "num_layers": whole(1)
              "mlp_width?": whole(1), "norm": one_of(*NORMS), "norm_epsilon": number(0),
              "mlp": one_of(*MLPS), "rope?": TEXT, "bias": FLAG,
              "experts?": EXPERTS}
-ADDED_LATER = ("norm", "norm_epsilon", "mlp", "rope", "bias")     # what `upgrade` adds
+# What descriptions of the first edition lack, and `upgrade` adds.
+ADDED_LATER = ("norm", "norm_epsilon", "mlp", "rope", "bias")
 MLP_SIZES = {"sizes": [whole(1)]}
 VOCABULARY = Rule("characters in order, each once, or a tokenizer", lambda value: isinstance(
     value, dict) or isinstance(value, str)
@@ -160,13 +161,7 @@ def sizes_as_options(sizes: dict[str, Any]) -> dict[str, Any]:
     """The options of `minipar train` that make a model of these sizes."""
     if "sizes" in sizes:
         return {"hidden": ",".join(map(str, sizes["sizes"][1:-1]))}
-    return {"layers": sizes["num_layers"], "heads": sizes["num_heads"],
-            "kv_heads": sizes.get("num_kv_heads"), "width": sizes["width"],
-            "head_width": sizes.get("head_width"), "mlp_width": sizes.get("mlp_width"),
-            "context": sizes["context"], "untied": not sizes["tied"], "dropout": sizes["dropout"],
-            **{name: sizes[name] for name in ADDED_LATER},
-            **{key: (sizes.get("experts") or {}).get(field.name, field.default)
-               for key, field in OPTIONS.items() if field.section == "experts"}}
+    return options_of_gpt(sizes)
 
 
 def describe_config(config: TrainConfig) -> dict[str, Any]:

@@ -1,22 +1,27 @@
-"""The sizes and kinds of a GPT: from the configuration, and as a checkpoint has them."""
+"""The sizes and kinds of a GPT: from options to GPTConfig, to a checkpoint, and back to options.
+
+An option of `ModelConfig` has the name of the field in GPTConfig, but for those named here.
+"""
 
 from typing import Any
 
 from ...launcher import UsageError
 from ...nn import GPTConfig, MoEConfig, RopeConfig
-from ..config import TrainConfig
+from ..config import OPTIONS, ModelConfig, TrainConfig
+
+OTHER_NAMES = {"layers": "num_layers", "heads": "num_heads", "kv_heads": "num_kv_heads"}
+OF_AN_MLP = {"hidden"}
 
 
 def gpt_config(config: TrainConfig, vocab_size: int) -> GPTConfig:
     """The sizes of the configured GPT.  Raises UsageError for sizes that cannot work."""
-    sizes = config.model
+    sizes = {OTHER_NAMES.get(name, name): value for name, value in vars(config.model).items()
+             if name not in OF_AN_MLP}
+    sizes["tied"] = not sizes.pop("untied")
     try:
-        rope = None if sizes.rope is None else RopeConfig.parse(sizes.rope)
+        rope = None if sizes["rope"] is None else RopeConfig.parse(sizes["rope"])
         experts = MoEConfig(**vars(config.experts)) if config.experts.num_experts else None
-        return GPTConfig(vocab_size, sizes.context, sizes.layers, sizes.heads, sizes.width,
-                         sizes.kv_heads, sizes.dropout, not sizes.untied, sizes.head_width,
-                         sizes.mlp_width, sizes.norm, sizes.norm_epsilon, sizes.mlp, rope,
-                         sizes.bias, experts)
+        return GPTConfig(vocab_size, **sizes | {"rope": rope}, experts=experts)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -25,3 +30,13 @@ def sizes_of_gpt(config: GPTConfig) -> dict[str, Any]:
     """The sizes and kinds of a GPT, as a checkpoint has them."""
     return {**vars(config), "rope": config.rope and str(config.rope),
             "experts": config.experts and dict(vars(config.experts))}
+
+
+def options_of_gpt(sizes: dict[str, Any]) -> dict[str, Any]:
+    """The options of `minipar train` that make a GPT of these sizes, which a checkpoint has."""
+    names = vars(ModelConfig()).keys() - OF_AN_MLP - {"untied"}
+    experts = sizes.get("experts") or {}
+    return {"untied": not sizes["tied"],
+            **{name: sizes.get(OTHER_NAMES.get(name, name)) for name in names},
+            **{key: experts.get(field.name, field.default)
+               for key, field in OPTIONS.items() if field.section == "experts"}}
