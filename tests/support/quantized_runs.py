@@ -77,8 +77,8 @@ def check_gathers(world, name):
             trace = comm.stop_trace()
             sent.append([m.num_bytes for m in trace.select(comm.rank, "all_gather")])
         units = getattr(strategy, "pipeline", strategy).prefetcher.units
-        numbers = {CODEC.num_bytes(length): length for unit in units for run in unit.runs
-                   for length in run.lengths}
+        numbers = {CODEC.num_bytes(length): length for unit in units for flat in unit.flats
+                   for length in flat.lengths}
         assert sum(4 * numbers[num_bytes] for num_bytes in sent[1]) == sum(sent[0]) > 0
         ours, theirs = (np.concatenate([a[key].ravel() for key in found[0]]) for a in found)
         assert 0 < np.linalg.norm(ours - theirs) < 0.2 * np.linalg.norm(ours)

@@ -131,7 +131,9 @@ class Problem:
                               + [edge.seconds.ravel() for edge in self.edges])
         scale = 1 / max(cost.max(), 1e-30)      # seconds are small numbers for a solver
         equations = self.equations(of_node)
-        matrix = sparse.csr_array((equations.values, (equations.rows, equations.columns)),
+        # HiGHS takes indices of 32 bits, and SciPy 1.13 does not convert longer ones
+        at = np.array([equations.rows, equations.columns], np.int32)
+        matrix = sparse.csr_array((equations.values, (at[0], at[1])),
                                   shape=(len(equations.sums), len(cost)))
         constraints = [optimize.LinearConstraint(matrix, equations.sums, equations.sums)]
         if memory is not None:
