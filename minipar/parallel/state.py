@@ -20,7 +20,7 @@ from ..nn.slab import FlatBuffer, Segment
 
 
 class StrategyState:
-    """Base of Strategy."""
+    """Base of Strategy: the parameters for a checkpoint."""
 
     slabs: Sequence[FlatBuffer]
 

@@ -182,7 +182,7 @@ class Strategy(StrategyState):
                        step: int = 0) -> float:
         """Forward and backward of one microbatch; return this rank's share of the loss."""
         inputs, targets, samples = microbatch
-        shares = self.shares(microbatch, loss_divisor)
+        shares = self.shares(microbatch, loss_divisor)      # for routers of experts, see below
         with training_step(seed, step, samples, shares=shares,
                            sum_over_samples=self.sum_over_samples), self.forward_context():
             loss = self.model.loss(inputs, targets, loss_divisor)

@@ -1,14 +1,14 @@
 """Distributed data parallelism: each bucket of gradients is summed while backward goes on.
 
     backward     ▓▓ h.3 ▓▓▓▓ h.2 ▓▓▓▓ h.1 ▓▓▓▓ h.0 ▓▓
-    messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       at best max(B, M), not B + M
+    messages           ░░ 0 ░░░░ 1 ░░░░ 2 ░░░░ 3 ░░       at best near max(B, M), not B + M
 
 Every rank has the whole model and computes the gradients of its rows.  The parameters are grouped
 into buckets, the last layers first.  When the last gradient of a bucket is ready, its all-reduce
-begins, and goes on between the operations of backward (comm/work.py).  So a backward of B seconds
-with M seconds of messages takes at least max(B, M), plus the last bucket's message, behind which no
-computation is left.  After backward every rank has the same summed gradients and takes
-the same step.
+begins, and goes on between the operations of backward (comm/work.py).  If backward takes B seconds
+and all messages M, both take the longer of two at best: B plus the last bucket's message, which no
+computation hides; or the time until the first bucket is ready, plus M.  Afterwards every rank has
+the same summed gradients and takes the same step.
 
 Cost: on rings each of p ranks sends 2Ψ(p-1)/p elements, for Ψ parameters.  For short buckets "auto"
 may choose an algorithm of fewer rounds and more bytes.  Li et al. 2020, PyTorch Distributed:

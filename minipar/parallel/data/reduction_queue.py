@@ -38,17 +38,6 @@ class ReductionQueue:
         self.awaited = [coming.intersection(slots) for slots in self.groups]
         self.num_started = 0
 
-    def postpone(self) -> Callable[[], None]:
-        """Let other backwards come first; the function that is returned begins this one.
-
-        For a pipeline with FSDP: after a stage's forward, backwards of other microbatches come.
-        """
-        awaited, self.awaited = self.awaited, []
-
-        def begin() -> None:
-            self.awaited, self.num_started = awaited, 0
-        return begin
-
     def _on_ready(self, i: int, slot: GradientSlot) -> None:
         if self.awaited:
             self.awaited[i].discard(slot)
@@ -63,3 +52,14 @@ class ReductionQueue:
         """Start the reductions that are left: no gradient came for them, so no hook was called."""
         self._start_ready()
         self.awaited = []
+
+    def postpone(self) -> Callable[[], None]:
+        """Let other backwards come first; the function that is returned begins this one.
+
+        For a pipeline with FSDP: after a stage's forward, backwards of other microbatches come.
+        """
+        awaited, self.awaited = self.awaited, []
+
+        def begin() -> None:
+            self.awaited, self.num_started = awaited, 0
+        return begin

@@ -7,8 +7,8 @@
 The root unit has the embedding and the head, every other unit a block.  The first microbatch
 records the order of uses, of forward and backward; from the second one on, the unit that comes next
 is gathered ahead.  At most two units are unsharded at a time: the unit in use, and the next one.
-While the next one is not known, in the first microbatch, it is the unit that was used before: h.2
-is still there when backward begins with it.  (·: h.2 is there already, so nothing is gathered.)
+In the first microbatch the next unit is not known; the second unit is then the previous one.  So
+h.2 is still there when backward begins with it.  (·: h.2 is there already, nothing is gathered.)
 
 A module unshards its unit before it uses a weight.  Operations save a note in place of a gathered
 weight, so that saved arrays do not keep it alive; in backward the note unshards the unit again.

@@ -5,9 +5,9 @@
     looped_breadth_first     GPipe with v stages on each rank
     interleaved              1F1B with v stages on each rank       bubble / v, messages · v
 
-Any order is correct in which stage s does its forward of a microbatch after stage s - 1, and its
-backward after stage s + 1 (dependencies.py).  Which order a schedule takes costs idle time or
-memory.  The schedules in zero_bubble.py split the backward.
+An order is correct if, for each microbatch, stage s does its forward after stage s - 1 and its
+backward after stage s + 1 (dependencies.py).  Orders differ in idle time and memory.  The schedules
+in zero_bubble.py split the backward.
 
 Huang et al. 2019, GPipe; Narayanan et al. 2019, PipeDream; Narayanan et al. 2021, Efficient
 large-scale language model training on GPU clusters (1F1B flushed, interleaved); Lamy-Poirier 2023,
