@@ -30,6 +30,7 @@ from ..nn import GPTConfig
 
 PARALLEL = ("tensor", "sequence", "gathered again")     # as parallelize(model, tp, …) makes them
 REMAT = ("none", "selective", "full")
+OF_GPT_2 = ("norm", "mlp", "rope", "experts", "head_width", "mlp_width")    # as by default, here
 
 
 def visible_pairs(time: int) -> int:
@@ -45,8 +46,12 @@ def layer_activations(config: GPTConfig, batch: int, tp: int = 1, parallel: str 
 
     `config.dropout` says whether masks are among them.  With cp > 1 attention goes block by block,
     after an exchange of heads on `ulysses` of the cp ranks.  Raises ValueError for unknown names,
-    and for a context that cp does not divide.
+    for layers of another kind than GPT-2's, and for a context that cp does not divide.
     """
+    for name in OF_GPT_2:
+        if getattr(config, name) != getattr(GPTConfig, name):
+            raise ValueError(f"{name} is {getattr(config, name)}, but these are the formulas of "
+                             "GPT-2's layers: leave it out")
     for what, value, known in (("parallel", parallel, PARALLEL), ("remat", remat, REMAT)):
         if value not in known:
             raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")

@@ -42,7 +42,9 @@ def bubble(name: str | None, num_ranks: int, num_microbatches: int, times: Times
 
 def in_flight(name: str | None, rank: int, num_ranks: int, num_microbatches: int,
               virtual_stages: int = 1) -> float | None:
-    """The most microbatches in flight on a rank, each stage's counted; None if unknown.
+    """The most microbatches in flight on a rank; None if unknown.
+
+    One that is in flight in two stages of the rank counts twice.
 
     For "interleaved" with its smallest groups, which have p microbatches where p divides m.
     """

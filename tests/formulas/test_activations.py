@@ -16,7 +16,7 @@ from minipar.formulas.activations import (
 from minipar.memory.ledger import Ledger
 from minipar.memory.remat.plans import rematerialize, uniform
 from minipar.memory.remat.selective import rematerialize_attention
-from minipar.nn import GPT, GPTConfig
+from minipar.nn import GPT, GPTConfig, RopeConfig
 from minipar.parallel.tensor.parallelize import parallelize
 from minipar.random import training_step
 from tests.support import memory_page
@@ -80,6 +80,14 @@ def test_the_papers_table():
 def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="unknown remat 'half': choose from none, selective, full"):
         layer_activations(GPTConfig(V), B, remat="half")
+
+
+@pytest.mark.parametrize("kind", [{"mlp": "swiglu"}, {"norm": "rms"}, {"mlp_width": 64},
+                                  {"rope": RopeConfig(1e4)}], ids=str)
+def test_layers_that_are_not_gpt_2_s_are_refused(kind):
+    (name,) = kind
+    with pytest.raises(ValueError, match=f"{name} is .* the formulas of GPT-2's layers"):
+        layer_activations(GPTConfig(V, **kind), B)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """The exact cost of each algorithm, from the messages of each round.
 
 Derived from the pictures in the collectives' docstrings, not from their code.  Each prediction is a
-list of rounds (times combined, [(source, dest, elements), …]); `critical` adds them up.
+list of rounds: how often a rank combines what it receives (0 or 1, …), and the messages, each a
+(source, dest, elements).  `critical` adds them up.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,8 @@ def predict(operation: str, algorithm: str, p: int, n: int, itemsize: int = 8,
 
         all_reduce, reduce, reduce_scatter, scan, exscan, all_to_all    each rank gives it
         broadcast, scatter                                              the root gives it
-        all_gather; gather                                              each rank gets it; the root
+        all_gather                                                      each rank gets it
+        gather                                                          the root gets it
 
     `counts` are the lengths of its pieces, for all_to_all counts[i][j] from rank i to rank j; by
     default n is cut as by np.array_split.  `num_segments` is for a pipelined chain,

@@ -43,8 +43,8 @@ class Pipeline(Staged):
     placement must be the same for any number: `partial(make_schedule, "1f1b", comm.size)`, or
     `lambda m: yours`.  See Staged for `cuts`.  Activations are sent as codes of
     `activation_format`, if given.  After a batch `intervals` are this rank's actions with
-    their times, and `most_in_flight` is the largest number of microbatches in flight, each stage's
-    counted.
+    their times, and `most_in_flight` is the largest number of microbatches in flight.  One that is
+    in flight in two stages of the rank counts twice.
     """
 
     def __init__(self, model: Module, comm: Communicator,

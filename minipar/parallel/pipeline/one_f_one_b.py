@@ -1,8 +1,8 @@
 """A pipeline by 1F1B: stages of a model on different ranks, each at work on its own microbatch.
 
-This is the specification.  `train` runs every schedule, 1F1B among them, by executor.py.  It takes
-the rows as data, derives the messages from them, puts several stages on a rank and computes while
-messages travel.
+This is the specification.  `train` runs every schedule, 1F1B among them, by executor.py.  The
+executor takes rows of actions as data, derives the messages from them, puts several stages on a
+rank and computes while messages travel.
 
     p = 3 stages, m = 4 microbatches; F forward, B backward, · waiting
 
