@@ -136,7 +136,7 @@ def hide(lesson: Lesson) -> None:
         for run, size, time in zip(runs, SIZES_MB, seconds)])
     rows = [Row("one bucket: F + B + M", serial * 1e3, seconds[0] * 1e3, "ms", "≈")]
     for ratio in (0.25, 0.5, 1, 2, 4):
-        step = time_step(equal / ratio, SIZES_MB[-1])
+        step = runs[-1] if ratio == 1 else time_step(equal / ratio, SIZES_MB[-1])
         rows.append(Row(f"{runs[-1].buckets}, M = {ratio:g} B: F + max(B, M)",
                         (forward + backward * max(1, ratio)) * 1e3,
                         (step.forward + step.backward) * 1e3, "ms", "≈"))

@@ -66,7 +66,7 @@ def keep_previous(path: Path) -> None:
         os.replace(link, path.with_name(PREVIOUS))
 
 
-def load(path: Path) -> Checkpoint:
+def load(path: str | Path) -> Checkpoint:
     """Read a checkpoint (a file, or the newest of a folder), whole.
 
     Raises CheckpointError for a file that is missing, truncated, damaged or no checkpoint.
@@ -77,7 +77,7 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(parts["model"], parts["optimizer"], description, arrays)
 
 
-def load_description(path: Path) -> dict[str, Any]:
+def load_description(path: str | Path) -> dict[str, Any]:
     """The description alone, without reading the arrays.  Raises CheckpointError as `load`."""
     return _read(path, ["description"])[1]
 
@@ -87,7 +87,7 @@ def file_size(path: Path) -> int:
     return (path / NEWEST if path.is_dir() else path).stat().st_size
 
 
-def _read(path: Path, names: Collection[str] | None = None
+def _read(path: str | Path, names: Collection[str] | None = None
           ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(the arrays of these names, the description)."""
     path = Path(path)

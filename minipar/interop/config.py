@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 from .safetensors import InteropError, read_json
 
 ACCEPTED_TYPES: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,),
-                                       str: (str,), dict: (dict,)}
+                                                str: (str,), dict: (dict,)}
 
 
 class Config:

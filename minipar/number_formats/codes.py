@@ -22,7 +22,7 @@ FLOAT32 = np.dtype(np.float32)
 
 
 def in_l2_blocks(function: Callable[[Array, Array], None], array: Array,
-                    dtype: np.dtype) -> Array:
+                 dtype: np.dtype) -> Array:
     """A new array like `array`, which function(x, out) fills in blocks that stay in the cache."""
     out = np.empty_like(array, dtype=dtype, order="C")
     for piece, result in l2_blocks(array.reshape(array.size), out.reshape(out.size)):

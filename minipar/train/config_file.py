@@ -21,7 +21,7 @@ Tables = dict[str, dict[str, Any]]
 FIELDS = {(field.section, field.name): field for field in OPTIONS.values()}
 SECTIONS = {section: [name for s, name in FIELDS if s == section] for section, _ in FIELDS}
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false",
-         Path: "a text"}
+              Path: "a text"}
 
 
 def read_config(path: Path) -> dict[str, Any]:

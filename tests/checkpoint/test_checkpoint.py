@@ -15,7 +15,7 @@ def example(step: int) -> Checkpoint:
 
 def test_what_is_saved_comes_back(tmp_path):
     path = checkpoint.save(tmp_path / "new" / "folder", example(1))
-    for place in (path, path.parent):
+    for place in (path, path.parent, str(path)):
         loaded = checkpoint.load(place)
         assert loaded.description == {"step": 1}
         assert loaded.model.keys() == {"h.0.weight", "bias"}

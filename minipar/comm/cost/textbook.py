@@ -55,7 +55,7 @@ class Sizes(NamedTuple):
 
     @property
     def has_others(self) -> bool:
-        """Whether p is no power of two; counts as 1 or 0."""
+        """1 if p is no power of two, else 0."""
         return self.p != self.power_of_two
 
     @property

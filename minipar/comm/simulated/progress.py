@@ -93,7 +93,7 @@ class PausingRank:
         self.until: float | None = None     # … or a time
 
     def ready_at(self) -> float | None:
-        """When this Work can continue; None while that is not known."""
+        """The time at which this Work can continue, or None while it is unknown."""
         if self.until is not None or self.waiting_for is None:
             return self.until
         return self.waiting_for.done

@@ -56,10 +56,10 @@ class Equations:
         self.values: list[float] = []
         self.sums: list[float] = []
 
-    def add(self, variables: np.ndarray, total: float = 0.0, minus: int | None = None) -> None:
-        """Let the `variables`, without the variable `minus` if there is one, add up to `total`."""
+    def add(self, variables: np.ndarray, total: float = 0.0, equal_to: int | None = None) -> None:
+        """Let the `variables` add up to `total`, or to the variable `equal_to`."""
         entries = [(variable, 1.0) for variable in variables.tolist()]
-        entries += [(int(minus), -1.0)] if minus is not None else []
+        entries += [] if equal_to is None else [(int(equal_to), -1.0)]
         self.rows += [len(self.sums)] * len(entries)
         self.columns += [variable for variable, _ in entries]
         self.values += [factor for _, factor in entries]
@@ -161,9 +161,9 @@ class Problem:
         for edge in self.edges:
             pairs = start + np.arange(edge.seconds.size).reshape(edge.seconds.shape)    # e_ij
             for i, variable in enumerate(of_node[edge.source]):
-                equations.add(pairs[i], minus=variable)
+                equations.add(pairs[i], equal_to=variable)
             for j, variable in enumerate(of_node[edge.user]):
-                equations.add(pairs[:, j], minus=variable)
+                equations.add(pairs[:, j], equal_to=variable)
             start += edge.seconds.size
         return equations
 

@@ -83,7 +83,7 @@ class TokenBatch:
         slot = slots % self.block_size
         begins = np.isin(blocks, blocks[owner[slot == 0]])
         return TouchedBlocks(self._array(blocks), self._array(begins) > 0, self._array(owner),
-                       self._array(slot))
+                             self._array(slot))
 
     @cached_property
     def last(self) -> Array:

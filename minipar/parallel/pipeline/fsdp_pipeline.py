@@ -69,11 +69,11 @@ class FullyShardedPipeline(Pipeline):
         shared = [slab for _, slab in self.shared]      # cut alike on all their ranks
         cut: dict[StageBuffer, StageFlats] = {}
         for slab in self.stage_slabs:
-            # neighbours with equal keys are one; in a shared slab each is alone
+            # neighbours with equal keys make one flat parameter; in a shared slab each is alone
             keys = [(users[p], i if slab in shared else 0) for i, p in enumerate(slab.parameters)]
             cuts = [0, *(i for i in range(1, len(keys)) if keys[i] != keys[i - 1]), len(keys)]
             cut[slab] = StageFlats(slab, replicas_of(slab), all_parts_of(slab),
-                                  list(pairwise(cuts)) if keys else [])
+                                   list(pairwise(cuts)) if keys else [])
             for first, flat in zip(cuts, cut[slab].flats):
                 units.setdefault((keys[first][0], slab.ep is not None), []).append(flat)
         self.slabs = [cut[slab] for slab in self.slabs]

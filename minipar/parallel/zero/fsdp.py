@@ -5,9 +5,9 @@
     shards   ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│▁▁▁▁▁▁▁▁▁▁▁▁▁▁       the one in use and the next, on its way
                   forward       │    backward
 
-A unit is one flat parameter, padded to a multiple of p and cut into p equal shards.  A
-module unshards its unit before it uses a weight, in forward and again in backward.  The first
-microbatch records the order of uses; from then on the next unit is gathered while this one computes
+A unit is one flat parameter, padded to a multiple of p and cut into p equal shards.  A module
+unshards its unit before it uses a weight, in forward and again in backward.  The first microbatch
+records the order of uses; from then on the next unit is gathered while this one computes
 (`prefetch.py`).
 
 For each microbatch a rank sends at most 3Ψ(p-1)/p elements, on rings.  It gathers a unit for

@@ -6,9 +6,10 @@
     ZeRO-2                  4Ψ          4Ψ/p          8Ψ/p            (m + 1)Ψ (p-1)/p
     ZeRO-3                  4Ψ/p        4Ψ/p          8Ψ/p                3mΨ (p-1)/p
 
-Memory is in bytes, in float32 with Adam's two moments; messages are in elements, on rings.  An
-all-reduce is a reduce-scatter and an all-gather.
-ZeRO-1 puts the optimizer's step between the two, on 1/p of everything, and sends not one byte more.
+Memory is in bytes, in float32 with Adam's two moments; messages are in elements, on rings.
+
+An all-reduce is a reduce-scatter and an all-gather.  ZeRO-1 puts the optimizer's step between the
+two, on 1/p of everything, and sends not one byte more.
 
 Every bucket is cut into p pieces, so that all ranks take an equal part in every reduction.
 arXiv 1910.02054, section 5.1.
