@@ -27,7 +27,7 @@ from ..nn import Module, Parameter, Slab
 from ..parallel.conjugate import gather_from
 from ..random import generator
 from .execution.execute import Executable
-from .execution.padding import Reorder, strip_to
+from .execution.padding import Reorder, pad, strip
 from .graph import Graph, trace
 from .partitioning.partition import partition
 from .partitioning.program import Local, LocalProgram
@@ -165,11 +165,11 @@ class ShardedFunction:
         """Collective.  The array of which `piece` is this rank's part, cut as parameter `name`."""
         local = self._local(name)
         with no_grad():
-            x = self._executable.enter(local, Tensor(piece))
+            x = pad(Tensor(piece), local.shape)
             for dim, axes in enumerate(local.layout.dims):
                 if axes:
                     x = gather_from(x, self._executable.along(axes), dim)
-                    x = strip_to(x, dim, local.value.shape[dim])
+            x = strip(x, local.value.shape)
             order = self._executable.order_of(local)
             if order is not None:
                 x = Reorder.apply(x, order=np.argsort(order))
