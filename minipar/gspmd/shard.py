@@ -142,6 +142,7 @@ class ShardedFunction:
     def __call__(self, *inputs: Any) -> Any:
         """Run the program on whole inputs, the same on every rank; each uses its pieces of them.
 
+        Inputs are arrays, or Tensors that need no gradient; others raise ValueError.
         Returns this rank's pieces of the outputs: a Tensor, or several.  A loss, which is cut
         nowhere, is the same on every rank.
         """
@@ -153,6 +154,11 @@ class ShardedFunction:
             if tuple(whole.shape) != local.value.shape:
                 raise ValueError(f"{name} has the shape {tuple(whole.shape)}, but the program was "
                                  f"traced with {local.value.shape}: shard it again")
+            if isinstance(whole, Tensor):
+                if whole.requires_grad:
+                    raise ValueError(f"{name} needs a gradient, which only pieces get: give "
+                                     "run() this rank's piece of it, or make it a parameter")
+                whole = whole.data
             pieces[name] = Tensor(self._executable.piece_of(local, whole))
         return self.run(pieces)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..autograd import Function, Meter, Tensor
+from ..autograd.graph_traversal import reachable_slots
 from ..backend.shape_array import ShapeArray
 from ..comm.mesh import DeviceMesh
 from ..comm.simulated import Cluster
@@ -63,8 +64,13 @@ def piece_of_result(body: Body, mesh: Mapping[str, int], shapes: Sequence[tuple[
     def on_rank(comm: Any) -> tuple[int, ...]:
         with Meter().running():             # not the tracer: these operations are the function's
             own = DeviceMesh(comm, order=tuple(mesh), **mesh)
-            return body(own, *[Tensor(ShapeArray(shape, dtype), requires_grad=dtype.kind == "f")
-                               for shape, dtype in zip(shapes, dtypes)]).shape
+            pieces = [Tensor(ShapeArray(shape, dtype), requires_grad=dtype.kind == "f")
+                      for shape, dtype in zip(shapes, dtypes)]
+            result = body(own, *pieces)
+        if reachable_slots(result) - {piece.grad_target for piece in pieces}:
+            raise ValueError("the function captures an array that needs a gradient, of which each "
+                             "rank would get a part: pass it as an operand, whole by P()")
+        return result.shape
 
     found = set(Cluster(math.prod(mesh.values())).run(on_rank)[0])
     if len(found) > 1:
