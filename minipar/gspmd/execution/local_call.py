@@ -58,7 +58,8 @@ def local_max(x: Array, axis: Any) -> Array:
     """The maximum over `axis`, which is kept; of no elements, the number that none is below."""
     if x.size:
         return np.max(x, axis=axis, keepdims=True)
-    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind in "iu" \
+        else False
     return np.max(x, axis=axis, keepdims=True, initial=lowest)
 
 
