@@ -8,8 +8,8 @@
     z.full_tensor()                                 the whole tensor, on every rank
 
 As PyTorch's DTensor it sees one operation at a time: the same factor rules and collectives as a
-partitioned program, but no propagation back from what comes later.  Any function of Tensors works
-on ShardedTensors through `sharded(function)`.
+partitioned program, but no propagation back from what comes later.  It has the operators and
+methods of Tensor; any other function of Tensors works on it through `sharded(function)`.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Every operator and method of a Tensor works on a ShardedTensor, with the numbers of one device."""
+"""A ShardedTensor has every operator and method of a Tensor, with the numbers of one device."""
 
 import numpy as np
 import pytest

@@ -48,7 +48,7 @@ PROGRAMS = {
     "Tanh": lambda x, y, w, gain: ag.tanh(ag.log(y)) * gain,
     "Gelu": lambda x, y, w, gain: ag.gelu(ag.log(y)) * gain,
     "SwiGLU": lambda x, y, w, gain: ag.swiglu(ag.log(y), x) * gain,
-    "Dropout": lambda x, y, w, gain: ag.dropout(ag.log(y), SCALES > np.ones(4), 0.5) * gain,
+    "Dropout": lambda x, y, w, gain: ag.dropout(ag.log(y), np.ones(4) < SCALES, 0.5) * gain,
     "Round": lambda x, y, w, gain: round_to(ag.log(y), FLOAT16, FLOAT16) * gain,
     "BroadcastTo": lambda x, y, w, gain: ag.log(ag.broadcast_to(y.sum(1, True), (ROWS, 4))) * gain,
     "Constrain": lambda x, y, w, gain: constrain(ag.log(y), P(None, "dp")) * gain,
