@@ -135,7 +135,7 @@ def distribute(array: Array, mesh: DeviceMesh, spec: PartitionSpec,
     """
     cut = ShardedTensor(Tensor(array), tuple(array.shape),
                         Layout(spec.dims_of(array.shape, mesh.shape, "the array")), mesh)
-    placed = Placed(lambda x: constrain(x, spec), mesh, [cut], {})
+    placed = Placed(lambda x: constrain(x, spec), mesh, (cut,), {})
     piece = placed.executable.piece_of(placed.executable.program.inputs["x0"], array)
     cut.local = Tensor(np.array(piece), requires_grad)
     return cut
@@ -157,8 +157,8 @@ def sharded(function: Callable) -> Callable:
         if any(mesh.shape != meshes[0].shape for mesh in meshes):
             raise ValueError(f"ShardedTensors of one operation lie on one mesh, not on "
                              f"{' and '.join(str(dict(mesh.shape)) for mesh in meshes)}")
-        inputs = changed(inputs, lambda x: replicated(x, meshes[0]) if is_array(x) else x)
-        placed = Placed(function, meshes[0], inputs, options)
+        placed = Placed(function, meshes[0], changed(
+            inputs, lambda x: replicated(x, meshes[0]) if is_array(x) else x), options)
         pieces = placed.executable({name: x.local for name, x in placed.operands.items()})
         results = [ShardedTensor(piece, local.value.shape, local.layout, meshes[0])
                    for piece, local in zip(pieces, placed.executable.program.outputs)]
