@@ -174,7 +174,7 @@ def is_array(x: Any) -> bool:
 
 def leaves(x: Any) -> list[Any]:
     """What is in tuples, lists and dictionaries, in order."""
-    parts = x.values() if isinstance(x, dict) else x if isinstance(x, list | tuple) else None
+    parts = x.values() if isinstance(x, dict) else x if type(x) in (list, tuple) else None
     return [x] if parts is None else [leaf for part in parts for leaf in leaves(part)]
 
 

@@ -4,6 +4,8 @@ The rows are such that a row of zeros, a natural padding, would give NaN or infi
 makes the ranks raise at the first.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -128,3 +130,38 @@ def test_an_operation(name, layout, num_ranks):
 def test_in_both_worlds(world):
     for name in ("Softmax", "LayerNorm", "Max", "Embedding", "GetItem"):
         world.run(lambda comm, name=name: check(comm, name, SPECS["rows"]))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 7])
+def test_a_length_over_two_axes_in_any_order(length):
+    specs = [P(("a", "b")), P(("b", "a")), P("a"), P("b"), P()]
+    numbers = np.arange(1.0, length + 1)
+
+    def body(comm):
+        mesh = DeviceMesh(comm, order=("a", "b"), a=2, b=2)
+        for spec, after in itertools.product(specs, specs):
+            x = distribute(numbers, mesh, spec, requires_grad=True)
+            y = x.redistribute(after)
+            np.testing.assert_array_equal(y.full_tensor().data, numbers)
+            (y * y).sum().redistribute(P()).backward()
+            np.testing.assert_array_equal(x.grad, 2 * x.local.data)
+
+    Cluster(4).run(body)
+
+
+def test_rotated_pieces_of_one_element():
+    numbers, weights = np.arange(1.0, 5.0), np.arange(8.0)
+
+    def loss(x):
+        turned = [ag.concatenate([x[n:], x[:n]]) for n in (3, 1)]
+        return (ag.concatenate(turned) ** 2 * weights).sum()
+
+    alone = Tensor(numbers, requires_grad=True)
+    loss(alone).backward()
+
+    def body(comm):
+        x = distribute(numbers, DeviceMesh(comm, dp=4), P("dp"), requires_grad=True)
+        sharded(loss)(x).redistribute(P()).backward()
+        np.testing.assert_allclose(x.grad, alone.grad[comm.rank:comm.rank + 1])
+
+    Cluster(4).run(body)
